@@ -1,0 +1,38 @@
+# Everything a target needs is installed into .venv by the target itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint fixtures bench clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "slicewarden needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+demo: $(READY)  ## a tour: real HTTPS webhook on loopback, sample cluster, decisions and patches
+	$(BIN)/slicewarden demo
+
+test: lint  ## every test that needs no cluster
+	$(BIN)/pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fixtures: $(READY)  ## write the golden pages of the rules again; read the diff before you commit it
+	UPDATE_GOLDEN=1 $(BIN)/pytest tests/test_fixtures.py
+
+bench: $(READY)  ## the figures of the README (needs Go for the yardstick)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .hypothesis .mypy_cache .ruff_cache .pytest_cache dist build

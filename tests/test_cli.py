@@ -1,0 +1,254 @@
+"""The command, run as people run it."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from webhook import cli, rules
+
+ROOT = Path(__file__).parent.parent
+SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
+
+GOOD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: good, namespace: vision, annotations: {slicewarden.dev/trust: trusted}}
+spec:
+  containers:
+    - name: c
+      resources: {limits: {nvidia.com/gpu: 1}}
+"""
+BAD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: bad
+  namespace: vision
+  annotations: {slicewarden.dev/trust: trusted}
+spec:
+  containers:
+    - name: c
+      resources:
+        limits:
+          cpu: "1"
+          nvidia.com/gpu.shared: 2
+"""
+NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab, labels: {slicewarden.dev/trust: trusted}}\n"
+
+
+class Run(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str | Path, options: Sequence[str] = SAMPLE, stdin: str = "") -> Run:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        try:
+            status = cli.main(["check", *map(str, arguments), *options])
+        except SystemExit as exit_:
+            status = int(str(exit_.code))
+        captured = capsys.readouterr()
+        return Run(status, captured.out, captured.err)
+
+    return call
+
+
+def test_a_denial_names_file_line_rule_and_place(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(f"{GOOD}---\n{BAD}")
+    done = run("pod.yaml", "--format", "json")
+    assert done.status == 1
+    report = done.report
+    assert (report["apiVersion"], report["kind"]) == ("slicewarden.dev/v1alpha1", "CheckReport")
+    assert report["summary"] == {"objects": 2, "allowed": 1, "denied": 1, "warned": 0, "errors": 0}
+    good, bad = report["results"]
+    assert (good["allowed"], good["findings"], bool(good["patch"])) == (True, [], True)
+    assert {k: bad[k] for k in ("file", "line", "document", "apiVersion", "kind", "namespace", "name", "allowed")} == {
+        "file": "pod.yaml",
+        "line": 9,
+        "document": 1,
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "vision",
+        "name": "bad",
+        "allowed": False,
+    }
+    (finding,) = bad["findings"]
+    assert finding["message"].startswith("2 slices of nvidia.com/gpu.shared")
+    assert {k: finding[k] for k in ("rule", "action", "line", "path")} == {
+        "rule": "multiple-slices",
+        "action": "Deny",
+        "line": 21,
+        "path": "spec.containers[0].resources.limits[nvidia.com/gpu.shared]",
+    }
+
+
+def test_the_table_says_the_same_to_people(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(BAD)
+    done = run("pod.yaml")
+    assert done.status == 1
+    assert done.out.startswith("denied   pod.yaml:1  Pod vision/bad\n  Deny   line 13   multiple-slices")
+    assert done.out.endswith("1 object: 0 allowed, 1 denied, 0 with warnings; 0 errors\n")
+
+
+def test_folders_are_walked_and_other_files_passed_over(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/pod.yml").write_text(GOOD)
+    (tmp_path / "a/pod.json").write_text('{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}')
+    (tmp_path / "a/values.yaml").write_text("replicas: 3\n")
+    (tmp_path / "a/patch.yaml").write_text("- op: remove\n  path: /spec\n")
+    (tmp_path / "a/service.yaml").write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
+    (tmp_path / "a/README.md").write_text("# not a manifest: [")
+    done = run("a", "--format", "json")
+    assert done.status == 0
+    assert [r["file"] for r in done.report["results"]] == ["a/b/pod.yml", "a/pod.json"]
+
+
+def test_standard_input_is_read(run: Any) -> None:
+    done = run("-", "--format", "json", stdin=BAD)
+    assert done.status == 1
+    assert done.report["results"][0]["file"] == "-"
+
+
+def test_lists_are_opened_and_each_item_knows_its_line(run: Any, tmp_path: Path) -> None:
+    indented = "".join(f"    {line}\n" for line in BAD.splitlines())
+    (tmp_path / "list.yaml").write_text(f"apiVersion: v1\nkind: List\nitems:\n  -\n{indented}  -\n{indented}")
+    done = run("list.yaml", "--format", "json")
+    assert [(r["line"], r["document"], r["findings"][0]["line"]) for r in done.report["results"]] == [
+        (5, 0, 17),
+        (19, 0, 31),
+    ]
+
+
+def test_items_of_a_typed_list_have_the_kind_it_implies(run: Any, tmp_path: Path) -> None:
+    pod = {"metadata": {"name": "x"}, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 0}}}]}}
+    (tmp_path / "pods.json").write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [pod]}, indent=1))
+    done = run("pods.json", "--format", "json")
+    assert done.status == 1
+    (result,) = done.report["results"]
+    assert (result["kind"], result["namespace"], result["name"]) == ("Pod", "default", "x")
+    assert result["findings"][0]["line"] == 14
+
+
+def test_what_cannot_be_read_is_an_error_with_its_line_and_the_rest_is_judged(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "mixed.yaml").write_text(f"{GOOD}---\na: [\n---\n{BAD}")
+    (tmp_path / "broken.json").write_text('{"a": 1,\n  "b": }')
+    (tmp_path / "binary.yaml").write_bytes(b"kind: Pod\n\xff\xfe\x00")
+    (tmp_path / "wrong.yaml").write_text("apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    name: c\n")
+    done = run("mixed.yaml", "broken.json", "binary.yaml", "wrong.yaml", "missing.yaml", "--format", "json")
+    assert done.status == 2
+    assert [(e["file"], e["line"]) for e in done.report["errors"]] == [
+        ("binary.yaml", 2),
+        ("broken.json", 2),
+        ("missing.yaml", 1),
+        ("mixed.yaml", 10),
+        ("wrong.yaml", 4),
+    ]
+    assert [r["name"] for r in done.report["results"]] == ["good", "bad"]
+    assert done.report["errors"][4]["message"] == "spec.containers: must be a list, not a map"
+
+
+def test_the_objects_of_a_run_are_facts_for_each_other(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
+    options = SAMPLE[:2]
+    assert run("pod.yaml", options=options).status == 1
+    (tmp_path / "namespace.yaml").write_text(NAMESPACE)
+    assert run("pod.yaml", "namespace.yaml", options=options).status == 0
+
+
+def test_the_facts_file_and_the_objects_of_the_run_add_up(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD + "---\n" + GOOD.replace("vision", "lab") + "---\n" + NAMESPACE)
+    assert run("pod.yaml").status == 0
+
+
+def test_without_a_policy_the_one_in_the_folder_is_used_and_else_the_sample(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    facts = SAMPLE[2:]
+    assert run("pod.yaml", options=facts).status == 0
+    (tmp_path / "policies").mkdir()
+    sample = (ROOT / "policies/sample.yaml").read_text()
+    (tmp_path / "policies/p.yaml").write_text(sample.replace("slicewarden.dev/trust: trusted}", "other: label}"))
+    assert run("pod.yaml", options=facts).status == 1
+
+
+def test_a_bad_policy_is_status_2_with_file_and_line(run: Any, tmp_path: Path) -> None:
+    bad = tmp_path / "policy.yaml"
+    bad.write_text((ROOT / "policies/sample.yaml").read_text().replace("multiple-slices: Deny", "multiple-slice: Deny"))
+    done = run(".", options=["--policy", str(bad)])
+    line = next(i for i, row in enumerate(bad.read_text().splitlines(), 1) if "multiple-slice:" in row)
+    assert done.status == 2
+    assert done.err == f"{bad}:{line}: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?\n"
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("arguments", [["--format", "xml"], ["--colour"], ["--facts"]])
+def test_wrong_usage_is_status_2(run: Any, arguments: list[str]) -> None:
+    assert run(*arguments).status == 2
+
+
+def test_facts_that_hold_none_are_refused(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    done = run("pod.yaml", options=["--facts", "pod.yaml"])
+    assert done.status == 2
+    assert "no facts in it" in done.err
+
+
+def test_output_goes_to_a_file(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    done = run("pod.yaml", "--format", "json", "--output", "report.json")
+    assert (done.status, done.out) == (0, "")
+    assert json.loads((tmp_path / "report.json").read_text())["summary"]["allowed"] == 1
+    assert run("pod.yaml", "--output", "no/such/folder").status == 2
+
+
+def test_a_rule_that_breaks_is_status_3_and_says_which(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("oh")
+
+    walked = [replace(r, check=broken) if r.id == "multiple-slices" else r for r in rules.walk()]
+    monkeypatch.setattr(rules, "walk", lambda: walked)
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    done = run("pod.yaml")
+    assert done.status == 3
+    assert done.err.endswith("slicewarden: internal error: pod.yaml:1: rule multiple-slices broke\n")
+
+
+def test_schema_and_rules_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    names = schema["properties"]["spec"]["properties"]["rules"]["propertyNames"]["enum"]
+    assert cli.main(["rules"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == names
+    assert cli.main(["rules", "multiple-slices"]) == 0
+    assert "Way out:" in capsys.readouterr().out
+    assert cli.main(["rules", "nothing"]) == 2
+
+
+def test_certs_are_a_part_of_the_command(tmp_path: Path) -> None:
+    assert cli.main(["certs", "issue", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "tls.crt").read_text().startswith("-----BEGIN CERTIFICATE-----")
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text("---\n".join([BAD] * 400))
+    command = f"{sys.executable} -m webhook check {tmp_path} {' '.join(SAMPLE)} | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert done.stdout.startswith("denied")
+    assert done.stderr == ""

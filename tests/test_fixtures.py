@@ -1,0 +1,162 @@
+"""Every rule against its fixtures: the verb in a file's name is the claim, `verdicts.txt` the detail."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from webhook import documents, patch, policy, review, rules
+from webhook.documents import Document
+from webhook.engine import Engine
+from webhook.facts import Facts
+from webhook.model import Action, Request, Verdict, dotted
+from webhook.model import Path as Place
+
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "tests" / "fixtures"
+RULES = {rule.id: rule for rule in rules.walk()}
+FOLDERS = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir())
+SETTINGS = ("policy.yaml", "facts.yaml")
+FILES = sorted(file for file in FIXTURES.glob("*/*.yaml") if file.name not in SETTINGS)
+VERBS = ("allow", "deny", "warn", "patch")
+
+each_fixture = pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}/{f.stem}")
+
+
+def read(file: Path) -> list[Document]:
+    found, problems = documents.read(file.read_text("utf-8"), file.name)
+    assert not problems
+    return found
+
+
+def objects(found: list[Document]) -> Iterator[dict[str, Any]]:
+    for document in found:
+        yield from document.value["items"] if document.value["kind"] == "List" else [document.value]
+
+
+@cache
+def settings(rule: str) -> tuple[policy.Policy, Facts]:
+    """The policy and facts of a rule's folder, each the sample's where the folder has none."""
+    own_policy, own_facts = (FIXTURES / rule / name for name in SETTINGS)
+    policy_file = own_policy if own_policy.exists() else ROOT / "policies" / "sample.yaml"
+    facts_file = own_facts if own_facts.exists() else ROOT / "webhook" / "sample" / "facts.yaml"
+    return (
+        policy.load(read(policy_file), RULES, policy_file.name),
+        Facts.of(objects(read(facts_file))),
+    )
+
+
+@cache
+def fixture(file: Path) -> tuple[Document, Place, Request]:
+    """The file's one document, where the judged object stands in it, and the request it makes."""
+    (document,) = read(file)
+    if document.value["kind"] == "AdmissionReview":
+        return document, ("request", "object"), review.decode(json.dumps(document.value).encode())
+    return document, (), review.decode(review.wrap(document.value))
+
+
+def engine_of(rule: str) -> tuple[Engine, Facts]:
+    chosen, facts = settings(rule)
+    return Engine(chosen, [RULES[rule]]), facts
+
+
+def judged(file: Path) -> Verdict:
+    engine, facts = engine_of(file.parent.name)
+    return engine.judge(fixture(file)[2], facts)
+
+
+def verb(file: Path) -> str:
+    return file.name.partition("-")[0]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_has_fixtures(rule: str) -> None:
+    verbs = {verb(file) for file in FILES if file.parent.name == rule}
+    assert "allow" in verbs
+    assert verbs & {"deny", "patch"}
+
+
+def test_folders_are_rules() -> None:
+    assert set(FOLDERS) == set(RULES)
+
+
+def test_names_begin_with_a_verb() -> None:
+    wrong = [file.name for file in FIXTURES.glob("*/*") if file.name not in (*SETTINGS, "verdicts.txt")]
+    wrong = [name for name in wrong if name.partition("-")[0] not in VERBS or not name.endswith(".yaml")]
+    assert not wrong
+
+
+@each_fixture
+def test_verb(file: Path) -> None:
+    verdict = judged(file)
+    denied, warned = verdict.having(Action.DENY), verdict.having(Action.WARN)
+    match verb(file):
+        case "allow":
+            assert verdict == Verdict()
+        case "deny":
+            assert not verdict.allowed
+            assert denied or verdict.malformed
+        case "warn":
+            assert verdict.allowed
+            assert warned
+        case _:
+            assert verdict.allowed
+            assert verdict.patch
+            assert not verdict.results
+
+
+@each_fixture
+def test_judging_twice_gives_the_same(file: Path) -> None:
+    request = fixture(file)[2]
+    assert review.encode(request, judged(file)) == review.encode(request, judged(file))
+
+
+@each_fixture
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "all"])
+def test_mutating_twice_changes_nothing(file: Path, alone: bool) -> None:
+    chosen, facts = settings(file.parent.name)
+    engine = Engine(chosen, [RULES[file.parent.name]] if alone else rules.walk())
+    request = fixture(file)[2]
+    before = json.dumps(request.object)
+    operations = engine.mutate(request, facts).patch
+    if not operations:
+        return
+    assert request.object is not None
+    mutated = patch.apply(request.object, operations)
+    assert json.dumps(request.object) == before
+    assert mutated == jsonpatch.apply_patch(request.object, operations)
+    assert not engine.mutate(replace(request, object=mutated), facts).patch
+
+
+@pytest.mark.parametrize("rule", FOLDERS)
+def test_page(rule: str) -> None:
+    page = "\n".join(entry(file) for file in FILES if file.parent.name == rule)
+    golden = FIXTURES / rule / "verdicts.txt"
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        golden.write_text(page, "utf-8")
+    assert golden.exists(), "no golden page: run make fixtures, and read what it writes"
+    assert page == golden.read_text("utf-8"), "if the change is wanted: make fixtures, and read the diff"
+
+
+def entry(file: Path) -> str:
+    verdict = judged(file)
+    lines = [f"{file.stem}: {'allowed' if verdict.allowed else 'denied'}"]
+    lines += findings(file, verdict)
+    lines += [json.dumps(operation, separators=(",", ":")) for operation in verdict.patch]
+    return "\n  ".join(lines) + "\n"
+
+
+def findings(file: Path, verdict: Verdict) -> Iterator[str]:
+    document, base, _ = fixture(file)
+    if broken := verdict.malformed:
+        yield f"malformed, line {document.line((*base, *broken.path))}: {broken}"
+    for result in verdict.results:
+        finding = result.finding
+        line = document.line((*base, *finding.path), finding.text_line)
+        yield f"{result.action} {result.rule}, line {line}: {dotted(finding.path)}: {finding.message}"

@@ -1,0 +1,393 @@
+"""Policies: what is read out of one, and that every error names its place and the way out."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webhook.documents import read
+from webhook.model import Action, Unusable
+from webhook.policy import Policy, load
+from webhook.rules import walk
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = (ROOT / "policies" / "sample.yaml").read_text("utf-8")
+RULES = [rule.id for rule in walk()]
+
+SMALL = """\
+apiVersion: slicewarden.dev/v1alpha1
+kind: GPUSharingPolicy
+metadata:
+  name: small
+spec:
+  trust:
+    default: untrusted
+    grants:
+      - namespaces: [team-a]
+  pools:
+    - name: shared
+      sharing: time-slicing
+      trust: [trusted]
+      nodes:
+        matchLabels: {gpus: shared}
+      resources: [nvidia.com/gpu]
+      maxRequest: 1
+      assume: {memory: 15360Mi, replicas: 4}
+    - name: whole
+      sharing: none
+      trust: [trusted, untrusted]
+      nodes:
+        matchExpressions:
+          - {key: gpus, operator: In, values: [whole]}
+      resources: [nvidia.com/gpu]
+  memory:
+    frameworks: [pytorch]
+    context: {default: 1Gi}
+  sharing:
+    maxReplicas: 4
+  rules:
+    multiple-slices: Warn
+"""
+
+
+def policy_of(text: str, file: str = "p.yaml") -> Policy:
+    documents, problems = read(text, file)
+    assert problems == []
+    return load(documents, RULES, file)
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(Unusable) as raised:
+        policy_of(text)
+    return str(raised.value).split("\n")
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = SMALL
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+# What is read
+
+
+def test_the_sample_policy_loads(sample_policy: Policy) -> None:
+    assert sample_policy.name == "sample"
+    assert [(pool.name, pool.sharing, pool.shared) for pool in sample_policy.pools] == [
+        ("shared", "time-slicing", True),
+        ("mig", "mig", False),
+        ("exclusive", "none", False),
+    ]
+    assert {rule: sample_policy.action(rule) for rule in RULES} == dict.fromkeys(RULES, Action.DENY)
+    assert sample_policy.default_trust == "untrusted"
+    assert sample_policy.config_maps == {("gpu-operator", "time-slicing-config")}
+
+
+def test_the_sample_in_the_package_is_the_sample_of_the_repository() -> None:
+    assert (ROOT / "webhook" / "sample" / "policy.yaml").read_text("utf-8") == SAMPLE
+
+
+def test_every_word_of_a_policy_is_read() -> None:
+    policy = policy_of(SMALL)
+    assert policy.name == "small"
+    assert policy.annotation == "slicewarden.dev/trust"
+    (grant,) = policy.grants
+    assert grant.covers("team-a", None, "default")
+    assert not grant.covers("team-b", {}, "default")
+    shared, whole = policy.pools
+    assert (shared.name, set(shared.trust), shared.max_request) == ("shared", {"trusted"}, 1)
+    assert shared.assume is not None
+    assert (shared.assume.memory, shared.assume.replicas) == (15360, 4)
+    assert (whole.max_request, whole.assume) == (None, None)
+    assert whole.nodes.matches({"gpus": "whole"})
+    assert policy.frameworks == ("pytorch",)
+    assert policy.context_mib["default"] == 1024
+    assert policy.max_replicas == 4
+    assert policy.action("multiple-slices") is Action.WARN
+    assert policy.action("unsteered-pod") is Action.DENY
+
+
+def test_a_shared_pool_takes_one_at_most_whether_it_says_so_or_not() -> None:
+    assert policy_of(edited(("      maxRequest: 1\n", ""))).pools[0].max_request == 1
+
+
+def test_a_grant_for_accounts_covers_only_those_of_its_namespaces() -> None:
+    grants = """\
+      - namespaceSelector:
+          matchLabels: {tier: gold}
+        serviceAccounts: [trainer]
+"""
+    (grant,) = policy_of(edited(("      - namespaces: [team-a]\n", grants))).grants
+    assert grant.covers("any", {"tier": "gold"}, "trainer")
+    assert not grant.covers("any", {"tier": "gold"}, "default")
+    assert not grant.covers("any", {"tier": "lead"}, "trainer")
+    assert not grant.covers("any", None, "trainer")
+
+
+def test_other_documents_beside_the_policy_are_passed_over() -> None:
+    text = f"apiVersion: v1\nkind: Namespace\n---\n- a list\n---\n{SMALL}"
+    assert policy_of(text).name == "small"
+
+
+# What is wrong with one: the edits, then every line of the message
+
+ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
+    "unknown key near a known one": (
+        [("    frameworks: [pytorch]\n", "    framework: [pytorch]\n")],
+        ["p.yaml:27: spec.memory.framework: unknown key, did you mean frameworks?"],
+    ),
+    "unknown key far from all": (
+        [("    maxReplicas: 4\n", "    colour: red\n")],
+        ["p.yaml:30: spec.sharing.colour: unknown key; known are configMaps, maxReplicas"],
+    ),
+    "unknown key in a pool": (
+        [("      maxRequest: 1\n", "      maxRequests: 1\n")],
+        ["p.yaml:17: spec.pools[0].maxRequests: unknown key, did you mean maxRequest?"],
+    ),
+    "unknown rule": (
+        [("    multiple-slices: Warn\n", "    multiple-slice: Warn\n")],
+        ["p.yaml:32: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?"],
+    ),
+    "unknown rule far from all": (
+        [("    multiple-slices: Warn\n", "    zzz: Warn\n")],
+        [f"p.yaml:32: spec.rules.zzz: unknown rule; known are {', '.join(RULES)}"],
+    ),
+    "unknown action": (
+        [("multiple-slices: Warn", "multiple-slices: warn")],
+        ['p.yaml:32: spec.rules.multiple-slices: must be one of Deny, Warn, Audit, found "warn"'],
+    ),
+    "wrong type": (
+        [("      trust: [trusted]\n", "      trust: trusted\n")],
+        ['p.yaml:13: spec.pools[0].trust: must be of type array, found "trusted"'],
+    ),
+    "boolean by accident": (
+        [("        matchLabels: {gpus: shared}\n", "        matchLabels: {gpus: yes}\n")],
+        ["p.yaml:15: spec.pools[0].nodes.matchLabels.gpus: must be of type string, found true"],
+    ),
+    "wrong type with two right ones": (
+        [("context: {default: 1Gi}", "context: {default: [1Gi]}")],
+        ["p.yaml:28: spec.memory.context.default: must be of type string or integer, found a list"],
+    ),
+    "missing in a pool": (
+        [("      sharing: none\n", "")],
+        ["p.yaml:19: spec.pools[1]: sharing is missing"],
+    ),
+    "empty list": (
+        [("      trust: [trusted]\n", "      trust: []\n")],
+        ["p.yaml:13: spec.pools[0].trust: must not be empty"],
+    ),
+    "empty name": (
+        [("  name: small\n", "  name: ''\n")],
+        ["p.yaml:4: metadata.name: must not be empty"],
+    ),
+    "grant to nobody": (
+        [("      - namespaces: [team-a]\n", "      - serviceAccounts: [a]\n")],
+        ["p.yaml:9: spec.trust.grants[0]: one of namespaces, namespaceSelector is needed"],
+    ),
+    "more than one of a shared GPU": (
+        [("      maxRequest: 1\n", "      maxRequest: 2\n")],
+        ["p.yaml:17: spec.pools[0].maxRequest: must be 1, found 2"],
+    ),
+    "another version": (
+        [("v1alpha1", "v9")],
+        ['p.yaml:1: apiVersion: must be "slicewarden.dev/v1alpha1", found "slicewarden.dev/v9"'],
+    ),
+    "bad quantity": (
+        [("default: 1Gi", "default: 1GB")],
+        ['p.yaml:28: spec.memory.context.default: must be a quantity of memory such as 512Mi, found "1GB"'],
+    ),
+    "quantity of nothing": (
+        [("memory: 15360Mi", "memory: 0")],
+        ["p.yaml:18: spec.pools[0].assume.memory: must be more than zero, found 0"],
+    ),
+    "pool that contradicts itself": (
+        [("values: [whole]}\n", "values: [whole]}\n          - {key: gpus, operator: DoesNotExist}\n")],
+        ["p.yaml:22: spec.pools[1].nodes: no node can match: gpus contradicts itself"],
+    ),
+    "two pools of one name": (
+        [("    - name: whole\n", "    - name: shared\n")],
+        ['p.yaml:19: spec.pools[1].name: a second pool named "shared"'],
+    ),
+    "pools that overlap": (
+        [("values: [whole]", "values: [whole, shared]")],
+        [
+            'p.yaml:22: spec.pools[1].nodes: pool "whole" overlaps pool "shared": a node could match both; '
+            "give them different values of one label, or exclude one's label from the other with NotIn"
+        ],
+    ),
+    "several errors": (
+        [
+            ("      trust: [trusted]\n", "      trust: trusted\n"),
+            ("    default: untrusted\n", "    default: maybe\n"),
+            ("    multiple-slices: Warn\n", "    multiple-slice: Warn\n"),
+            ("      sharing: none\n", ""),
+        ],
+        [
+            'p.yaml:7: spec.trust.default: must be one of trusted, untrusted, found "maybe"',
+            'p.yaml:13: spec.pools[0].trust: must be of type array, found "trusted"',
+            "p.yaml:19: spec.pools[1]: sharing is missing",
+            "p.yaml:31: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?",
+        ],
+    ),
+    "several errors of meaning": (
+        [
+            ("    - name: whole\n", "    - name: shared\n"),
+            ("values: [whole]", "values: [shared]"),
+            ("default: 1Gi", "default: much"),
+            ("memory: 15360Mi", "memory: 512KB"),
+        ],
+        [
+            'p.yaml:18: spec.pools[0].assume.memory: must be a quantity of memory such as 512Mi, found "512KB"',
+            'p.yaml:19: spec.pools[1].name: a second pool named "shared"',
+            'p.yaml:22: spec.pools[1].nodes: pool "shared" overlaps pool "shared": a node could match both; '
+            "give them different values of one label, or exclude one's label from the other with NotIn",
+            'p.yaml:28: spec.memory.context.default: must be a quantity of memory such as 512Mi, found "much"',
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("edits", "messages"), ERRORS.values(), ids=ERRORS)
+def test_an_error_names_file_line_place_and_way_out(edits: list[tuple[str, str]], messages: list[str]) -> None:
+    assert problems_of(edited(*edits)) == messages
+
+
+def test_a_policy_without_pools_is_told_so() -> None:
+    head = SMALL[: SMALL.index("spec:")]
+    assert problems_of(f"{head}spec: {{pool: []}}\n") == [
+        "p.yaml:5: spec: pools is missing",
+        "p.yaml:5: spec.pool: unknown key, did you mean pools?",
+    ]
+
+
+def test_lines_count_within_the_file_and_not_within_the_document() -> None:
+    before = "# two lines\n---\napiVersion: v1\nkind: Namespace\n---\n"
+    (message,) = problems_of(before + edited(("  name: small\n", "  name: ''\n")))
+    assert message == f"p.yaml:{4 + 5}: metadata.name: must not be empty"
+
+
+def test_a_second_policy_is_refused_where_it_starts() -> None:
+    second = SMALL.count("\n") + 2
+    assert problems_of(f"{SMALL}---\n{SMALL}") == [f"p.yaml:{second}: a second policy: exactly one is used"]
+
+
+@pytest.mark.parametrize("text", ["", "a: 1\n", "apiVersion: v1\nkind: GPUSharingPolicy\n", "- 1\n---\ntext\n"])
+def test_a_file_without_a_policy_is_refused(text: str) -> None:
+    (message,) = problems_of(text)
+    assert message == "p.yaml:1: no GPUSharingPolicy of slicewarden.dev/v1alpha1 in it"
+
+
+def test_an_error_quotes_what_it_found_in_one_short_line_of_ascii() -> None:
+    (message,) = problems_of(edited(("  name: small\n", f'  name: ["\\e[31m\\n\\u2028", "{"x" * 1000}"]\n')))
+    assert message.isascii()
+    assert message.isprintable()
+    assert len(message) < 200
+
+
+KINDS: list[Any] = [None, [], {}, 0, True, "text"]
+WRONG: list[tuple[str, Any]] = [
+    (key, value)
+    for key in ("metadata", "spec", "trust", "pools", "memory", "sharing", "rules", "nodes", "assume")
+    for value in KINDS
+    if value != {} or key not in ("trust", "memory", "sharing", "rules")  # which may be empty
+]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_value_of_the_wrong_kind_anywhere_is_an_error_with_a_line(key: str, value: Any) -> None:
+    document = yaml.safe_load(SMALL)
+    place = document["spec"]["pools"][0] if key in ("nodes", "assume") else document["spec"]
+    place = document if key in ("metadata", "spec") else place
+    place[key] = value
+    text = yaml.safe_dump(document, sort_keys=False)
+    messages = problems_of(text)
+    assert messages
+    for message in messages:
+        file, line, rest = message.split(":", 2)
+        assert file == "p.yaml"
+        assert 1 <= int(line) <= text.count("\n")
+        assert rest.strip()
+
+
+def test_an_unusable_policy_can_be_raised_through_a_context_manager() -> None:
+    @contextmanager
+    def somewhere() -> Iterator[None]:
+        yield
+
+    with pytest.raises(Unusable), somewhere():
+        policy_of("")
+
+
+# Overlap
+
+KEYS = ("a", "b")
+VALUES = ("1", "2")
+
+
+@st.composite
+def selectors(draw: st.DrawFn) -> dict[str, Any]:
+    labels = draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2))
+    expressions = draw(
+        st.lists(
+            st.one_of(
+                st.fixed_dictionaries(
+                    {
+                        "key": st.sampled_from(KEYS),
+                        "operator": st.sampled_from(["In", "NotIn"]),
+                        "values": st.lists(st.sampled_from(VALUES), min_size=1, max_size=2, unique=True),
+                    }
+                ),
+                st.fixed_dictionaries(
+                    {"key": st.sampled_from(KEYS), "operator": st.sampled_from(["Exists", "DoesNotExist"])}
+                ),
+            ),
+            max_size=2,
+        )
+    )
+    return {"matchLabels": labels, "matchExpressions": expressions}
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Label selection, written out a second time."""
+    for expression in selector["matchExpressions"]:
+        value = labels.get(expression["key"])
+        holds = {
+            "In": value in expression.get("values", []),
+            "NotIn": value not in expression.get("values", []),
+            "Exists": value is not None,
+            "DoesNotExist": value is None,
+        }
+        if not holds[expression["operator"]]:
+            return False
+    return all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+
+
+NODES = [
+    {key: value for key, value in zip(KEYS, values, strict=True) if value is not None}
+    for values in itertools.product((None, *VALUES, "3"), repeat=len(KEYS))
+]
+
+
+@settings(max_examples=60)
+@given(selectors(), selectors())
+def test_two_pools_overlap_exactly_when_a_node_can_match_both(one: dict[str, Any], other: dict[str, Any]) -> None:
+    document = yaml.safe_load(SMALL)
+    document["spec"]["pools"][0]["nodes"] = one
+    document["spec"]["pools"][1]["nodes"] = other
+    try:
+        policy_of(yaml.safe_dump(document))
+        messages = ""
+    except Unusable as error:
+        messages = str(error)
+    assert ("overlaps" in messages) == any(selects(one, node) and selects(other, node) for node in NODES)
+    for index, selector in enumerate((one, other)):
+        empty = not any(selects(selector, node) for node in NODES)
+        assert (f"spec.pools[{index}].nodes: no node can match" in messages) == empty

@@ -1,0 +1,161 @@
+"""Selectors: what one requirement matches, and whether several can hold together."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webhook.selectors import Requirement, Selector, contradiction, equals
+
+
+def requirement(operator: str, *values: str, key: str = "k") -> Requirement:
+    return Requirement(key, operator, frozenset(values))
+
+
+MATCHES = [
+    (requirement("In", "a"), "a", True),
+    (requirement("In", "a", "b"), "b", True),
+    (requirement("In", "a"), "b", False),
+    (requirement("In", "a"), None, False),
+    (requirement("In"), "a", False),
+    (requirement("In", ""), "", True),
+    (requirement("In", ""), None, False),
+    (requirement("NotIn", "a"), "a", False),
+    (requirement("NotIn", "a"), "b", True),
+    (requirement("NotIn", "a"), None, True),
+    (requirement("NotIn", ""), "", False),
+    (requirement("NotIn", ""), None, True),
+    (requirement("Exists"), "", True),
+    (requirement("Exists"), "a", True),
+    (requirement("Exists"), None, False),
+    (requirement("DoesNotExist"), None, True),
+    (requirement("DoesNotExist"), "", False),
+    (requirement("Gt", "5"), "6", True),
+    (requirement("Gt", "5"), "5", False),
+    (requirement("Gt", "5"), "10", True),  # as numbers, not as text
+    (requirement("Gt", "5"), "a", False),
+    (requirement("Gt", "5"), None, False),
+    (requirement("Gt", "-5"), "-4", True),
+    (requirement("Gt", "a"), "6", False),
+    (requirement("Gt"), "6", False),
+    (requirement("Lt", "5"), "4", True),
+    (requirement("Lt", "5"), "5", False),
+    (requirement("Lt", "5"), None, False),
+    (requirement("Lt", "10"), "9", True),
+    (requirement("Like", "a"), "a", False),
+    (requirement("in", "a"), "a", False),
+    (requirement("", "a"), "a", False),
+    # Go's strconv.ParseInt, by which the scheduler reads these, knows no digits but 0 to 9.
+    (requirement("Gt", "5"), "1_0", False),
+    (requirement("Gt", "5"), "١٢", False),
+    (requirement("Gt", "5"), " 6", False),
+]
+
+
+@pytest.mark.parametrize(("one", "value", "matches"), MATCHES)
+def test_a_requirement_matches_as_the_scheduler_does(one: Requirement, value: str | None, matches: bool) -> None:
+    assert one.matches({} if value is None else {"k": value}) is matches
+
+
+def test_a_requirement_looks_at_its_own_key_only() -> None:
+    assert not requirement("Exists").matches({"K": "a", "other": "a", "": "a"})
+
+
+def test_a_selector_needs_all_that_it_names() -> None:
+    selector = Selector.read(
+        {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["2"]}]}
+    )
+    assert selector.matches({"a": "1"})
+    assert selector.matches({"a": "1", "b": "3", "c": "4"})
+    assert not selector.matches({"a": "1", "b": "2"})
+    assert not selector.matches({"b": "3"})
+
+
+def test_an_empty_selector_matches_all() -> None:
+    assert Selector.read({}).matches({})
+    assert Selector.read({"matchLabels": None, "matchExpressions": None}).matches({"a": "1"})
+
+
+def test_labels_stand_for_one_equality_each() -> None:
+    assert equals({"a": "1", "b": ""}) == (
+        requirement("In", "1", key="a"),
+        requirement("In", "", key="b"),
+    )
+
+
+CONTRADICTIONS = [
+    ((), None),
+    ((requirement("In", "a"), requirement("In", "b")), "k"),
+    ((requirement("In", "a"), requirement("In", "b", "a")), None),
+    ((requirement("In", "a"), requirement("NotIn", "a")), "k"),
+    ((requirement("In", "a"), requirement("DoesNotExist")), "k"),
+    ((requirement("Exists"), requirement("DoesNotExist")), "k"),
+    ((requirement("NotIn", "a"), requirement("DoesNotExist")), None),
+    ((requirement("NotIn", "a"), requirement("Exists")), None),
+    ((requirement("NotIn", "x", "xx"), requirement("Exists")), None),
+    ((requirement("In", "a"), requirement("In", "b", key="other")), None),
+    ((requirement("Gt", "5"), requirement("Lt", "6")), "k"),
+    ((requirement("Gt", "5"), requirement("Lt", "7")), None),
+    ((requirement("Gt", "5"), requirement("Lt", "8"), requirement("NotIn", "6")), None),
+    ((requirement("Gt", "5"), requirement("NotIn", "6", "7", "8")), None),
+    ((requirement("Gt", "5"), requirement("In", "5", "a")), "k"),
+    ((requirement("Gt", "5"), requirement("DoesNotExist")), "k"),
+    ((requirement("In"),), "k"),
+    ((requirement("Exists", key="j"), requirement("In"), requirement("In", key="j")), "j"),
+]
+
+
+@pytest.mark.parametrize(("all_of", "key"), CONTRADICTIONS)
+def test_a_contradiction_names_its_key(all_of: tuple[Requirement, ...], key: str | None) -> None:
+    assert contradiction(all_of) == key
+
+
+@pytest.mark.parametrize("one", [requirement("Gt", "a"), requirement("Lt"), requirement("Like", "a"), requirement("")])
+def test_what_no_value_can_match_contradicts_itself(one: Requirement) -> None:
+    assert contradiction((one,)) == "k"
+
+
+VALUES = ("", "a", "b", "x", "1", "2", "4")
+
+
+@st.composite
+def requirements(draw: st.DrawFn) -> Requirement:
+    key = draw(st.sampled_from(["j", "k"]))
+    operator = draw(st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]))
+    if operator in ("Gt", "Lt"):
+        return Requirement(key, operator, frozenset({draw(st.sampled_from(["-1", "0", "1", "2", "4"]))}))
+    if operator in ("In", "NotIn"):
+        return Requirement(key, operator, draw(st.frozensets(st.sampled_from(VALUES), max_size=4)))
+    return Requirement(key, operator)
+
+
+# Named values, one that nothing names, and every integer near a bound.
+UNIVERSE: tuple[str | None, ...] = (None, *VALUES, "unnamed", *(str(n) for n in range(-12, 16)))
+
+
+def label_maps(keys: Iterable[str]) -> Iterator[dict[str, str]]:
+    keys = sorted(keys)
+    for values in itertools.product(UNIVERSE, repeat=len(keys)):
+        yield {key: value for key, value in zip(keys, values, strict=True) if value is not None}
+
+
+@settings(max_examples=300)
+@given(st.lists(requirements(), max_size=5))
+def test_requirements_contradict_each_other_exactly_when_no_labels_match_them_all(
+    all_of: list[Requirement],
+) -> None:
+    possible = any(all(one.matches(labels) for one in all_of) for labels in label_maps({r.key for r in all_of}))
+    key = contradiction(all_of)
+    assert (key is None) == possible
+    if key is not None:
+        alone = [one for one in all_of if one.key == key]
+        assert not any(all(one.matches(labels) for one in alone) for labels in label_maps({key}))
+
+
+@given(st.lists(requirements(), max_size=4), st.lists(requirements(), max_size=4))
+def test_more_requirements_never_mend_a_contradiction(some: list[Requirement], more: list[Requirement]) -> None:
+    if contradiction(some) is not None:
+        assert contradiction([*some, *more]) is not None
+        assert contradiction([*more, *some]) is not None

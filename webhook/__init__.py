@@ -1,0 +1,1 @@
+"""Slicewarden: admission control for shared GPUs on Kubernetes."""

@@ -1,0 +1,218 @@
+"""The command `slicewarden`."""
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from importlib import resources
+from pathlib import Path
+
+from webhook import check, files, policy, reports, rules
+from webhook.engine import Engine
+from webhook.facts import KINDS, Facts, group_kind
+from webhook.model import Problem, Unusable
+
+DENIED, UNUSABLE, INTERNAL = 1, 2, 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 1 denied, 2 unusable input or usage, 3 internal error."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["certs"]:  # a command of its own, which knows nothing of policies
+        from certs.__main__ import main as certs
+
+        return certs(arguments[1:])
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return UNUSABLE
+    except BrokenPipeError:  # whoever read our output has gone; so has the reason to write more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNUSABLE
+    except Exception as error:  # the last place to turn a fault into an exit status
+        traceback.print_exception(error.__cause__ or error)
+        print(f"slicewarden: internal error: {error}", file=sys.stderr)
+        return INTERNAL
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="slicewarden",
+        description="Admission control for shared GPUs on Kubernetes.",
+        epilog="Exit status: 0 nothing denied, 1 something denied, 2 unusable input or usage, 3 internal error.",
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    command = commands.add_parser("check", help="judge manifests as the webhook would", epilog=parser.epilog)
+    command.add_argument(
+        "paths",
+        nargs="*",
+        default=["."],
+        metavar="PATH",
+        help="files and folders, - for standard input; default: this folder",
+    )
+    _policy_options(command)
+    command.add_argument("--format", choices=sorted(reports.FORMATS), default="table", help="default: table")
+    command.add_argument("--output", metavar="FILE", help="write the report there, not to standard output")
+    command.set_defaults(run=_check)
+
+    command = commands.add_parser("serve", help="run the admission webhook")
+    _policy_options(command, facts_needed=True)
+    command.add_argument(
+        "--listen", type=_address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443"
+    )
+    command.add_argument("--tls-cert", type=Path, required=True, metavar="FILE", help="serving certificate, PEM")
+    command.add_argument("--tls-key", type=Path, required=True, metavar="FILE", help="its key, PEM")
+    command.add_argument("--client-ca", type=Path, metavar="FILE", help="only callers with a certificate of this CA")
+    command.add_argument(
+        "--health-listen",
+        type=_address,
+        metavar="HOST:PORT",
+        help="health over plain HTTP, on a port of its own",
+    )
+    command.add_argument(
+        "--workers", type=int, choices=range(1, 65), default=2, metavar="N", help="processes; default: 2"
+    )
+    command.set_defaults(run=_serve)
+
+    command = commands.add_parser("demo", help="a tour: the real webhook on loopback, and a sample cluster")
+    command.set_defaults(run=_demo)
+
+    command = commands.add_parser("rules", help="list the rules, or show the page of one")
+    command.add_argument("rule", nargs="?", metavar="RULE", help="its id")
+    command.set_defaults(run=_rules)
+
+    command = commands.add_parser("schema", help="print the JSON Schema of a policy, for editors")
+    command.set_defaults(run=_schema)
+
+    commands.add_parser("certs", help="issue a certificate authority and serving certificates")
+    return parser
+
+
+def _policy_options(command: argparse.ArgumentParser, *, facts_needed: bool = False) -> None:
+    command.add_argument(
+        "--policy", metavar="PATH", help="file or folder; default: ./policies if it is there, else the sample"
+    )
+    command.add_argument(
+        "--facts",
+        metavar="PATH",
+        required=facts_needed,
+        help="namespaces, nodes and so on, as kubectl get -o yaml prints them",
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all of them
+
+
+def _check(options: argparse.Namespace) -> int:
+    engine = Engine(load_policy(options.policy), rules.walk())
+    documents, unreadable = files.load(options.paths)
+    items, unusable = files.items(documents)
+    known = load_facts(options.facts) if options.facts else []
+    facts = Facts.of(item.value for item in (*known, *items))
+    report = check.check(items, engine, facts)
+    problems = sorted((*unreadable, *unusable, *report.problems), key=lambda p: (p.file, p.line))
+    report = check.Report(report.judged, tuple(problems))
+    text = reports.FORMATS[options.format](report)
+    if options.output:
+        _write(options.output, text)
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    if report.problems:
+        return UNUSABLE
+    return DENIED if report.count(allowed=False) else 0
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text, "utf-8")
+    except OSError as error:
+        raise Unusable((Problem(file, 1, error.strerror or str(error)),)) from error
+
+
+def load_policy(path: str | None) -> policy.Policy:
+    """Read the policy from a file or folder; from ./policies or the sample in the package when None is given."""
+    if path is None:
+        sample = resources.files("webhook").joinpath("sample", "policy.yaml")
+        path = "policies" if Path("policies").is_dir() else str(sample)
+    documents, problems = files.load([path])
+    if problems:
+        raise Unusable(tuple(problems))
+    return policy.load(documents, [rule.id for rule in rules.walk()], path)
+
+
+def load_facts(path: str) -> list[files.Item]:
+    """Read the objects that facts are made of from a file or folder."""
+    documents, unreadable = files.load([path])
+    items, unusable = files.items(documents)
+    if unreadable or unusable:
+        raise Unusable((*unreadable, *unusable))
+    known = [item for item in items if group_kind(item.value) in KINDS]
+    if not known:
+        raise Unusable((Problem(path, 1, "no facts in it: no Namespace, Node, ConfigMap or ClusterPolicy"),))
+    return known
+
+
+def load_engine(policy_path: str | None, facts_path: str) -> tuple[Engine, Facts]:
+    """Read all that a worker of the webhook needs."""
+    engine = Engine(load_policy(policy_path), rules.walk())
+    return engine, Facts.of(item.value for item in load_facts(facts_path))
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from webhook import serve
+
+    load = partial(load_engine, options.policy, options.facts)
+    load()  # a policy that cannot be used is found before anything listens
+    listen = serve.Listen(
+        host=options.listen[0],
+        port=options.listen[1],
+        certificate=options.tls_cert,
+        key=options.tls_key,
+        client_ca=options.client_ca,
+        workers=options.workers,
+        health=options.health_listen,
+    )
+    try:
+        for file in filter(None, (listen.certificate, listen.key, listen.client_ca)):
+            file.read_bytes()
+        serve.serve(listen, load)
+    except OSError as error:  # ssl.SSLError is one, and names no file
+        raise Unusable(
+            (Problem(error.filename or str(listen.certificate), 1, error.strerror or str(error)),)
+        ) from error
+    return 0
+
+
+def _demo(_: argparse.Namespace) -> int:
+    from webhook import demo
+
+    return demo.run()
+
+
+def _rules(options: argparse.Namespace) -> int:
+    known = {rule.id: rule for rule in rules.walk()}
+    if options.rule is None:
+        width = max(map(len, known))
+        for rule in known.values():
+            print(f"{rule.id:<{width}}  {rule.page.partition(chr(10))[0]}")
+        return 0
+    if options.rule not in known:
+        raise Unusable((Problem(options.rule, 1, f"no such rule; known are {', '.join(known)}"),))
+    print(f"{options.rule}\n\n{known[options.rule].page}")
+    return 0
+
+
+def _schema(_: argparse.Namespace) -> int:
+    print(json.dumps(policy.schema(rule.id for rule in rules.walk()), indent=2))
+    return 0

@@ -1,0 +1,73 @@
+"""The cluster at one moment, as a value. Rules read it; nothing in it calls out."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from webhook.model import Object
+
+KINDS = frozenset({("", "Namespace"), ("", "Node"), ("", "ConfigMap"), ("nvidia.com", "ClusterPolicy")})
+"""Group and kind of the objects that facts are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node's name and labels; GPU Feature Discovery writes what a card is into the labels."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A snapshot: labels of namespaces by name, nodes, and the ConfigMaps that the GPU Operator mounts.
+
+    Two snapshots are the same only if they are one object, so what is derived from one can be remembered.
+    """
+
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    nodes: tuple[Node, ...] = ()
+    plugin_configs: frozenset[str] = frozenset()
+    """Names of the ConfigMaps that a ClusterPolicy's `spec.devicePlugin.config` gives to the device plugin."""
+
+    @classmethod
+    def of(cls, objects: Iterable[Object]) -> "Facts":
+        """Take the facts out of API objects, as `kubectl get -o yaml` prints them; other kinds are passed over.
+
+        A later object replaces an earlier one of the same kind and name.
+        """
+        namespaces: dict[str, Mapping[str, str]] = {}
+        nodes: dict[str, Node] = {}
+        configs: set[str] = set()
+        for item in objects:
+            name = _text(_map(item.get("metadata")).get("name"))
+            match group_kind(item):
+                case ("", "Namespace"):
+                    # The API server labels every namespace with its own name (KEP-2161).
+                    namespaces[name] = {**_labels(item), "kubernetes.io/metadata.name": name}
+                case ("", "Node"):
+                    nodes[name] = Node(name, _labels(item))
+                case ("nvidia.com", "ClusterPolicy"):
+                    plugin = _map(_map(item.get("spec")).get("devicePlugin"))
+                    if config := _text(_map(plugin.get("config")).get("name")):
+                        configs.add(config)
+        return cls(namespaces, tuple(nodes.values()), frozenset(configs))
+
+
+def group_kind(item: Object) -> tuple[str, str]:
+    """The API group (empty for core) and kind of an object."""
+    version = _text(item.get("apiVersion"))
+    return version.rpartition("/")[0], _text(item.get("kind"))
+
+
+def _labels(item: Object) -> dict[str, str]:
+    labels = _map(_map(item.get("metadata")).get("labels"))
+    return {key: value for key, value in labels.items() if isinstance(value, str)}
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,94 @@
+"""Files and folders of YAML and JSON, as people have them, read from disk."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from webhook.documents import Document, read
+from webhook.model import Object, Path, Problem
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One Kubernetes object: a document, or an item of a List in it at `base`."""
+
+    document: Document
+    base: Path
+    value: Object
+
+    def line(self, path: Path = (), text_line: int = 0) -> int:
+        """The line of a place in the object, or of a line within the text that stands there."""
+        return self.document.line((*self.base, *path), text_line)
+
+
+def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
+    """Read files, folders (all YAML and JSON files below, by name) and `-` (standard input).
+
+    What cannot be read becomes a problem, and the rest is still read.
+    """
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for name in paths:
+        for file in _files(name):
+            try:
+                data = sys.stdin.buffer.read() if file == "-" else FilePath(file).read_bytes()
+                found, bad = read(data.decode("utf-8"), file)
+            except OSError as error:
+                problems.append(Problem(file, 1, error.strerror or str(error)))
+            except UnicodeDecodeError as error:
+                problems.append(Problem(file, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8"))
+            else:
+                documents += found
+                problems += bad
+    return documents, problems
+
+
+def _files(name: str) -> Iterator[str]:
+    folder = FilePath(name)
+    if name == "-" or not folder.is_dir():
+        yield name
+        return
+    for file in sorted(folder.rglob("*")):
+        if file.suffix in SUFFIXES and file.is_file():
+            yield str(file)
+
+
+def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
+    """Take the Kubernetes objects out of documents, Lists opened.
+
+    A document with neither apiVersion nor kind is some other file, such as a chart's values, and is passed over.
+    """
+    found: list[Item] = []
+    problems: list[Problem] = []
+    for document in documents:
+        _open(Item(document, (), document.value), found, problems)
+    return found, problems
+
+
+def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
+    value = item.value
+    if not isinstance(value, dict) or not ("kind" in value or "apiVersion" in value):
+        if item.base:
+            problems.append(Problem(item.document.file, item.line(), "an item of a List must be an object"))
+        return
+    for key in ("apiVersion", "kind"):
+        if not isinstance(value.get(key), str) or not value[key]:
+            problems.append(Problem(item.document.file, item.line((key,)), f"{key} must be a string"))
+            return
+    if value["kind"].endswith("List") and isinstance(value.get("items"), list):
+        for index, each in enumerate(value["items"]):
+            each = _with_type(each, value)
+            _open(Item(item.document, (*item.base, "items", index), each), found, problems)
+    else:
+        found.append(item)
+
+
+def _with_type(value: Object, parent: Object) -> Object:
+    """Give an item of a typed list (PodList) the kind that the list implies and the API leaves out."""
+    implied = parent["kind"].removesuffix("List")
+    if implied and isinstance(value, dict) and "kind" not in value:
+        return {"apiVersion": parent["apiVersion"], "kind": implied, **value}
+    return value

@@ -1,0 +1,126 @@
+"""Where a GPU pod belongs: the trust it has, and the pool that takes it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from webhook.facts import Facts
+from webhook.gpus import Amount, asks, totals
+from webhook.model import Path
+from webhook.policy import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.selectors import Requirement, contradiction, equals
+from webhook.targets import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The trust a pod asks for (None: it says nothing) and the level it has."""
+
+    asked: object
+    granted: bool
+    level: str
+
+
+@lru_cache(maxsize=1)
+def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
+    """Read a pod's trust: what it asks for, or the policy's default, but never more than it was granted.
+
+    The grant is read off the namespace and the pod's service account; the requester is no help, being a
+    controller for most pods.
+    """
+    asked = pod.annotations.get(policy.annotation)
+    labels = facts.namespaces.get(pod.namespace)
+    granted = any(grant.covers(pod.namespace, labels, pod.service_account) for grant in policy.grants)
+    wanted = policy.default_trust if asked is None else asked
+    return Claim(asked, granted, TRUSTED if granted and wanted == TRUSTED else UNTRUSTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A pod's own node selection that no node of a pool can satisfy, with both sides in words."""
+
+    path: Path
+    tenant: str
+    pool: str
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Where a pod that asks for GPUs belongs.
+
+    `pool` is None when none takes it; `refusals` then says why not, pool by pool. `clash` is the pod's own
+    selection when that keeps it out of the pool.
+    """
+
+    totals: Mapping[str, Amount]
+    level: str
+    pool: Pool | None
+    clash: Clash | None = None
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> Amount:
+        """How many GPUs or slices the pod asks for altogether."""
+        return sum(self.totals.values())
+
+
+@lru_cache(maxsize=1)
+def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
+    """Find the pool a pod belongs to; None for a pod that asks for no GPU.
+
+    Trusted pods that ask for one GPU go to a shared pool, all others to one that is not shared; a pool of the
+    other sort is used where no pool of the right one takes the pod. Of several pools the first that the
+    pod's own node selection allows is used. The fullest explanation comes from a pool that would take the pod
+    but for the number it asks for: it is kept as the pool, for the rules on numbers to speak.
+    """
+    asked = totals(asks(pod, policy))
+    if not asked:
+        return None
+    level = claim(pod, policy, facts).level
+    count = sum(asked.values())
+    willing = [p for p in policy.pools if all(resource in p.resources for resource in asked) and level in p.trust]
+    fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
+    share = level == TRUSTED and count == 1
+    right = [p for p in fitting if p.shared == share] or fitting
+    too_small = sorted((p for p in willing if p not in fitting), key=lambda p: p.shared != share)
+    for pool in (*right, *too_small):
+        if clash(pod, pool) is None:
+            return Placement(asked, level, pool)
+    if pools := right or too_small:
+        return Placement(asked, level, pools[0], clash(pod, pools[0]))
+    refusals = tuple(_refusal(p, asked, level) for p in policy.pools)
+    return Placement(asked, level, None, refusals=refusals)
+
+
+def _refusal(pool: Pool, asked: Mapping[str, Amount], level: str) -> str:
+    missing = [resource for resource in asked if resource not in pool.resources]
+    if missing:
+        return f"pool {pool.name} does not offer {', '.join(missing)}"
+    return f"pool {pool.name} takes no {level} pods"
+
+
+def clash(pod: Pod, pool: Pool) -> Clash | None:
+    """Tell what in a pod's own node selection excludes every node of a pool; None when nothing does.
+
+    A selection that contradicts itself is its author's affair: no node is chosen by it.
+    """
+    node_terms = pod.node_terms
+    if not pod.node_selector and not node_terms:
+        return None
+    own = equals(pod.node_selector)
+    if contradiction(own + pool.nodes.requirements) is not None:
+        return _clash(pod.at("spec", "nodeSelector"), own, pool)
+    terms = [(path, own + term) for path, term in node_terms or () if term is not None]
+    terms = [(path, term) for path, term in terms if contradiction(term) is None]
+    if not terms or any(contradiction(term + pool.nodes.requirements) is None for _, term in terms):
+        return None
+    return _clash(*terms[0], pool)
+
+
+def _clash(path: Path, own: tuple[Requirement, ...], pool: Pool) -> Clash:
+    key = contradiction(own + pool.nodes.requirements)
+    return Clash(
+        path,
+        " and ".join(str(r) for r in own if r.key == key),
+        " and ".join(str(r) for r in pool.nodes.requirements if r.key == key),
+    )

@@ -1,0 +1,152 @@
+"""AdmissionReview v1: bytes to Request, Verdict to bytes (k8s.io/api admission/v1 types.go)."""
+
+import base64
+from typing import Any
+
+import orjson
+
+from webhook.model import Action, Object, Request, Result, Verdict
+
+API_VERSION = "admission.k8s.io/v1"
+
+MAX_BODY = 7 * 1024 * 1024
+"""Bytes: an object and its old self of 3 MiB each, the API server's own limit, and 1 MiB around them."""
+
+MAX_MESSAGE = 4096
+"""Characters of a denial; the API server reads a whole response into memory, so ours stays small."""
+
+MAX_WARNINGS = 8
+MAX_WARNING = 120
+"""Characters of a warning, the most that admission/v1 types.go advises."""
+
+MAX_ANNOTATION = 1024
+"""Characters of an audit annotation's value."""
+
+
+class NotAReview(ValueError):
+    """The bytes are not an AdmissionReview that can be judged."""
+
+
+def decode(body: bytes) -> Request:
+    """Read an AdmissionReview. Fields of newer API versions are ignored. Raises NotAReview."""
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise NotAReview(f"not JSON: {error}") from error
+    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
+        raise NotAReview("not an AdmissionReview")
+    if review.get("apiVersion") != API_VERSION:
+        raise NotAReview(f"apiVersion must be {API_VERSION}")
+    request = review.get("request")
+    if not isinstance(request, dict):
+        raise NotAReview("request is missing")
+    # `kind` is the version we registered for; `requestKind` is what the user sent (matchPolicy: Equivalent).
+    kind = request.get("kind")
+    if not isinstance(kind, dict):
+        raise NotAReview("request.kind is missing")
+    user = request.get("userInfo")
+    uid = _text(request, "uid")
+    if not uid:
+        raise NotAReview("request.uid is missing")
+    return Request(
+        uid=uid,
+        operation=_text(request, "operation"),
+        group=_text(kind, "group"),
+        version=_text(kind, "version"),
+        kind=_text(kind, "kind"),
+        subresource=_text(request, "subResource"),
+        namespace=_text(request, "namespace"),
+        name=_text(request, "name"),
+        username=_text(user, "username") if isinstance(user, dict) else "",
+        dry_run=request.get("dryRun") is True,
+        object=_object(request, "object"),
+        old_object=_object(request, "oldObject"),
+    )
+
+
+def _text(container: dict[str, Any], key: str) -> str:
+    value = container.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise NotAReview(f"{key} must be a string")
+    return value
+
+
+def _object(request: dict[str, Any], key: str) -> Object | None:
+    value = request.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise NotAReview(f"{key} must be an object or null")
+    return value
+
+
+def wrap(item: Object, *, uid: str = "offline") -> bytes:
+    """Make the AdmissionReview that an API server would send if this object were created.
+
+    Raises NotAReview for values that JSON cannot carry: lone surrogates, integers over 64 bits.
+    """
+    group, _, version = str(item.get("apiVersion", "")).rpartition("/")
+    metadata = item.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    request = {
+        "uid": uid,
+        "kind": {"group": group, "version": version, "kind": item.get("kind")},
+        "operation": "CREATE",
+        "name": metadata.get("name"),
+        "namespace": metadata.get("namespace"),
+        "object": item,
+    }
+    try:
+        return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request})
+    except orjson.JSONEncodeError as error:
+        raise NotAReview(f"not JSON: {error}") from error
+
+
+def encode(request: Request, verdict: Verdict) -> bytes:
+    """Write the AdmissionReview that answers the request."""
+    response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
+    if not verdict.allowed:
+        response["status"] = _status(verdict)
+    if verdict.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode("ascii")
+    if warnings := warnings_of(verdict):
+        response["warnings"] = warnings
+    if audited := verdict.having(Action.AUDIT):
+        response["auditAnnotations"] = _annotations(audited)
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def _status(verdict: Verdict) -> dict[str, Any]:
+    if verdict.malformed is not None:
+        return {"code": 422, "reason": "Invalid", "message": str(verdict.malformed)}
+    return {"code": 403, "reason": "Forbidden", "message": message_of(verdict)}
+
+
+def message_of(verdict: Verdict) -> str:
+    """Say in one line why a verdict denies: every finding while there is room, then how many more."""
+    texts = list(dict.fromkeys(result.text for result in verdict.having(Action.DENY)))
+    message = ""
+    for count, text in enumerate(texts):
+        if message and len(message) + len(text) > MAX_MESSAGE:
+            return f"{message}; and {len(texts) - count} more"
+        message = f"{message}; {text}" if message else text
+    return message
+
+
+def warnings_of(verdict: Verdict) -> list[str]:
+    """Write the warnings as kubectl can show them: short, in one line each, every text once."""
+    texts = dict.fromkeys(_cut(result.text, MAX_WARNING) for result in verdict.having(Action.WARN))
+    return list(texts)[:MAX_WARNINGS]
+
+
+def _annotations(audited: list[Result]) -> dict[str, str]:
+    """Say under each audited rule's id what it would have refused."""
+    texts: dict[str, list[str]] = {}
+    for result in audited:
+        texts.setdefault(result.rule, []).append(result.text.removeprefix(f"{result.rule}: "))
+    return {rule: _cut("; ".join(dict.fromkeys(each)), MAX_ANNOTATION) for rule, each in texts.items()}
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

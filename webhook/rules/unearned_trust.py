@@ -1,0 +1,31 @@
+"""A pod asks for trust that its namespace and service account were not granted.
+
+A trusted pod shares cards with others, and can take all of a card's memory or hang it for everyone on it.
+So the pod's annotation only asks; the policy's grants, which tenants cannot write, decide. Without the
+annotation a pod has the policy's default.
+
+Way out: have an administrator grant trust to the namespace, or remove the annotation.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.model import Finding, shown
+from webhook.placement import claim
+from webhook.policy import TRUSTED, UNTRUSTED, Policy
+from webhook.targets import Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag a trust annotation that is no trust level, or that no grant covers."""
+    asked, granted = (found := claim(pod, policy, facts)).asked, found.granted
+    path = pod.at("metadata", "annotations", policy.annotation)
+    if asked not in (None, TRUSTED, UNTRUSTED):
+        yield Finding(path, f"{shown(asked)} is no trust level; use {TRUSTED} or {UNTRUSTED}, or remove it")
+    elif asked == TRUSTED and not granted:
+        unknown = "" if pod.namespace in facts.namespaces else ", of which the labels are not known here,"
+        yield Finding(
+            path,
+            f"no grant of policy {policy.name} lets service account {shown(pod.service_account)} of namespace "
+            f"{shown(pod.namespace)}{unknown} be trusted; ask an administrator for one, or remove the annotation",
+        )

@@ -1,0 +1,113 @@
+"""A pod that asks for GPUs is not held to the nodes of the pool it belongs to.
+
+Which pool that is follows from its trust and from what it asks for: trusted pods that ask for one GPU go to a
+shared pool, all others to one that is not shared. The pool's labels are written into `nodeSelector`; a
+label that must not have a value becomes required node affinity, in every term there is, since terms are
+alternatives. The pool's tolerations are added.
+
+What the pod's author chose is never replaced: a selection that no node of the pool can satisfy is refused.
+
+Way out: remove the node selection that the message names, or ask for the trust that its pool takes.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from webhook.facts import Facts
+from webhook.gpus import asks
+from webhook.model import Finding, Fix, Object, shown
+from webhook.placement import Placement, place
+from webhook.policy import Policy, Pool
+from webhook.selectors import Requirement
+from webhook.targets import REQUIRED_AFFINITY, Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
+    placement = place(pod, policy, facts)
+    if placement is None:
+        return
+    pool, wants = placement.pool, _wants(placement)
+    if pool is None:
+        path = asks(pod, policy)[0].path
+        yield Finding(path, f"no pool takes {wants}: {', '.join(placement.refusals)}; ask for what one offers")
+    elif placement.clash is not None:
+        own, needed = placement.clash.tenant, placement.clash.pool
+        yield Finding(
+            placement.clash.path,
+            f"{shown(own, quotes=False)} excludes every node of pool {pool.name} ({needed}), where {wants} "
+            "belongs; remove it from the pod",
+        )
+    elif not pool.shared and pool.max_request is not None and placement.count > pool.max_request:
+        path = asks(pod, policy)[0].path
+        yield Finding(path, f"{wants} is too much for pool {pool.name}; ask for at most {pool.max_request}")
+    else:
+        fixes, missing = _steering(pod, pool)
+        if fixes:
+            yield Finding(
+                pod.at("spec"),
+                f"{wants} belongs to pool {pool.name} and is not held to it: {', '.join(missing)} missing; "
+                "create it where Slicewarden's mutating webhook is in force, and undo none of its changes",
+                fixes,
+            )
+
+
+def _wants(placement: Placement) -> str:
+    each = " and ".join(f"{amount} of {resource}" for resource, amount in placement.totals.items())
+    return f"{'an' if placement.level[0] in 'aeiou' else 'a'} {placement.level} pod with {each}"
+
+
+def _steering(pod: Pod, pool: Pool) -> tuple[tuple[Fix, ...], list[str]]:
+    """What has to be merged into the pod to hold it to the pool, and the same in words."""
+    fixes: list[Fix] = []
+    labels = {key: value for key, value in pool.nodes.labels.items() if key not in pod.node_selector}
+    if labels:
+        fixes.append(Fix(pod.at("spec", "nodeSelector"), labels))
+    missing = [f"node selector {key}={value}" for key, value in labels.items()]
+
+    selected = {**pod.node_selector, **labels}
+    open_ = [r for r in pool.nodes.expressions if not (r.key in selected and r.matches(selected))]
+    affinity = list(_affinity(pod, open_))
+    if affinity:
+        fixes += affinity
+        missing += [f"node affinity {requirement}" for requirement in open_]
+
+    tolerations = [t for t in pool.tolerations if not any(_covers(own, t) for own in pod.tolerations)]
+    if tolerations:
+        fixes.append(Fix(pod.at("spec", "tolerations"), tolerations))
+        missing += [f"toleration {t['key']}" for t in tolerations]
+    return tuple(fixes), missing
+
+
+def _affinity(pod: Pod, requirements: list[Requirement]) -> Iterator[Fix]:
+    """AND the requirements into every term that matches anything; a pod without required affinity gets a term."""
+    if not requirements:
+        return
+    terms = pod.node_terms
+    if terms is None:
+        yield Fix(pod.at(*REQUIRED_AFFINITY), [{"matchExpressions": [_written(r) for r in requirements]}])
+    for path, expressions in terms or ():
+        if expressions is not None:
+            missing = [_written(r) for r in requirements if r not in expressions]
+            if missing:
+                yield Fix((*path, "matchExpressions"), missing)
+
+
+def _written(requirement: Requirement) -> dict[str, Any]:
+    written: dict[str, Any] = {"key": requirement.key, "operator": requirement.operator}
+    if requirement.values:
+        written["values"] = sorted(requirement.values)
+    return written
+
+
+def _covers(own: Object, wanted: Object) -> bool:
+    """Tell whether a toleration tolerates all that another does (k8s.io/api core/v1 Toleration)."""
+    if own.get("effect") and own.get("effect") != wanted.get("effect"):
+        return False
+    if own.get("tolerationSeconds") not in (None, wanted.get("tolerationSeconds")):
+        return False
+    if own.get("operator") == "Exists":
+        return own.get("key") in (None, "", wanted["key"])
+    if own.get("operator") not in (None, "", "Equal") or wanted.get("operator") == "Exists":
+        return False
+    return (own.get("key"), own.get("value") or "") == (wanted["key"], wanted.get("value") or "")

@@ -1,0 +1,101 @@
+"""Serves the application with granian: TLS, HTTP/1.1, several worker processes that share nothing."""
+
+import gc
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+
+from webhook import server
+from webhook.engine import Engine
+from webhook.facts import Facts
+
+KEEP_ALIVE = 120_000
+"""Milliseconds a connection may wait for its next request.
+
+The API server keeps idle connections for 90 s, and does not send a POST again on one that closed under it.
+granian's limit on reading headers counts from the end of the request before, so it is this limit too.
+"""
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where and how to listen; `host:port` pairs split."""
+
+    host: str
+    port: int
+    certificate: Path
+    key: Path
+    client_ca: Path | None
+    workers: int
+    health: tuple[str, int] | None
+
+
+def serve(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> None:
+    """Serve until SIGTERM or SIGINT; requests in flight are answered first.
+
+    `load` runs in every worker, and has to be picklable. A worker that dies is replaced.
+    """
+    log = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
+    caution = "anyone who reaches this port may call: no --client-ca" if listen.client_ca is None else None
+    server.log_line({"message": "serving", **log, **({"caution": caution} if caution else {})})
+    Granian(
+        target="slicewarden",
+        address=listen.host,
+        port=listen.port,
+        interface=Interfaces.WSGI,
+        workers=listen.workers,
+        blocking_threads=1,
+        http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=KEEP_ALIVE),
+        websockets=False,
+        log_level=LogLevels.warning,
+        ssl_cert=listen.certificate,
+        ssl_key=listen.key,
+        ssl_ca=listen.client_ca,
+        ssl_client_verify=listen.client_ca is not None,
+        respawn_failed_workers=True,
+        respawn_interval=0.5,
+        workers_kill_timeout=30,
+    ).serve(target_loader=partial(_worker, listen, load), wrap_loader=False)
+
+
+def _worker(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> Callable[..., Any]:
+    # A forked worker has its parent's handlers, which would swallow a signal that comes before granian sets its own.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    engine, facts = load()
+    # Reviews leave no cycles behind, and what lives as long as the worker need not be walked by every collection.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
+    if listen.health is not None:
+        _serve_health(*listen.health, lambda: facts)
+    return server.application(engine, lambda: facts, server.log_line)
+
+
+class _HealthServer(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    allow_reuse_port = True  # every worker answers for itself; the kernel chooses among them
+
+
+class _Quiet(WSGIRequestHandler):
+    timeout = 5
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def _serve_health(host: str, port: int, facts: server.FactsSource) -> None:
+    httpd = make_server(host, port, server.health(facts), server_class=_HealthServer, handler_class=_Quiet)
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
