@@ -1,0 +1,45 @@
+"""`python -m bench`: run the benchmarks and print their tables."""
+
+import argparse
+import os
+import platform
+import signal
+import sys
+from types import FrameType
+
+from bench import decision, https
+
+
+def main() -> int:
+    """Run what was asked for. Exit status: 0, 1 a server answered wrongly, 2 something is missing."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of the README.")
+    parser.add_argument("which", nargs="?", choices=("decision", "https"), help="one of them; both without it")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each HTTPS load (3)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each round (3)")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1 or arguments.seconds <= 0:
+        parser.error("--rounds and --seconds must be more than zero")
+    signal.signal(signal.SIGTERM, _stop)
+    print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
+    try:
+        if arguments.which in (None, "decision"):
+            print(f"## Decision, in process\n\n{decision.run()}\n", flush=True)
+        if arguments.which in (None, "https"):
+            print(f"## HTTPS on loopback\n\n{https.run(arguments.rounds, arguments.seconds)}", flush=True)
+    except https.CannotRun as error:
+        print(error, file=sys.stderr)
+        return 2
+    except https.Wrong as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(143)  # as an exception, so that what was started is stopped
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""How long a decision takes in process: bytes in, bytes out, no network."""
+
+import gc
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+
+import orjson
+
+from bench import payloads, tables
+from webhook import patch, review
+from webhook.cli import load_engine
+from webhook.engine import Engine
+from webhook.facts import Facts
+
+ROOT = Path(__file__).parent.parent
+POLICY = ROOT / "policies" / "sample.yaml"
+FACTS = ROOT / "webhook" / "sample" / "facts.yaml"
+
+WARM_UP = 500
+ROUNDS = 4000
+
+Call = Callable[[bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line of the table: what is called with which bytes."""
+
+    payload: str
+    half: str
+    call: Call
+    body: bytes
+
+
+def mutated(engine: Engine, facts: Facts, body: bytes) -> bytes:
+    """Write the review that the API server sends to `/validate` once `/mutate` has answered this one."""
+    whole = orjson.loads(body)
+    verdict = engine.mutate(review.decode(body), facts)
+    whole["request"]["object"] = patch.apply(whole["request"]["object"], verdict.patch)
+    return orjson.dumps(whole)
+
+
+def run() -> str:
+    """Measure every case and return the table."""
+    engine, facts = load_engine(str(POLICY), str(FACTS))
+
+    def mutate(body: bytes) -> bytes:
+        request = review.decode(body)
+        return review.encode(request, engine.mutate(request, facts))
+
+    def validate(body: bytes) -> bytes:
+        request = review.decode(body)
+        return review.encode(request, engine.validate(request, facts))
+
+    cases = []
+    for payload in (payloads.small(), payloads.large(), payloads.plain()):
+        after = mutated(engine, facts, payload.body)
+        _check(engine, facts, payload, after)
+        cases += [
+            Case(payload.name, "mutate", mutate, payload.body),
+            Case(payload.name, "validate", validate, after),
+        ]
+    gc.freeze()  # as every worker of `serve` does
+    rows = [_row(case) for case in cases]
+    head = ("review", "call", "median µs", "p99 µs", "parse only: median µs", "p99 µs", "ratio of medians")
+    return tables.markdown(head, rows)
+
+
+def _check(engine: Engine, facts: Facts, payload: payloads.Payload, after: bytes) -> None:
+    """Make sure that what is timed is the decision that is meant."""
+    request = review.decode(payload.body)
+    operations = engine.mutate(request, facts).patch
+    if bool(operations) != payload.gpu:
+        raise AssertionError(f"payload {payload.name}: {len(operations)} operations")
+    changed = review.decode(after)
+    verdict = engine.validate(changed, facts)
+    if not verdict.allowed or verdict.results or engine.mutate(changed, facts).patch:
+        raise AssertionError(f"payload {payload.name} is not settled after its patch: {verdict}")
+    if payload.gpu and engine.validate(request, facts).allowed:
+        raise AssertionError(f"payload {payload.name} is allowed without its patch")
+
+
+def _parse_only(body: bytes) -> bytes:
+    return orjson.dumps(orjson.loads(body))
+
+
+def _row(case: Case) -> tuple[str, ...]:
+    """Time the case and the parse-only baseline in turns, so that both see the same machine."""
+    for _ in range(WARM_UP):
+        case.call(case.body)
+        _parse_only(case.body)
+    ours, baseline = [], []
+    for _ in range(ROUNDS):
+        ours.append(_timed(case.call, case.body))
+        baseline.append(_timed(_parse_only, case.body))
+    median, parse = statistics.median(ours), statistics.median(baseline)
+    return (
+        case.payload,
+        case.half,
+        f"{median:.1f}",
+        f"{tables.percentile(ours, 99):.1f}",
+        f"{parse:.1f}",
+        f"{tables.percentile(baseline, 99):.1f}",
+        f"{median / parse:.2f}",
+    )
+
+
+def _timed(call: Call, body: bytes) -> float:
+    start = perf_counter_ns()
+    call(body)
+    return (perf_counter_ns() - start) / 1000

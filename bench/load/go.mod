@@ -1,0 +1,3 @@
+module slicewarden.dev/bench/load
+
+go 1.24

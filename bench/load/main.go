@@ -1,0 +1,232 @@
+// A load generator for admission webhooks: HTTPS with kept HTTP/1.1 connections, as kube-apiserver has them, one
+// request in flight on each. Every reply is checked. Prints one JSON object.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+type report struct {
+	Requests    int     `json:"requests"`
+	Failures    int     `json:"failures"`
+	Failure     string  `json:"failure,omitempty"`
+	Connections int64   `json:"connections"`
+	RPS         float64 `json:"rps"`
+	P50         float64 `json:"p50_ms"`
+	P90         float64 `json:"p90_ms"`
+	P99         float64 `json:"p99_ms"`
+	Max         float64 `json:"max_ms"`
+}
+
+type load struct {
+	client   *http.Client
+	url      string
+	body     []byte
+	wanted   [][]byte
+	unwanted []byte
+	opened   atomic.Int64
+}
+
+// What one connection saw.
+type seen struct {
+	latencies []time.Duration
+	failures  int
+	failure   string
+}
+
+func (l *load) send() error {
+	request, err := http.NewRequest(http.MethodPost, l.url, bytes.NewReader(l.body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, */*")
+	reply, err := l.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = reply.Body.Close() }()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return err
+	}
+	if reply.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", reply.StatusCode)
+	}
+	for _, part := range l.wanted {
+		if !bytes.Contains(body, part) {
+			return fmt.Errorf("reply lacks %.40s", part)
+		}
+	}
+	if l.unwanted != nil && bytes.Contains(body, l.unwanted) {
+		return fmt.Errorf("reply has %.40s", l.unwanted)
+	}
+	return nil
+}
+
+func (s *seen) note(start time.Time, err error) {
+	s.latencies = append(s.latencies, time.Since(start))
+	if err != nil {
+		s.failures++
+		s.failure = err.Error()
+	}
+}
+
+// Each connection sends its next request when it has the reply to the last.
+func (l *load) closed(connections int, end time.Time) []seen {
+	return together(connections, func(s *seen) {
+		for start := time.Now(); start.Before(end); start = time.Now() {
+			s.note(start, l.send())
+		}
+	})
+}
+
+// Requests start at a fixed rate whatever the server does. One that finds no free connection waits, and its
+// latency counts from when it should have started.
+func (l *load) open(connections int, rate float64, end time.Time) []seen {
+	due := make(chan time.Time, 1<<20)
+	go func() {
+		defer close(due)
+		gap := time.Duration(float64(time.Second) / rate)
+		for next := time.Now(); next.Before(end); next = next.Add(gap) {
+			time.Sleep(time.Until(next))
+			due <- next
+		}
+	}()
+	return together(connections, func(s *seen) {
+		for start := range due {
+			s.note(start, l.send())
+		}
+	})
+}
+
+func together(connections int, work func(*seen)) []seen {
+	all := make([]seen, connections)
+	var group sync.WaitGroup
+	for i := range all {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			all[i].latencies = make([]time.Duration, 0, 1<<16)
+			work(&all[i])
+		}()
+	}
+	group.Wait()
+	return all
+}
+
+func summary(all []seen, took time.Duration) report {
+	var r report
+	var latencies []time.Duration
+	for i := range all {
+		latencies = append(latencies, all[i].latencies...)
+		r.Failures += all[i].failures
+		if all[i].failure != "" {
+			r.Failure = all[i].failure
+		}
+	}
+	slices.Sort(latencies)
+	r.Requests = len(latencies)
+	if r.Requests == 0 {
+		return r
+	}
+	at := func(percent int) float64 {
+		index := max(0, (len(latencies)*percent+99)/100-1)
+		return float64(latencies[index]) / float64(time.Millisecond)
+	}
+	r.RPS = float64(r.Requests) / took.Seconds()
+	r.P50, r.P90, r.P99, r.Max = at(50), at(90), at(99), at(100)
+	return r
+}
+
+func main() {
+	url := flag.String("url", "", "where to POST")
+	ca := flag.String("ca", "", "CA certificate, PEM")
+	body := flag.String("body", "", "file with the AdmissionReview")
+	expect := flag.String("expect", "", "file with the patch that every reply must have, in base64; empty for none")
+	connections := flag.Int("conns", 1, "connections")
+	duration := flag.Duration("duration", 3*time.Second, "how long")
+	rate := flag.Float64("rate", 0, "requests a second, whatever the replies do; 0: as fast as they come")
+	flag.Parse()
+	l, err := prepare(*url, *ca, *body, *expect, *connections)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	start := time.Now()
+	var all []seen
+	if *rate > 0 {
+		all = l.open(*connections, *rate, start.Add(*duration))
+	} else {
+		all = l.closed(*connections, start.Add(*duration))
+	}
+	r := summary(all, time.Since(start))
+	r.Connections = l.opened.Load()
+	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+		os.Exit(2)
+	}
+}
+
+func prepare(url, ca, body, expect string, connections int) (*load, error) {
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: no certificate", ca)
+	}
+	l := &load{url: url, wanted: [][]byte{[]byte(`"allowed":true`)}}
+	if l.body, err = os.ReadFile(body); err != nil {
+		return nil, err
+	}
+	var asked struct {
+		Request struct {
+			UID string `json:"uid"`
+		} `json:"request"`
+	}
+	if err := json.Unmarshal(l.body, &asked); err != nil {
+		return nil, fmt.Errorf("%s: %w", body, err)
+	}
+	l.wanted = append(l.wanted, []byte(`"uid":"`+asked.Request.UID+`"`))
+	if expect == "" {
+		l.unwanted = []byte(`"patch"`)
+	} else {
+		patch, err := os.ReadFile(expect)
+		if err != nil {
+			return nil, err
+		}
+		l.wanted = append(l.wanted, []byte(`"patch":"`+string(bytes.TrimSpace(patch))+`"`))
+	}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+	l.client = &http.Client{
+		Timeout: 10 * time.Second,
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				l.opened.Add(1)
+				return dialer.DialContext(ctx, network, address)
+			},
+			TLSClientConfig:     &tls.Config{RootCAs: roots, NextProtos: []string{"http/1.1"}},
+			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+			TLSHandshakeTimeout: 10 * time.Second,
+			MaxConnsPerHost:     connections,
+			MaxIdleConnsPerHost: connections,
+			DisableCompression:  true, // replies this small are not compressed by any of the servers
+		},
+	}
+	return l, nil
+}

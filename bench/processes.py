@@ -1,0 +1,63 @@
+"""What the processes of a server cost, as Linux counts it in /proc."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from typing import IO
+
+PROC = Path("/proc")
+_TICK = 1_000_000 // os.sysconf("SC_CLK_TCK")  # microseconds
+
+
+@contextmanager
+def running(command: list[str], cwd: Path, errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server while the block lasts; then stop it and every process it started.
+
+    It gets a process group of its own, so that Ctrl-C reaches it through here alone, once.
+    """
+    null = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=cwd, stdin=null, stdout=null, stderr=errors, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.send_signal(SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=20)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, SIGKILL)
+        process.wait()
+
+
+def tree(root: int) -> list[int]:
+    """The process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def cpu(pids: list[int]) -> int:
+    """Microseconds of CPU time, in user and in system mode, that the processes have used."""
+    return sum(_TICK * (int(fields[11]) + int(fields[12])) for pid in pids if (fields := _stat(pid)))
+
+
+def resident(pids: list[int]) -> float:
+    """MiB of memory that the processes hold; pages that several share count for each."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    return sum(page * int(fields[21]) for pid in pids if (fields := _stat(pid))) / 2**20
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat that follow the name, from the state on; none if it has ended."""
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

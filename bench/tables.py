@@ -1,0 +1,15 @@
+"""Figures as Markdown tables."""
+
+from collections.abc import Iterable, Sequence
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The smallest value that so many percent of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * int(percent * 100) // 10000) - 1)]

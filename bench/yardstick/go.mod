@@ -1,0 +1,3 @@
+module slicewarden.dev/bench/yardstick
+
+go 1.24
