@@ -192,6 +192,18 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [("      - namespaces: [team-a]\n", "      - serviceAccounts: [a]\n")],
         ["p.yaml:9: spec.trust.grants[0]: one of namespaces, namespaceSelector is needed"],
     ),
+    "grant to everybody": (
+        [("      - namespaces: [team-a]\n", "      - namespaceSelector: {matchLabels: {}}\n")],
+        ["p.yaml:9: spec.trust.grants[0].namespaceSelector: is empty, and would cover every namespace; name labels"],
+    ),
+    "pool of all nodes": (
+        [("        matchLabels: {gpus: shared}\n", "        matchLabels: {}\n")],
+        [
+            "p.yaml:14: spec.pools[0].nodes: is empty, and would match every node; name labels",
+            'p.yaml:22: spec.pools[1].nodes: pool "whole" overlaps pool "shared": a node could match both; '
+            "give them different values of one label, or exclude one's label from the other with NotIn",
+        ],
+    ),
     "more than one of a shared GPU": (
         [("      maxRequest: 1\n", "      maxRequest: 2\n")],
         ["p.yaml:17: spec.pools[0].maxRequest: must be 1, found 2"],

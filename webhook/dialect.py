@@ -10,7 +10,7 @@ import binascii
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -61,7 +61,7 @@ class _Open:
     key_line: int = 0
     size: int = 1
     merging: bool = False
-    merges: list[Any] | None = None
+    merges: list[Any] = field(default_factory=list)
 
 
 def parse(text: str, *, first_line: int = 1, last_key_wins: bool = False, alone: bool = False) -> tuple[Any, Mark]:
@@ -128,8 +128,9 @@ def _compose(loader: Any, offset: int, last_key_wins: bool) -> tuple[Any, Mark]:
                 continue
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = stack.pop()
-                for merged in done.merges or ():
-                    done.value = {**merged, **done.value}
+                for merged in done.merges:
+                    for key, each in merged.items():
+                        done.value.setdefault(key, each)
                 value, mark, size, anchor = done.value, done.mark, done.size, done.anchor
             case yaml.AliasEvent():
                 if event.anchor not in anchors:
@@ -158,7 +159,7 @@ def _compose(loader: Any, offset: int, last_key_wins: bool) -> tuple[Any, Mark]:
             continue
         else:
             if parent.merging:
-                parent.merges = [*(parent.merges or ()), *_merged(value, line)]
+                parent.merges.extend(_merged(value, line))
             else:
                 parent.value[parent.key] = value
                 # A value is found where its key stands.

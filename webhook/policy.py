@@ -204,9 +204,17 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
                 yield path, f"must be more than zero, found {shown(value)}"
         except ValueError:
             yield path, f"must be a quantity of memory such as 512Mi, found {shown(value)}"
+    for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
+        if "namespaceSelector" in grant and not Selector.read(grant["namespaceSelector"]).requirements:
+            yield (
+                ("spec", "trust", "grants", index, "namespaceSelector"),
+                "is empty, and would cover every namespace; name labels",
+            )
     selectors = [Selector.read(pool["nodes"]) for pool in pools]
     for index, pool in enumerate(pools):
         at, name = ("spec", "pools", index), shown(pool["name"])
+        if not selectors[index].requirements:
+            yield (*at, "nodes"), "is empty, and would match every node; name labels"
         if key := contradiction(selectors[index].requirements):
             yield (*at, "nodes"), f"no node can match: {key} contradicts itself"
             continue

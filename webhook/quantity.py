@@ -23,7 +23,7 @@ def parse(value: object) -> int | Fraction:
     (apimachinery pkg/api/resource/quantity.go, ParseQuantity). Raises ValueError for anything else.
     """
     if type(value) is int:
-        return value
+        return min(value, _LARGEST)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
