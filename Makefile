@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint fixtures bench clean
+.PHONY: help demo test e2e lint fixtures bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -22,6 +22,10 @@ demo: $(READY)  ## a tour: real HTTPS webhook on loopback, sample cluster, decis
 
 test: lint  ## every test that needs no cluster
 	$(BIN)/pytest -n 2
+
+e2e: $(READY)  ## the webhook behind a real API server (needs Go; builds Kubernetes the first time, ten minutes)
+	cd tests && ../$(BIN)/python -m cluster.binaries >/dev/null
+	$(BIN)/pytest tests/cluster
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -96,6 +96,11 @@ def _write_pairs(directory: Path, ca: Pair, serving: Pair, *, is_new: bool, forc
     ca_key = directory / "ca.key"
     if not force and ca_key.exists() and ca_key.read_bytes() != ca.key_pem:
         raise ValueError(f"{ca_key} exists: issue from it (--ca-cert, --ca-key) or give it up (--force)")
+    ca_crt = directory / "ca.crt"
+    if not force and ca_crt.exists() and ca_crt.read_bytes() != ca.certificate_pem:
+        raise ValueError(
+            f"{ca_crt} is of another CA, which callers may trust: give it up (--force) or use another folder"
+        )
     _write(directory / "ca.crt", ca.certificate_pem, PUBLIC)
     _write(directory / "tls.key", serving.key_pem, PRIVATE)
     _write(directory / "tls.crt", serving.certificate_pem, PUBLIC)

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, settings
 from webhook.documents import read
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.policy import Policy, load
+from webhook.policy import Policy
+from webhook.policy_file import load
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parent.parent

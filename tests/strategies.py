@@ -12,14 +12,14 @@ AWKWARD_KEYS = ("", "/", "~", "~1", "a/b", "m~0n", "-", "0", "é", " ", "x.y/z-1
 
 SHARING = "nvidia.com/gpu.sharing-strategy"
 PRESENT = "nvidia.com/gpu.present"
-MIG = "nvidia.com/mig.strategy"
+REPLICAS = "nvidia.com/gpu.replicas"
 MEMORY = "nvidia.com/gpu.memory"
 ZONE = "topology.kubernetes.io/zone"
 
 LABELS = {
     SHARING: ("none", "time-slicing", "mps"),
     PRESENT: ("true", "false"),
-    MIG: ("mixed", "single"),
+    REPLICAS: ("0", "1", "4"),
     MEMORY: ("15360", "81920"),
     ZONE: ("a", "b"),
 }

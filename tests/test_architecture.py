@@ -14,6 +14,7 @@ LAYERS = (
     ("quantity", "selectors", "dialect", "patch"),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
+    ("policy_file", "ratchet"),
     ("gpus",),
     ("frameworks",),
     ("placement", "budget", "plugin_config"),
@@ -36,7 +37,7 @@ HOMES = {
     "granian": {"webhook.serve"},
     "orjson": {"webhook.review"},
     "yaml": {"webhook.dialect"},
-    "jsonschema": {"webhook.policy"},
+    "jsonschema": {"webhook.policy_file"},
     "cryptography": {"certs.issue"},
     "certs": {"webhook.cli", "webhook.demo"},
 }

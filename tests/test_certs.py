@@ -537,6 +537,17 @@ def test_ca_key_is_not_overwritten_without_force(tmp_path: Path, capsys: pytest.
     assert all(after[name] != before[name] for name in FILES)
 
 
+def test_another_ca_does_not_take_the_place_of_one_whose_key_is_kept_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["issue", "--out", str(tmp_path)]
+    assert main(argv) == 0
+    (tmp_path / "ca.key").unlink()
+    before = read(tmp_path)
+    assert "ca.crt is of another CA" in failure(capsys, *argv)
+    assert read(tmp_path) == before
+
+
 def test_renewal_in_place_keeps_the_ca(tmp_path: Path) -> None:
     argv = ["issue", "--out", str(tmp_path)]
     assert main(argv) == 0

@@ -11,12 +11,14 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from webhook import documents, patch, policy, review, rules
+from webhook import documents, patch, review, rules
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.model import Action, Request, Verdict, dotted
 from webhook.model import Path as Place
+from webhook.policy import Policy
+from webhook.policy_file import load
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -41,13 +43,13 @@ def objects(found: list[Document]) -> Iterator[dict[str, Any]]:
 
 
 @cache
-def settings(rule: str) -> tuple[policy.Policy, Facts]:
+def settings(rule: str) -> tuple[Policy, Facts]:
     """The policy and facts of a rule's folder, each the sample's where the folder has none."""
     own_policy, own_facts = (FIXTURES / rule / name for name in SETTINGS)
     policy_file = own_policy if own_policy.exists() else ROOT / "policies" / "sample.yaml"
     facts_file = own_facts if own_facts.exists() else ROOT / "webhook" / "sample" / "facts.yaml"
     return (
-        policy.load(read(policy_file), RULES, policy_file.name),
+        load(read(policy_file), RULES, policy_file.name),
         Facts.of(objects(read(facts_file))),
     )
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from webhook.documents import read
 from webhook.model import Action, Unusable
-from webhook.policy import Policy, load
+from webhook.policy import Policy
+from webhook.policy_file import load
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -204,6 +205,44 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
             "give them different values of one label, or exclude one's label from the other with NotIn",
         ],
     ),
+    "annotation that is no key": (
+        [("    default: untrusted\n", "    default: untrusted\n    annotation: a b/c\n")],
+        ['p.yaml:8: spec.trust.annotation: must be a label key: name or domain/name, found "a b/c"'],
+    ),
+    "label that no node can have": (
+        [("        matchLabels: {gpus: shared}\n", "        matchLabels: {'bad key': yes please}\n")],
+        [
+            "p.yaml:15: spec.pools[0].nodes.matchLabels[bad key]: must be a label key: name or domain/name",
+            "p.yaml:15: spec.pools[0].nodes.matchLabels[bad key]: must be a label value: letters, digits, "
+            '- _ and . between them, at most 63, found "yes please"',
+        ],
+    ),
+    "namespaces by wildcard": (
+        [("[team-a]", "['*']")],
+        ['p.yaml:9: spec.trust.grants[0].namespaces[0]: must be a name of lower-case letters, digits and -, found "*"'],
+    ),
+    "resource by a wildcard of its own": (
+        [("      resources: [nvidia.com/gpu]\n      maxRequest", "      resources: ['mig*']\n      maxRequest")],
+        [
+            "p.yaml:16: spec.pools[0].resources[0]: must be a resource name: domain/name, "
+            'with * only at its end, found "mig*"'
+        ],
+    ),
+    "toleration of a value by its existence": (
+        [("      maxRequest: 1\n", "      tolerations: [{key: a, operator: Exists, value: b}]\n")],
+        ['p.yaml:17: spec.pools[0].tolerations[0].value: must be "", found "b"'],
+    ),
+    "toleration for a time of what evicts nobody": (
+        [("      maxRequest: 1\n", "      tolerations: [{key: a, effect: NoSchedule, tolerationSeconds: 3}]\n")],
+        ['p.yaml:17: spec.pools[0].tolerations[0].effect: must be "NoExecute", found "NoSchedule"'],
+    ),
+    "operator misspelt": (
+        [("operator: In,", "operator: in,")],
+        [
+            "p.yaml:24: spec.pools[1].nodes.matchExpressions[0].operator: must be one of In, NotIn, Exists, "
+            'DoesNotExist, found "in"'
+        ],
+    ),
     "more than one of a shared GPU": (
         [("      maxRequest: 1\n", "      maxRequest: 2\n")],
         ["p.yaml:17: spec.pools[0].maxRequest: must be 1, found 2"],
@@ -217,8 +256,8 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         ['p.yaml:28: spec.memory.context.default: must be a quantity of memory such as 512Mi, found "1GB"'],
     ),
     "quantity of nothing": (
-        [("memory: 15360Mi", "memory: 0")],
-        ["p.yaml:18: spec.pools[0].assume.memory: must be more than zero, found 0"],
+        [("memory: 15360Mi", "memory: 15360")],
+        ["p.yaml:18: spec.pools[0].assume.memory: must be at least 1Mi, found 15360, a quantity in bytes"],
     ),
     "pool that contradicts itself": (
         [("values: [whole]}\n", "values: [whole]}\n          - {key: gpus, operator: DoesNotExist}\n")],

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from strategies import LABELS, MEMORY, MIG, PRESENT, SHARING, TRUST, ZONE, gpu_pods, pods, request_for, workload
+from strategies import LABELS, MEMORY, PRESENT, REPLICAS, SHARING, TRUST, ZONE, gpu_pods, pods, request_for, workload
 
 from webhook.engine import Engine, RuleBroke
 from webhook.facts import Facts
@@ -98,8 +98,12 @@ def selects(pod: Mapping[str, Any], labels: Labels, name: str = "node-1") -> boo
 
 
 NODES: list[dict[str, str]] = [
-    {key: value for key, value in zip((SHARING, PRESENT, MIG, MEMORY, ZONE), values, strict=True) if value is not None}
-    for values in itertools.product(*((None, *LABELS[key]) for key in (SHARING, PRESENT, MIG, MEMORY, ZONE)))
+    {
+        key: value
+        for key, value in zip((SHARING, PRESENT, REPLICAS, MEMORY, ZONE), values, strict=True)
+        if value is not None
+    }
+    for values in itertools.product(*((None, *LABELS[key]) for key in (SHARING, PRESENT, REPLICAS, MEMORY, ZONE)))
 ]
 """Every node that has some of the labels that pods and pools select by."""
 

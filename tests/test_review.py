@@ -113,10 +113,16 @@ def test_19_the_uid_decides_nothing(webhook: Webhook) -> None:
 
 
 @pytest.mark.parametrize("half", ["mutate", "validate", "judge"])
-@pytest.mark.parametrize("operation", ["DELETE", "CONNECT", "CREATE", "UPDATE"])
-def test_20_a_null_object_is_allowed(webhook: Webhook, half: str, operation: str) -> None:
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
+def test_20_a_null_object_is_allowed_where_there_is_none(webhook: Webhook, half: str, operation: str) -> None:
     review = review_of(pod_of(), object=None, oldObject=pod_of("bad"), operation=operation)
     assert webhook.answer(review, half) == {"uid": review["request"]["uid"], "allowed": True}
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "", "PATCH"])
+def test_20_a_null_object_where_there_must_be_one_is_no_review(operation: str) -> None:
+    with pytest.raises(NotAReview):
+        decode(json.dumps(review_of(None, operation=operation)).encode())
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
@@ -139,7 +145,7 @@ def test_21_a_pod_that_has_no_name_yet_is_judged(webhook: Webhook) -> None:
 
 def test_21_the_namespace_is_the_request_s_and_not_what_the_pod_claims(webhook: Webhook) -> None:
     pod = pod_of()
-    assert webhook.validate(pod, namespace="visitors")["status"]["message"].startswith("unearned-trust")
+    assert webhook.validate(pod, namespace="visitors")["status"]["message"].startswith("(1) unearned-trust: ")
 
 
 def test_22_kind_decides_and_not_what_the_user_sent(webhook: Webhook) -> None:
@@ -269,7 +275,7 @@ def test_28_unknown_fields_are_ignored(webhook: Webhook) -> None:
 
 
 @pytest.mark.parametrize("half", ["mutate", "validate", "judge"])
-@pytest.mark.parametrize("uid", ["705ab4f5-6393-11e8-b7cc-42010a800002", "x" * 1000, 'é"\\\n'])
+@pytest.mark.parametrize("uid", ["705ab4f5-6393-11e8-b7cc-42010a800002", "x" * 128, 'é"\\\n'])
 def test_29_the_uid_is_echoed(webhook: Webhook, half: str, uid: str) -> None:
     items: list[Any] = [pod_of(), pod_of("bad"), {"spec": []}]
     for item in items:
@@ -297,10 +303,8 @@ def test_31_validation_never_patches(webhook: Webhook, amount: Any) -> None:
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT", "UPDATE"])
 def test_32_nothing_but_a_creation_is_patched(webhook: Webhook, operation: str) -> None:
-    items: list[Any] = [pod_of(), None]
-    for item in items:
-        response = webhook.mutate(item, operation=operation, oldObject=pod_of())
-        assert set(response) == {"uid", "allowed"}
+    response = webhook.mutate(pod_of(), operation=operation, oldObject=pod_of())
+    assert set(response) == {"uid", "allowed"}
 
 
 BARE: list[dict[str, Any]] = [
@@ -464,7 +468,7 @@ def test_40_a_denial_still_warns_of_the_rest(sample_policy: Policy, sample_facts
     actions = {**sample_policy.actions, "unsteered-pod": Action.WARN}
     mixed = Webhook(Engine(replace(sample_policy, actions=actions), walk()), sample_facts)
     response = mixed.validate(pod_of("bad"))
-    assert response["status"]["message"].startswith("multiple-slices")
+    assert response["status"]["message"].startswith("(1) multiple-slices")
     assert [text.split(":")[0] for text in response["warnings"]] == ["unsteered-pod"]
 
 
@@ -535,7 +539,7 @@ def test_14_a_denial_says_how_much_it_left_out(webhook: Webhook) -> None:
     message = webhook.validate(many_bad(500))["status"]["message"]
     shown = message.count("is not a whole number")
     assert 1 < shown < 500
-    left_out = re.search("; and ([0-9]+) more$", message)
+    left_out = re.search(" and ([0-9]+) more$", message)
     assert left_out
     assert shown + int(left_out[1]) == 501  # one for each container, and one for the steering that is missing
     assert len(message) < 8192

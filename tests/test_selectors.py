@@ -64,9 +64,7 @@ def test_a_requirement_looks_at_its_own_key_only() -> None:
 
 
 def test_a_selector_needs_all_that_it_names() -> None:
-    selector = Selector.read(
-        {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["2"]}]}
-    )
+    selector = Selector({"a": "1"}, (requirement("NotIn", "2", key="b"),))
     assert selector.matches({"a": "1"})
     assert selector.matches({"a": "1", "b": "3", "c": "4"})
     assert not selector.matches({"a": "1", "b": "2"})
@@ -74,8 +72,8 @@ def test_a_selector_needs_all_that_it_names() -> None:
 
 
 def test_an_empty_selector_matches_all() -> None:
-    assert Selector.read({}).matches({})
-    assert Selector.read({"matchLabels": None, "matchExpressions": None}).matches({"a": "1"})
+    assert Selector({}).matches({})
+    assert Selector({}).matches({"a": "1"})
 
 
 def test_labels_stand_for_one_equality_each() -> None:

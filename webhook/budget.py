@@ -1,6 +1,6 @@
 """How much of a shared card one process may have."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from webhook.facts import Facts, Node
@@ -18,6 +18,7 @@ class Budget:
 
     `reserve` is kept back for driver and fragmentation, `context` is what a process takes beside its
     allocator, `budget` is what the allocator may have, and `permille` the same as thousandths of the card.
+    `least` is what that fraction makes on the smallest card of the pool.
     """
 
     card: Card
@@ -25,11 +26,12 @@ class Budget:
     context: int
     budget: int
     permille: int
+    least: int
 
     @property
     def enough(self) -> bool:
         """Whether a framework can do anything within it."""
-        return self.budget >= MIN_BUDGET
+        return self.least >= MIN_BUDGET
 
     @property
     def fraction(self) -> str:
@@ -41,7 +43,8 @@ class Budget:
         """The sum in words."""
         return (
             f"({self.card.memory} MiB - {self.reserve} reserve) / {self.card.replicas} replicas"
-            f" - {self.context} context = {self.budget} MiB"
+            f" - {self.context} context = {self.budget} MiB, {self.fraction} of the card, "
+            f"or {self.least} MiB of the pool's smallest; {MIN_BUDGET} MiB are needed"
         )
 
 
@@ -51,7 +54,8 @@ def budget(card: Card, policy: Policy) -> Budget:
     known = [product for product in policy.context_mib if card.product.startswith(product)]
     context = policy.context_mib[max(known, key=len, default="default")]
     share = (card.memory - reserve) // card.replicas - context
-    return Budget(card, reserve, context, share, max(0, 1000 * share // card.memory))
+    permille = max(0, 1000 * share // card.memory)
+    return Budget(card, reserve, context, share, permille, least=share)
 
 
 @lru_cache(maxsize=64)
@@ -63,7 +67,10 @@ def smallest(pool: Pool, policy: Policy, facts: Facts) -> Budget | None:
     cards = {card for node in facts.nodes if pool.nodes.matches(node.labels) and (card := _card(node))}
     if not cards and pool.assume:
         cards = {pool.assume}
-    return min((budget(card, policy) for card in cards), key=lambda b: b.permille, default=None)
+    tightest = min((budget(card, policy) for card in cards), key=lambda b: b.permille, default=None)
+    if tightest is None or len(cards) == 1:
+        return tightest
+    return replace(tightest, least=min(tightest.permille * card.memory // 1000 for card in cards))
 
 
 def _card(node: Node) -> Card | None:

@@ -67,7 +67,7 @@ def check(items: Iterable[Item], engine: Engine, facts: Facts) -> Report:
         try:
             request = review.decode(review.wrap(item.value))
         except review.NotAReview as error:
-            problems.append(Problem(item.document.file, item.line(), str(error)))
+            problems.append(Problem(item.document.file, item.line(("metadata",)), f"metadata: {error}"))
             continue
         try:
             verdict = engine.judge(request, facts)

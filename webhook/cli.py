@@ -3,19 +3,23 @@
 import argparse
 import json
 import os
+import ssl
 import sys
 import traceback
 from collections.abc import Sequence
 from functools import partial
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 
-from webhook import check, files, policy, reports, rules
+from webhook import check, files, policy_file, reports, rules
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, group_kind
 from webhook.model import Problem, Unusable
+from webhook.policy import Policy
 
 DENIED, UNUSABLE, INTERNAL = 1, 2, 3
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Unusable as error:
         print(error, file=sys.stderr)
         return UNUSABLE
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has gone; so has the reason to write more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNUSABLE
@@ -46,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Admission control for shared GPUs on Kubernetes.",
         epilog="Exit status: 0 nothing denied, 1 something denied, 2 unusable input or usage, 3 internal error.",
     )
+    parser.add_argument("--version", action="version", version=f"slicewarden {version('slicewarden')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     command = commands.add_parser("check", help="judge manifests as the webhook would", epilog=parser.epilog)
@@ -75,9 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="health over plain HTTP, on a port of its own",
     )
-    command.add_argument(
-        "--workers", type=int, choices=range(1, 65), default=2, metavar="N", help="processes; default: 2"
-    )
+    command.add_argument("--workers", type=_workers, default=2, metavar="N", help="processes; default: 2")
     command.set_defaults(run=_serve)
 
     command = commands.add_parser("demo", help="a tour: the real webhook on loopback, and a sample cluster")
@@ -113,6 +118,12 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all of them
 
 
+def _workers(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 64):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 64")
+    return int(text)
+
+
 def _check(options: argparse.Namespace) -> int:
     engine = Engine(load_policy(options.policy), rules.walk())
     documents, unreadable = files.load(options.paths)
@@ -126,21 +137,30 @@ def _check(options: argparse.Namespace) -> int:
     if options.output:
         _write(options.output, text)
     else:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        _print(text)
     if report.problems:
         return UNUSABLE
     return DENIED if report.count(allowed=False) else 0
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unusable((Problem("standard output", 0, error.strerror or str(error)),)) from error
 
 
 def _write(file: str, text: str) -> None:
     try:
         Path(file).write_text(text, "utf-8")
     except OSError as error:
-        raise Unusable((Problem(file, 1, error.strerror or str(error)),)) from error
+        raise Unusable((Problem(file, 0, error.strerror or str(error)),)) from error
 
 
-def load_policy(path: str | None) -> policy.Policy:
+def load_policy(path: str | None) -> Policy:
     """Read the policy from a file or folder; from ./policies or the sample in the package when None is given."""
     if path is None:
         sample = resources.files("webhook").joinpath("sample", "policy.yaml")
@@ -148,7 +168,7 @@ def load_policy(path: str | None) -> policy.Policy:
     documents, problems = files.load([path])
     if problems:
         raise Unusable(tuple(problems))
-    return policy.load(documents, [rule.id for rule in rules.walk()], path)
+    return policy_file.load(documents, [rule.id for rule in rules.walk()], path)
 
 
 def load_facts(path: str) -> list[files.Item]:
@@ -159,7 +179,7 @@ def load_facts(path: str) -> list[files.Item]:
         raise Unusable((*unreadable, *unusable))
     known = [item for item in items if group_kind(item.value) in KINDS]
     if not known:
-        raise Unusable((Problem(path, 1, "no facts in it: no Namespace, Node, ConfigMap or ClusterPolicy"),))
+        raise Unusable((Problem(path, 0, "no facts in it: no Namespace, Node or ClusterPolicy"),))
     return known
 
 
@@ -184,14 +204,27 @@ def _serve(options: argparse.Namespace) -> int:
         health=options.health_listen,
     )
     try:
-        for file in filter(None, (listen.certificate, listen.key, listen.client_ca)):
-            file.read_bytes()
+        _check_tls(listen.certificate, listen.key, listen.client_ca)
         serve.serve(listen, load)
-    except OSError as error:  # ssl.SSLError is one, and names no file
-        raise Unusable(
-            (Problem(error.filename or str(listen.certificate), 1, error.strerror or str(error)),)
-        ) from error
+    except OSError as error:
+        raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
     return 0
+
+
+def _check_tls(certificate: Path, key: Path, client_ca: Path | None) -> None:
+    """Load the TLS files as the listener will. Raises OSError, naming the file."""
+    for file in filter(None, (certificate, key, client_ca)):
+        file.read_bytes()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise OSError(error.errno, error.reason or "not a certificate and its key", f"{certificate}, {key}") from error
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except ssl.SSLError as error:
+            raise OSError(error.errno, "no certificate in PEM in it", str(client_ca)) from error
 
 
 def _demo(_: argparse.Namespace) -> int:
@@ -208,11 +241,11 @@ def _rules(options: argparse.Namespace) -> int:
             print(f"{rule.id:<{width}}  {rule.page.partition(chr(10))[0]}")
         return 0
     if options.rule not in known:
-        raise Unusable((Problem(options.rule, 1, f"no such rule; known are {', '.join(known)}"),))
+        raise Unusable((Problem(options.rule, 0, f"no such rule; known are {', '.join(known)}"),))
     print(f"{options.rule}\n\n{known[options.rule].page}")
     return 0
 
 
 def _schema(_: argparse.Namespace) -> int:
-    print(json.dumps(policy.schema(rule.id for rule in rules.walk()), indent=2))
+    print(json.dumps(policy_file.schema(rule.id for rule in rules.walk()), indent=2))
     return 0

@@ -64,7 +64,14 @@ class _Open:
     merges: list[Any] = field(default_factory=list)
 
 
-def parse(text: str, *, first_line: int = 1, last_key_wins: bool = False, alone: bool = False) -> tuple[Any, Mark]:
+def parse(
+    text: str,
+    *,
+    first_line: int = 1,
+    last_key_wins: bool = False,
+    alone: bool = False,
+    max_values: int = MAX_VALUES,
+) -> tuple[Any, Mark]:
     """Read the first YAML document of a text as a JSON value with its marks; None when it is empty.
 
     Raises Unreadable. A key that stands twice in one map is unreadable, unless the last is to win; so is what
@@ -73,7 +80,7 @@ def parse(text: str, *, first_line: int = 1, last_key_wins: bool = False, alone:
     _refuse_control_characters(text, first_line)
     loader = yaml.CSafeLoader(text)
     try:
-        found = _compose(loader, first_line - 1, last_key_wins)
+        found = _compose(loader, first_line - 1, last_key_wins, max_values)
         while alone and loader.check_event():
             event = loader.get_event()
             if isinstance(event, yaml.DocumentStartEvent):
@@ -99,7 +106,7 @@ def _refuse_control_characters(text: str, first_line: int) -> None:
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-def _compose(loader: Any, offset: int, last_key_wins: bool) -> tuple[Any, Mark]:
+def _compose(loader: Any, offset: int, last_key_wins: bool, max_values: int) -> tuple[Any, Mark]:
     anchors: dict[str, tuple[Any, Mark, int] | None] = {}
     stack: list[_Open] = []
     total = 0
@@ -167,8 +174,8 @@ def _compose(loader: Any, offset: int, last_key_wins: bool) -> tuple[Any, Mark]:
             parent.key = None
         parent.size += size
         total = max(total, parent.size)
-        if total > MAX_VALUES:
-            raise Unreadable(line, f"more than {MAX_VALUES} values once its aliases are expanded")
+        if total > max_values:
+            raise Unreadable(line, f"more than {max_values} values once its aliases are expanded")
 
 
 def _merged(value: Any, line: int) -> list[Any]:

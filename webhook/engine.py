@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from webhook import patch
+from webhook import patch, ratchet
 from webhook.facts import Facts
 from webhook.model import Action, Finding, Malformed, Object, Request, Result, Verdict, line
 from webhook.policy import Policy
@@ -11,6 +11,9 @@ from webhook.rules import Rule
 from webhook.targets import Pod, Subject, subjects
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
+
+MAX_OPERATIONS = 128
+"""A patch of more would make an answer of over 64 KiB, which the API server holds in memory."""
 
 
 class RuleBroke(RuntimeError):
@@ -34,10 +37,8 @@ class Engine:
         Only pods being created are patched: later most of their fields are fixed, and a patched workload would
         differ from what is kept in Git.
         """
-        if request.operation != CREATE or request.subresource or request.object is None:
-            return Verdict()
         try:
-            return Verdict(patch=self._fixed(request, request.object, facts)[0])
+            return Verdict(patch=self._patch(request, facts))
         except Malformed:  # the API server or /validate refuses it, with a better place to say why
             return Verdict()
 
@@ -45,7 +46,7 @@ class Engine:
         """Answer `/validate`: every finding on the object as it stands. Never patches.
 
         A workload's template is judged as its pods would be once they are mutated. On UPDATE only what the
-        old object did not have counts, so that a tightened policy blocks nothing that runs already.
+        old object did not have counts.
         """
         if request.object is None or request.operation in (DELETE, CONNECT):
             return Verdict()
@@ -55,24 +56,26 @@ class Engine:
             return Verdict(malformed=error)
         if request.operation == UPDATE and results and request.old_object is not None:
             try:
-                known = {result.text for result in self._standing(request, request.old_object, facts)}
+                before = self._standing(request, request.old_object, facts)
             except Malformed:
-                known = set()
-            results = [result for result in results if result.text not in known]
+                before = []
+            results = ratchet.news(results, request.object, before, request.old_object)
         return Verdict(tuple(results))
 
     def judge(self, request: Request, facts: Facts) -> Verdict:
         """Do what the API server does with both halves: mutate, apply the patch, validate the outcome."""
-        if request.operation != CREATE or request.subresource or request.object is None:
-            return self.validate(request, facts)
         try:
-            operations, mutated = self._fixed(request, request.object, facts)
+            operations = self._patch(request, facts)
         except Malformed as error:
             return Verdict(malformed=error)
-        verdict = self.validate(replace(request, object=mutated), facts)
-        return replace(verdict, patch=operations)
+        if operations and request.object is not None:
+            request = replace(request, object=patch.apply(request.object, operations))
+        return replace(self.validate(request, facts), patch=operations)
 
-    def _fixed(self, request: Request, item: Object, facts: Facts) -> tuple[tuple[patch.Operation, ...], Object]:
+    def _patch(self, request: Request, facts: Facts) -> tuple[patch.Operation, ...]:
+        item = request.object
+        if item is None or request.operation != CREATE or request.subresource:
+            return ()
         fixes = [
             fix
             for subject in subjects(request, item)
@@ -81,7 +84,13 @@ class Engine:
             if result.action is Action.DENY
             for fix in result.finding.fixes
         ]
-        return patch.build(item, fixes)
+        operations, mutated = patch.build(item, fixes)
+        if len(operations) > MAX_OPERATIONS:
+            raise Malformed((), f"needs {len(operations)} changes, and at most {MAX_OPERATIONS} fit one answer")
+        if patch.apply(item, operations) != mutated:
+            # An API server refuses the whole request for a patch that does not apply, even under Ignore.
+            raise RuntimeError("the patch does not make of the object what its fixes do")
+        return operations
 
     def _standing(self, request: Request, item: Object, facts: Facts) -> list[Result]:
         return [

@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.model import Object
 
-KINDS = frozenset({("", "Namespace"), ("", "Node"), ("", "ConfigMap"), ("nvidia.com", "ClusterPolicy")})
+KINDS = frozenset({("", "Namespace"), ("", "Node"), ("nvidia.com", "ClusterPolicy")})
 """Group and kind of the objects that facts are made of."""
 
 
@@ -20,7 +20,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A snapshot: labels of namespaces by name, nodes, and the ConfigMaps that the GPU Operator mounts.
+    """A snapshot: labels of namespaces by name, nodes, and what the GPU Operator is told of ConfigMaps.
 
     Two snapshots are the same only if they are one object, so what is derived from one can be remembered.
     """
@@ -34,7 +34,7 @@ class Facts:
     def of(cls, objects: Iterable[Object]) -> "Facts":
         """Take the facts out of API objects, as `kubectl get -o yaml` prints them; other kinds are passed over.
 
-        A later object replaces an earlier one of the same kind and name.
+        A later node replaces an earlier one of its name; a later namespace adds its labels, as applying it would.
         """
         namespaces: dict[str, Mapping[str, str]] = {}
         nodes: dict[str, Node] = {}
@@ -44,7 +44,8 @@ class Facts:
             match group_kind(item):
                 case ("", "Namespace"):
                     # The API server labels every namespace with its own name (KEP-2161).
-                    namespaces[name] = {**_labels(item), "kubernetes.io/metadata.name": name}
+                    known = namespaces.get(name, {"kubernetes.io/metadata.name": name})
+                    namespaces[name] = {**known, **_labels(item)}
                 case ("", "Node"):
                     nodes[name] = Node(name, _labels(item))
                 case ("nvidia.com", "ClusterPolicy"):

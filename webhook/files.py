@@ -37,7 +37,7 @@ def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
                 data = sys.stdin.buffer.read() if file == "-" else FilePath(file).read_bytes()
                 found, bad = read(data.decode("utf-8"), file)
             except OSError as error:
-                problems.append(Problem(file, 1, error.strerror or str(error)))
+                problems.append(Problem(file, 0, error.strerror or str(error)))
             except UnicodeDecodeError as error:
                 problems.append(Problem(file, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8"))
             else:
@@ -52,7 +52,7 @@ def _files(name: str) -> Iterator[str]:
         yield name
         return
     for file in sorted(folder.rglob("*")):
-        if file.suffix in SUFFIXES and file.is_file():
+        if file.suffix.lower() in SUFFIXES and file.is_file():
             yield str(file)
 
 
@@ -73,12 +73,20 @@ def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
     if not isinstance(value, dict) or not ("kind" in value or "apiVersion" in value):
         if item.base:
             problems.append(Problem(item.document.file, item.line(), "an item of a List must be an object"))
+        elif isinstance(value, list) and any(isinstance(each, dict) and "kind" in each for each in value):
+            problems.append(
+                Problem(item.document.file, item.line(), "objects in a bare list: put them in a kind: List")
+            )
         return
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
-            problems.append(Problem(item.document.file, item.line((key,)), f"{key} must be a string"))
+            said = "must be a string" if key in value else "is missing"
+            problems.append(Problem(item.document.file, item.line((key,)), f"{key} {said}"))
             return
-    if value["kind"].endswith("List") and isinstance(value.get("items"), list):
+    if value["kind"].endswith("List") and "items" in value:
+        if not isinstance(value["items"], list):
+            problems.append(Problem(item.document.file, item.line(("items",)), "items must be a list"))
+            return
         for index, each in enumerate(value["items"]):
             each = _with_type(each, value)
             _open(Item(item.document, (*item.base, "items", index), each), found, problems)

@@ -64,7 +64,8 @@ class Finding(NamedTuple):
 
     `fixes` put the place right; a finding without any has to be mended by whoever wrote the object.
     `advice` warns at most, whatever the policy's action is. `text_line` counts lines (from 1) within the
-    text that stands at `path`, 0 when the finding is about the whole value.
+    text that stands at `path`, 0 when the finding is about the whole value. `parts` are the things that are
+    wrong there, each of which an update may put right on its own; the message is the one part when left out.
     """
 
     path: Path
@@ -72,6 +73,7 @@ class Finding(NamedTuple):
     fixes: tuple[Fix, ...] = ()
     advice: bool = False
     text_line: int = 0
+    parts: tuple[str, ...] = ()
 
 
 class Result(NamedTuple):
@@ -110,14 +112,17 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a file that cannot be used: an unreadable document, a wrong key in a policy."""
+    """Something in a file that cannot be used: an unreadable document, a wrong key in a policy.
+
+    `line` counts from 1; 0 speaks of the file as a whole.
+    """
 
     file: str
     line: int
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.message}"
+        return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
 
 
 class Unusable(Exception):

@@ -1,6 +1,6 @@
 """Where a GPU pod belongs: the trust it has, and the pool that takes it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -70,8 +70,8 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
 
     Trusted pods that ask for one GPU go to a shared pool, all others to one that is not shared; a pool of the
     other sort is used where no pool of the right one takes the pod. Of several pools the first that the
-    pod's own node selection allows is used. The fullest explanation comes from a pool that would take the pod
-    but for the number it asks for: it is kept as the pool, for the rules on numbers to speak.
+    pod's own node selection allows is used. Where only the number of GPUs is too large for every pool, the
+    pool that would take fewer is returned all the same: the rules on numbers speak of it.
     """
     asked = totals(asks(pod, policy))
     if not asked:
@@ -104,23 +104,31 @@ def clash(pod: Pod, pool: Pool) -> Clash | None:
 
     A selection that contradicts itself is its author's affair: no node is chosen by it.
     """
-    node_terms = pod.node_terms
-    if not pod.node_selector and not node_terms:
+    needed = pool.nodes.requirements
+    own = _selected(pod, needed)
+    if contradiction(own + needed) is not None:
+        return _clash(pod.at("spec", "nodeSelector"), own, needed)
+    terms = [
+        (term.path, (*_selected(pod, (*term.expressions, *needed)), *term.expressions))
+        for term in pod.node_terms or ()
+        if term.expressions is not None
+    ]
+    terms = [(path, own) for path, own in terms if contradiction(own) is None]
+    if not terms or any(contradiction(own + needed) is None for _, own in terms):
         return None
-    own = equals(pod.node_selector)
-    if contradiction(own + pool.nodes.requirements) is not None:
-        return _clash(pod.at("spec", "nodeSelector"), own, pool)
-    terms = [(path, own + term) for path, term in node_terms or () if term is not None]
-    terms = [(path, term) for path, term in terms if contradiction(term) is None]
-    if not terms or any(contradiction(term + pool.nodes.requirements) is None for _, term in terms):
-        return None
-    return _clash(*terms[0], pool)
+    return _clash(*terms[0], needed)
 
 
-def _clash(path: Path, own: tuple[Requirement, ...], pool: Pool) -> Clash:
-    key = contradiction(own + pool.nodes.requirements)
+def _selected(pod: Pod, requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    """Return what the pod's nodeSelector says of the labels that the requirements speak of."""
+    keys = {r.key for r in requirements}
+    return equals({key: pod.node_selector[key] for key in keys if key in pod.node_selector})
+
+
+def _clash(path: Path, own: tuple[Requirement, ...], needed: tuple[Requirement, ...]) -> Clash:
+    key = contradiction(own + needed)
     return Clash(
         path,
         " and ".join(str(r) for r in own if r.key == key),
-        " and ".join(str(r) for r in pool.nodes.requirements if r.key == key),
+        " and ".join(str(r) for r in needed if r.key == key),
     )

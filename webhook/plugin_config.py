@@ -3,12 +3,13 @@
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from webhook.dialect import Mark, Unreadable, parse
 from webhook.facts import Facts
-from webhook.model import Path
+from webhook.model import Finding, Path, dotted
 from webhook.policy import Policy
 from webhook.targets import ConfigMap
 
@@ -17,24 +18,48 @@ from webhook.targets import ConfigMap
 class Config:
     """One key of a ConfigMap, read as the plugin reads it; `error` says why it cannot be read.
 
-    `named` tells whether anything names the ConfigMap, or the text only looks like a configuration. Lines count
-    within the text, from 1; they are 0 for `binaryData`.
+    `certain` tells whether it is a configuration beyond doubt: the ConfigMap is named, or the text says what to
+    share. Lines count within the text, from 1; they are 0 for `binaryData`.
     """
 
     path: Path
+    text: str
     value: Any
     mark: Mark
-    named: bool
+    certain: bool
     error: Unreadable | None = None
 
-    def line(self, inner: Path = ()) -> int:
-        """The line of a place in the configuration."""
+    def finding(self, inner: Path, message: str) -> Finding:
+        """Make a finding about a place in the configuration.
+
+        Its part is the whole text: an edited configuration has to be right, an old one may stand.
+        """
+        where = f"{dotted(inner)}: " if inner else ""
+        if not self.certain:
+            message += ", if this is meant for it"
+        return Finding(
+            self.path,
+            where + message,
+            advice=not self.certain,
+            text_line=self._line(inner),
+            parts=(where + message + self.text,),
+        )
+
+    def _line(self, inner: Path) -> int:
         if self.path[0] == "binaryData":
             return 0
         return self.error.line if self.error else self.mark.at(inner).line
 
 
-def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Config]:
+MAX_VALUES = 5_000
+"""How many values a configuration may hold: many times what any needs, and little to read."""
+
+MAX_UNNAMED = 64 * 1024
+"""Characters of a ConfigMap that nothing names, above which it is not looked into."""
+
+
+@lru_cache(maxsize=1)
+def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config, ...]:
     """Read every key that is a device-plugin configuration.
 
     All keys are where the policy or a ClusterPolicy names the ConfigMap; elsewhere those that look like one,
@@ -42,32 +67,35 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Con
     `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
     """
     named = (config_map.namespace, config_map.name) in policy.config_maps or config_map.name in facts.plugin_configs
+    size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
+    if not named and size > MAX_UNNAMED:
+        return ()
+    found = []
     for key, text in config_map.data.items():
-        yield from _judged(("data", key), text, named)
+        found.append(_read(("data", key), text, named))
     for key, encoded in config_map.binary_data.items():
+        path = ("binaryData", key)
         try:
-            text = base64.b64decode(encoded, validate=True).decode("utf-8")
+            found.append(_read(path, base64.b64decode(encoded, validate=True).decode("utf-8"), named))
         except (binascii.Error, UnicodeDecodeError):
             if named:
-                yield Config(("binaryData", key), None, Mark(1), named, Unreadable(1, "not text in UTF-8"))
-            continue
-        yield from _judged(("binaryData", key), text, named)
+                found.append(Config(path, encoded, None, Mark(1), True, Unreadable(1, "not text in UTF-8")))
+    return tuple(config for config in found if config is not None)
 
 
-def _judged(path: Path, text: str, named: bool) -> Iterator[Config]:
+def _read(path: Path, text: str, named: bool) -> Config | None:
     folded = text.casefold()
-    if named or ("sharing" in folded and ("timeslicing" in folded or "mps" in folded)):
-        config = _read(path, text, named)
-        if named or config.error or any(True for name in SECTIONS for _ in sections(config, name)):
-            yield config
-
-
-def _read(path: Path, text: str, named: bool) -> Config:
+    if not named and not ("sharing" in folded and ("timeslicing" in folded or "mps" in folded)):
+        return None
     try:
-        value, mark = parse(text, last_key_wins=True)
+        value, mark = parse(text, last_key_wins=True, max_values=MAX_VALUES)
     except Unreadable as error:
-        return Config(path, None, Mark(1), named, error)
-    return Config(path, value, mark, named)
+        return Config(path, text, None, Mark(1), named, error)
+    config = Config(path, text, value, mark, named)
+    found = [section for name in SECTIONS for _, section in sections(config, name)]
+    if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
+        return replace(config, certain=True)
+    return config if named or found else None
 
 
 SECTIONS = ("timeSlicing", "mps")

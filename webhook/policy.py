@@ -1,30 +1,20 @@
-"""The policy: what an organisation allows, read from GPUSharingPolicy files."""
+"""The policy: what an organisation allows."""
 
-import difflib
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import resources
-from typing import Any, cast
 
-import jsonschema
-
-from webhook import quantity
-from webhook.documents import Document
-from webhook.facts import group_kind
-from webhook.model import Action, Object, Path, Problem, Unusable, dotted, shown
-from webhook.selectors import Selector, contradiction
+from webhook.model import Action, Object
+from webhook.selectors import Selector
 
 API_VERSION = "slicewarden.dev/v1alpha1"
-KIND = ("slicewarden.dev", "GPUSharingPolicy")
 
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted"
 
 FRAMEWORKS = ("pytorch", "tensorflow", "jax")
 
-_CONTEXT_MIB = {
+CONTEXT_MIB = {
     "Tesla-T4": 512,
     "NVIDIA-A10": 640,
     "NVIDIA-GeForce-RTX-4090": 640,
@@ -34,6 +24,10 @@ _CONTEXT_MIB = {
     "default": 768,
 }
 """MiB one process takes beside its allocator, by the start of the product: generous, for want of a primary source."""
+
+
+SHARED = ("time-slicing", "mps")
+"""The kinds of sharing that put no wall between the pods on a card."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +91,7 @@ class Pool:
     @property
     def shared(self) -> bool:
         """True where several pods share one card without a wall between them."""
-        return self.sharing in ("time-slicing", "mps")
+        return self.sharing in SHARED
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +104,7 @@ class Policy:
     default_trust: str = UNTRUSTED
     grants: tuple[Grant, ...] = ()
     frameworks: tuple[str, ...] = FRAMEWORKS
-    context_mib: Mapping[str, int] = field(default_factory=lambda: _CONTEXT_MIB)
+    context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
     config_maps: frozenset[tuple[str, str]] = frozenset()
     max_replicas: int = 8
     actions: Mapping[str, Action] = field(default_factory=dict)
@@ -128,156 +122,3 @@ class Policy:
 
 NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
 """What NVIDIA's device plugin advertises by default, renamed, and per MIG profile (its internal/rm/rm.go)."""
-
-
-def schema(rules: Iterable[str]) -> dict[str, Any]:
-    """The JSON Schema of a policy, with the ids of the rules that it may name."""
-    text = resources.files("webhook").joinpath("policy.schema.json").read_text("utf-8")
-    value: dict[str, Any] = json.loads(text)
-    value["properties"]["spec"]["properties"]["rules"]["propertyNames"] = {"enum": sorted(rules)}
-    return value
-
-
-def load(documents: Iterable[Document], rules: Iterable[str], where: str) -> Policy:
-    """Read the one policy among the documents; other kinds are passed over.
-
-    Raises Unusable with every error found, each with its file and line.
-    """
-    found = [d for d in documents if isinstance(d.value, dict) and group_kind(d.value) == KIND]
-    if not found:
-        raise Unusable((Problem(where, 1, f"no {KIND[1]} of {API_VERSION} in it"),))
-    if len(found) > 1:
-        raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in found[1:]))
-    document = found[0]
-    errors = list(_schema_errors(document.value, schema(rules))) or list(_meaning_errors(document.value["spec"]))
-    if errors:
-        problems = [Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in errors]
-        raise Unusable(sorted(problems, key=lambda problem: problem.line))
-    return _policy(document.value)
-
-
-def _schema_errors(value: Any, policy_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    for error in jsonschema.Draft202012Validator(policy_schema).iter_errors(value):
-        path: Path = tuple(error.absolute_path)
-        found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
-        if error.validator == "additionalProperties":
-            known = sorted(error.schema.get("properties", {}))
-            for key in sorted(set(found) - set(known)):
-                yield (*path, key), f"unknown key{_did_you_mean(key, known)}"
-        elif error.validator == "enum" and "propertyNames" in error.absolute_schema_path:
-            yield (*path, found), f"unknown rule{_did_you_mean(found, wanted)}"
-        else:
-            yield path, _reason(str(error.validator), wanted, found) or " ".join(error.message.split())
-
-
-def _reason(keyword: str, wanted: Any, found: Any) -> str:
-    """Say in plain words what a keyword of JSON Schema asks for; nothing for one that speaks well for itself."""
-    match keyword:
-        case "type":
-            words = wanted if isinstance(wanted, str) else " or ".join(wanted)
-            return f"must be of type {words}, found {shown(found)}"
-        case "enum":
-            return f"must be one of {', '.join(map(str, wanted))}, found {shown(found)}"
-        case "const":
-            return f"must be {shown(wanted)}, found {shown(found)}"
-        case "required":
-            return f"{', '.join(key for key in wanted if key not in found)} is missing"
-        case "anyOf":
-            return f"one of {', '.join(key for option in wanted for key in option.get('required', ()))} is needed"
-        case "minItems" | "minProperties" | "minLength":
-            return "must not be empty"
-    return ""
-
-
-def _did_you_mean(key: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    return f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-
-
-def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
-    """What a schema cannot say: quantities, names that stand twice, pools that overlap."""
-    pools = spec["pools"]
-    for path, value in _quantities(spec):
-        try:
-            if _mib(value) <= 0:
-                yield path, f"must be more than zero, found {shown(value)}"
-        except ValueError:
-            yield path, f"must be a quantity of memory such as 512Mi, found {shown(value)}"
-    for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
-        if "namespaceSelector" in grant and not Selector.read(grant["namespaceSelector"]).requirements:
-            yield (
-                ("spec", "trust", "grants", index, "namespaceSelector"),
-                "is empty, and would cover every namespace; name labels",
-            )
-    selectors = [Selector.read(pool["nodes"]) for pool in pools]
-    for index, pool in enumerate(pools):
-        at, name = ("spec", "pools", index), shown(pool["name"])
-        if not selectors[index].requirements:
-            yield (*at, "nodes"), "is empty, and would match every node; name labels"
-        if key := contradiction(selectors[index].requirements):
-            yield (*at, "nodes"), f"no node can match: {key} contradicts itself"
-            continue
-        for before, other in enumerate(pools[:index]):
-            if pool["name"] == other["name"]:
-                yield (*at, "name"), f"a second pool named {name}"
-            if contradiction(selectors[before].requirements + selectors[index].requirements) is None:
-                yield (
-                    (*at, "nodes"),
-                    f"pool {name} overlaps pool {shown(other['name'])}: a node could match both; give them "
-                    "different values of one label, or exclude one's label from the other with NotIn",
-                )
-
-
-def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
-    for product, value in spec.get("memory", {}).get("context", {}).items():
-        yield ("spec", "memory", "context", product), value
-    for index, pool in enumerate(spec["pools"]):
-        if "assume" in pool:
-            yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
-
-
-def _mib(value: object) -> int:
-    return int(quantity.parse(value) // 2**20)
-
-
-def _policy(value: Object) -> Policy:
-    spec = value["spec"]
-    trust, memory, sharing = (spec.get(key, {}) for key in ("trust", "memory", "sharing"))
-    context = {product: _mib(each) for product, each in memory.get("context", {}).items()}
-    return Policy(
-        name=value["metadata"]["name"],
-        pools=tuple(map(_pool, spec["pools"])),
-        annotation=trust.get("annotation", "slicewarden.dev/trust"),
-        default_trust=trust.get("default", UNTRUSTED),
-        grants=tuple(map(_grant, trust.get("grants", ()))),
-        frameworks=tuple(memory.get("frameworks", FRAMEWORKS)),
-        context_mib={**_CONTEXT_MIB, **context},
-        config_maps=frozenset((each["namespace"], each["name"]) for each in sharing.get("configMaps", ())),
-        max_replicas=sharing.get("maxReplicas", 8),
-        actions={rule: Action(action) for rule, action in spec.get("rules", {}).items()},
-    )
-
-
-def _grant(value: Object) -> Grant:
-    selector = value.get("namespaceSelector")
-    return Grant(
-        namespaces=frozenset(value.get("namespaces", ())),
-        selector=Selector.read(selector) if selector else None,
-        service_accounts=frozenset(value.get("serviceAccounts", ())),
-    )
-
-
-def _pool(value: Object) -> Pool:
-    assume = value.get("assume")
-    shared = value["sharing"] in ("time-slicing", "mps")
-    return Pool(
-        name=value["name"],
-        sharing=value["sharing"],
-        trust=frozenset(value["trust"]),
-        nodes=Selector.read(value["nodes"]),
-        resources=ResourceNames(value["resources"], shares=shared),
-        tolerations=tuple(value.get("tolerations", ())),
-        max_request=1 if shared else value.get("maxRequest"),
-        assume=assume and Card(assume.get("product", ""), _mib(assume["memory"]), assume["replicas"]),
-    )

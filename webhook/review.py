@@ -12,6 +12,9 @@ API_VERSION = "admission.k8s.io/v1"
 MAX_BODY = 7 * 1024 * 1024
 """Bytes: an object and its old self of 3 MiB each, the API server's own limit, and 1 MiB around them."""
 
+MAX_UID = 128
+"""Characters of a request's uid, which is a UUID of 36."""
+
 MAX_MESSAGE = 4096
 """Characters of a denial; the API server reads a whole response into memory, so ours stays small."""
 
@@ -42,15 +45,19 @@ def decode(body: bytes) -> Request:
         raise NotAReview("request is missing")
     # `kind` is the version we registered for; `requestKind` is what the user sent (matchPolicy: Equivalent).
     kind = request.get("kind")
-    if not isinstance(kind, dict):
+    if not isinstance(kind, dict) or not kind.get("kind"):
         raise NotAReview("request.kind is missing")
     user = request.get("userInfo")
     uid = _text(request, "uid")
-    if not uid:
-        raise NotAReview("request.uid is missing")
+    if not uid or len(uid) > MAX_UID:
+        raise NotAReview("request.uid is missing or too long")
+    item = _object(request, "object")
+    operation = _text(request, "operation")
+    if item is None and operation not in ("DELETE", "CONNECT"):
+        raise NotAReview("request.object is missing")
     return Request(
         uid=uid,
-        operation=_text(request, "operation"),
+        operation=operation,
         group=_text(kind, "group"),
         version=_text(kind, "version"),
         kind=_text(kind, "kind"),
@@ -59,7 +66,7 @@ def decode(body: bytes) -> Request:
         name=_text(request, "name"),
         username=_text(user, "username") if isinstance(user, dict) else "",
         dry_run=request.get("dryRun") is True,
-        object=_object(request, "object"),
+        object=item,
         old_object=_object(request, "oldObject"),
     )
 
@@ -126,12 +133,14 @@ def _status(verdict: Verdict) -> dict[str, Any]:
 def message_of(verdict: Verdict) -> str:
     """Say in one line why a verdict denies: every finding while there is room, then how many more."""
     texts = list(dict.fromkeys(result.text for result in verdict.having(Action.DENY)))
+    if len(texts) <= 1:
+        return "".join(texts)
     message = ""
-    for count, text in enumerate(texts):
+    for number, text in enumerate(texts, start=1):
         if message and len(message) + len(text) > MAX_MESSAGE:
-            return f"{message}; and {len(texts) - count} more"
-        message = f"{message}; {text}" if message else text
-    return message
+            return f"{message}and {len(texts) - number + 1} more"
+        message += f"({number}) {text} "
+    return message.rstrip()
 
 
 def warnings_of(verdict: Verdict) -> list[str]:

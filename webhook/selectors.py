@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from webhook.model import Object
-
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -69,17 +67,6 @@ class Selector:
     def __post_init__(self) -> None:
         object.__setattr__(self, "requirements", equals(self.labels) + self.expressions)
 
-    @classmethod
-    def read(cls, value: Object) -> "Selector":
-        """Read a selector whose shape a schema has already checked."""
-        return cls(
-            labels=dict(value.get("matchLabels") or {}),
-            expressions=tuple(
-                Requirement(e["key"], e["operator"], frozenset(e.get("values") or ()))
-                for e in value.get("matchExpressions") or ()
-            ),
-        )
-
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether these labels satisfy every condition."""
         return all(r.matches(labels) for r in self.requirements)
@@ -98,27 +85,36 @@ def contradiction(requirements: Iterable[Requirement]) -> str | None:
 
 
 def _satisfiable(key: str, group: list[Requirement]) -> bool:
-    if len(group) == 1 and group[0].operator in ("NotIn", "Exists", "DoesNotExist"):
-        return True
-    if all(r.matches({}) for r in group):
-        return True
-    named = {value for r in group if r.operator in ("In", "NotIn") for value in r.values}
-    return any(all(r.matches({key: value}) for r in group) for value in (*named, *_others(group, named)))
+    """Tell whether some value of one label, or its absence, satisfies all; linear in what the group says."""
+    if all(r.operator in ("NotIn", "DoesNotExist") for r in group):
+        return True  # by its absence
+    if any(r.operator == "DoesNotExist" for r in group):
+        return False
+    allowed = [r.values for r in group if r.operator == "In"]
+    others = [r for r in group if r.operator != "In"]
+    if allowed:
+        return any(all(r.matches({key: value}) for r in others) for value in frozenset.intersection(*allowed))
+    low, high = -MAX_INTEGER, MAX_INTEGER
+    for r in others:
+        if r.operator in ("Gt", "Lt"):
+            bound = integer(next(iter(r.values), ""))
+            if bound is None:
+                return False
+            low, high = (max(low, bound + 1), high) if r.operator == "Gt" else (low, min(high, bound - 1))
+        elif r.operator not in ("NotIn", "Exists"):
+            return False
+    if not any(r.operator in ("Gt", "Lt") for r in others):
+        return True  # by a value that none of them names
+    excluded = {n for r in others if r.operator == "NotIn" for n in map(integer, r.values) if n is not None}
+    return high - low + 1 > sum(low <= n <= high for n in excluded)
 
 
-def _others(group: list[Requirement], named: set[str]) -> list[str]:
-    """Values that no requirement names: one of any kind, and integers inside the bounds of Gt and Lt."""
-    values = (value for r in group if r.operator in ("Gt", "Lt") for value in r.values)
-    bounds = [bound for bound in map(integer, values) if bound is not None]
-    # A gap of n named values is passed by trying n + 1 integers beyond each bound.
-    near = [b + d for b in bounds for d in range(-len(named) - 1, len(named) + 2)]
-    spare = "x"
-    while spare in named:
-        spare += "x"
-    return [spare, *map(str, near)]
+MAX_INTEGER = 2**63 - 1
 
 
 def integer(text: str) -> int | None:
     """Read a whole number as Go's strconv.ParseInt does, which Kubernetes uses for labels; None for other text."""
     digits = text[1:] if text[:1] in ("+", "-") else text
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else None
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+        return None
+    return number if abs(number := int(text)) <= MAX_INTEGER else None

@@ -1,7 +1,9 @@
 """Serves the application with granian: TLS, HTTP/1.1, several worker processes that share nothing."""
 
 import gc
+import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,10 +48,13 @@ def serve(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> None:
 
     `load` runs in every worker, and has to be picklable. A worker that dies is replaced.
     """
-    log = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
-    caution = "anyone who reaches this port may call: no --client-ca" if listen.client_ca is None else None
-    server.log_line({"message": "serving", **log, **({"caution": caution} if caution else {})})
-    Granian(
+    for host, port in filter(None, ((listen.host, listen.port), listen.health)):
+        # The listeners share their ports with whoever does the same, another webhook too: find that out now.
+        try:
+            socket.create_server((host, port)).close()
+        except OSError as error:
+            raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from error
+    granian = Granian(
         target="slicewarden",
         address=listen.host,
         port=listen.port,
@@ -67,7 +72,11 @@ def serve(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> None:
         respawn_failed_workers=True,
         respawn_interval=0.5,
         workers_kill_timeout=30,
-    ).serve(target_loader=partial(_worker, listen, load), wrap_loader=False)
+    )
+    log = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
+    caution = "anyone who reaches this port may call: no --client-ca" if listen.client_ca is None else None
+    server.log_line({"message": "serving", **log, **({"caution": caution} if caution else {})})
+    granian.serve(target_loader=partial(_worker, listen, load), wrap_loader=False)
 
 
 def _worker(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> Callable[..., Any]:

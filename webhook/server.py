@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 FactsSource = Callable[[], Facts | None]
 """Gives the newest snapshot; None while there is none yet."""
+
+MAX_LOGGED = 253
+"""Characters of a name in a log line, the most that Kubernetes' names have."""
 
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -109,7 +113,7 @@ class Reviews:
             answer = review.encode(request, verdict)
         except Exception as error:  # whatever it is, failurePolicy has to decide
             rule = error.rule if isinstance(error, RuleBroke) else None
-            self.log({**_line(path, request), "error": str(error), "rule": rule, "trace": traceback.format_exc()})
+            self.log({**_line(path, request), "error": rule or type(error).__name__, "trace": _trace(error)})
             return HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n"
         self.log({**_line(path, request), **_outcome(verdict)})
         return HTTPStatus.OK, answer
@@ -133,18 +137,24 @@ def _refusal(environ: "WSGIEnvironment") -> tuple[HTTPStatus, bytes] | None:
     return None
 
 
+def _trace(error: BaseException) -> list[str]:
+    """Say where an exception comes from, but not its text, which may hold a tenant's values."""
+    cause = error.__cause__ or error
+    frames = traceback.extract_tb(cause.__traceback__)
+    return [type(cause).__name__, *(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)]
+
+
 def _line(path: str, request: Request) -> dict[str, Any]:
     """Say what was asked, without any body: no object, no environment, no user's extras."""
     return {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "endpoint": path,
         "uid": request.uid,
-        "operation": request.operation,
-        "kind": request.kind,
-        "subresource": request.subresource,
-        "namespace": request.namespace,
-        "name": request.name,
-        "user": request.username,
+        "operation": request.operation[:MAX_LOGGED],
+        "kind": request.kind[:MAX_LOGGED],
+        "subresource": request.subresource[:MAX_LOGGED],
+        "namespace": request.namespace[:MAX_LOGGED],
+        "name": request.name[:MAX_LOGGED],
+        "user": request.username[:MAX_LOGGED],
         "dryRun": request.dry_run,
     }
 
@@ -158,4 +168,5 @@ def _outcome(verdict: Verdict) -> dict[str, Any]:
 
 def log_line(entry: Mapping[str, Any]) -> None:
     """Write one JSON line to standard output, all of it ASCII, so that no tenant's text can forge another."""
-    os.write(sys.stdout.fileno(), json.dumps(entry).encode("ascii") + b"\n")
+    stamped = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}
+    os.write(sys.stdout.fileno(), json.dumps(stamped).encode("ascii") + b"\n")

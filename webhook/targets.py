@@ -73,22 +73,38 @@ class Container(NamedTuple):
         return variables
 
 
+class Term(NamedTuple):
+    """A required node selector term: any one may match, and within it every expression has to.
+
+    `expressions` is None for an empty term, which matches no node (component-helpers
+    scheduling/corev1/nodeaffinity). Of `matchFields` nothing is read.
+    """
+
+    path: Path
+    expressions: tuple[Requirement, ...] | None
+
+
 @dataclass(frozen=True, eq=False)
 class Pod:
-    """A pod, or a pod template of a workload (`template`), at `base` within its object."""
+    """A pod, or a pod template of a workload (`template`), at `base` within its object.
+
+    `node_terms` are the terms of its required node affinity, None without one.
+    """
 
     spec: Object
     annotations: Mapping[str, Any]
     containers: tuple[Container, ...]
     node_selector: Mapping[str, str]
+    node_terms: tuple[Term, ...] | None
     base: Path
     namespace: str
     template: bool
 
     @property
     def service_account(self) -> str:
-        """The account it runs as; `default` when it names none."""
-        return _text(self.spec, "serviceAccountName", self.at("spec")) or "default"
+        """The account it runs as; `default` when it names none. `serviceAccount` is the field's old name."""
+        names = (_text(self.spec, key, self.at("spec")) for key in ("serviceAccountName", "serviceAccount"))
+        return next(filter(None, names), "default")
 
     @property
     def tolerations(self) -> list[Object]:
@@ -97,27 +113,6 @@ class Pod:
         return [
             _as_map(each, (*path, index)) for index, each in enumerate(_list(self.spec, "tolerations", self.at("spec")))
         ]
-
-    @property
-    def node_terms(self) -> tuple[tuple[Path, tuple[Requirement, ...] | None], ...] | None:
-        """Path and expressions of each required node selector term; None without required node affinity.
-
-        Terms are ORed, the expressions within one ANDed, and an empty term, shown as None, matches no node
-        (component-helpers scheduling/corev1/nodeaffinity). Of `matchFields` nothing is read.
-        """
-        required: Object = self.spec
-        for depth, key in enumerate(REQUIRED_AFFINITY[1:-1], start=1):
-            if required.get(key) is None:
-                return None
-            required = _map(required, key, self.at(*REQUIRED_AFFINITY[:depth]))
-        path = self.at(*REQUIRED_AFFINITY)
-        terms = []
-        for index, term in enumerate(_list(required, REQUIRED_AFFINITY[-1], path[:-1])):
-            at = (*path, index)
-            term = _as_map(term, at)
-            expressions = tuple(_requirements(term, at))
-            terms.append((at, expressions if expressions or term.get("matchFields") else None))
-        return tuple(terms)
 
     def at(self, *keys: str | int) -> Path:
         """The path of a place in the pod, counted from the object that holds it."""
@@ -181,10 +176,29 @@ def _pod(item: Object, base: Path, namespace: str, *, template: bool) -> Pod:
         annotations=_map(metadata, "annotations", (*base, "metadata")),
         containers=tuple(_containers(spec, at)),
         node_selector=selector,
+        node_terms=_node_terms(spec, at),
         base=base,
         namespace=namespace or _text(metadata, "namespace", (*base, "metadata")) or "default",
         template=template,
     )
+
+
+def _node_terms(spec: Object, at: Path) -> tuple[Term, ...] | None:
+    required = spec
+    for depth, key in enumerate(REQUIRED_AFFINITY[1:-1]):
+        if required.get(key) is None:
+            return None
+        required = _map(required, key, (*at, *REQUIRED_AFFINITY[1 : depth + 1]))
+    path = (*at, *REQUIRED_AFFINITY[1:])
+    return tuple(
+        _term(_as_map(each, (*path, index)), (*path, index))
+        for index, each in enumerate(_list(required, REQUIRED_AFFINITY[-1], path[:-1]))
+    )
+
+
+def _term(term: Object, path: Path) -> Term:
+    expressions = tuple(_requirements(term, path))
+    return Term(path, expressions if expressions or term.get("matchFields") else None)
 
 
 def _containers(spec: Object, at: Path) -> Iterator[Container]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from webhook.facts import Facts
-from webhook.model import Finding, Path, dotted, shown
+from webhook.model import Finding, Path, shown
 from webhook.plugin_config import SECTIONS, Config, configs, members, sections
 from webhook.policy import Policy
 from webhook.targets import ConfigMap
@@ -24,13 +24,9 @@ def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Findi
     """Flag texts that the plugin cannot read, and values that it refuses."""
     for config in configs(config_map, policy, facts):
         if config.error is not None:
-            # Text that only looks like a configuration may be something else that is in order.
-            why = _REFUSES if config.named else "if it is meant for the device plugin, mend it"
-            yield Finding(config.path, f"{config.error}; {why}", advice=not config.named, text_line=config.line())
-            continue
+            yield config.finding((), f"{config.error}; {_REFUSES}")
         for inner, message in _refused(config):
-            where = f"{dotted(inner)}: " if inner else ""
-            yield Finding(config.path, f"{where}{message}; {_REFUSES}", text_line=config.line(inner))
+            yield config.finding(inner, f"{message}; {_REFUSES}")
 
 
 def _refused(config: Config) -> Iterator[tuple[Path, str]]:

@@ -30,13 +30,11 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     placement = place(pod, policy, facts)
     if placement is None or placement.pool is None or not placement.pool.shared or placement.count <= 1:
         return
-    way_out = f"pool {placement.pool.name} shares its GPUs, and a second slice buys nothing: ask for 1"
-    large = [ask for ask in asks(pod, policy) if ask.counted > 1]
-    for ask in large:
-        yield Finding(ask.path, f"{ask.counted} slices of {ask.resource} in one container; {way_out}")
-    if not large:
-        each = ", ".join(f"{amount} of {resource}" for resource, amount in placement.totals.items())
-        yield Finding(
-            pod.at("spec"),
-            f"{placement.count} slices in one pod ({each}); {way_out} in all containers together",
-        )
+    each = ", ".join(f"{amount} of {resource}" for resource, amount in placement.totals.items())
+    message = (
+        f"{placement.count} slices in one pod ({each}); pool {placement.pool.name} shares its GPUs, and a second "
+        "slice buys nothing: ask for 1 in all containers together"
+    )
+    large = [ask.path for ask in asks(pod, policy) if ask.counted > 1]
+    for path in large or [pod.at("spec")]:
+        yield Finding(path, message)

@@ -67,6 +67,7 @@ def _uncapped(
             f"no {names}, so a process may take more than its {cap.budget} MiB of a GPU of pool {pool}; create it "
             "where Slicewarden's mutating webhook is in force, and undo none of its changes",
             (Fix((*container.path, "env"), [{"name": name, "value": value} for name, value in missing]),),
+            parts=tuple(f"{pool}: {name}" for name, _ in missing),
         )
 
 

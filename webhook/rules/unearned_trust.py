@@ -18,11 +18,11 @@ from webhook.targets import Pod
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a trust annotation that is no trust level, or that no grant covers."""
-    asked, granted = (found := claim(pod, policy, facts)).asked, found.granted
+    found = claim(pod, policy, facts)
     path = pod.at("metadata", "annotations", policy.annotation)
-    if asked not in (None, TRUSTED, UNTRUSTED):
-        yield Finding(path, f"{shown(asked)} is no trust level; use {TRUSTED} or {UNTRUSTED}, or remove it")
-    elif asked == TRUSTED and not granted:
+    if found.asked not in (None, TRUSTED, UNTRUSTED):
+        yield Finding(path, f"{shown(found.asked)} is no trust level; use {TRUSTED} or {UNTRUSTED}, or remove it")
+    elif found.asked == TRUSTED and not found.granted:
         unknown = "" if pod.namespace in facts.namespaces else ", of which the labels are not known here,"
         yield Finding(
             path,

@@ -11,7 +11,7 @@ Way out: set `failRequestsGreaterThanOne: true` in the section itself, and repli
 from collections.abc import Iterator
 
 from webhook.facts import Facts
-from webhook.model import Finding, Object, Path, dotted, shown
+from webhook.model import Finding, Object, Path, shown
 from webhook.plugin_config import Config, configs, sections
 from webhook.policy import Policy
 from webhook.targets import ConfigMap
@@ -21,7 +21,7 @@ def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Findi
     """Flag sections that let requests above 1 through, and more replicas than the policy allows."""
     for config in configs(config_map, policy, facts):
         for inner, message in _unsafe(config, policy):
-            yield Finding(config.path, f"{dotted(inner)}: {message}", text_line=config.line(inner))
+            yield config.finding(inner, message)
 
 
 def _unsafe(config: Config, policy: Policy) -> Iterator[tuple[Path, str]]:

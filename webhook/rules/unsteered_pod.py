@@ -49,6 +49,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
                 f"{wants} belongs to pool {pool.name} and is not held to it: {', '.join(missing)} missing; "
                 "create it where Slicewarden's mutating webhook is in force, and undo none of its changes",
                 fixes,
+                parts=tuple(f"{pool.name}: {each}" for each in missing),
             )
 
 

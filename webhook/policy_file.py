@@ -1,0 +1,193 @@
+"""GPUSharingPolicy files: read, checked, and made into a Policy."""
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from typing import Any, cast
+
+import jsonschema
+
+from webhook import quantity
+from webhook.documents import Document
+from webhook.facts import group_kind
+from webhook.model import Action, Object, Path, Problem, Unusable, dotted, shown
+from webhook.policy import API_VERSION, CONTEXT_MIB, SHARED, Card, Grant, Policy, Pool, ResourceNames
+from webhook.selectors import Requirement, Selector, contradiction
+
+KIND = ("slicewarden.dev", "GPUSharingPolicy")
+
+
+def schema(rules: Iterable[str]) -> dict[str, Any]:
+    """The JSON Schema of a policy, with the ids of the rules that it may name."""
+    text = resources.files("webhook").joinpath("policy.schema.json").read_text("utf-8")
+    value: dict[str, Any] = json.loads(text)
+    value["properties"]["spec"]["properties"]["rules"]["propertyNames"] = {"enum": sorted(rules)}
+    return value
+
+
+def load(documents: Iterable[Document], rules: Iterable[str], where: str) -> Policy:
+    """Read the one policy among the documents; other kinds are passed over.
+
+    Raises Unusable with every error found, each with its file and line.
+    """
+    found = [d for d in documents if isinstance(d.value, dict) and group_kind(d.value) == KIND]
+    if not found:
+        raise Unusable((Problem(where, 1, f"no {KIND[1]} of {API_VERSION} in it"),))
+    if len(found) > 1:
+        raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in found[1:]))
+    document = found[0]
+    errors = list(_schema_errors(document.value, schema(rules))) or list(_meaning_errors(document.value["spec"]))
+    if errors:
+        problems = [Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in errors]
+        raise Unusable(sorted(problems, key=lambda problem: problem.line))
+    return _policy(document.value)
+
+
+def _schema_errors(value: Any, policy_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    for error in jsonschema.Draft202012Validator(policy_schema).iter_errors(value):
+        path: Path = tuple(error.absolute_path)
+        found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
+        if error.validator == "additionalProperties":
+            known = sorted(error.schema.get("properties", {}))
+            for key in sorted(set(found) - set(known)):
+                yield (*path, key), f"unknown key{_did_you_mean(key, known)}"
+        elif "propertyNames" in error.absolute_schema_path:
+            known = error.validator == "enum"
+            yield (*path, found), f"unknown rule{_did_you_mean(found, wanted)}" if known else f"must be {_title(error)}"
+        elif error.validator == "pattern":
+            yield path, f"must be {_title(error)}, found {shown(found)}"
+        else:
+            yield path, _reason(str(error.validator), wanted, found) or " ".join(error.message.split())
+
+
+def _title(error: jsonschema.ValidationError) -> str:
+    schema: Any = error.schema
+    return str(schema["title"])
+
+
+def _reason(keyword: str, wanted: Any, found: Any) -> str:
+    """Say in plain words what a keyword of JSON Schema asks for; nothing for one that speaks well for itself."""
+    match keyword:
+        case "type":
+            words = wanted if isinstance(wanted, str) else " or ".join(wanted)
+            return f"must be of type {words}, found {shown(found)}"
+        case "enum":
+            return f"must be one of {', '.join(map(str, wanted))}, found {shown(found)}"
+        case "const":
+            return f"must be {shown(wanted)}, found {shown(found)}"
+        case "required":
+            return f"{', '.join(key for key in wanted if key not in found)} is missing"
+        case "anyOf":
+            return f"one of {', '.join(key for option in wanted for key in option.get('required', ()))} is needed"
+        case "minItems" | "minProperties" | "minLength":
+            return "must not be empty"
+    return ""
+
+
+def _did_you_mean(key: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
+def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
+    """What a schema cannot say: quantities, names that stand twice, pools that overlap."""
+    pools = spec["pools"]
+    for path, value in _quantities(spec):
+        try:
+            if _mib(value) <= 0:
+                yield path, f"must be at least 1Mi, found {shown(value)}, a quantity in bytes"
+        except ValueError:
+            yield path, f"must be a quantity of memory such as 512Mi, found {shown(value)}"
+    for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
+        if "namespaceSelector" in grant and not _selector(grant["namespaceSelector"]).requirements:
+            yield (
+                ("spec", "trust", "grants", index, "namespaceSelector"),
+                "is empty, and would cover every namespace; name labels",
+            )
+    selectors = [_selector(pool["nodes"]) for pool in pools]
+    for index, pool in enumerate(pools):
+        at, name = ("spec", "pools", index), shown(pool["name"])
+        if not selectors[index].requirements:
+            yield (*at, "nodes"), "is empty, and would match every node; name labels"
+        if key := contradiction(selectors[index].requirements):
+            yield (*at, "nodes"), f"no node can match: {key} contradicts itself"
+            continue
+        for before, other in enumerate(pools[:index]):
+            if pool["name"] == other["name"]:
+                yield (*at, "name"), f"a second pool named {name}"
+            if contradiction(selectors[before].requirements + selectors[index].requirements) is None:
+                yield (
+                    (*at, "nodes"),
+                    f"pool {name} overlaps pool {shown(other['name'])}: a node could match both; give them "
+                    "different values of one label, or exclude one's label from the other with NotIn",
+                )
+
+
+def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
+    for product, value in spec.get("memory", {}).get("context", {}).items():
+        yield ("spec", "memory", "context", product), value
+    for index, pool in enumerate(spec["pools"]):
+        if "assume" in pool:
+            yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
+
+
+def _mib(value: object) -> int:
+    return int(quantity.parse(value) // 2**20)
+
+
+def _policy(value: Object) -> Policy:
+    """Make the policy; what the file leaves out has the default of the policy's own words."""
+    spec = value["spec"]
+    trust, memory, sharing = (spec.get(key, {}) for key in ("trust", "memory", "sharing"))
+    given = {
+        "annotation": trust.get("annotation"),
+        "default_trust": trust.get("default"),
+        "frameworks": tuple(memory["frameworks"]) if "frameworks" in memory else None,
+        "max_replicas": sharing.get("maxReplicas"),
+    }
+    context = {product: _mib(each) for product, each in memory.get("context", {}).items()}
+    return Policy(
+        name=value["metadata"]["name"],
+        pools=tuple(map(_pool, spec["pools"])),
+        grants=tuple(map(_grant, trust.get("grants", ()))),
+        context_mib={**CONTEXT_MIB, **context},
+        config_maps=frozenset((each["namespace"], each["name"]) for each in sharing.get("configMaps", ())),
+        actions={rule: Action(action) for rule, action in spec.get("rules", {}).items()},
+        **{key: each for key, each in given.items() if each is not None},
+    )
+
+
+def _grant(value: Object) -> Grant:
+    selector = value.get("namespaceSelector")
+    return Grant(
+        namespaces=frozenset(value.get("namespaces", ())),
+        selector=_selector(selector) if selector else None,
+        service_accounts=frozenset(value.get("serviceAccounts", ())),
+    )
+
+
+def _pool(value: Object) -> Pool:
+    assume = value.get("assume")
+    shared = value["sharing"] in SHARED
+    return Pool(
+        name=value["name"],
+        sharing=value["sharing"],
+        trust=frozenset(value["trust"]),
+        nodes=_selector(value["nodes"]),
+        resources=ResourceNames(value["resources"], shares=shared),
+        tolerations=tuple(value.get("tolerations", ())),
+        max_request=1 if shared else value.get("maxRequest"),
+        assume=assume and Card(assume.get("product", ""), _mib(assume["memory"]), assume["replicas"]),
+    )
+
+
+def _selector(value: Object) -> Selector:
+    return Selector(
+        labels=dict(value.get("matchLabels") or {}),
+        expressions=tuple(
+            Requirement(each["key"], each["operator"], frozenset(each.get("values") or ()))
+            for each in value.get("matchExpressions") or ()
+        ),
+    )
