@@ -24,7 +24,7 @@ LAYERS = (
     ("check",),
     ("reports.*",),
     ("reports",),
-    ("server",),
+    ("server", "cluster"),
     ("serve", "demo"),
     ("cli",),
     ("__main__",),
@@ -33,6 +33,7 @@ LAYERS = (
 
 HOMES = {
     "flask": {"webhook.server"},
+    "kubernetes": {"webhook.cluster"},
     "werkzeug": {"webhook.server"},  # Flask's own foundation, for the errors it raises
     "granian": {"webhook.serve"},
     "orjson": {"webhook.review"},

@@ -119,6 +119,23 @@ def test_folders_are_walked_and_other_files_passed_over(run: Any, tmp_path: Path
     assert [r["file"] for r in done.report["results"]] == ["a/b/pod.yml", "a/pod.json"]
 
 
+def test_a_mounted_config_map_is_read_once(run: Any, tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    (mounted / "..2026_01_01").mkdir(parents=True)
+    (mounted / "..2026_01_01/pod.yaml").write_text(BAD)
+    (mounted / "..data").symlink_to("..2026_01_01")
+    (mounted / "pod.yaml").symlink_to("..data/pod.yaml")
+    assert [r["file"] for r in run("mounted", "--format", "json").report["results"]] == ["mounted/pod.yaml"]
+
+
+def test_live_without_a_cluster_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tls = ["--tls-cert", "none", "--tls-key", "none"]
+    assert cli.main(["serve", *SAMPLE[:2], "--live", "--kubeconfig", str(tmp_path / "none"), *tls]) == 2
+    captured = capsys.readouterr().err
+    assert captured.startswith(f"{tmp_path}/none: ")
+    assert captured.count("\n") == 1
+
+
 def test_standard_input_is_read(run: Any) -> None:
     done = run("-", "--format", "json", stdin=BAD)
     assert done.status == 1

@@ -11,12 +11,19 @@ from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from webhook import check, files, policy_file, reports, rules
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, group_kind
 from webhook.model import Problem, Unusable
 from webhook.policy import Policy
+
+if TYPE_CHECKING:
+    from webhook import serve
+    from webhook.server import FactsSource
+
+    _Group = argparse._MutuallyExclusiveGroup
 
 DENIED, UNUSABLE, INTERNAL = 1, 2, 3
 INTERRUPTED = 130
@@ -69,7 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_check)
 
     command = commands.add_parser("serve", help="run the admission webhook")
-    _policy_options(command, facts_needed=True)
+    facts = _policy_options(command, facts_needed=True)
+    facts.add_argument("--live", action="store_true", help="watch the cluster for facts")
+    command.add_argument(
+        "--kubeconfig", metavar="FILE", help="for --live; default: the pod's service account, else kubectl's"
+    )
+    command.add_argument("--context", metavar="NAME", help="of the kubeconfig")
     command.add_argument(
         "--listen", type=_address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443"
     )
@@ -99,16 +111,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _policy_options(command: argparse.ArgumentParser, *, facts_needed: bool = False) -> None:
+def _policy_options(command: argparse.ArgumentParser, *, facts_needed: bool = False) -> "_Group":
     command.add_argument(
         "--policy", metavar="PATH", help="file or folder; default: ./policies if it is there, else the sample"
     )
-    command.add_argument(
-        "--facts",
-        metavar="PATH",
-        required=facts_needed,
-        help="namespaces, nodes and so on, as kubectl get -o yaml prints them",
+    facts = command.add_mutually_exclusive_group(required=facts_needed)
+    facts.add_argument(
+        "--facts", metavar="PATH", help="namespaces, nodes and so on, as kubectl get -o yaml prints them"
     )
+    return facts
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -192,8 +203,11 @@ def load_engine(policy_path: str | None, facts_path: str) -> tuple[Engine, Facts
 def _serve(options: argparse.Namespace) -> int:
     from webhook import serve
 
-    load = partial(load_engine, options.policy, options.facts)
-    load()  # a policy that cannot be used is found before anything listens
+    # What cannot be used is found before anything listens.
+    load_policy(options.policy)
+    if options.facts:
+        load_facts(options.facts)
+    load = _live(options) if options.live else partial(_fixed, options.policy, options.facts)
     listen = serve.Listen(
         host=options.listen[0],
         port=options.listen[1],
@@ -209,6 +223,30 @@ def _serve(options: argparse.Namespace) -> int:
     except OSError as error:
         raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
     return 0
+
+
+def _fixed(policy_path: str | None, facts_path: str) -> "tuple[Engine, FactsSource]":
+    engine, facts = load_engine(policy_path, facts_path)
+    return engine, lambda: facts
+
+
+def _live(options: argparse.Namespace) -> "serve.Load":
+    from webhook import cluster
+
+    try:
+        cluster.connect(options.kubeconfig, options.context)
+    except cluster.Unreachable as error:
+        raise Unusable((Problem(options.kubeconfig or "kubeconfig", 0, str(error)),)) from error
+    return partial(_watching, options.policy, options.kubeconfig, options.context)
+
+
+def _watching(policy_path: str | None, kubeconfig: str | None, context: str | None) -> "tuple[Engine, FactsSource]":
+    from webhook import cluster, server
+
+    engine = Engine(load_policy(policy_path), rules.walk())
+    watched = cluster.Cluster(cluster.connect(kubeconfig, context), server.log_line)
+    watched.start()
+    return engine, watched.facts
 
 
 def _check_tls(certificate: Path, key: Path, client_ca: Path | None) -> None:

@@ -25,7 +25,7 @@ class Item:
 
 
 def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
-    """Read files, folders (all YAML and JSON files below, by name) and `-` (standard input).
+    """Read files, folders (all YAML and JSON files below that are not hidden, by name) and `-` (standard input).
 
     What cannot be read becomes a problem, and the rest is still read.
     """
@@ -52,7 +52,9 @@ def _files(name: str) -> Iterator[str]:
         yield name
         return
     for file in sorted(folder.rglob("*")):
-        if file.suffix.lower() in SUFFIXES and file.is_file():
+        # A mounted ConfigMap holds its files a second time, in a folder whose name begins with two dots.
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if not hidden and file.suffix.lower() in SUFFIXES and file.is_file():
             yield str(file)
 
 

@@ -20,7 +20,6 @@ from granian.log import LogLevels
 
 from webhook import server
 from webhook.engine import Engine
-from webhook.facts import Facts
 
 KEEP_ALIVE = 120_000
 """Milliseconds a connection may wait for its next request.
@@ -43,10 +42,14 @@ class Listen:
     health: tuple[str, int] | None
 
 
-def serve(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight are answered first.
+Load = Callable[[], tuple[Engine, server.FactsSource]]
+"""Gives a worker all that it needs. It runs in every worker, and has to be picklable."""
 
-    `load` runs in every worker, and has to be picklable. A worker that dies is replaced.
+
+def serve(listen: Listen, load: Load) -> None:
+    """Serve until SIGTERM or SIGINT; requests in flight are answered first. A worker that dies is replaced.
+
+    Raises OSError, naming the place, for one that cannot be listened on.
     """
     for host, port in filter(None, ((listen.host, listen.port), listen.health)):
         # The listeners share their ports with whoever does the same, another webhook too: find that out now.
@@ -79,7 +82,7 @@ def serve(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> None:
     granian.serve(target_loader=partial(_worker, listen, load), wrap_loader=False)
 
 
-def _worker(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> Callable[..., Any]:
+def _worker(listen: Listen, load: Load) -> Callable[..., Any]:
     # A forked worker has its parent's handlers, which would swallow a signal that comes before granian sets its own.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -89,8 +92,8 @@ def _worker(listen: Listen, load: Callable[[], tuple[Engine, Facts]]) -> Callabl
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
     if listen.health is not None:
-        _serve_health(*listen.health, lambda: facts)
-    return server.application(engine, lambda: facts, server.log_line)
+        _serve_health(*listen.health, facts)
+    return server.application(engine, facts, server.log_line)
 
 
 class _HealthServer(ThreadingMixIn, WSGIServer):

@@ -85,7 +85,7 @@ class Cluster:
 
     def kubeconfig(self, user: User = ADMIN) -> Path:
         """A file by which `user` reaches the API server; written the first time."""
-        file = self.folder / f"{'+'.join((user.name, *user.groups)).replace('/', '-')}.kubeconfig"
+        file = self.folder / f"{'+'.join((user.name, *user.groups)).translate(str.maketrans('/:', '--'))}.kubeconfig"
         if not file.exists():
             _write(file, json.dumps(self._kubeconfig(user)).encode())
         return file

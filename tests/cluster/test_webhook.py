@@ -98,17 +98,15 @@ def guarded(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         cluster.add_nodes()
         cluster.add_namespace("vision", TRUSTED)
         cluster.add_namespace("visitors")
-        facts = cluster.folder / "facts.yaml"
-        facts.write_text(cluster.do("get", "namespaces,nodes", "--output=yaml"), "utf-8")
-        url, bundle = serve(cluster, facts)
+        url, bundle = serve(cluster)
         applied = cluster.apply(mutating(url, bundle), validating(url, bundle))
         assert applied.returncode == 0, applied.stderr
         cluster.wait_until("the API server calls the webhook", lambda: in_force(cluster))
         yield cluster
 
 
-def serve(cluster: Cluster, facts: Path) -> tuple[str, str]:
-    """Start the webhook beside the API server; where it is, and the bundle to trust it by."""
+def serve(cluster: Cluster) -> tuple[str, str]:
+    """Start the webhook beside the API server, which it watches; where it is, and the bundle to trust it by."""
     authority = certs.issue_ca("webhook", datetime.now(UTC), days=1)
     serving = certs.issue_serving(authority, ["localhost"], ["127.0.0.1"], datetime.now(UTC), days=1)
     certificate, key = cluster.folder / "webhook.crt", cluster.folder / "webhook.key"
@@ -117,7 +115,8 @@ def serve(cluster: Cluster, facts: Path) -> tuple[str, str]:
     key.write_bytes(serving.key_pem)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--policy", POLICY, "--facts", facts]
+    command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--policy", POLICY, "--live"]
+    command += ["--kubeconfig", cluster.kubeconfig()]
     command += ["--listen", f"127.0.0.1:{port}", "--tls-cert", certificate, "--tls-key", key]
     cluster.start("webhook", *command, orphaned=signal.SIGTERM)
     return f"https://localhost:{port}", certs.ca_bundle(authority.certificate_pem)
@@ -155,6 +154,14 @@ def test_two_slices_are_refused_to_whoever_applies_the_deployment(guarded: Clust
     assert refused.returncode == 1
     assert 'admission webhook "validate.slicewarden.dev" denied the request: multiple-slices:' in refused.stderr
     assert guarded.kubectl("get", "deployment", "inference", "--namespace=vision").returncode == 1
+
+
+def test_trust_counts_from_the_moment_that_it_is_granted(guarded: Cluster) -> None:
+    guarded.add_namespace("newcomers")
+    asks = pod("early", "newcomers", annotations=TRUSTED)
+    assert "unearned-trust:" in guarded.apply(asks).stderr
+    guarded.do("label", "namespace", "newcomers", "slicewarden.dev/trust=trusted")
+    assert eventually(lambda: guarded.apply(asks).returncode == 0)
 
 
 def test_trust_without_a_grant_is_refused(guarded: Cluster) -> None:

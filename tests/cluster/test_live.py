@@ -1,0 +1,123 @@
+"""Facts watched from a real API server, with the powers that the manifests give and no others."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import control_plane
+from cluster.control_plane import Cluster, User, eventually
+from webhook import cluster as live
+
+ROOT = Path(__file__).resolve().parents[2]
+WATCHER = User("slicewarden")
+
+CRD: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "clusterpolicies.nvidia.com"},
+    "spec": {
+        "group": "nvidia.com",
+        "scope": "Cluster",
+        "names": {"plural": "clusterpolicies", "singular": "clusterpolicy", "kind": "ClusterPolicy"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+def grant(cluster: Cluster) -> None:
+    """Give the watcher the ClusterRole of the manifests."""
+    rendered = cluster.do("kustomize", ROOT / "manifests" / "base")
+    parts = [part for part in rendered.split("\n---\n") if "\nkind: ClusterRole\n" in f"\n{part}\n"]
+    cluster.do("apply", "--filename=-", stdin="\n---\n".join(parts))
+    cluster.do("create", "clusterrolebinding", "watcher", "--clusterrole=slicewarden", f"--user={WATCHER.name}")
+
+
+@pytest.fixture(scope="module")
+def watched(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, live.Cluster]]:
+    with (
+        control_plane.running(tmp_path_factory.mktemp("live"), programs) as cluster,
+        pytest.MonkeyPatch.context() as fast,
+    ):
+        fast.setattr(live, "ABSENT_PAUSE", 0.5)
+        cluster.add_nodes()
+        grant(cluster)
+        followed = live.Cluster(live.connect(str(cluster.kubeconfig(WATCHER))), lambda _: None)
+        followed.start()
+        assert eventually(lambda: followed.facts() is not None)
+        yield cluster, followed
+        followed.stop()
+
+
+def test_nodes_and_namespaces_are_known(watched: tuple[Cluster, live.Cluster]) -> None:
+    cluster, followed = watched
+    facts = followed.facts()
+    assert facts is not None
+    assert {node.name for node in facts.nodes} == {each["metadata"]["name"] for each in cluster.get("nodes")["items"]}
+    shared = next(node for node in facts.nodes if node.name == "t4-shared")
+    assert shared.labels["nvidia.com/gpu.replicas"] == "4"
+    assert "kube-system" in facts.namespaces
+
+
+def test_a_label_is_seen_soon_after_it_is_written(watched: tuple[Cluster, live.Cluster]) -> None:
+    cluster, followed = watched
+    cluster.add_namespace("late")
+    cluster.do("label", "namespace", "late", "slicewarden.dev/trust=trusted")
+
+    def granted() -> bool:
+        facts = followed.facts()
+        return facts is not None and facts.namespaces.get("late", {}).get("slicewarden.dev/trust") == "trusted"
+
+    assert eventually(granted)
+    cluster.do("label", "namespace", "late", "slicewarden.dev/trust-")
+    assert eventually(lambda: not granted())
+
+
+def test_a_node_that_goes_is_forgotten(watched: tuple[Cluster, live.Cluster]) -> None:
+    cluster, followed = watched
+    cluster.do("delete", "node", "m60-exclusive")
+    assert eventually(lambda: "m60-exclusive" not in {node.name for node in getattr(followed.facts(), "nodes", ())})
+
+
+def test_the_gpu_operator_may_come_later(watched: tuple[Cluster, live.Cluster]) -> None:
+    cluster, followed = watched
+    assert cluster.apply(CRD).returncode == 0
+    cluster.do("wait", "--for=condition=Established", "crd/clusterpolicies.nvidia.com", "--timeout=30s")
+    policy = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy"},
+        "spec": {"devicePlugin": {"config": {"name": "plugin-config", "default": "any"}}},
+    }
+    assert cluster.apply(policy).returncode == 0
+    assert eventually(lambda: getattr(followed.facts(), "plugin_configs", None) == {"plugin-config"})
+
+
+def test_the_powers_of_the_manifests_are_what_is_read_and_no_more(watched: tuple[Cluster, live.Cluster]) -> None:
+    cluster, _ = watched
+    role = cluster.get("clusterrole", "slicewarden")
+    allowed = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert allowed == {(each.group, each.plural, verb) for each in live.READ for verb in ("get", "list", "watch")}
+    for verb, resource in (("list", "secrets"), ("create", "pods"), ("update", "nodes"), ("list", "configmaps")):
+        asked = cluster.kubectl("auth", "can-i", verb, resource, "--all-namespaces", user=WATCHER)
+        assert asked.stdout.strip() == "no", json.dumps([verb, resource])

@@ -1,0 +1,246 @@
+"""Facts watched from a cluster, against an API server of our own that misbehaves to order."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from kubernetes import client
+
+from webhook import cluster
+from webhook.cluster import Cluster
+from webhook.facts import Facts
+
+NAMESPACES, NODES, POLICIES = "/api/v1/namespaces", "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
+
+
+def item(name: str, version: int, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version), "labels": labels}}
+
+
+def event(kind: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "object": value}
+
+
+class Server:
+    """Answers lists from `lists` and watches from `watches`, each in its order; the last list is given again."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[Any]] = {NAMESPACES: [[]], NODES: [[]], POLICIES: [404]}
+        self.watches: dict[str, list[Any]] = {NAMESPACES: [], NODES: [], POLICIES: []}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.done = threading.Event()
+
+    def answer(self, path: str, query: dict[str, str]) -> Any:
+        self.asked.append((path, query))
+        if "watch" in query:
+            return self.watches[path].pop(0) if self.watches[path] else None
+        answers = self.lists[path]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def of(self, path: str, *, watch: bool) -> list[dict[str, str]]:
+        return [query for asked, query in self.asked if asked == path and ("watch" in query) is watch]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    known = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            answer = known.answer(url.path, {key: values[0] for key, values in parse_qs(url.query).items()})
+            if isinstance(answer, int):
+                self.send_error(answer)
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            if isinstance(answer, list) and "watch=" not in url.query:
+                answer = {"metadata": {"resourceVersion": "10"}, "items": answer}
+            if isinstance(answer, dict):
+                self.wfile.write(json.dumps(answer).encode())
+            elif answer is None:  # a watch in which nothing happens
+                known.done.wait(10)
+            else:
+                for each in answer:
+                    self.wfile.write(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n")
+                    self.wfile.flush()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    httpd.daemon_threads = True
+    thread = threading.Thread(target=httpd.serve_forever)
+    thread.start()
+    known.url = f"http://127.0.0.1:{httpd.server_port}"  # type: ignore[attr-defined]
+    yield known
+    known.done.set()
+    httpd.shutdown()
+    httpd.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def logged() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def follow(server: Server, monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -> Iterator[Callable[[], Cluster]]:
+    started: list[Cluster] = []
+    monkeypatch.setattr(cluster, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(cluster, "LAST_PAUSE", 0.05)
+    monkeypatch.setattr(cluster, "SETTLE_SECONDS", 0.01)
+
+    def start() -> Cluster:
+        settings = client.Configuration()
+        settings.host = server.url  # type: ignore[attr-defined]
+        followed = Cluster(client.ApiClient(settings), logged.append)
+        followed.start()
+        started.append(followed)
+        return followed
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+def until(cluster_: Cluster, holds: Callable[[Facts], bool]) -> Facts:
+    for _ in range(500):
+        facts = cluster_.facts()
+        if facts is not None and holds(facts):
+            return facts
+        time.sleep(0.01)
+    raise AssertionError(f"it did not come to hold: {cluster_.facts()}")
+
+
+def labels(facts: Facts, namespace: str) -> dict[str, str]:
+    return {k: v for k, v in facts.namespaces.get(namespace, {}).items() if not k.startswith("kubernetes.io/")}
+
+
+def test_lists_are_read_page_by_page(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.lists[NAMESPACES] = [
+        {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [item("a", 1, x="1")]},
+        {"metadata": {"resourceVersion": "9"}, "items": [item("b", 2)]},
+    ]
+    facts = until(follow(), lambda facts: "b" in facts.namespaces)
+    assert set(facts.namespaces) == {"a", "b"}
+    assert [query.get("continue", "") for query in server.of(NAMESPACES, watch=False)] == ["", "more"]
+
+
+def test_there_are_no_facts_before_every_kind_was_listed(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.lists[NODES] = [500, 500, 500, []]
+    followed = follow()
+    assert followed.facts() is None
+    until(followed, lambda _: True)
+    assert len(server.of(NODES, watch=False)) == 4
+
+
+def test_changes_come_in_by_watch(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.lists[NAMESPACES] = [[item("a", 1), item("gone", 2)]]
+    server.watches[NAMESPACES] = [
+        [
+            event("MODIFIED", item("a", 11, x="1")),
+            event("BOOKMARK", {"metadata": {"resourceVersion": "15"}}),
+            event("ADDED", item("new", 16, x="2")),
+            event("DELETED", item("gone", 17)),
+        ]
+    ]
+    facts = until(follow(), lambda facts: "gone" not in facts.namespaces and "new" in facts.namespaces)
+    assert (labels(facts, "a"), labels(facts, "new")) == ({"x": "1"}, {"x": "2"})
+    assert server.of(NAMESPACES, watch=True)[0]["resourceVersion"] == "10"
+
+
+def test_a_watch_that_ends_is_taken_up_where_it_was(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.watches[NODES] = [[event("ADDED", item("n1", 21))], [event("ADDED", item("n2", 22))]]
+    until(follow(), lambda facts: {node.name for node in facts.nodes} == {"n1", "n2"})
+    assert [q["resourceVersion"] for q in server.of(NODES, watch=True)[:3]] == ["10", "21", "22"]
+    assert len(server.of(NODES, watch=False)) == 1
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [410, [event("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})]],
+    ids=["by status", "by event"],
+)
+def test_a_version_that_is_too_old_starts_over_with_a_list(
+    server: Server, follow: Callable[[], Cluster], gone: Any, logged: list[Any]
+) -> None:
+    server.lists[NODES] = [[item("old", 1)], [item("new", 30)]]
+    server.watches[NODES] = [gone]
+    facts = until(follow(), lambda facts: [node.name for node in facts.nodes] == ["new"])
+    assert facts.nodes[0].name == "new"
+    assert len(server.of(NODES, watch=False)) == 2
+    assert [entry for entry in logged if entry["kind"] == "Node"] == []
+
+
+@pytest.mark.parametrize(
+    "broken", [500, [b"{not json\n"], [b'{"type": "ADDED"}\n']], ids=["status", "half", "no object"]
+)
+def test_the_last_snapshot_stands_while_a_watch_is_broken(
+    server: Server, follow: Callable[[], Cluster], broken: Any, logged: list[Any]
+) -> None:
+    server.lists[NODES] = [[item("n1", 1)]]
+    server.watches[NODES] = [broken] * 5
+    followed = follow()
+    until(followed, lambda facts: len(facts.nodes) == 1)
+    for _ in range(500):
+        if len([entry for entry in logged if entry["kind"] == "Node"]) == 5:
+            break
+        facts = followed.facts()
+        assert facts is not None
+        assert [node.name for node in facts.nodes] == ["n1"]
+        time.sleep(0.01)
+    else:
+        raise AssertionError(logged)
+
+
+def test_a_heartbeat_makes_no_new_snapshot(server: Server, follow: Callable[[], Cluster]) -> None:
+    beat = {**item("n1", 0, x="1"), "status": {"conditions": []}}
+    server.lists[NODES] = [[item("n1", 1, x="1")]]
+    server.watches[NODES] = [
+        [event("MODIFIED", {**beat, "metadata": item("n1", n, x="1")["metadata"]}) for n in range(11, 60)]
+    ]
+    followed = follow()
+    facts = until(followed, lambda facts: len(facts.nodes) == 1)
+    while len(server.of(NODES, watch=True)) < 2:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert followed.facts() is facts
+
+
+def test_a_kind_that_is_not_installed_is_none_of_it_and_looked_for_again(
+    server: Server, follow: Callable[[], Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ABSENT_PAUSE", 0.05)
+    policy = {
+        **item("cluster-policy", 1),
+        "spec": {"devicePlugin": {"config": {"name": "plugin-config"}}, "driver": {}},
+    }
+    server.lists[POLICIES] = [404, 404, [policy]]
+    followed = follow()
+    assert until(followed, lambda _: True).plugin_configs == frozenset()
+    until(followed, lambda facts: facts.plugin_configs == {"plugin-config"})
+
+
+def test_only_what_facts_are_made_of_is_kept() -> None:
+    whole = {**item("n", 1, x="1"), "status": {"images": ["i"] * 50}, "spec": {"podCIDR": "10.0.0.0/8"}}
+    whole["metadata"]["managedFields"] = [{}] * 9
+    node = next(resource for resource in cluster.READ if resource.kind == "Node")
+    assert cluster._trimmed(node, whole) == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": {"x": "1"}},
+    }
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Any) -> None:
+    with pytest.raises(cluster.Unreachable) as raised:
+        cluster.connect(str(tmp_path / "none"))
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,226 @@
+"""The manifests as they stand in Git; tests/cluster has them judged by an API server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from webhook import cli
+from webhook.policy import Policy
+from webhook.targets import POD_TEMPLATES
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = ROOT / "manifests" / "base"
+OVERLAYS = ROOT / "manifests" / "overlays"
+PLURALS = {
+    ("", "PodTemplate"): "podtemplates",
+    ("", "ReplicationController"): "replicationcontrollers",
+    ("apps", "DaemonSet"): "daemonsets",
+    ("apps", "Deployment"): "deployments",
+    ("apps", "ReplicaSet"): "replicasets",
+    ("apps", "StatefulSet"): "statefulsets",
+    ("batch", "CronJob"): "cronjobs",
+    ("batch", "Job"): "jobs",
+}
+PODS = {("", "pods"), ("", "pods/ephemeralcontainers"), ("", "pods/resize")}
+WORKLOADS = {(group, plural) for (group, _), plural in PLURALS.items()}
+Object = dict[str, Any]
+
+
+def read(file: Path) -> list[Object]:
+    return list(yaml.safe_load_all(file.read_text("utf-8")))
+
+
+OBJECTS = [each for file in sorted(BASE.glob("*.yaml")) if file.stem != "kustomization" for each in read(file)]
+
+
+def one(kind: str) -> Object:
+    (found,) = [each for each in OBJECTS if each["kind"] == kind]
+    return found
+
+
+def hooks(kind: str) -> dict[str, Object]:
+    return {each["name"]: each for each in one(f"{kind}WebhookConfiguration")["webhooks"]}
+
+
+MUTATING, VALIDATING = hooks("Mutating"), hooks("Validating")
+EVERY_HOOK = [*MUTATING.values(), *VALIDATING.values()]
+CONTAINERS: list[Object] = one("Deployment")["spec"]["template"]["spec"]["containers"]
+
+
+def expression(hook: Object) -> str:
+    (condition,) = hook["matchConditions"]
+    return str(condition["expression"])
+
+
+def judged(hook: Object) -> dict[tuple[str, str], set[str]]:
+    """The operations that a webhook is called for, by group and resource."""
+    assert all(rule["apiVersions"] == ["v1"] for rule in hook["rules"])
+    return {
+        (group, resource): set(rule["operations"])
+        for rule in hook["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+# The whole
+
+
+def test_every_file_of_the_base_is_used() -> None:
+    (kustomization,) = read(BASE / "kustomization.yaml")
+    files = {file.name for file in BASE.iterdir()} - {"kustomization.yaml"}
+    assert set(kustomization["resources"]) == files
+
+
+def test_everything_lives_in_the_namespace_or_in_none() -> None:
+    homes = {each["kind"]: each["metadata"].get("namespace") for each in OBJECTS}
+    inside = {kind for kind, namespace in homes.items() if namespace == "slicewarden-system"}
+    assert inside == {"ServiceAccount", "Deployment", "PodDisruptionBudget", "Service"}
+    assert {homes[kind] for kind in homes.keys() - inside} == {None}
+
+
+def test_the_audit_policy_is_the_sample_with_every_rule_on_audit() -> None:
+    (sample,), (audit,) = read(ROOT / "policies" / "sample.yaml"), read(OVERLAYS / "audit" / "policy.yaml")
+    assert audit["spec"].pop("rules") == dict.fromkeys(sample["spec"].pop("rules"), "Audit")
+    assert audit == sample
+
+
+def test_the_audit_overlay_relaxes_every_validating_webhook() -> None:
+    (kustomization,) = read(OVERLAYS / "audit" / "kustomization.yaml")
+    (patch,) = kustomization["patches"]
+    relaxed = yaml.safe_load(patch["patch"])["webhooks"]
+    assert relaxed == [{"name": name, "failurePolicy": "Ignore"} for name in VALIDATING]
+
+
+@pytest.mark.parametrize("folder", [ROOT / "policies", OVERLAYS / "audit"], ids=["enforce", "audit"])
+def test_the_policy_is_where_the_command_looks_for_it(folder: Path) -> None:
+    cli.load_policy(str(folder))  # a folder with a kustomization in it can still be used
+    (kustomization,) = read(folder / "kustomization.yaml")
+    (generator,) = kustomization["configMapGenerator"]
+    (key,) = [file.partition("=")[0] for file in generator["files"]]
+    spec = one("Deployment")["spec"]["template"]["spec"]
+    (volume,) = [each["name"] for each in spec["volumes"] if each.get("configMap") == {"name": generator["name"]}]
+    (mount,) = [each["mountPath"] for each in CONTAINERS[0]["volumeMounts"] if each["name"] == volume]
+    arguments = CONTAINERS[0]["args"]
+    assert arguments[arguments.index("--policy") + 1] == f"{mount}/{key}"
+
+
+# What it may do
+
+
+def test_the_role_reads_what_facts_are_made_of_and_nothing_else() -> None:
+    granted = {
+        (group, resource): set(rule["verbs"])
+        for rule in one("ClusterRole")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    reading = {"get", "list", "watch"}
+    assert granted == {
+        ("", "namespaces"): reading,
+        ("", "nodes"): reading,
+        ("nvidia.com", "clusterpolicies"): reading,
+    }
+    assert all(rule.keys() == {"apiGroups", "resources", "verbs"} for rule in one("ClusterRole")["rules"])
+    account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
+    assert one("ClusterRoleBinding")["subjects"] == [account]
+    assert not {each["kind"] for each in OBJECTS} & {"Role", "RoleBinding"}
+
+
+def test_the_token_is_given_to_the_webhook_alone() -> None:
+    assert one("ServiceAccount")["automountServiceAccountToken"] is False
+    spec = one("Deployment")["spec"]["template"]["spec"]
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("slicewarden", True)
+
+
+@pytest.mark.parametrize("container", CONTAINERS, ids=lambda container: container["name"])
+def test_containers_are_restricted(container: Object) -> None:
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"requests", "limits"} == container["resources"].keys()
+
+
+def test_the_pod_is_restricted() -> None:
+    spec = one("Deployment")["spec"]["template"]["spec"]
+    assert spec.keys().isdisjoint({"initContainers", "hostNetwork", "hostPID", "hostIPC"})
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (secret,) = [each["secret"] for each in spec["volumes"] if "secret" in each]
+    assert secret == {"secretName": "slicewarden-tls", "defaultMode": 0o440}
+
+
+def test_the_arguments_are_those_of_the_command() -> None:
+    (container,) = CONTAINERS
+    options = cli._parser().parse_args(container["args"])
+    assert options.live
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports == {"webhook": options.listen[1], "health": options.health_listen[1]}
+
+
+# What it is asked
+
+
+def test_pods_are_mutated_when_they_are_made() -> None:
+    (hook,) = MUTATING.values()
+    assert judged(hook) == {("", "pods"): {"CREATE"}}
+    assert hook["reinvocationPolicy"] == "IfNeeded"
+
+
+def test_every_judged_kind_is_validated() -> None:
+    assert PLURALS.keys() == POD_TEMPLATES.keys()
+    asked = {name: judged(hook) for name, hook in VALIDATING.items()}
+    both = {"CREATE", "UPDATE"}
+    assert asked == {
+        "pods.slicewarden.dev": dict.fromkeys(PODS, both),
+        "workloads.slicewarden.dev": dict.fromkeys(WORKLOADS, both),
+        "configmaps.slicewarden.dev": {("", "configmaps"): both},
+    }
+
+
+@pytest.mark.parametrize("hook", EVERY_HOOK, ids=lambda hook: hook["name"])
+def test_registration(hook: Object) -> None:
+    half = "mutate" if hook["name"] in MUTATING else "validate"
+    assert hook["failurePolicy"] == {"mutate": "Ignore", "validate": "Fail"}[half]
+    assert hook["timeoutSeconds"] == {"mutate": 3, "validate": 5}[half]
+    assert hook["sideEffects"] == "None"
+    assert hook["matchPolicy"] == "Equivalent"
+    assert hook["admissionReviewVersions"] == ["v1"]
+    assert hook["name"].count(".") == 2
+    assert "objectSelector" not in hook  # tenants write labels
+    (excluded,) = hook["namespaceSelector"]["matchExpressions"]
+    assert excluded == {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": [
+            "kube-system",
+            "slicewarden-system",
+            *(["gpu-operator"] if "configmaps" not in hook["name"] else []),
+        ],
+    }
+    service = {"namespace": "slicewarden-system", "name": "slicewarden", "path": f"/{half}", "port": 443}
+    assert hook["clientConfig"] == {"service": service}
+    (port,) = one("Service")["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (443, CONTAINERS[0]["ports"][0]["name"])
+
+
+def test_both_halves_are_asked_about_the_same_pods() -> None:
+    pods = expression(VALIDATING["pods.slicewarden.dev"])
+    assert expression(MUTATING["mutate.slicewarden.dev"]) == pods
+    assert expression(VALIDATING["workloads.slicewarden.dev"]).endswith(pods.partition("pod,")[2])
+
+
+def test_the_conditions_know_the_words_of_the_sample_policy(sample_policy: Policy) -> None:
+    pods = expression(VALIDATING["pods.slicewarden.dev"])
+    assert f"'{sample_policy.annotation}' in" in pods
+    (sample,) = read(ROOT / "policies" / "sample.yaml")
+    resources = {name for pool in sample["spec"]["pools"] for name in pool["resources"]}
+    assert all(name.startswith("nvidia.com/") for name in resources)
+    configs = expression(VALIDATING["configmaps.slicewarden.dev"])
+    assert sample_policy.config_maps
+    for namespace, name in sample_policy.config_maps:
+        assert f"request.namespace == '{namespace}' && object.metadata.name == '{name}'" in configs
