@@ -274,6 +274,7 @@ def _api_server_flags(port: int, admission: Sequence[str]) -> list[str]:
 
 def _controller_flags(cluster: Cluster) -> list[str]:
     return [
+        "--node-monitor-grace-period=1h",  # nobody renews the leases of nodes that only seem to run
         f"--kubeconfig={cluster.kubeconfig(User('system:kube-controller-manager'))}",
         "--use-service-account-credentials",  # so that webhooks see each controller under its own name
         "--service-account-private-key-file=accounts.key",
