@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import ssl
 import sys
 import traceback
 from collections.abc import Sequence
@@ -218,7 +217,6 @@ def _serve(options: argparse.Namespace) -> int:
         health=options.health_listen,
     )
     try:
-        _check_tls(listen.certificate, listen.key, listen.client_ca)
         serve.serve(listen, load)
     except OSError as error:
         raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
@@ -247,22 +245,6 @@ def _watching(policy_path: str | None, kubeconfig: str | None, context: str | No
     watched = cluster.Cluster(cluster.connect(kubeconfig, context), server.log_line)
     watched.start()
     return engine, watched.facts
-
-
-def _check_tls(certificate: Path, key: Path, client_ca: Path | None) -> None:
-    """Load the TLS files as the listener will. Raises OSError, naming the file."""
-    for file in filter(None, (certificate, key, client_ca)):
-        file.read_bytes()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key)
-    except ssl.SSLError as error:
-        raise OSError(error.errno, error.reason or "not a certificate and its key", f"{certificate}, {key}") from error
-    if client_ca is not None:
-        try:
-            context.load_verify_locations(client_ca)
-        except ssl.SSLError as error:
-            raise OSError(error.errno, "no certificate in PEM in it", str(client_ca)) from error
 
 
 def _demo(_: argparse.Namespace) -> int:

@@ -113,6 +113,7 @@ class Cluster:
                 version = version or self._list(resource)
                 for seen in self._watch(resource, version):
                     version, pause = seen, FIRST_PAUSE
+                self._stopped.wait(SETTLE_SECONDS)  # what ends every watch at once is not asked without pause
             except client.ApiException as error:
                 version = ""  # too old, or never good: start over
                 if error.status == NOT_FOUND:

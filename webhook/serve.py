@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,14 +50,10 @@ Load = Callable[[], tuple[Engine, server.FactsSource]]
 def serve(listen: Listen, load: Load) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight are answered first. A worker that dies is replaced.
 
-    Raises OSError, naming the place, for one that cannot be listened on.
+    Raises OSError, naming the file or the place, for what cannot be served with or listened on.
     """
-    for host, port in filter(None, ((listen.host, listen.port), listen.health)):
-        # The listeners share their ports with whoever does the same, another webhook too: find that out now.
-        try:
-            socket.create_server((host, port)).close()
-        except OSError as error:
-            raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from error
+    _check_tls(listen)
+    _check_ports(listen)
     granian = Granian(
         target="slicewarden",
         address=listen.host,
@@ -80,6 +77,32 @@ def serve(listen: Listen, load: Load) -> None:
     caution = "anyone who reaches this port may call: no --client-ca" if listen.client_ca is None else None
     server.log_line({"message": "serving", **log, **({"caution": caution} if caution else {})})
     granian.serve(target_loader=partial(_worker, listen, load), wrap_loader=False)
+
+
+def _check_tls(listen: Listen) -> None:
+    """Load the TLS files as the listener will, which would only say that they do not fit."""
+    for file in filter(None, (listen.certificate, listen.key, listen.client_ca)):
+        file.read_bytes()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(listen.certificate, listen.key)
+    except ssl.SSLError as error:
+        files = f"{listen.certificate}, {listen.key}"
+        raise OSError(error.errno, error.reason or "not a certificate and its key", files) from error
+    if listen.client_ca is not None:
+        try:
+            context.load_verify_locations(listen.client_ca)
+        except ssl.SSLError as error:
+            raise OSError(error.errno, "no certificate in PEM in it", str(listen.client_ca)) from error
+
+
+def _check_ports(listen: Listen) -> None:
+    """Find out what else has a port: a listener shares it with whoever does the same, another webhook too."""
+    for host, port in filter(None, ((listen.host, listen.port), listen.health)):
+        try:
+            socket.create_server((host, port)).close()
+        except OSError as error:
+            raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from error
 
 
 def _worker(listen: Listen, load: Load) -> Callable[..., Any]:
