@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from webhook.model import Request
+from webhook.model import Request, Requester
 
 AWKWARD_KEYS = ("", "/", "~", "~1", "a/b", "m~0n", "-", "0", "é", " ", "x.y/z-1")
 
@@ -288,7 +288,7 @@ def request_for(item: dict[str, Any], *, operation: str = "CREATE", old: dict[st
         subresource="",
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
-        username="system:serviceaccount:kube-system:replicaset-controller",
+        requester=Requester("system:serviceaccount:kube-system:replicaset-controller", frozenset()),
         dry_run=False,
         object=item,
         old_object=old,

@@ -4,8 +4,11 @@ import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from webhook.targets import Subject
 
 ROOT = Path(__file__).parents[1]
 
@@ -264,7 +267,7 @@ def test_rule_has_one_check(rule: str) -> None:
     (check,) = [n for n in MODULES[rule].body if isinstance(n, ast.FunctionDef) and n.name == "check"]
     names = [(each.arg, ast.unparse(each.annotation or ast.Constant(None))) for each in check.args.args]
     (_, subject), *rest = names
-    assert subject in ("Pod", "ConfigMap")
+    assert {*subject.split(" | ")} <= {each.__name__ for each in get_args(Subject)}
     assert rest == [("policy", "Policy"), ("facts", "Facts")]
     assert ast.unparse(check.returns or ast.Constant(None)) == "Iterator[Finding]"
     assert ast.get_docstring(check)

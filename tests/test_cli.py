@@ -250,7 +250,7 @@ def test_a_rule_that_breaks_is_status_3_and_says_which(
 def test_schema_and_rules_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
-    names = schema["properties"]["spec"]["properties"]["rules"]["propertyNames"]["enum"]
+    names = schema["$defs"]["rule"]["enum"]
     assert cli.main(["rules"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == names
     assert cli.main(["rules", "multiple-slices"]) == 0

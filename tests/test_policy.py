@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from webhook.documents import read
 from webhook.model import Action, Unusable
-from webhook.policy import Policy
+from webhook.policy import Administrators, Policy
 from webhook.policy_file import load
 from webhook.rules import walk
 
@@ -78,6 +79,32 @@ def edited(*edits: tuple[str, str]) -> str:
 
 
 # What is read
+
+
+def test_actions_are_eased_where_the_policy_says_so() -> None:
+    more = """\
+  administrators: {users: [jane], groups: [platform]}
+  overrides:
+    - {namespaceSelector: {matchLabels: {stage: trial}}, pools: [shared], rules: {unsteered-pod: Audit}}
+  exemptions:
+    - {name: moving, reason: the old cluster, until: 2027-03-31, namespaces: [team-b], rules: [multiple-slices]}
+    - {name: agents, reason: part of the system, system: true, namespaces: [gpu-operator], serviceAccounts: [dcgm]}
+  rules:
+"""
+    policy = policy_of(edited(("  rules:\n", more)))
+    assert policy.administrators == Administrators(frozenset({"jane"}), frozenset({"platform"}))
+    (override,) = policy.overrides
+    assert override.scope
+    assert override.scope.covers("any", {"stage": "trial"}, "default")
+    assert override.pools == {"shared"}
+    assert override.actions == {"unsteered-pod": Action.AUDIT}
+    moving, agents = policy.exemptions
+    assert moving.until == date(2027, 3, 31)
+    assert moving.rules == {"multiple-slices"}
+    assert agents.until is None
+    assert not agents.rules
+    assert agents.scope.covers("gpu-operator", None, "dcgm")
+    assert not agents.scope.covers("team-b", None, "dcgm")
 
 
 def test_the_sample_policy_loads(sample_policy: Policy) -> None:
@@ -196,6 +223,39 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "grant to everybody": (
         [("      - namespaces: [team-a]\n", "      - namespaceSelector: {matchLabels: {}}\n")],
         ["p.yaml:9: spec.trust.grants[0].namespaceSelector: is empty, and would cover every namespace; name labels"],
+    ),
+    "override of nothing": (
+        [("  rules:\n", "  overrides:\n    - rules: {multiple-slices: Warn}\n  rules:\n")],
+        ["p.yaml:32: spec.overrides[0]: one of namespaces, namespaceSelector, pools is needed"],
+    ),
+    "override in a pool that is none": (
+        [("  rules:\n", "  overrides:\n    - {pools: [shard], rules: {multiple-slices: Warn}}\n  rules:\n")],
+        ["p.yaml:32: spec.overrides[0].pools[0]: unknown pool, did you mean shared?"],
+    ),
+    "override of a rule that is none": (
+        [("  rules:\n", "  overrides:\n    - {namespaces: [a], rules: {multiple-slice: Warn}}\n  rules:\n")],
+        ["p.yaml:32: spec.overrides[0].rules.multiple-slice: unknown rule, did you mean multiple-slices?"],
+    ),
+    "exemption without an end": (
+        [("  rules:\n", "  exemptions:\n    - {name: a, reason: b, namespaces: [c]}\n  rules:\n")],
+        ["p.yaml:32: spec.exemptions[0]: one of until, system is needed"],
+    ),
+    "exemption of everybody": (
+        [
+            (
+                "  rules:\n",
+                "  exemptions:\n    - {name: a, reason: b, until: 2027-01-01, namespaceSelector: {}}\n  rules:\n",
+            )
+        ],
+        ["p.yaml:32: spec.exemptions[0].namespaceSelector: must not be empty"],
+    ),
+    "exemption until a day that is none": (
+        [("  rules:\n", "  exemptions:\n    - {name: a, reason: b, until: 2027-02-30, namespaces: [c]}\n  rules:\n")],
+        ['p.yaml:32: spec.exemptions[0].until: is no day of the calendar: "2027-02-30"'],
+    ),
+    "administrators who are nobody": (
+        [("  rules:\n", "  administrators: {}\n  rules:\n")],
+        ["p.yaml:31: spec.administrators: must not be empty"],
     ),
     "pool of all nodes": (
         [("        matchLabels: {gpus: shared}\n", "        matchLabels: {}\n")],

@@ -37,9 +37,9 @@ def sharing(name: str = "nvidia.com/gpu", replicas: int = 4, more: str = "") -> 
 
 
 def update(engine: Engine, facts: Facts, group: str, kind: str, old: dict[str, Any], new: dict[str, Any]) -> Verdict:
-    request = Request("u", "UPDATE", group, "v1", kind, "", "vision", "x", "", False, new, old)
+    request = Request("u", "UPDATE", group, "v1", kind, "", "vision", "x", None, False, new, old)
     assert not engine.validate(
-        Request("u", "CREATE", group, "v1", kind, "", "vision", "x", "", False, old, None), facts
+        Request("u", "CREATE", group, "v1", kind, "", "vision", "x", None, False, old, None), facts
     ).allowed
     return engine.validate(request, facts)
 

@@ -177,7 +177,8 @@ def test_decode(name: str) -> None:
     assert (request.group, request.version) == (GROUPS.get(kind, ""), "v1")
     assert request.subresource == (rest[0] if rest and rest[0] in SUBRESOURCES else "")
     assert request.namespace == NAMESPACES.get(name, "research")
-    assert request.username == BY_CONTROLLERS.get(name, "admin")
+    assert request.requester
+    assert request.requester.username == BY_CONTROLLERS.get(name, "admin")
     assert request.dry_run == (name == "create-pod-dry-run")
     assert request.name
     assert (request.object is None) == (operation == "delete")

@@ -6,6 +6,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
 from importlib.metadata import version
@@ -14,13 +16,12 @@ from typing import TYPE_CHECKING
 
 from webhook import check, files, policy_file, reports, rules
 from webhook.engine import Engine
-from webhook.facts import KINDS, Facts, group_kind
+from webhook.facts import KINDS, Facts, Source, group_kind
 from webhook.model import Problem, Unusable
 from webhook.policy import Policy
 
 if TYPE_CHECKING:
     from webhook import serve
-    from webhook.server import FactsSource
 
     _Group = argparse._MutuallyExclusiveGroup
 
@@ -139,7 +140,7 @@ def _check(options: argparse.Namespace) -> int:
     documents, unreadable = files.load(options.paths)
     items, unusable = files.items(documents)
     known = load_facts(options.facts) if options.facts else []
-    facts = Facts.of(item.value for item in (*known, *items))
+    facts = replace(Facts.of(item.value for item in (*known, *items)), today=datetime.now(UTC).date())
     report = check.check(items, engine, facts)
     problems = sorted((*unreadable, *unusable, *report.problems), key=lambda p: (p.file, p.line))
     report = check.Report(report.judged, tuple(problems))
@@ -223,7 +224,7 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def _fixed(policy_path: str | None, facts_path: str) -> "tuple[Engine, FactsSource]":
+def _fixed(policy_path: str | None, facts_path: str) -> tuple[Engine, Source]:
     engine, facts = load_engine(policy_path, facts_path)
     return engine, lambda: facts
 
@@ -238,7 +239,7 @@ def _live(options: argparse.Namespace) -> "serve.Load":
     return partial(_watching, options.policy, options.kubeconfig, options.context)
 
 
-def _watching(policy_path: str | None, kubeconfig: str | None, context: str | None) -> "tuple[Engine, FactsSource]":
+def _watching(policy_path: str | None, kubeconfig: str | None, context: str | None) -> tuple[Engine, Source]:
     from webhook import cluster, server
 
     engine = Engine(load_policy(policy_path), rules.walk())

@@ -6,6 +6,7 @@ from dataclasses import replace
 from webhook import patch, ratchet
 from webhook.facts import Facts
 from webhook.model import Action, Finding, Malformed, Object, Request, Result, Verdict, line
+from webhook.placement import place
 from webhook.policy import Policy
 from webhook.rules import Rule
 from webhook.targets import Pod, Subject, subjects
@@ -14,6 +15,10 @@ CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
 MAX_OPERATIONS = 128
 """A patch of more would make an answer of over 64 KiB, which the API server holds in memory."""
+
+
+_REMAINS: Object = {}
+"""What is left of an object that is deleted."""
 
 
 class RuleBroke(RuntimeError):
@@ -48,18 +53,21 @@ class Engine:
         A workload's template is judged as its pods would be once they are mutated. On UPDATE only what the
         old object did not have counts.
         """
-        if request.object is None or request.operation in (DELETE, CONNECT):
+        item, old = request.object, request.old_object
+        if request.operation == DELETE and old is not None:
+            item = _REMAINS
+        if item is None or request.operation == CONNECT:
             return Verdict()
         try:
-            results = self._standing(request, request.object, facts)
+            results = self._standing(request, item, facts, old)
         except Malformed as error:
             return Verdict(malformed=error)
-        if request.operation == UPDATE and results and request.old_object is not None:
+        if results and old is not None and request.operation == UPDATE:
             try:
-                before = self._standing(request, request.old_object, facts)
+                before = self._standing(replace(request, requester=None), old, facts)  # nobody's doing any more
             except Malformed:
                 before = []
-            results = ratchet.news(results, request.object, before, request.old_object)
+            results = ratchet.news(results, item, before, old)
         return Verdict(tuple(results))
 
     def judge(self, request: Request, facts: Facts) -> Verdict:
@@ -92,10 +100,10 @@ class Engine:
             raise RuntimeError("the patch does not make of the object what its fixes do")
         return operations
 
-    def _standing(self, request: Request, item: Object, facts: Facts) -> list[Result]:
+    def _standing(self, request: Request, item: Object, facts: Facts, old: Object | None = None) -> list[Result]:
         return [
             result
-            for subject in subjects(request, item)
+            for subject in subjects(request, item, old)
             for result in self._results(subject, facts)
             if not _mended_later(subject, result)
         ]
@@ -104,15 +112,32 @@ class Engine:
         for rule in self.rules:
             if not isinstance(subject, rule.subject):
                 continue
-            action = self.policy.action(rule.id)
             try:
                 findings = list(rule.check(subject, self.policy, facts))
             except Malformed:
                 raise
             except Exception as error:
                 raise RuleBroke(rule.id) from error
+            if not findings:
+                continue
+            action, exemption = self._action(rule.id, subject, facts)
             for finding in findings:
-                yield Result(rule.id, _eased(action, finding), finding._replace(message=line(finding.message)))
+                finding = finding._replace(message=line(finding.message))
+                yield Result(rule.id, _eased(action, finding), finding, exemption)
+
+    def _action(self, rule: str, subject: Subject, facts: Facts) -> tuple[Action, str]:
+        """What is done about a rule's findings on a subject, and the exemption if that is why."""
+        policy = self.policy
+        where = subject.namespace, facts.namespaces.get(subject.namespace), getattr(subject, "service_account", "")
+        for exemption in policy.exemptions:
+            if exemption.holds(rule, facts.today) and exemption.scope.covers(*where):
+                return Action.AUDIT, exemption.name
+        for override in policy.overrides:
+            if rule in override.actions and (override.scope is None or override.scope.covers(*where)):
+                pool = place(subject, policy, facts) if override.pools and isinstance(subject, Pod) else None
+                if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
+                    return override.actions[rule], ""
+        return policy.action(rule), ""
 
 
 def _mended_later(subject: Subject, result: Result) -> bool:

@@ -1,7 +1,8 @@
 """The cluster at one moment, as a value. Rules read it; nothing in it calls out."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any
 
 from webhook.model import Object
@@ -29,6 +30,8 @@ class Facts:
     nodes: tuple[Node, ...] = ()
     plugin_configs: frozenset[str] = frozenset()
     """Names of the ConfigMaps that a ClusterPolicy's `spec.devicePlugin.config` gives to the device plugin."""
+    today: date | None = None
+    """The day in UTC, by which exemptions end."""
 
     @classmethod
     def of(cls, objects: Iterable[Object]) -> "Facts":
@@ -53,6 +56,28 @@ class Facts:
                     if config := _text(_map(plugin.get("config")).get("name")):
                         configs.add(config)
         return cls(namespaces, tuple(nodes.values()), frozenset(configs))
+
+
+Source = Callable[[], Facts | None]
+"""Gives the newest snapshot; None while there is none yet."""
+
+
+class Dated:
+    """A source whose facts know the day. They stay one object for as long as neither changes."""
+
+    def __init__(self, source: Source, today: Callable[[], date]) -> None:
+        self._source = source
+        self._today = today
+        self._last: tuple[Facts, Facts] | None = None
+
+    def __call__(self) -> Facts | None:
+        """Return the newest snapshot."""
+        facts, day = self._source(), self._today()
+        if facts is None:
+            return None
+        if self._last is None or self._last[0] is not facts or self._last[1].today != day:
+            self._last = facts, replace(facts, today=day)
+        return self._last[1]
 
 
 def group_kind(item: Object) -> tuple[str, str]:

@@ -30,9 +30,19 @@ class Malformed(ValueError):
         self.message = message
 
 
+class Requester(NamedTuple):
+    """Who sent a request (k8s.io/api authentication/v1 UserInfo)."""
+
+    username: str
+    groups: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An AdmissionRequest, under the API's own names (k8s.io/api admission/v1 types.go)."""
+    """An AdmissionRequest, under the API's own names (k8s.io/api admission/v1 types.go).
+
+    `requester` is None for an object that nobody has sent yet, as one from a file.
+    """
 
     uid: str
     operation: str
@@ -42,7 +52,7 @@ class Request:
     subresource: str
     namespace: str
     name: str
-    username: str
+    requester: Requester | None
     dry_run: bool
     object: Object | None
     old_object: Object | None
@@ -77,11 +87,15 @@ class Finding(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A finding with the rule that made it and the action the policy takes."""
+    """A finding with the rule that made it and the action the policy takes.
+
+    `exemption` names the policy's exemption by which the finding is only recorded.
+    """
 
     rule: str
     action: Action
     finding: Finding
+    exemption: str = ""
 
     @property
     def text(self) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property
 
-from webhook.model import Action, Object
+from webhook.model import Action, Object, Requester
 from webhook.selectors import Selector
 
 API_VERSION = "slicewarden.dev/v1alpha1"
@@ -31,20 +32,60 @@ SHARED = ("time-slicing", "mps")
 
 
 @dataclass(frozen=True, eq=False)
-class Grant:
-    """Which pods may be trusted: those of the named or selected namespaces, of these accounts if any are named."""
+class Scope:
+    """Some of a cluster's pods: those of the named or selected namespaces, of these accounts if any are named."""
 
     namespaces: frozenset[str]
     selector: Selector | None
     service_accounts: frozenset[str]
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
-        """Tell whether the grant covers an account of a namespace; `labels` is None when nothing is known."""
+        """Tell whether it covers an account of a namespace; `labels` is None when nothing is known."""
         if self.service_accounts and service_account not in self.service_accounts:
             return False
         if namespace in self.namespaces:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Override:
+    """Other actions for what is in a scope (None: everywhere), in these pools if any are named."""
+
+    scope: Scope | None
+    pools: frozenset[str]
+    actions: Mapping[str, Action]
+
+
+@dataclass(frozen=True, eq=False)
+class Exemption:
+    """Whose findings are only recorded, by these rules or by all if none are named.
+
+    `until` is its last day, None for a component of the system, which has no end.
+    """
+
+    name: str
+    scope: Scope
+    rules: frozenset[str]
+    until: date | None
+
+    def holds(self, rule: str, today: date | None) -> bool:
+        """Tell whether it is in force for a rule; one with an end is not where the day is not known."""
+        if self.rules and rule not in self.rules:
+            return False
+        return self.until is None or (today is not None and today <= self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Administrators:
+    """Who may change what tenants must not: by user name or group."""
+
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset(("system:masters",))
+
+    def include(self, requester: Requester) -> bool:
+        """Tell whether a requester is one of them."""
+        return requester.username in self.users or not self.groups.isdisjoint(requester.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +143,18 @@ class Policy:
     pools: tuple[Pool, ...]
     annotation: str = "slicewarden.dev/trust"
     default_trust: str = UNTRUSTED
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[Scope, ...] = ()
+    administrators: Administrators = Administrators()
     frameworks: tuple[str, ...] = FRAMEWORKS
     context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
     config_maps: frozenset[tuple[str, str]] = frozenset()
     max_replicas: int = 8
     actions: Mapping[str, Action] = field(default_factory=dict)
+    overrides: tuple[Override, ...] = ()
+    exemptions: tuple[Exemption, ...] = ()
 
     def action(self, rule: str) -> Action:
-        """What is done about the findings of a rule."""
+        """What is done about the findings of a rule where no override says otherwise."""
         return self.actions.get(rule, Action.DENY)
 
     @cached_property

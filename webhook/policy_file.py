@@ -3,6 +3,7 @@
 import difflib
 import json
 from collections.abc import Iterable, Iterator
+from datetime import date
 from importlib import resources
 from typing import Any, cast
 
@@ -12,7 +13,19 @@ from webhook import quantity
 from webhook.documents import Document
 from webhook.facts import group_kind
 from webhook.model import Action, Object, Path, Problem, Unusable, dotted, shown
-from webhook.policy import API_VERSION, CONTEXT_MIB, SHARED, Card, Grant, Policy, Pool, ResourceNames
+from webhook.policy import (
+    API_VERSION,
+    CONTEXT_MIB,
+    SHARED,
+    Administrators,
+    Card,
+    Exemption,
+    Override,
+    Policy,
+    Pool,
+    ResourceNames,
+    Scope,
+)
 from webhook.selectors import Requirement, Selector, contradiction
 
 KIND = ("slicewarden.dev", "GPUSharingPolicy")
@@ -22,7 +35,7 @@ def schema(rules: Iterable[str]) -> dict[str, Any]:
     """The JSON Schema of a policy, with the ids of the rules that it may name."""
     text = resources.files("webhook").joinpath("policy.schema.json").read_text("utf-8")
     value: dict[str, Any] = json.loads(text)
-    value["properties"]["spec"]["properties"]["rules"]["propertyNames"] = {"enum": sorted(rules)}
+    value["$defs"]["rule"]["enum"] = sorted(rules)
     return value
 
 
@@ -100,12 +113,18 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
                 yield path, f"must be at least 1Mi, found {shown(value)}, a quantity in bytes"
         except ValueError:
             yield path, f"must be a quantity of memory such as 512Mi, found {shown(value)}"
-    for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
-        if "namespaceSelector" in grant and not _selector(grant["namespaceSelector"]).requirements:
-            yield (
-                ("spec", "trust", "grants", index, "namespaceSelector"),
-                "is empty, and would cover every namespace; name labels",
-            )
+    for path, scope in _scopes(spec):
+        if "namespaceSelector" in scope and not _selector(scope["namespaceSelector"]).requirements:
+            yield (*path, "namespaceSelector"), "is empty, and would cover every namespace; name labels"
+    for index, override in enumerate(spec.get("overrides", ())):
+        for place, name in enumerate(override.get("pools", ())):
+            if name not in (names := [pool["name"] for pool in pools]):
+                yield ("spec", "overrides", index, "pools", place), f"unknown pool{_did_you_mean(name, names)}"
+    for index, exemption in enumerate(spec.get("exemptions", ())):
+        try:
+            date.fromisoformat(exemption.get("until", "2000-01-01"))
+        except ValueError:
+            yield ("spec", "exemptions", index, "until"), f"is no day of the calendar: {shown(exemption['until'])}"
     selectors = [_selector(pool["nodes"]) for pool in pools]
     for index, pool in enumerate(pools):
         at, name = ("spec", "pools", index), shown(pool["name"])
@@ -123,6 +142,14 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
                     f"pool {name} overlaps pool {shown(other['name'])}: a node could match both; give them "
                     "different values of one label, or exclude one's label from the other with NotIn",
                 )
+
+
+def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
+    for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
+        yield ("spec", "trust", "grants", index), grant
+    for key in ("overrides", "exemptions"):
+        for index, each in enumerate(spec.get(key, ())):
+            yield ("spec", key, index), each
 
 
 def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
@@ -146,26 +173,47 @@ def _policy(value: Object) -> Policy:
         "default_trust": trust.get("default"),
         "frameworks": tuple(memory["frameworks"]) if "frameworks" in memory else None,
         "max_replicas": sharing.get("maxReplicas"),
+        "administrators": _administrators(spec["administrators"]) if "administrators" in spec else None,
     }
     context = {product: _mib(each) for product, each in memory.get("context", {}).items()}
     return Policy(
         name=value["metadata"]["name"],
         pools=tuple(map(_pool, spec["pools"])),
-        grants=tuple(map(_grant, trust.get("grants", ()))),
+        grants=tuple(map(_scope, trust.get("grants", ()))),
         context_mib={**CONTEXT_MIB, **context},
         config_maps=frozenset((each["namespace"], each["name"]) for each in sharing.get("configMaps", ())),
-        actions={rule: Action(action) for rule, action in spec.get("rules", {}).items()},
+        actions=_actions(spec),
+        overrides=tuple(map(_override, spec.get("overrides", ()))),
+        exemptions=tuple(map(_exemption, spec.get("exemptions", ()))),
         **{key: each for key, each in given.items() if each is not None},
     )
 
 
-def _grant(value: Object) -> Grant:
+def _scope(value: Object) -> Scope:
     selector = value.get("namespaceSelector")
-    return Grant(
+    return Scope(
         namespaces=frozenset(value.get("namespaces", ())),
         selector=_selector(selector) if selector else None,
         service_accounts=frozenset(value.get("serviceAccounts", ())),
     )
+
+
+def _actions(value: Object) -> dict[str, Action]:
+    return {rule: Action(action) for rule, action in value.get("rules", {}).items()}
+
+
+def _override(value: Object) -> Override:
+    scope = _scope(value) if value.keys() & {"namespaces", "namespaceSelector"} else None
+    return Override(scope, frozenset(value.get("pools", ())), _actions(value))
+
+
+def _exemption(value: Object) -> Exemption:
+    until = date.fromisoformat(value["until"]) if "until" in value else None
+    return Exemption(value["name"], _scope(value), frozenset(value.get("rules", ())), until)
+
+
+def _administrators(value: Object) -> Administrators:
+    return Administrators(frozenset(value.get("users", ())), frozenset(value.get("groups", ())))
 
 
 def _pool(value: Object) -> Pool:

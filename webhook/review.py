@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from webhook.model import Action, Object, Request, Result, Verdict
+from webhook.model import Action, Object, Request, Requester, Result, Verdict
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -47,7 +47,6 @@ def decode(body: bytes) -> Request:
     kind = request.get("kind")
     if not isinstance(kind, dict) or not kind.get("kind"):
         raise NotAReview("request.kind is missing")
-    user = request.get("userInfo")
     uid = _text(request, "uid")
     if not uid or len(uid) > MAX_UID:
         raise NotAReview("request.uid is missing or too long")
@@ -64,7 +63,7 @@ def decode(body: bytes) -> Request:
         subresource=_text(request, "subResource"),
         namespace=_text(request, "namespace"),
         name=_text(request, "name"),
-        username=_text(user, "username") if isinstance(user, dict) else "",
+        requester=_requester(request.get("userInfo")),
         dry_run=request.get("dryRun") is True,
         object=item,
         old_object=_object(request, "oldObject"),
@@ -78,6 +77,18 @@ def _text(container: dict[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise NotAReview(f"{key} must be a string")
     return value
+
+
+def _requester(user: Any) -> Requester | None:
+    """Read who asks; an API server always says, and only what is wrapped here has nobody."""
+    if user is None:
+        return None
+    if not isinstance(user, dict):
+        raise NotAReview("userInfo must be an object")
+    groups = user.get("groups") or []
+    if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+        raise NotAReview("groups must be a list of strings")
+    return Requester(_text(user, "username"), frozenset(groups))
 
 
 def _object(request: dict[str, Any], key: str) -> Object | None:
@@ -153,7 +164,8 @@ def _annotations(audited: list[Result]) -> dict[str, str]:
     """Say under each audited rule's id what it would have refused."""
     texts: dict[str, list[str]] = {}
     for result in audited:
-        texts.setdefault(result.rule, []).append(result.text.removeprefix(f"{result.rule}: "))
+        exempt = f"exempted by {result.exemption}: " if result.exemption else ""
+        texts.setdefault(result.rule, []).append(exempt + result.text.removeprefix(f"{result.rule}: "))
     return {rule: _cut("; ".join(dict.fromkeys(each)), MAX_ANNOTATION) for rule, each in texts.items()}
 
 

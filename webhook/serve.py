@@ -21,6 +21,7 @@ from granian.log import LogLevels
 
 from webhook import server
 from webhook.engine import Engine
+from webhook.facts import Source
 
 KEEP_ALIVE = 120_000
 """Milliseconds a connection may wait for its next request.
@@ -43,7 +44,7 @@ class Listen:
     health: tuple[str, int] | None
 
 
-Load = Callable[[], tuple[Engine, server.FactsSource]]
+Load = Callable[[], tuple[Engine, Source]]
 """Gives a worker all that it needs. It runs in every worker, and has to be picklable."""
 
 
@@ -131,6 +132,6 @@ class _Quiet(WSGIRequestHandler):
         pass
 
 
-def _serve_health(host: str, port: int, facts: server.FactsSource) -> None:
+def _serve_health(host: str, port: int, facts: Source) -> None:
     httpd = make_server(host, port, server.health(facts), server_class=_HealthServer, handler_class=_Quiet)
     threading.Thread(target=httpd.serve_forever, daemon=True).start()

@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from werkzeug.exceptions import HTTPException
 
 from webhook import review
 from webhook.engine import Engine, RuleBroke
-from webhook.facts import Facts
+from webhook.facts import Dated, Facts, Source
 from webhook.model import Request, Verdict
 
 if TYPE_CHECKING:
@@ -27,23 +27,20 @@ if TYPE_CHECKING:
 
     App = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 
-FactsSource = Callable[[], Facts | None]
-"""Gives the newest snapshot; None while there is none yet."""
-
 MAX_LOGGED = 253
 """Characters of a name in a log line, the most that Kubernetes' names have."""
 
 Log = Callable[[Mapping[str, Any]], None]
 
 
-def application(engine: Engine, facts: FactsSource, log: Log) -> Flask:
+def application(engine: Engine, facts: Source, log: Log) -> Flask:
     """Make the whole application, reviews included."""
     app = health(facts)
     app.wsgi_app = Reviews(app.wsgi_app, engine, facts, log)  # type: ignore[method-assign]
     return app
 
 
-def health(facts: FactsSource) -> Flask:
+def health(facts: Source) -> Flask:
     """Make the application without the review paths, for a port that anyone may reach."""
     app = Flask("slicewarden", static_folder=None)
 
@@ -68,9 +65,9 @@ def health(facts: FactsSource) -> Flask:
 class Reviews:
     """WSGI middleware that answers the review paths and hands everything else on."""
 
-    def __init__(self, app: "App", engine: Engine, facts: FactsSource, log: Log) -> None:
+    def __init__(self, app: "App", engine: Engine, facts: Source, log: Log) -> None:
         self.app = app
-        self.facts = facts
+        self.facts = Dated(facts, _today)
         self.log = log
         self.halves = {"/mutate": engine.mutate, "/validate": engine.validate}
 
@@ -137,6 +134,10 @@ def _refusal(environ: "WSGIEnvironment") -> tuple[HTTPStatus, bytes] | None:
     return None
 
 
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
 def _trace(error: BaseException) -> list[str]:
     """Say where an exception comes from, but not its text, which may hold a tenant's values."""
     cause = error.__cause__ or error
@@ -154,13 +155,13 @@ def _line(path: str, request: Request) -> dict[str, Any]:
         "subresource": request.subresource[:MAX_LOGGED],
         "namespace": request.namespace[:MAX_LOGGED],
         "name": request.name[:MAX_LOGGED],
-        "user": request.username[:MAX_LOGGED],
+        "user": request.requester.username[:MAX_LOGGED] if request.requester else "",
         "dryRun": request.dry_run,
     }
 
 
 def _outcome(verdict: Verdict) -> dict[str, Any]:
-    findings = [f"{result.rule}={result.action}" for result in verdict.results]
+    findings = [f"{result.rule}={result.exemption or result.action}" for result in verdict.results]
     if verdict.malformed is not None:
         findings.append("malformed")
     return {"allowed": verdict.allowed, "findings": findings, "operations": len(verdict.patch)}

@@ -4,10 +4,10 @@ A view reads an object as the API would have stored it, and raises Malformed whe
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from webhook.model import Malformed, Object, Path, Request
+from webhook.model import Malformed, Object, Path, Request, Requester
 from webhook.selectors import Requirement
 
 POD_TEMPLATES: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -24,6 +24,7 @@ POD_TEMPLATES: Mapping[tuple[str, str], tuple[str, ...]] = {
 
 POD = ("", "Pod")
 CONFIG_MAP = ("", "ConfigMap")
+LABELLED = (("", "Namespace"), ("", "Node"))
 
 # In the API's order, which is also the order in which init containers and sidecars start.
 CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
@@ -88,7 +89,8 @@ class Term(NamedTuple):
 class Pod:
     """A pod, or a pod template of a workload (`template`), at `base` within its object.
 
-    `node_terms` are the terms of its required node affinity, None without one.
+    `node_terms` are the terms of its required node affinity, None without one. `old` is what an update
+    replaces, and `requester` who sent it: for most pods a controller.
     """
 
     spec: Object
@@ -99,6 +101,8 @@ class Pod:
     base: Path
     namespace: str
     template: bool
+    requester: Requester | None = None
+    old: "Pod | None" = None
 
     @property
     def service_account(self) -> str:
@@ -130,42 +134,75 @@ REQUIRED_AFFINITY: tuple[str, ...] = (
 
 @dataclass(frozen=True, eq=False)
 class ConfigMap:
-    """A ConfigMap: each key of `data` with its text, each key of `binaryData` with its base64."""
+    """A ConfigMap: each key of `data` with its text, each key of `binaryData` with its base64.
+
+    One that is being deleted is empty, and has an `old` self.
+    """
 
     name: str
     namespace: str
     data: Mapping[str, str]
     binary_data: Mapping[str, str]
+    requester: Requester | None = None
+    old: "ConfigMap | None" = None
 
 
-Subject = Pod | ConfigMap
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A Namespace or a Node (`kind`), of which the labels are judged. `old` is None when it is created."""
+
+    kind: str
+    name: str
+    labels: Mapping[str, str]
+    requester: Requester | None = None
+    old: "Labelled | None" = None
+
+    @property
+    def namespace(self) -> str:
+        """Its own name for a Namespace, and none for a Node."""
+        return self.name if self.kind == "Namespace" else ""
 
 
-def subjects(request: Request, item: Object) -> Iterator[Subject]:
+Subject = Pod | ConfigMap | Labelled
+
+
+def subjects(request: Request, item: Object, old: Object | None = None) -> Iterator[Subject]:
     """Yield what is to be judged in the request's object, or in its old one; nothing for other kinds.
 
     A subresource whose object is a Pod is judged as the Pod it is, so that a new one cannot be a way around
-    (Pod Security Admission does the same).
+    (Pod Security Admission does the same). `old` is what the object replaces. Of what is deleted only ConfigMaps
+    are judged, which may be in use.
     """
+    if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
+        return
+    for subject in _views(request, item):
+        for before in _views(request, old) if old is not None else ():
+            subject = replace(cast("Any", subject), old=before)  # of one kind: they come from one request
+        yield subject
+
+
+def _views(request: Request, item: Object) -> Iterator[Subject]:
     kind = (request.group, request.kind)
     if kind == POD:
-        yield _pod(item, (), request.namespace, template=False)
+        yield _pod(item, (), request, template=False)
     elif kind in POD_TEMPLATES:
         path = POD_TEMPLATES[kind]
         template: Object = item
         for depth, key in enumerate(path):
             template = _map(template, key, path[:depth])
-        yield _pod(template, path, request.namespace, template=True)
+        yield _pod(template, path, request, template=True)
     elif kind == CONFIG_MAP:
         yield _config_map(item, request)
+    elif kind in LABELLED:
+        yield _labelled(item, request)
 
 
 def judges(group: str, kind: str) -> bool:
     """Tell whether objects of this kind are judged at all."""
-    return (group, kind) in (POD, CONFIG_MAP) or (group, kind) in POD_TEMPLATES
+    return (group, kind) in (POD, CONFIG_MAP, *LABELLED) or (group, kind) in POD_TEMPLATES
 
 
-def _pod(item: Object, base: Path, namespace: str, *, template: bool) -> Pod:
+def _pod(item: Object, base: Path, request: Request, *, template: bool) -> Pod:
     metadata, spec = _map(item, "metadata", base), _map(item, "spec", base)
     at = (*base, "spec")
     selector = _map(spec, "nodeSelector", at)
@@ -178,8 +215,9 @@ def _pod(item: Object, base: Path, namespace: str, *, template: bool) -> Pod:
         node_selector=selector,
         node_terms=_node_terms(spec, at),
         base=base,
-        namespace=namespace or _text(metadata, "namespace", (*base, "metadata")) or "default",
+        namespace=request.namespace or _text(metadata, "namespace", (*base, "metadata")) or "default",
         template=template,
+        requester=request.requester,
     )
 
 
@@ -216,6 +254,18 @@ def _config_map(item: Object, request: Request) -> ConfigMap:
         namespace=request.namespace or _text(metadata, "namespace", ("metadata",)) or "default",
         data={key: _text(data, key, ("data",)) for key in data},
         binary_data={key: _text(binary, key, ("binaryData",)) for key in binary},
+        requester=request.requester,
+    )
+
+
+def _labelled(item: Object, request: Request) -> Labelled:
+    metadata = _map(item, "metadata", ())
+    labels = _map(metadata, "labels", ("metadata",))
+    return Labelled(
+        kind=request.kind,
+        name=request.name or _text(metadata, "name", ("metadata",)),
+        labels={key: _text(labels, key, ("metadata", "labels")) for key in labels},
+        requester=request.requester,
     )
 
 

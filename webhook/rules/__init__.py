@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, get_args, get_type_hints
 
 from webhook.facts import Facts
@@ -20,13 +21,13 @@ class Rule:
     """A rule: its id, what it judges, the function that judges, and its page (the module's docstring)."""
 
     id: str
-    subject: type[Subject]
+    subject: type[Subject] | UnionType
     check: Check
     page: str
 
 
 def walk() -> tuple[Rule, ...]:
-    """Load every rule of this folder, sorted by id. A rule judges the class that its first parameter names."""
+    """Load every rule of this folder, sorted by id. A rule judges the classes that its first parameter names."""
     return tuple(sorted(map(_rule, (m.name for m in pkgutil.iter_modules(__path__))), key=lambda r: r.id))
 
 
@@ -34,6 +35,6 @@ def _rule(name: str) -> Rule:
     module = importlib.import_module(f"{__name__}.{name}")
     first = next(iter(inspect.signature(module.check).parameters))
     subject = get_type_hints(module.check)[first]
-    if subject not in get_args(Subject):
+    if not set(get_args(subject) or (subject,)) <= set(get_args(Subject)):
         raise TypeError(f"rule {name}: check's first parameter must be one of {Subject}")
     return Rule(name.replace("_", "-"), subject, module.check, inspect.cleandoc(module.__doc__ or ""))
