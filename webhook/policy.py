@@ -7,6 +7,7 @@ from functools import cached_property
 
 from webhook.model import Action, Object, Requester
 from webhook.selectors import Selector
+from webhook.workloads import WORKLOADS, Workloads
 
 API_VERSION = "slicewarden.dev/v1alpha1"
 
@@ -151,6 +152,7 @@ class Policy:
     max_replicas: int = 8
     actions: Mapping[str, Action] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
+    workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
 
     def action(self, rule: str) -> Action:
