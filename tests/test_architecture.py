@@ -17,7 +17,7 @@ LAYERS = (
     ("quantity", "selectors", "dialect", "patch", "workloads"),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
-    ("policy_file", "ratchet"),
+    ("policy_file", "ratchet", "registration"),
     ("gpus",),
     ("frameworks",),
     ("placement", "budget", "plugin_config"),

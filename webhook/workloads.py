@@ -132,10 +132,9 @@ CUSTOM = table(
         ),
         _kserve(
             "InferenceService",
-            *(
-                Template(f"spec.{part}", ("/metadata", ""), "", containers=_KSERVE)
-                for part in ("predictor", "transformer", "explainer")
-            ),
+            Template("spec.predictor", ("/metadata", ""), "", containers=_KSERVE),
+            Template("spec.transformer", ("/metadata", ""), ""),
+            Template("spec.explainer", ("/metadata", ""), ""),
             *pod_specs("spec.predictor.workerSpec", annotations="/metadata"),
         ),
         _kserve("ServingRuntime", *pod_specs("spec", "spec.workerSpec")),
