@@ -14,7 +14,7 @@ from webhook.documents import read as documents_read
 from webhook.engine import Engine
 from webhook.facts import Dated, Facts
 from webhook.model import Action, Request, Requester, Verdict
-from webhook.policy import Administrators, Exemption, Override, Policy, Scope
+from webhook.policy import Exemption, Override, Policy, Requesters, Scope
 from webhook.rules import walk
 from webhook.selectors import Selector
 
@@ -147,7 +147,7 @@ def test_there_are_no_facts_before_the_first() -> None:
     ],
 )
 def test_administrators(requester: Requester, included: bool) -> None:
-    assert Administrators(frozenset({"jane"}), frozenset({"platform"})).include(requester) is included
+    assert Requesters(frozenset({"jane"}), frozenset({"platform"})).include(requester) is included
 
 
 @pytest.mark.parametrize("name", ["json", "table"])

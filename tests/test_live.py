@@ -159,7 +159,11 @@ def test_changes_come_in_by_watch(server: Server, follow: Callable[[], Cluster])
 
 def test_a_watch_that_ends_is_taken_up_where_it_was(server: Server, follow: Callable[[], Cluster]) -> None:
     server.watches[NODES] = [[event("ADDED", item("n1", 21))], [event("ADDED", item("n2", 22))]]
-    until(follow(), lambda facts: {node.name for node in facts.nodes} == {"n1", "n2"})
+
+    def both(facts: Facts) -> bool:
+        return {node.name for node in facts.nodes} == {"n1", "n2"} and len(server.of(NODES, watch=True)) >= 3
+
+    until(follow(), both)
     assert [q["resourceVersion"] for q in server.of(NODES, watch=True)[:3]] == ["10", "21", "22"]
     assert len(server.of(NODES, watch=False)) == 1
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from webhook.documents import read
 from webhook.model import Action, Unusable
-from webhook.policy import Administrators, Policy
+from webhook.policy import Policy, Requesters
 from webhook.policy_file import load
 from webhook.rules import walk
 
@@ -92,7 +92,7 @@ def test_actions_are_eased_where_the_policy_says_so() -> None:
   rules:
 """
     policy = policy_of(edited(("  rules:\n", more)))
-    assert policy.administrators == Administrators(frozenset({"jane"}), frozenset({"platform"}))
+    assert policy.administrators == Requesters(frozenset({"jane"}), frozenset({"platform"}))
     (override,) = policy.overrides
     assert override.scope
     assert override.scope.covers("any", {"stage": "trial"}, "default")
@@ -128,8 +128,8 @@ def test_every_word_of_a_policy_is_read() -> None:
     assert policy.name == "small"
     assert policy.annotation == "slicewarden.dev/trust"
     (grant,) = policy.grants
-    assert grant.covers("team-a", None, "default")
-    assert not grant.covers("team-b", {}, "default")
+    assert grant.scope.covers("team-a", None, "default")
+    assert not grant.scope.covers("team-b", {}, "default")
     shared, whole = policy.pools
     assert (shared.name, set(shared.trust), shared.max_request) == ("shared", {"trusted"}, 1)
     assert shared.assume is not None
@@ -154,10 +154,10 @@ def test_a_grant_for_accounts_covers_only_those_of_its_namespaces() -> None:
         serviceAccounts: [trainer]
 """
     (grant,) = policy_of(edited(("      - namespaces: [team-a]\n", grants))).grants
-    assert grant.covers("any", {"tier": "gold"}, "trainer")
-    assert not grant.covers("any", {"tier": "gold"}, "default")
-    assert not grant.covers("any", {"tier": "lead"}, "trainer")
-    assert not grant.covers("any", None, "trainer")
+    assert grant.scope.covers("any", {"tier": "gold"}, "trainer")
+    assert not grant.scope.covers("any", {"tier": "gold"}, "default")
+    assert not grant.scope.covers("any", {"tier": "lead"}, "trainer")
+    assert not grant.scope.covers("any", None, "trainer")
 
 
 def test_other_documents_beside_the_policy_are_passed_over() -> None:

@@ -14,7 +14,7 @@ import pytest
 from webhook import patch, review
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.model import Action, Request, Verdict
+from webhook.model import Action, Request, Requester, Verdict
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
 NONE: frozenset[str] = frozenset()
@@ -39,15 +39,16 @@ TRUSTED = Expected(unmutated=UNCAPPED)
 UNTRUSTED = Expected(unmutated=UNSTEERED)
 
 EXPECTED = {
-    # No pod, no workload, no configuration: nothing is judged.
+    # Nothing of these is judged.
     "connect-podexecoptions-exec": ALLOWED,
-    "create-binding-binding": ALLOWED,
     "create-eviction-eviction": ALLOWED,
+    "update-scale-scale": ALLOWED,
+    # A pod is put on a node by the scheduler, labels are written by an administrator.
+    "create-binding-binding": ALLOWED,
     "create-namespace": ALLOWED,
     "create-node": ALLOWED,
     "update-namespace": ALLOWED,
     "update-node": ALLOWED,
-    "update-scale-scale": ALLOWED,
     # What goes is let go.
     "delete-configmap": ALLOWED,
     "delete-deployment": ALLOWED,
@@ -94,9 +95,9 @@ EXPECTED = {
     "update-pod-label": ALLOWED,
     "update-pod-resize": ALLOWED,
     "update-pod-status": ALLOWED,
-    # Pods that run already and ask for trust: one gets it, and is on the wrong pool then; the other has no grant.
-    "update-pod-trusted": Expected(UNCAPPED, UNCAPPED),
-    "update-pod-unearned": Expected({"unearned-trust"}, {"unearned-trust"}),
+    # Pods that run already and ask for trust: one would get it, and be on the wrong pool then; the other has no grant.
+    "update-pod-trusted": Expected(UNCAPPED | {"changed-trust"}, UNCAPPED | {"changed-trust"}),
+    "update-pod-unearned": Expected({"changed-trust", "unearned-trust"}, {"changed-trust", "unearned-trust"}),
 }
 BY_CONTROLLERS = {
     "create-binding-binding": "system:kube-scheduler",
@@ -190,6 +191,22 @@ def test_the_verdict(name: str, engine: Engine, facts: Facts) -> None:
     request, expected = request_of(name), EXPECTED[name]
     assert denying(engine.validate(request, facts)) == expected.unmutated
     assert denying(engine.judge(request, facts)) == expected.judged
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("create-binding-binding", "foreign-binding"),
+        ("create-namespace", "self-granted-trust"),
+        ("create-node", "moved-node"),
+        ("update-namespace", None),
+        ("update-node", None),
+    ],
+)
+def test_the_verdict_where_somebody_else_asks(name: str, rule: str | None, engine: Engine, facts: Facts) -> None:
+    """The updates only touch a label that no policy speaks of."""
+    request = replace(request_of(name), requester=Requester("dana", frozenset({"system:authenticated"})))
+    assert denying(engine.validate(request, facts)) == ({rule} if rule else set())
 
 
 @every_recording

@@ -194,7 +194,6 @@ def test_23_an_ephemeral_container_that_asks_for_a_gpu_is_found(webhook: Webhook
 
 
 OTHER_SUBRESOURCES = [
-    ("binding", "CREATE", ("", "v1", "Binding"), {"target": {"kind": "Node", "name": "n"}}),
     ("eviction", "CREATE", ("policy", "v1", "Eviction"), {"deleteOptions": {}}),
     ("exec", "CONNECT", ("", "v1", "PodExecOptions"), {"command": ["sh"], "container": "main"}),
     ("attach", "CONNECT", ("", "v1", "PodAttachOptions"), {"stdin": True}),
@@ -214,6 +213,15 @@ def test_23_subresources_that_carry_no_pod_are_allowed(
         response = half(item, kind=names, subResource=subresource, operation=operation)
         assert response["allowed"]
         assert "patch" not in response
+
+
+@pytest.mark.parametrize(("username", "allowed"), [("system:kube-scheduler", True), ("dana", False)])
+def test_23_a_binding_is_judged_by_who_makes_it(webhook: Webhook, username: str, allowed: bool) -> None:
+    item = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "train"}, "target": {"name": "t4-shared"}}
+    names = {"group": "", "version": "v1", "kind": "Binding"}
+    fields: dict[str, Any] = {"kind": names, "subResource": "binding", "userInfo": {"username": username}}
+    assert webhook.mutate(item, **fields)["allowed"]
+    assert webhook.validate(item, **fields)["allowed"] is allowed
 
 
 def test_24_a_patch_by_a_user_is_judged_as_an_update(webhook: Webhook) -> None:

@@ -9,7 +9,7 @@ from webhook.model import Action, Finding, Malformed, Object, Request, Result, V
 from webhook.placement import place
 from webhook.policy import Policy
 from webhook.rules import Rule
-from webhook.targets import Pod, Subject, subjects
+from webhook.targets import Labelled, Pod, Subject, subjects
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
@@ -40,7 +40,7 @@ class Engine:
         """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies.
 
         Only pods being created are patched: later most of their fields are fixed, and a patched workload would
-        differ from what is kept in Git.
+        differ from what is kept in Git. A mirror pod would differ from what the kubelet runs.
         """
         try:
             return Verdict(patch=self._patch(request, facts))
@@ -87,7 +87,7 @@ class Engine:
         fixes = [
             fix
             for subject in subjects(request, item, workloads=self.policy.workloads)
-            if isinstance(subject, Pod) and not subject.template
+            if isinstance(subject, Pod) and not subject.template and not subject.mirror
             for result in self._results(subject, facts)
             if result.action is Action.DENY
             for fix in result.finding.fixes
@@ -130,7 +130,8 @@ class Engine:
         policy = self.policy
         where = subject.namespace, facts.namespaces.get(subject.namespace), getattr(subject, "service_account", "")
         for exemption in policy.exemptions:
-            if exemption.holds(rule, facts.today) and exemption.scope.covers(*where):
+            named = exemption.rules or not isinstance(subject, Labelled)  # else it could be made to outlast its end
+            if named and exemption.holds(rule, facts.today) and exemption.scope.covers(*where):
                 return Action.AUDIT, exemption.name
         for override in policy.overrides:
             if rule in override.actions and (override.scope is None or override.scope.covers(*where)):

@@ -7,32 +7,61 @@ from functools import lru_cache
 from webhook.facts import Facts
 from webhook.gpus import Amount, asks, totals
 from webhook.model import Path
-from webhook.policy import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.policy import TRUSTED, UNTRUSTED, Grant, Policy, Pool
 from webhook.selectors import Requirement, contradiction, equals
 from webhook.targets import Pod
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The trust a pod asks for (None: it says nothing) and the level it has."""
+    """The trust a pod asks for (None: it says nothing), and the names of the pools in which it was granted.
+
+    `level` is what it has in those. `withheld` says that a grant would cover it, had another asked for it.
+    """
 
     asked: object
-    granted: bool
+    pools: frozenset[str]
     level: str
+    withheld: bool
+
+    def in_(self, pool: Pool) -> str:
+        """The trust it has in a pool."""
+        return self.level if pool.name in self.pools else UNTRUSTED
 
 
 @lru_cache(maxsize=1)
 def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     """Read a pod's trust: what it asks for, or the policy's default, but never more than it was granted.
 
-    The grant is read off the namespace and the pod's service account; the requester is no help, being a
-    controller for most pods.
+    The grant is read off the namespace and the pod's service account. The requester, a controller for most
+    pods, can only narrow it.
     """
     asked = pod.annotations.get(policy.annotation)
     labels = facts.namespaces.get(pod.namespace)
-    granted = any(grant.covers(pod.namespace, labels, pod.service_account) for grant in policy.grants)
+    grants = [grant for grant in policy.grants if grant.scope.covers(pod.namespace, labels, pod.service_account)]
+    every = frozenset(pool.name for pool in policy.pools)
+    pools = frozenset[str]().union(*(grant.pools or every for grant in grants if _hears(grant, pod, policy)))
     wanted = policy.default_trust if asked is None else asked
-    return Claim(asked, granted, TRUSTED if granted and wanted == TRUSTED else UNTRUSTED)
+    level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
+    return Claim(asked, pools, level, withheld=bool(grants) and not pools)
+
+
+def _hears(grant: Grant, pod: Pod, policy: Policy) -> bool:
+    """Tell whether a grant listens to who asks for the pod, or writes the template.
+
+    A controller makes what was judged when its workload was written. What runs already, or a template of
+    which the pods stay the same, is asked for by nobody. Otherwise a grant that names requesters hears only
+    them: were bare pods not looked at, anyone could make one in the workload's stead.
+    """
+    requester, old = pod.requester, pod.old
+    if grant.requesters is None or requester is None or policy.controllers.include(requester):
+        return True
+    if old is not None:
+        key = policy.annotation
+        same = old.spec == pod.spec and old.annotations.get(key) == pod.annotations.get(key)
+        if same or not pod.template:
+            return True
+    return grant.requesters.include(requester)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +98,42 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
     """Find the pool a pod belongs to; None for a pod that asks for no GPU.
 
     Trusted pods that ask for one GPU go to a shared pool, all others to one that is not shared; a pool of the
-    other sort is used where no pool of the right one takes the pod. Of several pools the first that the
-    pod's own node selection allows is used. Where only the number of GPUs is too large for every pool, the
-    pool that would take fewer is returned all the same: the rules on numbers speak of it.
+    other sort is used where no pool of the right one takes the pod. A pool with a circle takes only pods of
+    its namespaces. Of several pools the first that the pod's own node selection allows is used. Where only
+    the number of GPUs is too large for every pool, the pool that would take fewer is returned all the same:
+    the rules on numbers speak of it.
     """
     asked = totals(asks(pod, policy))
     if not asked:
         return None
-    level = claim(pod, policy, facts).level
+    claimed = claim(pod, policy, facts)
     count = sum(asked.values())
-    willing = [p for p in policy.pools if all(resource in p.resources for resource in asked) and level in p.trust]
+    refusals = {p.name: _refusal(p, asked, pod, claimed, facts) for p in policy.pools}
+    willing = [p for p in policy.pools if not refusals[p.name]]
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
-    share = level == TRUSTED and count == 1
+    share = claimed.level == TRUSTED and count == 1
     right = [p for p in fitting if p.shared == share] or fitting
     too_small = sorted((p for p in willing if p not in fitting), key=lambda p: p.shared != share)
     for pool in (*right, *too_small):
         if clash(pod, pool) is None:
-            return Placement(asked, level, pool)
+            return Placement(asked, claimed.in_(pool), pool)
     if pools := right or too_small:
-        return Placement(asked, level, pools[0], clash(pod, pools[0]))
-    refusals = tuple(_refusal(p, asked, level) for p in policy.pools)
-    return Placement(asked, level, None, refusals=refusals)
+        return Placement(asked, claimed.in_(pools[0]), pools[0], clash(pod, pools[0]))
+    return Placement(asked, claimed.level, None, refusals=tuple(refusals.values()))
 
 
-def _refusal(pool: Pool, asked: Mapping[str, Amount], level: str) -> str:
+def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, facts: Facts) -> str:
+    """Say why a pool does not take a pod, whatever its number of GPUs; nothing when it does."""
     missing = [resource for resource in asked if resource not in pool.resources]
     if missing:
         return f"pool {pool.name} does not offer {', '.join(missing)}"
+    if pool.circle and not pool.circle.covers(pod.namespace, facts.namespaces.get(pod.namespace), pod.service_account):
+        return f"pool {pool.name} is shared among other namespaces"
+    level = claimed.in_(pool)
+    if level in pool.trust:
+        return ""
+    if level != claimed.level:
+        return f"pool {pool.name} is not one where the pod may be {claimed.level}"
     return f"pool {pool.name} takes no {level} pods"
 
 

@@ -11,6 +11,9 @@ from webhook.workloads import WORKLOADS, Workloads
 
 API_VERSION = "slicewarden.dev/v1alpha1"
 
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""The label by which the API server tells a namespace's name, whatever anyone writes (KEP-2161)."""
+
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted"
 
@@ -78,15 +81,51 @@ class Exemption:
 
 
 @dataclass(frozen=True, slots=True)
-class Administrators:
-    """Who may change what tenants must not: by user name or group."""
+class Requesters:
+    """Some of those who send requests: by user name or group."""
 
     users: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset(("system:masters",))
+    groups: frozenset[str] = frozenset()
 
     def include(self, requester: Requester) -> bool:
         """Tell whether a requester is one of them."""
         return requester.username in self.users or not self.groups.isdisjoint(requester.groups)
+
+
+SCHEDULER = "system:kube-scheduler"
+"""Kubernetes' own scheduler (kubernetes staging/src/k8s.io/apiserver/pkg/authentication/user/user.go)."""
+
+CONTROLLERS = frozenset(
+    (
+        "system:kube-controller-manager",
+        *(
+            f"system:serviceaccount:kube-system:{name}"
+            for name in (
+                "cronjob-controller",
+                "daemon-set-controller",
+                "deployment-controller",
+                "job-controller",
+                "replicaset-controller",
+                "replication-controller",
+                "statefulset-controller",
+            )
+        ),
+    )
+)
+"""Who makes pods and workloads out of the templates of Kubernetes' own kinds (kubernetes
+plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grant:
+    """Pods that may be trusted: those in a scope, in these pools if any are named.
+
+    With `requesters` only what one of them asked for, or a controller made of what was judged.
+    """
+
+    scope: Scope
+    pools: frozenset[str] = frozenset()
+    requesters: Requesters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +158,7 @@ class ResourceNames:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Nodes whose GPUs are handed out one way."""
+    """Nodes whose GPUs are handed out one way; with a circle, to the pods of its namespaces alone."""
 
     name: str
     sharing: str
@@ -129,6 +168,7 @@ class Pool:
     tolerations: tuple[Object, ...] = ()
     max_request: int | None = None
     assume: Card | None = None
+    circle: Scope | None = None
 
     @property
     def shared(self) -> bool:
@@ -144,8 +184,13 @@ class Policy:
     pools: tuple[Pool, ...]
     annotation: str = "slicewarden.dev/trust"
     default_trust: str = UNTRUSTED
-    grants: tuple[Scope, ...] = ()
-    administrators: Administrators = Administrators()
+    grants: tuple[Grant, ...] = ()
+    administrators: Requesters = Requesters(groups=frozenset(("system:masters",)))
+    schedulers: Requesters = Requesters(users=frozenset((SCHEDULER,)))
+    controllers: Requesters = Requesters(users=CONTROLLERS)
+    node_labellers: Requesters = Requesters()
+    self_registration: bool = True
+    """Whether a kubelet may register its node with the labels of a pool."""
     frameworks: tuple[str, ...] = FRAMEWORKS
     context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
     config_maps: frozenset[tuple[str, str]] = frozenset()
@@ -158,6 +203,22 @@ class Policy:
     def action(self, rule: str) -> Action:
         """What is done about the findings of a rule where no override says otherwise."""
         return self.actions.get(rule, Action.DENY)
+
+    def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
+        """The pool that a node with these labels is in; no node fits two."""
+        return next((pool for pool in self.pools if pool.nodes.matches(labels)), None)
+
+    @cached_property
+    def namespace_keys(self) -> frozenset[str]:
+        """The labels of namespaces that decide what a namespace may have, but for the API server's own."""
+        scopes = (
+            *(grant.scope for grant in self.grants),
+            *(override.scope for override in self.overrides),
+            *(exemption.scope for exemption in self.exemptions),
+            *(pool.circle for pool in self.pools),
+        )
+        selectors = (scope.selector for scope in scopes if scope and scope.selector)
+        return frozenset(r.key for selector in selectors for r in selector.requirements) - {NAME_LABEL}
 
     @cached_property
     def gpu_resources(self) -> ResourceNames:

@@ -16,13 +16,16 @@ from webhook.model import Action, Object, Path, Problem, Unusable, dotted, shown
 from webhook.policy import (
     API_VERSION,
     CONTEXT_MIB,
+    CONTROLLERS,
+    SCHEDULER,
     SHARED,
-    Administrators,
     Card,
     Exemption,
+    Grant,
     Override,
     Policy,
     Pool,
+    Requesters,
     ResourceNames,
     Scope,
 )
@@ -117,10 +120,11 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
     for path, scope in _scopes(spec):
         if "namespaceSelector" in scope and not _selector(scope["namespaceSelector"]).requirements:
             yield (*path, "namespaceSelector"), "is empty, and would cover every namespace; name labels"
-    for index, override in enumerate(spec.get("overrides", ())):
-        for place, name in enumerate(override.get("pools", ())):
-            if name not in (names := [pool["name"] for pool in pools]):
-                yield ("spec", "overrides", index, "pools", place), f"unknown pool{_did_you_mean(name, names)}"
+    names = [pool["name"] for pool in pools]
+    for path, scope in _scopes(spec):
+        for place, name in enumerate(scope.get("pools", ())):
+            if name not in names:
+                yield (*path, "pools", place), f"unknown pool{_did_you_mean(name, names)}"
     for index, exemption in enumerate(spec.get("exemptions", ())):
         try:
             date.fromisoformat(exemption.get("until", "2000-01-01"))
@@ -148,6 +152,9 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
 def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
     for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
         yield ("spec", "trust", "grants", index), grant
+    for index, pool in enumerate(spec["pools"]):
+        if "circle" in pool:
+            yield ("spec", "pools", index, "circle"), pool["circle"]
     for key in ("overrides", "exemptions"):
         for index, each in enumerate(spec.get(key, ())):
             yield ("spec", key, index), each
@@ -169,18 +176,23 @@ def _policy(value: Object) -> Policy:
     """Make the policy; what the file leaves out has the default of the policy's own words."""
     spec = value["spec"]
     trust, memory, sharing = (spec.get(key, {}) for key in ("trust", "memory", "sharing"))
+    schedulers, controllers, labellers = (spec.get(key, {}) for key in ("schedulers", "controllers", "nodeLabellers"))
     given = {
         "annotation": trust.get("annotation"),
         "default_trust": trust.get("default"),
         "frameworks": tuple(memory["frameworks"]) if "frameworks" in memory else None,
         "max_replicas": sharing.get("maxReplicas"),
-        "administrators": _administrators(spec["administrators"]) if "administrators" in spec else None,
+        "administrators": _requesters(spec["administrators"]) if "administrators" in spec else None,
+        "self_registration": labellers.get("selfRegistration"),
     }
     context = {product: _mib(each) for product, each in memory.get("context", {}).items()}
     return Policy(
         name=value["metadata"]["name"],
         pools=tuple(map(_pool, spec["pools"])),
-        grants=tuple(map(_scope, trust.get("grants", ()))),
+        grants=tuple(map(_grant, trust.get("grants", ()))),
+        schedulers=_requesters(schedulers, SCHEDULER),
+        controllers=_requesters(controllers, *CONTROLLERS),
+        node_labellers=_requesters(labellers),
         context_mib={**CONTEXT_MIB, **context},
         config_maps=frozenset((each["namespace"], each["name"]) for each in sharing.get("configMaps", ())),
         actions=_actions(spec),
@@ -198,6 +210,11 @@ def _scope(value: Object) -> Scope:
         selector=_selector(selector) if selector else None,
         service_accounts=frozenset(value.get("serviceAccounts", ())),
     )
+
+
+def _grant(value: Object) -> Grant:
+    requesters = _requesters(value) if value.keys() & {"users", "groups"} else None
+    return Grant(_scope(value), frozenset(value.get("pools", ())), requesters)
 
 
 def _actions(value: Object) -> dict[str, Action]:
@@ -222,8 +239,9 @@ def _exemption(value: Object) -> Exemption:
     return Exemption(value["name"], _scope(value), frozenset(value.get("rules", ())), until)
 
 
-def _administrators(value: Object) -> Administrators:
-    return Administrators(frozenset(value.get("users", ())), frozenset(value.get("groups", ())))
+def _requesters(value: Object, *users: str) -> Requesters:
+    """Read who is meant, besides the users that always are."""
+    return Requesters(frozenset((*users, *value.get("users", ()))), frozenset(value.get("groups", ())))
 
 
 def _pool(value: Object) -> Pool:
@@ -238,6 +256,7 @@ def _pool(value: Object) -> Pool:
         tolerations=tuple(value.get("tolerations", ())),
         max_request=1 if shared else value.get("maxRequest"),
         assume=assume and Card(assume.get("product", ""), _mib(assume["memory"]), assume["replicas"]),
+        circle=_scope(value["circle"]) if "circle" in value else None,
     )
 
 

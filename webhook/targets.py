@@ -14,6 +14,10 @@ from webhook.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, Worklo
 POD = ("", "Pod")
 CONFIG_MAP = ("", "ConfigMap")
 LABELLED = (("", "Namespace"), ("", "Node"))
+BINDING = ("", "Binding")
+
+MIRROR = "kubernetes.io/config.mirror"
+"""On the pod that a kubelet makes to show one of its files (k8s.io/api core/v1 annotation_key_constants.go)."""
 
 # In the API's order, which is also the order in which init containers and sidecars start.
 CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
@@ -101,6 +105,11 @@ class Pod:
         return next(filter(None, names), "default")
 
     @property
+    def mirror(self) -> bool:
+        """Whether it only shows what a kubelet runs from a file, and will run whatever is said of it here."""
+        return MIRROR in self.annotations
+
+    @property
     def tolerations(self) -> list[Object]:
         """The taints it tolerates."""
         path = self.at("spec", "tolerations")
@@ -153,7 +162,18 @@ class Labelled:
         return self.name if self.kind == "Namespace" else ""
 
 
-Subject = Pod | ConfigMap | Labelled
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A pod being put on a node. The annotations are merged into the pod, which nobody judges again for it."""
+
+    node: str
+    annotations: Mapping[str, Any]
+    namespace: str
+    requester: Requester | None = None
+    old: "Binding | None" = None
+
+
+Subject = Pod | ConfigMap | Labelled | Binding
 
 
 def subjects(
@@ -191,11 +211,13 @@ def _views(request: Request, item: Object, workloads: Workloads) -> Iterator[Sub
         yield _config_map(item, request)
     elif kind in LABELLED:
         yield _labelled(item, request)
+    elif kind == BINDING:
+        yield _binding(item, request)
 
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
     """Tell whether objects of this kind are judged at all."""
-    return (group, kind) in (POD, CONFIG_MAP, *LABELLED) or (group, kind) in workloads
+    return (group, kind) in (POD, CONFIG_MAP, *LABELLED, BINDING) or (group, kind) in workloads
 
 
 def _found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
@@ -308,6 +330,16 @@ def _labelled(item: Object, request: Request) -> Labelled:
         kind=request.kind,
         name=request.name or _text(metadata, "name", ("metadata",)),
         labels={key: _text(labels, key, ("metadata", "labels")) for key in labels},
+        requester=request.requester,
+    )
+
+
+def _binding(item: Object, request: Request) -> Binding:
+    metadata, target = _map(item, "metadata", ()), _map(item, "target", ())
+    return Binding(
+        node=_text(target, "name", ("target",)),
+        annotations=_map(metadata, "annotations", ("metadata",)),
+        namespace=request.namespace or _text(metadata, "namespace", ("metadata",)) or "default",
         requester=request.requester,
     )
 

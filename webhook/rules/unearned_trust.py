@@ -4,6 +4,10 @@ A trusted pod shares cards with others, and can take all of a card's memory or h
 So the pod's annotation only asks; the policy's grants, which tenants cannot write, decide. Without the
 annotation a pod has the policy's default.
 
+A grant is read off the namespace and the pod's service account. One that names users or groups is narrower: it
+hears only them, be it for a workload or for a bare pod, and the controllers that make pods of the workload. Any
+other account that makes pods, a tenant's own or an operator's, has to be named too.
+
 Way out: have an administrator grant trust to the namespace, or remove the annotation.
 """
 
@@ -22,7 +26,14 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     path = pod.at("metadata", "annotations", policy.annotation)
     if found.asked not in (None, TRUSTED, UNTRUSTED):
         yield Finding(path, f"{shown(found.asked)} is no trust level; use {TRUSTED} or {UNTRUSTED}, or remove it")
-    elif found.asked == TRUSTED and not found.granted:
+    elif found.asked == TRUSTED and found.withheld and pod.requester is not None:
+        yield Finding(
+            path,
+            f"policy {policy.name} lets service account {shown(pod.service_account)} of namespace "
+            f"{shown(pod.namespace)} be trusted only where others ask for it than {shown(pod.requester.username)}; "
+            "have one of them ask, have an administrator grant it to you, or remove the annotation",
+        )
+    elif found.asked == TRUSTED and not found.pools:
         unknown = "" if pod.namespace in facts.namespaces else ", of which the labels are not known here,"
         yield Finding(
             path,

@@ -21,6 +21,9 @@ from webhook.policy import Policy, Pool
 from webhook.selectors import Requirement
 from webhook.targets import REQUIRED_AFFINITY, Pod
 
+MENDED = "create it where Slicewarden's mutating webhook is in force, and undo none of its changes"
+MIRRORED = "write them into the file that the kubelet runs the pod from: a mirror pod is never patched"
+
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
@@ -47,7 +50,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 pod.at("spec"),
                 f"{wants} belongs to pool {pool.name} and is not held to it: {', '.join(missing)} missing; "
-                "create it where Slicewarden's mutating webhook is in force, and undo none of its changes",
+                f"{MIRRORED if pod.mirror else MENDED}",
                 fixes,
                 parts=tuple(f"{pool.name}: {each}" for each in missing),
             )

@@ -1,0 +1,48 @@
+"""A node is taken into a pool or out of one by somebody who may not do that.
+
+Which pool a node is in follows from its labels, and its cards are handed out accordingly: a label can bring trusted
+pods that share onto a card that others have to themselves, or untrusted ones onto a shared card. Labels of nodes
+are written by the administrators and by those whom the policy names under `nodeLabellers`, such as the accounts of
+Node Feature Discovery and of the GPU Operator.
+
+A kubelet may write any label of its own node that is not Kubernetes' own (kubernetes
+plugin/pkg/admission/noderestriction/admission.go), and clouds give nodes their labels by `--node-labels`. So it may
+register its node with a pool's labels, unless `nodeLabellers.selfRegistration` is false, and never change them.
+
+Way out: have an administrator change the label, or name whoever has to under `nodeLabellers`.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.model import Finding, Requester, shown
+from webhook.policy import Policy, Pool
+from webhook.targets import Labelled
+
+
+def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+    """Flag a change of a node's labels that changes its pool."""
+    requester = item.requester
+    if item.kind != "Node" or requester is None or _may(requester, item, policy):
+        return
+    before, now = policy.pool_of(item.old.labels) if item.old else None, policy.pool_of(item.labels)
+    if before is now:
+        return
+    yield Finding(
+        ("metadata", "labels"),
+        f"{_move(before, now)}, and {shown(requester.username)} is neither an administrator nor a node labeller of "
+        f"policy {policy.name}; have one of them write the labels",
+    )
+
+
+def _may(requester: Requester, item: Labelled, policy: Policy) -> bool:
+    if policy.administrators.include(requester) or policy.node_labellers.include(requester):
+        return True
+    registers = item.old is None and requester.username == f"system:node:{item.name}"
+    return registers and policy.self_registration and "system:nodes" in requester.groups
+
+
+def _move(before: Pool | None, now: Pool | None) -> str:
+    if before is None or now is None:
+        return f"takes the node into pool {now.name}" if now else f"takes the node out of pool {before and before.name}"
+    return f"moves the node from pool {before.name} to pool {now.name}"
