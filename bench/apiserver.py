@@ -24,6 +24,7 @@ from cluster.control_plane import Cluster
 
 NONE = "none"
 ENFORCE = ROOT / "manifests" / "overlays" / "enforce"
+REGISTRATION = ("mutatingwebhookconfigurations/slicewarden", "validatingwebhookconfigurations/slicewarden")
 NAMESPACE = "vision"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CALLS = re.compile(
@@ -123,7 +124,7 @@ class Bench:
 
     def register(self, webhook: str) -> None:
         """Register a webhook in place of what is registered, and wait until the API server acts by it."""
-        self.cluster.do("delete", "--ignore-not-found", f"--filename={ENFORCE.parents[1] / 'base' / 'webhooks.yaml'}")
+        self.cluster.do("delete", "--ignore-not-found", *REGISTRATION)
         self.cluster.wait_until("no webhook is called", lambda: self.probe() == 0)
         if webhook in self.registrations:
             applied = self.cluster.apply(*self.registrations[webhook])
