@@ -35,7 +35,7 @@ lint: $(READY)
 fixtures: $(READY)  ## write the golden pages of the rules again; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(BIN)/pytest tests/test_fixtures.py
 
-bench: $(READY)  ## the figures of the README (needs Go for the yardstick)
+bench: $(READY)  ## the figures of the README (needs Go; builds Kubernetes the first time, ten minutes)
 	$(BIN)/python -m bench
 
 clean:

@@ -7,14 +7,17 @@ import signal
 import sys
 from types import FrameType
 
-from bench import decision, https
+from bench import apiserver, decision, https
+from bench.generator import CannotRun, Wrong
 
 
 def main() -> int:
     """Run what was asked for. Exit status: 0, 1 a server answered wrongly, 2 something is missing."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of the README.")
-    parser.add_argument("which", nargs="?", choices=("decision", "https"), help="one of them; both without it")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each HTTPS load (3)")
+    parser.add_argument(
+        "which", nargs="?", choices=("decision", "https", "apiserver"), help="one of them; all without it"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each load over HTTPS (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each round (3)")
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.seconds <= 0:
@@ -25,11 +28,13 @@ def main() -> int:
         if arguments.which in (None, "decision"):
             print(f"## Decision, in process\n\n{decision.run()}\n", flush=True)
         if arguments.which in (None, "https"):
-            print(f"## HTTPS on loopback\n\n{https.run(arguments.rounds, arguments.seconds)}", flush=True)
-    except https.CannotRun as error:
+            print(f"## HTTPS on loopback\n\n{https.run(arguments.rounds, arguments.seconds)}\n", flush=True)
+        if arguments.which in (None, "apiserver"):
+            print(f"## Through the API server\n\n{apiserver.run(arguments.rounds, arguments.seconds)}", flush=True)
+    except CannotRun as error:
         print(error, file=sys.stderr)
         return 2
-    except https.Wrong as error:
+    except Wrong as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

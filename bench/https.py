@@ -2,9 +2,6 @@
 
 import base64
 import http.client
-import json
-import os
-import shutil
 import socket
 import ssl
 import statistics
@@ -21,24 +18,15 @@ from typing import Any
 
 import orjson
 
-from bench import payloads, processes, tables
+from bench import generator, payloads, processes, tables
 from bench.decision import FACTS, POLICY, ROOT
+from bench.generator import WARM_UP, CannotRun, Report, Wrong
 from bench.payloads import Payload
 from certs import issue_ca, issue_serving
 from webhook import patch
 
-WARM_UP = 0.5
-"""Seconds of load before each measured round, so that connections, caches and clocks are up."""
-
 OURS, YARDSTICK = "Slicewarden", "Go net/http"
-
-
-class CannotRun(RuntimeError):
-    """Something that the benchmark needs is missing."""
-
-
-class Wrong(RuntimeError):
-    """A server did not answer as it should, so that no figure means anything."""
+SERVE = [sys.executable, "-m", "webhook", "serve", "--policy", str(POLICY), "--facts", str(FACTS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +58,22 @@ class Bench:
     rounds: int
     seconds: float
 
-    def load(self, server: Server, payload: Payload, connections: int, seconds: float) -> dict[str, Any]:
+    def load(self, server: Server, payload: Payload, connections: int, seconds: float) -> Report:
         """Load a server; raises Wrong if a single reply was not as expected."""
         slug = payload.name.replace(" ", "-")
         body, expect = self.folder / f"{slug}.json", self.folder / f"{slug}.{server.port}.patch"
         body.write_bytes(payload.body)
         expect.write_text(server.patches[payload.name])
-        done = subprocess.run(
-            [
-                str(self.folder / "load"),
-                *("-url", f"https://127.0.0.1:{server.port}/mutate?timeout=10s"),
-                *("-ca", str(self.folder / "ca.crt")),
-                *("-body", str(body)),
-                *(("-expect", str(expect)) if server.patches[payload.name] else ()),
-                *("-conns", str(connections)),
-                *("-duration", f"{seconds}s"),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        return generator.load(
+            self.folder / "load",
+            f"{server.name}, {payload.name}, {connections} connections",
+            *("-url", f"https://127.0.0.1:{server.port}/mutate?timeout=10s"),
+            *("-ca", str(self.folder / "ca.crt")),
+            *("-body", str(body)),
+            *(("-expect", str(expect)) if server.patches[payload.name] else ()),
+            *("-conns", str(connections)),
+            *("-duration", f"{seconds}s"),
         )
-        if done.returncode != 0:
-            raise Wrong(f"the load generator failed: {done.stderr.strip()}")
-        report: dict[str, Any] = json.loads(done.stdout)
-        if report["failures"] or not report["requests"]:
-            raise Wrong(
-                f"{server.name}, {payload.name}, {connections} connections: {report['failures']} of "
-                f"{report['requests']} replies were wrong, the last one: {report.get('failure')}"
-            )
-        return report
 
     def round(self, server: Server, payload: Payload, connections: int) -> Round:
         """Warm up, then measure once."""
@@ -108,10 +83,10 @@ class Bench:
         report = self.load(server, payload, connections, self.seconds)
         used = processes.cpu(pids) - before
         return Round(
-            rps=report["rps"],
-            p50=report["p50_ms"],
-            p99=report["p99_ms"],
-            cpu=used / report["requests"],
+            rps=report.rps,
+            p50=report.p50,
+            p99=report.p99,
+            cpu=used / report.requests,
             resident=processes.resident(pids),
         )
 
@@ -120,19 +95,15 @@ def run(rounds: int, seconds: float) -> str:
     """Measure every load and return the tables. Raises CannotRun or Wrong."""
     if not (processes.PROC / "self" / "stat").exists():
         raise CannotRun("the HTTPS benchmark reads /proc and so runs on Linux only")
-    go = shutil.which("go")
-    if go is None:
-        raise CannotRun("the HTTPS benchmark needs Go 1.24 or newer on PATH for its yardstick: https://go.dev/dl/")
     with tempfile.TemporaryDirectory(prefix="slicewarden-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        _build(go, folder)
-        _certificates(folder)
-        tls = ["--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key")]
-        serve = [sys.executable, "-m", "webhook", "serve", "--policy", str(POLICY), "--facts", str(FACTS)]
+        for program in ("yardstick", "load"):
+            generator.build(program, folder)
+        certificates(folder)
         asked = (payloads.small(), payloads.large(), payloads.plain())
         ours, yardstick = (
-            stack.enter_context(_server(name, [*command, *tls], folder, asked))
-            for name, command in ((OURS, serve), (YARDSTICK, [str(folder / "yardstick")]))
+            stack.enter_context(serving(name, command, folder, asked))
+            for name, command in ((OURS, SERVE), (YARDSTICK, [str(folder / "yardstick")]))
         )
         for payload in asked:
             _agree(payload, ours.patches[payload.name], yardstick.patches[payload.name])
@@ -146,15 +117,8 @@ def run(rounds: int, seconds: float) -> str:
     return _figures(measured) + "\n\n" + _ratios(measured)
 
 
-def _build(go: str, folder: Path) -> None:
-    for name in ("yardstick", "load"):
-        command = [go, "build", "-o", str(folder / name), "."]
-        environment = {**os.environ, "GOWORK": "off"}
-        if subprocess.run(command, cwd=ROOT / "bench" / name, env=environment, check=False).returncode != 0:
-            raise CannotRun(f"bench/{name} does not build; it needs Go 1.24 or newer: https://go.dev/dl/")
-
-
-def _certificates(folder: Path) -> None:
+def certificates(folder: Path) -> None:
+    """Write an authority (ca.crt), and a certificate of it for loopback (tls.crt, tls.key)."""
     now = datetime.now(UTC)
     ca = issue_ca("slicewarden-bench", now)
     pair = issue_serving(ca, ["localhost"], ["127.0.0.1"], now)
@@ -165,16 +129,17 @@ def _certificates(folder: Path) -> None:
 
 
 @contextmanager
-def _server(name: str, command: list[str], folder: Path, asked: tuple[Payload, ...]) -> Iterator[Server]:
-    """Start a server, wait until it answers, and ask it for every patch once."""
+def serving(name: str, command: list[str], folder: Path, asked: tuple[Payload, ...]) -> Iterator[Server]:
+    """Start a server with the certificates of `folder`, wait until it answers, and ask it for every patch once."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
+    tls = ["--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key")]
     trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     errors = folder / f"{port}.stderr"
     with (
         errors.open("wb") as stderr,
-        processes.running([*command, "--listen", f"127.0.0.1:{port}"], ROOT, stderr) as process,
+        processes.running([*command, *tls, "--listen", f"127.0.0.1:{port}"], ROOT, stderr) as process,
     ):
         end = time.monotonic() + 30
         while True:
@@ -207,12 +172,15 @@ def _ask(port: int, trust: ssl.SSLContext, payload: Payload) -> str:
     return written
 
 
+def patched(pod: dict[str, Any], written: str) -> Any:
+    """The pod as a patch in base64 leaves it; without one as it is."""
+    return patch.apply(pod, orjson.loads(base64.b64decode(written)) if written else ())
+
+
 def _agree(payload: Payload, ours: str, yardstick: str) -> None:
     """Both servers must do the same work: their patches lead to the same pod."""
     pod = orjson.loads(payload.body)["request"]["object"]
-    results = [
-        patch.apply(pod, orjson.loads(base64.b64decode(written)) if written else ()) for written in (ours, yardstick)
-    ]
+    results = [patched(pod, written) for written in (ours, yardstick)]
     if results[0] != results[1] or payload.gpu != bool(ours) or bool(ours) != bool(yardstick):
         decoded = [base64.b64decode(written).decode() for written in (ours, yardstick)]
         raise Wrong(f"{payload.name}: the patches differ\n{OURS}: {decoded[0]}\n{YARDSTICK}: {decoded[1]}")
@@ -246,9 +214,9 @@ def _figures(measured: Measured) -> str:
                     payload.name,
                     str(connections),
                     name,
-                    _spread([r.rps for r in rounds], ",.0f"),
+                    tables.spread([r.rps for r in rounds], ",.0f"),
                     f"{statistics.median(r.p50 for r in rounds):.2f}",
-                    _spread([r.p99 for r in rounds], ".2f"),
+                    tables.spread([r.p99 for r in rounds], ".2f"),
                     f"{statistics.median(r.cpu for r in rounds):.0f}",
                     f"{statistics.median(r.resident for r in rounds):.0f}",
                 )
@@ -263,13 +231,9 @@ def _ratios(measured: Measured) -> str:
         (
             payload.name,
             str(connections),
-            *(_spread([getattr(a, name) / getattr(b, name) for a, b in pairs], ".2f") for name in names),
+            *(tables.spread([getattr(a, name) / getattr(b, name) for a, b in pairs], ".2f") for name in names),
         )
         for (payload, connections), pairs in measured.items()
     ]
     head = ("review", "connections", "rps", "p50", "p99", "CPU a request")
     return f"{OURS} to {YARDSTICK}, ratio pair by pair, median (min-max):\n\n{tables.markdown(head, rows)}"
-
-
-def _spread(values: list[float], form: str) -> str:
-    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"

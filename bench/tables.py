@@ -1,5 +1,6 @@
 """Figures as Markdown tables."""
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 
@@ -13,3 +14,8 @@ def percentile(values: Iterable[float], percent: float) -> float:
     """The smallest value that so many percent of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * int(percent * 100) // 10000) - 1)]
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """The median, and between which values the others lie."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"

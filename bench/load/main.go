@@ -1,5 +1,5 @@
-// A load generator for admission webhooks: HTTPS with kept HTTP/1.1 connections, as kube-apiserver has them, one
-// request in flight on each. Every reply is checked. Prints one JSON object.
+// A load generator for admission webhooks, and for the API server in front of them: HTTPS with kept HTTP/1.1
+// connections, as kube-apiserver has them, one request in flight on each. Every reply is checked. Prints one JSON object.
 package main
 
 import (
@@ -36,6 +36,7 @@ type load struct {
 	client   *http.Client
 	url      string
 	body     []byte
+	status   int
 	wanted   [][]byte
 	unwanted []byte
 	opened   atomic.Int64
@@ -64,8 +65,8 @@ func (l *load) send() error {
 	if err != nil {
 		return err
 	}
-	if reply.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %d", reply.StatusCode)
+	if reply.StatusCode != l.status {
+		return fmt.Errorf("status %d: %.300s", reply.StatusCode, body)
 	}
 	for _, part := range l.wanted {
 		if !bytes.Contains(body, part) {
@@ -156,13 +157,20 @@ func summary(all []seen, took time.Duration) report {
 func main() {
 	url := flag.String("url", "", "where to POST")
 	ca := flag.String("ca", "", "CA certificate, PEM")
-	body := flag.String("body", "", "file with the AdmissionReview")
-	expect := flag.String("expect", "", "file with the patch that every reply must have, in base64; empty for none")
+	cert := flag.String("cert", "", "client certificate, PEM; empty for none")
+	key := flag.String("key", "", "its key, PEM")
+	body := flag.String("body", "", "file with the AdmissionReview, or with the Pod to create")
+	expect := flag.String("expect", "", "file with what every reply must have, empty for none: of a review the patch, "+
+		"in base64; of a pod the node selector, in JSON")
 	connections := flag.Int("conns", 1, "connections")
 	duration := flag.Duration("duration", 3*time.Second, "how long")
 	rate := flag.Float64("rate", 0, "requests a second, whatever the replies do; 0: as fast as they come")
 	flag.Parse()
-	l, err := prepare(*url, *ca, *body, *expect, *connections)
+	l := &load{url: *url}
+	err := l.prepare(*body, *expect)
+	if err == nil {
+		err = l.connect(*ca, *cert, *key, *connections)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -181,36 +189,55 @@ func main() {
 	}
 }
 
-func prepare(url, ca, body, expect string, connections int) (*load, error) {
-	pem, err := os.ReadFile(ca)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: no certificate", ca)
-	}
-	l := &load{url: url, wanted: [][]byte{[]byte(`"allowed":true`)}}
+// What is sent, and what of the replies. A pod should have a generateName: it is created again and again.
+func (l *load) prepare(body, expect string) error {
+	var err error
 	if l.body, err = os.ReadFile(body); err != nil {
-		return nil, err
+		return err
 	}
-	var asked struct {
+	var sent struct {
+		Kind    string `json:"kind"`
 		Request struct {
 			UID string `json:"uid"`
 		} `json:"request"`
 	}
-	if err := json.Unmarshal(l.body, &asked); err != nil {
-		return nil, fmt.Errorf("%s: %w", body, err)
+	if err := json.Unmarshal(l.body, &sent); err != nil {
+		return fmt.Errorf("%s: %w", body, err)
 	}
-	l.wanted = append(l.wanted, []byte(`"uid":"`+asked.Request.UID+`"`))
-	if expect == "" {
-		l.unwanted = []byte(`"patch"`)
+	var field, quote string
+	if sent.Kind == "AdmissionReview" {
+		l.status, field, quote = http.StatusOK, `"patch"`, `"`
+		l.wanted = [][]byte{[]byte(`"allowed":true`), []byte(`"uid":"` + sent.Request.UID + `"`)}
 	} else {
-		patch, err := os.ReadFile(expect)
+		l.status, field = http.StatusCreated, `"nodeSelector"`
+	}
+	if expect == "" {
+		l.unwanted = []byte(field)
+		return nil
+	}
+	value, err := os.ReadFile(expect)
+	if err != nil {
+		return err
+	}
+	l.wanted = append(l.wanted, []byte(field+":"+quote+string(bytes.TrimSpace(value))+quote))
+	return nil
+}
+
+func (l *load) connect(ca, cert, key string, connections int) error {
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return err
+	}
+	settings := &tls.Config{RootCAs: x509.NewCertPool(), NextProtos: []string{"http/1.1"}}
+	if !settings.RootCAs.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("%s: no certificate", ca)
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		l.wanted = append(l.wanted, []byte(`"patch":"`+string(bytes.TrimSpace(patch))+`"`))
+		settings.Certificates = []tls.Certificate{pair}
 	}
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	l.client = &http.Client{
@@ -220,7 +247,7 @@ func prepare(url, ca, body, expect string, connections int) (*load, error) {
 				l.opened.Add(1)
 				return dialer.DialContext(ctx, network, address)
 			},
-			TLSClientConfig:     &tls.Config{RootCAs: roots, NextProtos: []string{"http/1.1"}},
+			TLSClientConfig:     settings,
 			TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
 			TLSHandshakeTimeout: 10 * time.Second,
 			MaxConnsPerHost:     connections,
@@ -228,5 +255,5 @@ func prepare(url, ca, body, expect string, connections int) (*load, error) {
 			DisableCompression:  true, // replies this small are not compressed by any of the servers
 		},
 	}
-	return l, nil
+	return nil
 }

@@ -199,6 +199,7 @@ func main() {
 	flag.Parse()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mutate", mutate)
+	mux.HandleFunc("/validate", mutate) // a pod that has its patch gets no other, and is allowed
 	server := &http.Server{
 		Addr:              *listen,
 		Handler:           mux,

@@ -65,8 +65,7 @@ def _cache() -> Path:
 def _build(folder: Path) -> None:
     if shutil.which("go") is None:
         raise Missing(
-            "the cluster tests need Go 1.26 (https://go.dev/dl), or KUBEBUILDER_ASSETS=FOLDER with "
-            + ", ".join(PACKAGES)
+            "the cluster needs Go 1.26 (https://go.dev/dl), or KUBEBUILDER_ASSETS=FOLDER with " + ", ".join(PACKAGES)
         )
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):

@@ -216,6 +216,19 @@ def running(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iter
     Its files lie in a new folder under `folder`, whatever else is there; the logs stay behind.
     The programs also end with the thread that enters this.
     """
+    with serving(folder, binaries, admission) as cluster:
+        programs = cluster.binaries
+        cluster.start("kube-controller-manager", programs / "kube-controller-manager", *_controller_flags(cluster))
+        cluster.start("kube-scheduler", programs / "kube-scheduler", *_scheduler_flags(cluster))
+        cluster.start("kwok", programs / "kwok", *_kwok_flags(cluster))
+        has_account = partial(_succeeds, cluster, "get", "serviceaccount", "default")
+        cluster.wait_until("the controllers are at work", has_account)
+        yield cluster
+
+
+@contextmanager
+def serving(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iterator[Cluster]:
+    """Run etcd and the API server alone, as `running` does: objects are stored, and nothing comes of them."""
     folder.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="cluster-", dir=folder)).resolve()
     authority = certs.issue_ca("test cluster", datetime.now(UTC), days=2)
@@ -225,15 +238,9 @@ def running(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iter
         stack.callback(shutil.rmtree, home / "etcd", ignore_errors=True)
         stack.callback(_stop, cluster)
         _write_server_files(cluster)
-        programs = cluster.binaries
-        cluster.start("etcd", programs / "etcd", *_etcd_flags())
-        cluster.start("kube-apiserver", programs / "kube-apiserver", *_api_server_flags(port, admission))
+        cluster.start("etcd", cluster.binaries / "etcd", *_etcd_flags())
+        cluster.start("kube-apiserver", cluster.binaries / "kube-apiserver", *_api_server_flags(port, admission))
         cluster.wait_until("the API server is ready", partial(_succeeds, cluster, "get", "--raw=/readyz"))
-        cluster.start("kube-controller-manager", programs / "kube-controller-manager", *_controller_flags(cluster))
-        cluster.start("kube-scheduler", programs / "kube-scheduler", *_scheduler_flags(cluster))
-        cluster.start("kwok", programs / "kwok", *_kwok_flags(cluster))
-        has_account = partial(_succeeds, cluster, "get", "serviceaccount", "default")
-        cluster.wait_until("the controllers are at work", has_account)
         yield cluster
 
 

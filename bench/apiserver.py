@@ -1,0 +1,255 @@
+"""What a pod's creation costs at a real API server: without a webhook, with ours, and with a minimal one in Go."""
+
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+import certs
+from bench import generator, payloads, processes, tables
+from bench.decision import ROOT
+from bench.generator import WARM_UP, CannotRun, Wrong
+from bench.https import OURS, SERVE, YARDSTICK, Server, certificates, patched, serving
+from bench.payloads import Payload
+from cluster import binaries, control_plane, pki
+from cluster.control_plane import Cluster
+
+NONE = "none"
+ENFORCE = ROOT / "manifests" / "overlays" / "enforce"
+REGISTRATION = ("mutatingwebhookconfigurations/slicewarden", "validatingwebhookconfigurations/slicewarden")
+NAMESPACE = "vision"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CALLS = re.compile(
+    r'^apiserver_admission_webhook_admission_duration_seconds_(count|sum)\{name="\w+\.slicewarden\.dev",.*\} (\S+)$',
+    re.MULTILINE,
+)
+"""Where the API server counts the webhooks it called, and the seconds it took over each.
+
+kubernetes/kubernetes staging/src/k8s.io/apiserver/pkg/admission/metrics/metrics.go
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Pods of one sort, by so many connections at once."""
+
+    payload: Payload
+    connections: int
+
+    @property
+    def webhooks(self) -> tuple[str, ...]:
+        """What it is measured with: no call is made for a pod without a GPU, and so none to the yardstick."""
+        return (NONE, OURS, YARDSTICK) if self.payload.gpu else (NONE, OURS)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One measured round. Latencies in milliseconds, `calls` too: what the API server took over its webhooks, a pod.
+
+    CPU time in microseconds a pod, of the API server and of the webhook.
+    """
+
+    rps: float
+    p50: float
+    p99: float
+    calls: float
+    api_server: float
+    webhook: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every round needs."""
+
+    folder: Path
+    cluster: Cluster
+    servers: dict[str, Server]
+    registrations: dict[str, list[dict[str, Any]]]
+    seconds: float
+
+    def round(self, load: Load, webhook: str) -> Round:
+        """Put one webhook in force, or none; warm up; measure once; delete the pods."""
+        self.register(webhook)
+        calls, took = self.calls()
+        pods = self.create(load, webhook, WARM_UP).requests
+        server = self.servers.get(webhook)
+        ours = processes.tree(server.process.pid) if server else []
+        api_server = [each.process.pid for each in self.cluster.components if each.name == "kube-apiserver"]
+        before = [processes.cpu(pids) for pids in (api_server, ours)]
+        report = self.create(load, webhook, self.seconds)
+        used = [processes.cpu(pids) - start for pids, start in zip((api_server, ours), before, strict=True)]
+        pods += report.requests
+        calls, took = (now - start for now, start in zip(self.calls(), (calls, took), strict=True))
+        if calls != (2 * pods if server and load.payload.gpu else 0):
+            raise Wrong(f"{webhook}, {load.payload.name}: {calls:.0f} calls to the webhook for {pods} pods")
+        self.cluster.do("delete", f"--raw={PODS}")
+        return Round(
+            rps=report.rps,
+            p50=report.p50,
+            p99=report.p99,
+            calls=1000 * took / pods,
+            api_server=used[0] / report.requests,
+            webhook=used[1] / report.requests,
+        )
+
+    def create(self, load: Load, webhook: str, seconds: float) -> generator.Report:
+        """Create pods; raises Wrong if a single one came back other than it should."""
+        slug = load.payload.name.replace(" ", "-")
+        body, expect = self.folder / f"{slug}.pod", self.folder / f"{slug}.{webhook}.selector".replace("/", "-")
+        pod = sent(load.payload)
+        body.write_bytes(orjson.dumps(pod))
+        server = self.servers.get(webhook)
+        steered = patched(pod, server.patches[load.payload.name])["spec"].get("nodeSelector") if server else None
+        expect.write_bytes(orjson.dumps(steered, option=orjson.OPT_SORT_KEYS))
+        return generator.load(
+            self.folder / "load",
+            f"{webhook}, {load.payload.name}, {load.connections} connections",
+            *("-url", self.cluster.url + PODS),
+            *("-ca", str(self.cluster.folder / "ca.crt")),
+            *("-cert", str(self.folder / "client.crt")),
+            *("-key", str(self.folder / "client.key")),
+            *("-body", str(body)),
+            *(("-expect", str(expect)) if steered else ()),
+            *("-conns", str(load.connections)),
+            *("-duration", f"{seconds}s"),
+        )
+
+    def register(self, webhook: str) -> None:
+        """Register a webhook in place of what is registered, and wait until the API server acts by it."""
+        self.cluster.do("delete", "--ignore-not-found", *REGISTRATION)
+        self.cluster.wait_until("no webhook is called", lambda: self.probe() == 0)
+        if webhook in self.registrations:
+            applied = self.cluster.apply(*self.registrations[webhook])
+            if applied.returncode:
+                raise Wrong(applied.stderr.strip())
+            self.cluster.wait_until("both webhooks are called", lambda: self.probe() == 2)
+
+    def probe(self) -> float:
+        """Tell how many webhooks are called when a GPU pod is created for show."""
+        before, _ = self.calls()
+        pod = orjson.dumps(sent(payloads.small())).decode()
+        self.cluster.do("create", "--dry-run=server", "--filename=-", stdin=pod)
+        after, _ = self.calls()
+        return after - before
+
+    def calls(self) -> tuple[float, float]:
+        """How many webhooks the API server has called so far, and how many seconds it took over them."""
+        found = CALLS.findall(self.cluster.do("get", "--raw=/metrics"))
+        count, total = (sum(float(value) for name, value in found if name == each) for each in ("count", "sum"))
+        return count, total
+
+
+def run(rounds: int, seconds: float) -> str:
+    """Measure every load and return the tables. Raises CannotRun or Wrong."""
+    if not (processes.PROC / "self" / "stat").exists():
+        raise CannotRun("the API server's benchmark reads /proc and so runs on Linux only")
+    try:
+        programs = binaries.find()
+    except binaries.Missing as missing:
+        raise CannotRun(str(missing)) from missing
+    plain, gpu = payloads.plain(), payloads.small()
+    loads = [Load(payload, connections) for payload in (gpu, plain) for connections in (1, 8)]
+    measured: Measured = {load: [] for load in loads}
+    try:
+        with _bench(programs, seconds) as bench:
+            for load in loads:
+                print(f"{load.payload.name}, {load.connections} connections", file=sys.stderr)
+                for number in range(rounds):
+                    order = load.webhooks if number % 2 == 0 else load.webhooks[::-1]
+                    measured[load].append({webhook: bench.round(load, webhook) for webhook in order})
+    except control_plane.Failed as failed:
+        raise Wrong(str(failed)) from failed
+    return _figures(measured) + "\n\n" + _ratios(measured)
+
+
+def sent(payload: Payload) -> dict[str, Any]:
+    """The pod of a payload as a ReplicaSet's controller sends it: without what the API server writes."""
+    pod: dict[str, Any] = orjson.loads(payload.body)["request"]["object"]
+    del pod["metadata"]["managedFields"]
+    return pod
+
+
+@contextmanager
+def _bench(programs: Path, seconds: float) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="slicewarden-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        for program in ("yardstick", "load"):
+            generator.build(program, folder)
+        certificates(folder)
+        cluster = stack.enter_context(control_plane.serving(folder, programs))
+        pair = pki.client_pair(cluster.authority, "bench", ("system:masters",))
+        for file, pem in {"client.crt": pair.certificate_pem, "client.key": pair.key_pem}.items():
+            (folder / file).touch(mode=0o600)
+            (folder / file).write_bytes(pem)
+        cluster.do("create", "namespace", NAMESPACE)
+        cluster.do("create", "serviceaccount", "default", f"--namespace={NAMESPACE}")
+        commands = {OURS: SERVE, YARDSTICK: [str(folder / "yardstick")]}
+        asked = (payloads.small(), payloads.plain())
+        servers = {each: stack.enter_context(serving(each, commands[each], folder, asked)) for each in commands}
+        bundle = certs.ca_bundle((folder / "ca.crt").read_bytes())
+        built = cluster.do("kustomize", str(ENFORCE))
+        registrations = {each: _registration(built, server.port, bundle) for each, server in servers.items()}
+        yield Bench(folder, cluster, servers, registrations, seconds)
+
+
+def _registration(built: str, port: int, bundle: str) -> list[dict[str, Any]]:
+    """The project's own registration, of a webhook on loopback instead of one behind a Service."""
+    found = [each for each in yaml.safe_load_all(built) if each["kind"].endswith("WebhookConfiguration")]
+    for hook in (hook for each in found for hook in each["webhooks"]):
+        path = hook["clientConfig"]["service"]["path"]
+        hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+    return found
+
+
+Measured = dict[Load, list[dict[str, Round]]]
+
+
+def _figures(measured: Measured) -> str:
+    head = ("pod", "connections", "webhook", "pods a second (min-max)", "p50 ms", "p99 ms (min-max)")
+    rows = []
+    for load, repeats in measured.items():
+        for webhook in load.webhooks:
+            rounds = [repeat[webhook] for repeat in repeats]
+            rows.append(
+                (
+                    load.payload.name,
+                    str(load.connections),
+                    webhook,
+                    tables.spread([r.rps for r in rounds], ",.0f"),
+                    f"{statistics.median(r.p50 for r in rounds):.2f}",
+                    tables.spread([r.p99 for r in rounds], ".2f"),
+                    f"{statistics.median(r.calls for r in rounds):.2f}",
+                    f"{statistics.median(r.api_server for r in rounds):.0f}",
+                    f"{statistics.median(r.webhook for r in rounds):.0f}",
+                )
+            )
+    return tables.markdown((*head, "of it in calls ms", "CPU µs a pod: API server", "webhook"), rows)
+
+
+def _ratios(measured: Measured) -> str:
+    """With a webhook to without, within each repeat: its rounds were measured one right after the other."""
+    names = ("rps", "p50", "p99", "api_server")
+    rows = [
+        (
+            load.payload.name,
+            str(load.connections),
+            webhook,
+            *(
+                tables.spread([getattr(each[webhook], name) / getattr(each[NONE], name) for each in repeats], ".2f")
+                for name in names
+            ),
+        )
+        for load, repeats in measured.items()
+        for webhook in load.webhooks
+        if webhook != NONE
+    ]
+    head = ("pod", "connections", "webhook", "pods a second", "p50", "p99", "CPU of the API server")
+    return f"With a webhook to without, ratio repeat by repeat, median (min-max):\n\n{tables.markdown(head, rows)}"

@@ -1,0 +1,58 @@
+"""The load generator, built from load/ for a run and asked for one load at a time."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+WARM_UP = 0.5
+"""Seconds of load before each measured round, so that connections, caches and clocks are up."""
+
+
+class CannotRun(RuntimeError):
+    """Something that the benchmark needs is missing."""
+
+
+class Wrong(RuntimeError):
+    """A server did not answer as it should, so that no figure means anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the load generator saw: how many requests, how many of them a second, and latencies in milliseconds."""
+
+    requests: int
+    rps: float
+    p50: float
+    p99: float
+
+
+def build(name: str, folder: Path) -> Path:
+    """Build one of the Go programs beside this file into `folder` and return it. Raises CannotRun."""
+    needed = "Go 1.24 or newer: https://go.dev/dl/"
+    go = shutil.which("go")
+    if go is None:
+        raise CannotRun(f"this benchmark needs {needed}")
+    command = [go, "build", "-o", str(folder / name), "."]
+    environment = {**os.environ, "GOWORK": "off"}
+    if subprocess.run(command, cwd=HERE / name, env=environment, check=False).returncode != 0:
+        raise CannotRun(f"bench/{name} does not build; it needs {needed}")
+    return folder / name
+
+
+def load(program: Path, what: str, *flags: str) -> Report:
+    """Run the load generator; raises Wrong, naming the load, if a single reply was not as expected."""
+    done = subprocess.run([str(program), *flags], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Wrong(f"the load generator failed: {done.stderr.strip()}")
+    report = json.loads(done.stdout)
+    if report["failures"] or not report["requests"]:
+        raise Wrong(
+            f"{what}: {report['failures']} of {report['requests']} replies were wrong, "
+            f"the last one: {report.get('failure')}"
+        )
+    return Report(report["requests"], report["rps"], report["p50_ms"], report["p99_ms"])
