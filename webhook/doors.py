@@ -148,7 +148,13 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"
 """May put another driver library before the real one; too common to refuse."""
 
 LIMIT_MOUNTS = ("/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.cache")
-"""Files by which the dynamic linker is told of libraries."""
+"""Files by which the dynamic linker is told of libraries; a mount over `/etc` replaces them all."""
+
+
+def may_open(prefix: str) -> bool:
+    """Tell whether a variable whose name begins so, and goes on in any way, can open a door or lift a limit."""
+    names = (*DEVICE_VARIABLES, LIBRARY_PATH)
+    return any(name.startswith(prefix) for name in names) or LIMIT_VARIABLES.any_begins(prefix)
 
 
 # Annotations
@@ -171,8 +177,30 @@ DEVICE_ANNOTATIONS = (
 )
 """Annotations, by what stands before the slash, that have a container runtime add devices. `*.` is any subdomain."""
 
+
+def adds_devices(key: str) -> bool:
+    """Tell whether an annotation has a container runtime add devices."""
+    domain = key.partition("/")[0]
+    if domain in _DOMAINS or domain.endswith(_SUBDOMAINS):
+        return True
+    return domain.startswith(_DOTTED)
+
+
 DEVICE_LISTS = frozenset(("devices.crio.io", "io.kubernetes.cri-o.Devices"))
 """Those that list paths under /dev, of which some are harmless."""
+
+_DOMAINS = frozenset(DEVICE_ANNOTATIONS)
+_SUBDOMAINS = tuple(each[1:] for each in DEVICE_ANNOTATIONS if each.startswith("*."))
+_DOTTED = tuple(f"{each}." for each in sorted(DEVICE_LISTS))  # CRI-O also takes a container's name after a dot
+
+
+def harmless_devices(key: str, value: object) -> bool:
+    """Tell whether an annotation adds nothing but devices that lead to no GPU, as `/dev/fuse:/dev/fuse:rw`."""
+    domain = key.partition("/")[0]
+    if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(_DOTTED)):
+        return False
+    return not any(leads_to_gpu(device.partition(":")[0].strip()) for device in value.split(","))
+
 
 PLACEMENT_ANNOTATIONS = Names(
     (
@@ -260,8 +288,13 @@ HARMLESS_PATHS = (
 
 
 def normal(path: str) -> str:
-    """Write a path one way: no empty or `.` steps, no slash at its end, `/run` for `/var/run`, which links to it."""
-    steps = [step for step in path.split("/") if step not in ("", ".")]
+    """Write a path one way: each step counts, none at its end, and `/run` for `/var/run`, which links to it."""
+    steps: list[str] = []
+    for step in path.split("/"):
+        if step == "..":
+            del steps[-1:]
+        elif step not in ("", "."):
+            steps.append(step)
     if steps[:2] == ["var", "run"]:
         del steps[0]
     return "".join(f"/{step}" for step in steps)
@@ -283,8 +316,6 @@ def requests_device(mount_path: str) -> bool:
 def leads_to_gpu(path: str) -> bool:
     """Tell whether a path of a node leads to its GPUs."""
     path = normal(path)
-    if "/.." in path:  # the API server refuses it
-        return True
     if within(path, HARMLESS_PATHS):
         return False
     return within(path, HOST_PATHS) or any(place.startswith(path + "/") for place in HOST_PATHS)
