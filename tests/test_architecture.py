@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model",),
-    ("quantity", "selectors", "dialect", "patch", "workloads"),
+    ("quantity", "selectors", "dialect", "patch", "workloads", "doors"),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
     ("policy_file", "ratchet", "registration"),
-    ("gpus",),
+    ("gpus", "openings"),
     ("frameworks",),
-    ("placement", "budget", "plugin_config"),
+    ("placement", "budget", "plugin_config", "guard"),
     ("rules.*",),
     ("rules",),
     ("engine",),

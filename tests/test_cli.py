@@ -153,7 +153,7 @@ def test_lists_are_opened_and_each_item_knows_its_line(run: Any, tmp_path: Path)
 
 
 def test_items_of_a_typed_list_have_the_kind_it_implies(run: Any, tmp_path: Path) -> None:
-    pod = {"metadata": {"name": "x"}, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 0}}}]}}
+    pod = {"metadata": {"name": "x"}, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 9}}}]}}
     (tmp_path / "pods.json").write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [pod]}, indent=1))
     done = run("pods.json", "--format", "json")
     assert done.status == 1

@@ -234,13 +234,16 @@ def test_a_kind_that_is_not_installed_is_none_of_it_and_looked_for_again(
 
 
 def test_only_what_facts_are_made_of_is_kept() -> None:
-    whole = {**item("n", 1, x="1"), "status": {"images": ["i"] * 50}, "spec": {"podCIDR": "10.0.0.0/8"}}
+    taints = [{"key": "slicewarden.dev/pool", "effect": "NoSchedule"}]
+    spec = {"podCIDR": "10.0.0.0/8", "taints": taints}
+    whole = {**item("n", 1, x="1"), "status": {"images": ["i"] * 50}, "spec": spec}
     whole["metadata"]["managedFields"] = [{}] * 9
     node = next(resource for resource in cluster.READ if resource.kind == "Node")
     assert cluster._trimmed(node, whole) == {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": "n", "labels": {"x": "1"}},
+        "spec": {"taints": taints},
     }
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from webhook.documents import read
 from webhook.model import Action, Unusable
-from webhook.policy import Policy, Requesters
+from webhook.policy import Guard, Policy, Requesters
 from webhook.policy_file import load
 from webhook.rules import walk
 
@@ -107,6 +107,57 @@ def test_actions_are_eased_where_the_policy_says_so() -> None:
     assert not agents.scope.covers("team-b", None, "dcgm")
 
 
+def test_forms_of_asking_have_defaults_that_a_policy_replaces() -> None:
+    default = policy_of(SMALL)
+    for name in (
+        "nvidia.com/gpu",
+        "nvidia.com/mig-1g.10gb",
+        "amd.com/gpu",
+        "aliyun.com/gpu-mem",
+        "nvidia.com/gpucores",
+    ):
+        assert name in default.gpu_resources
+    assert "deviceclass.resource.kubernetes.io/anything" in default.gpu_resources
+    assert "gpu-fraction" in default.forms.annotations
+    assert "nvidia-cdi" in default.forms.runtime_classes
+    assert not default.forms.claims
+    more = """\
+  gpus:
+    resources: [example.com/accelerator-*]
+    annotations: [example.com/share]
+    runtimeClasses: [fast]
+    deviceClasses: [gpu.example.com]
+    claims: [{namespaces: [net]}]
+  rules:
+"""
+    policy = policy_of(edited(("  rules:\n", more)))
+    assert "example.com/accelerator-2" in policy.gpu_resources
+    assert "nvidia.com/gpu" in policy.gpu_resources
+    assert "amd.com/gpu" not in policy.gpu_resources
+    assert "deviceclass.resource.kubernetes.io/gpu.example.com" in policy.gpu_resources
+    assert "deviceclass.resource.kubernetes.io/nic.example.com" not in policy.gpu_resources
+    assert policy.forms.annotations.patterns == ("example.com/share",)
+    assert policy.forms.runtime_classes.patterns == ("fast",)
+    (claims,) = policy.forms.claims
+    assert claims.covers("net", None, "default")
+
+
+def test_what_a_pool_offers_is_a_gpu_by_whatever_name() -> None:
+    policy = policy_of(SMALL.replace("resources: [nvidia.com/gpu]", "resources: [example.com/fast, nvidia.com/gpu]"))
+    assert "example.com/fast" in policy.gpu_resources
+    assert "example.com/faster" not in policy.gpu_resources
+
+
+def test_guards() -> None:
+    assert policy_of(SMALL).guard is None
+    assert policy_of(edited(("  rules:\n", "  guard: every-pod\n  rules:\n"))).guard == Guard()
+    tolerated = SMALL.replace(
+        "resources: [nvidia.com/gpu]\n", "resources: [nvidia.com/gpu]\n      tolerations: [{key: gpus}]\n"
+    )
+    guarded = tolerated.replace("  rules:\n", "  guard: {taint: {key: gpus}}\n  rules:\n")
+    assert policy_of(guarded).guard == Guard("gpus")
+
+
 def test_the_sample_policy_loads(sample_policy: Policy) -> None:
     assert sample_policy.name == "sample"
     assert [(pool.name, pool.sharing, pool.shared) for pool in sample_policy.pools] == [
@@ -168,6 +219,32 @@ def test_other_documents_beside_the_policy_are_passed_over() -> None:
 # What is wrong with one: the edits, then every line of the message
 
 ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
+    "guard of another name": (
+        [("  rules:\n", "  guard: all-pods\n  rules:\n")],
+        ['p.yaml:31: spec.guard: must be "every-pod", found "all-pods"'],
+    ),
+    "guard without a taint's key": (
+        [("  rules:\n", "  guard: {taint: {}}\n  rules:\n")],
+        ["p.yaml:31: spec.guard.taint: key is missing"],
+    ),
+    "guard whose taint a pool does not tolerate": (
+        [
+            ("  rules:\n", "  guard: {taint: {key: gpus}}\n  rules:\n"),
+            ("      maxRequest: 1\n", "      maxRequest: 1\n      tolerations: [{key: gpus}]\n"),
+        ],
+        [
+            'p.yaml:20: spec.pools[1]: pool "whole" does not tolerate gpus, the taint of the guard, so its nodes would '
+            "take no pod; give it the toleration"
+        ],
+    ),
+    "star in the middle of a form of asking": (
+        [("  rules:\n", "  gpus: {annotations: [a*b]}\n  rules:\n")],
+        ['p.yaml:31: spec.gpus.annotations[0]: must be a name, with * only at its end, found "a*b"'],
+    ),
+    "claims of every namespace": (
+        [("  rules:\n", "  gpus: {claims: [{namespaceSelector: {matchLabels: {}}}]}\n  rules:\n")],
+        ["p.yaml:31: spec.gpus.claims[0].namespaceSelector: is empty, and would cover every namespace; name labels"],
+    ),
     "unknown key near a known one": (
         [("    frameworks: [pytorch]\n", "    framework: [pytorch]\n")],
         ["p.yaml:27: spec.memory.framework: unknown key, did you mean frameworks?"],

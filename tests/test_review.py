@@ -323,7 +323,7 @@ BARE: list[dict[str, Any]] = [
     {"affinity": {"nodeAffinity": {}}},
     {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}}},
     {"affinity": {"podAntiAffinity": {}}},
-    {"nodeSelector": {"zone/a~b": "c"}, "tolerations": [{"operator": "Exists", "effect": "NoExecute"}]},
+    {"nodeSelector": {"zone/a~b": "c"}, "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute"}]},
 ]
 
 

@@ -201,6 +201,8 @@ def _trimmed(resource: Resource, item: Object) -> Object:
     trimmed: dict[str, Any] = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": kept}
     if resource.kind == "ClusterPolicy":
         trimmed["spec"] = {"devicePlugin": (item.get("spec") or {}).get("devicePlugin")}
+    if resource.kind == "Node":
+        trimmed["spec"] = {"taints": (item.get("spec") or {}).get("taints")}
     return trimmed
 
 

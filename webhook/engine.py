@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from webhook import patch, ratchet
 from webhook.facts import Facts
-from webhook.model import Action, Finding, Malformed, Object, Request, Result, Verdict, line
+from webhook.model import Action, Finding, Fix, Malformed, Object, Request, Result, Verdict, line
 from webhook.placement import place
 from webhook.policy import Policy
 from webhook.rules import Rule
@@ -39,8 +40,8 @@ class Engine:
     def mutate(self, request: Request, facts: Facts) -> Verdict:
         """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies.
 
-        Only pods being created are patched: later most of their fields are fixed, and a patched workload would
-        differ from what is kept in Git. A mirror pod would differ from what the kubelet runs.
+        Only pods and debug containers that are being created are patched: later most of their fields are fixed, and
+        a patched workload would differ from what is kept in Git. A mirror pod would differ from what the kubelet runs.
         """
         try:
             return Verdict(patch=self._patch(request, facts))
@@ -82,7 +83,8 @@ class Engine:
 
     def _patch(self, request: Request, facts: Facts) -> tuple[patch.Operation, ...]:
         item = request.object
-        if item is None or request.operation != CREATE or request.subresource:
+        debug = (request.operation, request.subresource) == (UPDATE, "ephemeralcontainers")
+        if item is None or not (debug or (request.operation == CREATE and not request.subresource)):
             return ()
         fixes = [
             fix
@@ -91,6 +93,7 @@ class Engine:
             for result in self._results(subject, facts)
             if result.action is Action.DENY
             for fix in result.finding.fixes
+            if not debug or _is_added(fix, request)
         ]
         operations, mutated = patch.build(item, fixes)
         if len(operations) > MAX_OPERATIONS:
@@ -139,6 +142,17 @@ class Engine:
                 if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
                     return override.actions[rule], ""
         return policy.action(rule), ""
+
+
+def _is_added(fix: Fix, request: Request) -> bool:
+    """Tell whether a fix is of a debug container that the update adds; nothing else of a pod can change then."""
+    if fix.path[:2] != ("spec", "ephemeralContainers"):
+        return False
+    before: Any = request.old_object or _REMAINS
+    for key in fix.path[:2]:
+        before = before.get(key) if isinstance(before, dict) else None
+    index = fix.path[2]
+    return isinstance(index, int) and index >= (len(before) if isinstance(before, list) else 0)
 
 
 def _mended_later(subject: Subject, result: Result) -> bool:

@@ -13,10 +13,14 @@ KINDS = frozenset({("", "Namespace"), ("", "Node"), ("nvidia.com", "ClusterPolic
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's name and labels; GPU Feature Discovery writes what a card is into the labels."""
+    """A node's name and labels; GPU Feature Discovery writes what a card is into the labels.
+
+    `taints` are the keys of those that keep pods away which do not tolerate them.
+    """
 
     name: str
     labels: Mapping[str, str]
+    taints: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,7 @@ class Facts:
                     known = namespaces.get(name, {"kubernetes.io/metadata.name": name})
                     namespaces[name] = {**known, **_labels(item)}
                 case ("", "Node"):
-                    nodes[name] = Node(name, _labels(item))
+                    nodes[name] = Node(name, _labels(item), _taints(item))
                 case ("nvidia.com", "ClusterPolicy"):
                     plugin = _map(_map(item.get("spec")).get("devicePlugin"))
                     if config := _text(_map(plugin.get("config")).get("name")):
@@ -89,6 +93,15 @@ def group_kind(item: Object) -> tuple[str, str]:
 def _labels(item: Object) -> dict[str, str]:
     labels = _map(_map(item.get("metadata")).get("labels"))
     return {key: value for key, value in labels.items() if isinstance(value, str)}
+
+
+def _taints(item: Object) -> frozenset[str]:
+    taints = _map(item.get("spec")).get("taints")
+    return frozenset(
+        _text(_map(each).get("key"))
+        for each in (taints if isinstance(taints, list) else ())
+        if _map(each).get("effect") in ("NoSchedule", "NoExecute")
+    )
 
 
 def _map(value: Any) -> Mapping[str, Any]:

@@ -35,7 +35,7 @@ class Ask(NamedTuple):
 
 @lru_cache(maxsize=1)  # all rules judge one pod before the next; more would keep strangers' pods in memory
 def asks(pod: Pod, policy: Policy) -> tuple[Ask, ...]:
-    """Every request for a GPU in any of the pod's containers."""
+    """Every request for a GPU in any of the pod's containers; one for none of them is no request."""
     return tuple(_asks(pod, policy))
 
 
@@ -48,19 +48,22 @@ def _asks(pod: Pod, policy: Policy) -> Iterator[Ask]:
                     amount = quantity.parse(value)
                 except ValueError:
                     amount = None
-                yield Ask(container, name, value, amount, path)
+                if amount != 0:
+                    yield Ask(container, name, value, amount, path)
+
+
+def annotated(pod: Pod, policy: Policy) -> Iterator[str]:
+    """The annotations by which a pod asks another scheduler for a GPU."""
+    return (key for key in pod.annotations if key in policy.forms.annotations)
 
 
 def totals(asked: Iterable[Ask]) -> dict[str, Amount]:
     """What a pod asks for of each resource, summed as Kubernetes does (component-helpers resource, PodRequests).
 
     Containers and sidecars run together; each init container runs beside the sidecars started before it.
-    A quantity of zero asks for nothing.
     """
     by_resource: dict[str, dict[Path, tuple[Container, Amount]]] = {}
     for ask in asked:
-        if ask.amount == 0:
-            continue
         containers = by_resource.setdefault(ask.resource, {})
         _, before = containers.get(ask.container.path, (None, 0))
         containers[ask.container.path] = (ask.container, max(before, ask.counted))

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 
+from webhook import doors
+from webhook.doors import Names
 from webhook.model import Action, Object, Requester
 from webhook.selectors import Selector
 from webhook.workloads import WORKLOADS, Workloads
@@ -177,6 +179,30 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
+class Forms:
+    """By which names GPUs are asked for, besides NVIDIA's own and those that the pools offer.
+
+    `claims` are the pods that may claim devices by name: what a claim holds is not seen from the pod.
+    """
+
+    resources: tuple[str, ...] = doors.RESOURCES
+    annotations: Names = doors.ANNOTATIONS
+    runtime_classes: Names = doors.RUNTIME_CLASSES
+    device_classes: Names = doors.DEVICE_CLASSES
+    claims: tuple[Scope, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What keeps pods that ask for no GPU from seeing one: a taint of the GPUs' nodes, by its key.
+
+    Without a key every pod is mutated.
+    """
+
+    taint: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Policy:
     """A GPUSharingPolicy that has been checked."""
 
@@ -199,6 +225,8 @@ class Policy:
     overrides: tuple[Override, ...] = ()
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
+    forms: Forms = Forms()
+    guard: Guard | None = None
 
     def action(self, rule: str) -> Action:
         """What is done about the findings of a rule where no override says otherwise."""
@@ -222,9 +250,10 @@ class Policy:
 
     @cached_property
     def gpu_resources(self) -> ResourceNames:
-        """The extended resources that are GPUs or parts of them: NVIDIA's own, and what the pools offer."""
+        """The extended resources that are GPUs or parts of them: NVIDIA's own, what the pools offer, and the rest."""
         offered = (name for pool in self.pools for name in pool.resources.patterns)
-        return ResourceNames((*NVIDIA_RESOURCES, *offered), shares=True)
+        implicit = (f"{doors.IMPLICIT}{name}" for name in self.forms.device_classes)
+        return ResourceNames((*NVIDIA_RESOURCES, *offered, *self.forms.resources, *implicit), shares=True)
 
 
 NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")

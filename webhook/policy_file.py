@@ -11,6 +11,7 @@ import jsonschema
 
 from webhook import quantity
 from webhook.documents import Document
+from webhook.doors import Names
 from webhook.facts import group_kind
 from webhook.model import Action, Object, Path, Problem, Unusable, dotted, shown
 from webhook.policy import (
@@ -21,7 +22,9 @@ from webhook.policy import (
     SHARED,
     Card,
     Exemption,
+    Forms,
     Grant,
+    Guard,
     Override,
     Policy,
     Pool,
@@ -130,6 +133,7 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
             date.fromisoformat(exemption.get("until", "2000-01-01"))
         except ValueError:
             yield ("spec", "exemptions", index, "until"), f"is no day of the calendar: {shown(exemption['until'])}"
+    yield from _untolerated(spec)
     selectors = [_selector(pool["nodes"]) for pool in pools]
     for index, pool in enumerate(pools):
         at, name = ("spec", "pools", index), shown(pool["name"])
@@ -149,12 +153,25 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
                 )
 
 
+def _untolerated(spec: Object) -> Iterator[tuple[Path, str]]:
+    taint = _guard(spec["guard"]).taint if "guard" in spec else None
+    for index, pool in enumerate(spec["pools"] if taint else ()):
+        if not any(each["key"] == taint for each in pool.get("tolerations", ())):
+            yield (
+                ("spec", "pools", index),
+                f"pool {shown(pool['name'])} does not tolerate {taint}, the taint of the guard, so its nodes would "
+                "take no pod; give it the toleration",
+            )
+
+
 def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
     for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
         yield ("spec", "trust", "grants", index), grant
     for index, pool in enumerate(spec["pools"]):
         if "circle" in pool:
             yield ("spec", "pools", index, "circle"), pool["circle"]
+    for index, claims in enumerate(spec.get("gpus", {}).get("claims", ())):
+        yield ("spec", "gpus", "claims", index), claims
     for key in ("overrides", "exemptions"):
         for index, each in enumerate(spec.get(key, ())):
             yield ("spec", key, index), each
@@ -184,6 +201,7 @@ def _policy(value: Object) -> Policy:
         "max_replicas": sharing.get("maxReplicas"),
         "administrators": _requesters(spec["administrators"]) if "administrators" in spec else None,
         "self_registration": labellers.get("selfRegistration"),
+        "guard": _guard(spec["guard"]) if "guard" in spec else None,
     }
     context = {product: _mib(each) for product, each in memory.get("context", {}).items()}
     return Policy(
@@ -199,8 +217,25 @@ def _policy(value: Object) -> Policy:
         workloads={**WORKLOADS, **table(tuple(map(_workload, spec.get("workloads", ()))))},
         overrides=tuple(map(_override, spec.get("overrides", ()))),
         exemptions=tuple(map(_exemption, spec.get("exemptions", ()))),
+        forms=_forms(spec.get("gpus", {})),
         **{key: each for key, each in given.items() if each is not None},
     )
+
+
+def _forms(value: Object) -> Forms:
+    names = {
+        "annotations": value.get("annotations"),
+        "runtime_classes": value.get("runtimeClasses"),
+        "device_classes": value.get("deviceClasses"),
+    }
+    given: dict[str, Any] = {key: Names(each) for key, each in names.items() if each is not None}
+    if "resources" in value:
+        given["resources"] = tuple(value["resources"])
+    return Forms(claims=tuple(map(_scope, value.get("claims", ()))), **given)
+
+
+def _guard(value: Any) -> Guard:
+    return Guard(value["taint"]["key"] if isinstance(value, dict) else None)
 
 
 def _scope(value: Object) -> Scope:

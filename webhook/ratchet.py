@@ -27,13 +27,13 @@ def _marks(result: Result, item: Object) -> list[Mark]:
 
 
 def _place(item: Object, path: Path) -> Path:
-    """Call the items of a list by their names, where they have one, as containers and variables do."""
+    """Call the items of a list by their names, where they have one, as containers and variables do; text by itself."""
     place: list[str | int] = []
     there: object = item
     for key in path:
         if isinstance(there, list) and isinstance(key, int) and key < len(there):
             there = there[key]
-            name = there.get("name") if isinstance(there, dict) else None
+            name = there.get("name") if isinstance(there, dict) else there
             place.append(name if isinstance(name, str) else key)
         else:
             there = there.get(key) if isinstance(there, dict) else None

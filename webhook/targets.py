@@ -387,3 +387,27 @@ def _list(container: Object, key: str, path: Path) -> list[Any]:
 def _text(container: Object, key: str, path: Path) -> str:
     value = container.get(key)
     return value if type(value) is str else cast("str", _as(str, value, (*path, key)))
+
+
+# What rules read of an object beyond its views, with the same refusals
+
+
+def entries(holder: Object, key: str, at: Path) -> Iterator[tuple[int, Object]]:
+    """Each map of the list at a key, with its index; `at` is the holder's path. Raises Malformed for another shape."""
+    for index, each in enumerate(_list(holder, key, at)):
+        yield index, each if type(each) is dict else _as_map(each, (*at, key, index))
+
+
+def section(holder: Object, key: str, at: Path) -> Object:
+    """The map at a key, empty for null. Raises Malformed for another shape."""
+    return _map(holder, key, at)
+
+
+def text(holder: Object, key: str, at: Path) -> str:
+    """The text at a key, empty for null. Raises Malformed for another shape."""
+    return _text(holder, key, at)
+
+
+def flag(holder: Object, key: str, at: Path) -> bool:
+    """The truth at a key, false for null. Raises Malformed for another shape."""
+    return bool(_as(bool, holder.get(key), (*at, key)))

@@ -4,7 +4,7 @@ A slice is a turn on a card, not a part of it: two slices may be two turns on th
 more memory nor more speed. Where the device plugin is told to refuse such requests
 (`failRequestsGreaterThanOne`) it does so on the node, after scheduling, and a ReplicaSet then makes failing
 pods without end (kubernetes#70010). What a pod asks for is summed as Kubernetes does it: containers and
-sidecars together, or the largest init container.
+sidecars together, or the largest init container. Nought asks for none.
 
 Way out: ask for 1. A pod that needs several GPUs belongs on a pool that hands them out whole.
 """
@@ -25,7 +25,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         if not ask.whole:
             yield Finding(
                 ask.path,
-                f"{shown(ask.quantity)} is not a whole number of at least 1; ask for 1, or remove it to ask for none",
+                f"{shown(ask.quantity)} is not a whole number of at least 1; ask for 1, or for 0 to have none",
             )
     placement = place(pod, policy, facts)
     if placement is None or placement.pool is None or not placement.pool.shared or placement.count <= 1:

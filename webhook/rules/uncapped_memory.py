@@ -1,10 +1,10 @@
 """A container on a time-sliced GPU has no limit on the GPU memory it takes.
 
-Time-slicing divides time and not memory: one process can take the whole card, and its neighbours fail. What
-can be had without touching images is each framework's own limit, set by environment and sized so that all
-slices of the pool's smallest card fit. It is cooperative: it binds a framework's own allocator in one process, and a
-program can lift it, or choose another allocator. PyTorch is capped from 2.10 on, JAX in all versions; TensorFlow has no
-such limit and is only kept from taking the whole card at its start. `envFrom` is not looked into.
+Time-slicing divides time and not memory: one process can take the whole card, and its neighbours fail. What can be
+had without touching images is each framework's own limit, set by environment and sized so that all slices of the
+pool's smallest card fit. It is cooperative: it binds a framework's own allocator in one process, and a program can
+lift it, or choose another allocator. PyTorch is capped from 2.10 on, JAX in all versions; TensorFlow has no such
+limit and is only kept from taking the whole card at its start. `envFrom` is not looked into.
 
 A limit of the tenant's own stands if it is no larger than the slice.
 

@@ -5,16 +5,19 @@ shared pool, all others to one that is not shared. The pool's labels are written
 label that must not have a value becomes required node affinity, in every term there is, since terms are
 alternatives. The pool's tolerations are added.
 
-What the pod's author chose is never replaced: a selection that no node of the pool can satisfy is refused.
+What the pod's author chose is never replaced: a selection that no node of the pool can satisfy is refused. So is
+a GPU that is asked for by a name that no pool offers: another vendor's or scheduler's resource, a device class, an
+annotation.
 
-Way out: remove the node selection that the message names, or ask for the trust that its pool takes.
+Way out: ask for what a pool offers, remove the node selection that the message names, or ask for the trust that its
+pool takes.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from webhook.facts import Facts
-from webhook.gpus import asks
+from webhook.gpus import annotated, asks
 from webhook.model import Finding, Fix, Object, shown
 from webhook.placement import Placement, place
 from webhook.policy import Policy, Pool
@@ -27,6 +30,11 @@ MIRRORED = "write them into the file that the kubelet runs the pod from: a mirro
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
+    for key in annotated(pod, policy):
+        path = pod.at("metadata", "annotations", key)
+        yield Finding(
+            path, "asks another scheduler for a GPU, and no pool takes that; ask for a resource that one offers"
+        )
     placement = place(pod, policy, facts)
     if placement is None:
         return

@@ -1,0 +1,336 @@
+"""How a pod comes to a GPU: the names by which it may ask, and the doors that need no asking. Tables, and nothing else.
+
+A name may end in `*`, and then stands for all that begin so. Sources are given as repository and file.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+
+class Names:
+    """Names, some of them by how they begin."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.patterns = tuple(patterns)
+        self._names = frozenset(p for p in self.patterns if not p.endswith("*"))
+        self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names or name.startswith(self._prefixes)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.patterns)
+
+    def any_begins(self, start: str) -> bool:
+        """Tell whether something that begins so can be one of them."""
+        return start.startswith(self._prefixes) or any(p.rstrip("*").startswith(start) for p in self.patterns)
+
+
+# Asking
+
+RESOURCES = (
+    # HAMi, vgpu-manager, nos, KubeVirt: HAMi pkg/device/nvidia/device.go, vgpu-manager pkg/util/consts.go
+    "nvidia.com/gpu*",
+    "nvidia.com/vgpu*",
+    "nvidia.com/pgpu*",
+    # ROCm/k8s-device-plugin: whole cards, and partitions by their compute and memory mode
+    "amd.com/gpu*",
+    "amd.com/cpx_*",
+    "amd.com/dpx_*",
+    "amd.com/qpx_*",
+    "amd.com/spx_*",
+    # intel/intel-device-plugins-for-kubernetes cmd/gpu_plugin
+    "gpu.intel.com/*",
+    "aliyun.com/gpu*",
+    "nvshare.com/gpu",
+    "tencent.com/vcuda-*",
+    "volcano.sh/gpu*",
+    "volcano.sh/vgpu*",
+    "koordinator.sh/gpu*",
+)
+"""Extended resources that are GPUs or parts of them to other vendors and schedulers."""
+
+ANNOTATIONS = Names(
+    (
+        # KAI-Scheduler pkg/binder/plugins/gpusharing/gpu-request, and run:ai, whence it came
+        "gpu-fraction",
+        "gpu-fraction-num-devices",
+        "gpu-fraction-container-name",
+        "gpu-memory",
+        "runai/gpu-fraction",
+        "runai/gpu-memory",
+        # NexusGPU/tensor-fusion internal/webhook/v1
+        "tensor-fusion.ai/gpu-count",
+        "tensor-fusion.ai/tflops-*",
+        "tensor-fusion.ai/vram-*",
+    )
+)
+"""Pod annotations by which other schedulers are asked for a GPU."""
+
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""What the class of a device is asked for by as if it were an extended resource (KEP-5004)."""
+
+DEVICE_CLASSES = Names(("*",))
+"""All classes, until a policy says which are GPUs: an administrator may call one as they like."""
+
+RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
+"""Runtime classes whose containers are given GPUs by their environment (gpu-operator assets/pre-requisites)."""
+
+
+# Variables
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+VOID = "void"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable that NVIDIA's container toolkit reads.
+
+    `harmless` are its values that open nothing; None where none does in a container whose VISIBLE is void.
+    `asking` tells whether a container that asks for a GPU may have any value.
+    """
+
+    name: str
+    opens: str
+    harmless: frozenset[str] | None
+    asking: bool = False
+
+
+_OFF = frozenset(("", "disabled"))
+_EMPTY = frozenset(("",))
+
+# nvidia-container-toolkit internal/config/image/cuda_image.go, internal/modifier/cdi.go
+DEVICE_VARIABLES = {
+    each.name: each
+    for each in (
+        Variable(VISIBLE, "GPUs", frozenset(("", VOID, "none"))),
+        Variable("NVIDIA_MIG_CONFIG_DEVICES", "the partitioning of GPUs", _EMPTY),
+        Variable("NVIDIA_MIG_MONITOR_DEVICES", "the partitions of GPUs", _EMPTY),
+        Variable("NVIDIA_IMEX_CHANNELS", "the memory of other nodes' GPUs", _EMPTY),
+        Variable("NVIDIA_NVSWITCH", "the switches between GPUs", _OFF),
+        Variable("NVIDIA_GDS", "GPUDirect Storage", _OFF, asking=True),
+        Variable("NVIDIA_GDRCOPY", "GPUDirect RDMA copies", _OFF, asking=True),
+        Variable("NVIDIA_MOFED", "InfiniBand devices", _OFF, asking=True),
+        # With it and without NVIDIA_REQUIRE_CUDA an image counts as one of old, which sees all GPUs.
+        Variable("CUDA_VERSION", "GPUs, as for an image of old", None),
+    )
+}
+
+LIMIT_VARIABLES = Names(
+    (
+        # The dynamic linker's: every limit that a library keeps.
+        "LD_PRELOAD",
+        "LD_AUDIT",
+        # Where the MPS daemon is (k8s-device-plugin internal/plugin/mps.go). Percentage and memory limit only narrow.
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_MPS_LOG_DIRECTORY",
+        "CUDA_MPS_CLIENT_PRIORITY",
+        "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING",
+        # HAMi-core, vgpu-manager, gpu-manager, cGPU
+        "CUDA_DISABLE_CONTROL",
+        "DISABLE_VGPU_CONTROL",
+        "CUDA_DEVICE_MEMORY_LIMIT*",
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE",
+        "CUDA_DEVICE_SM_LIMIT*",
+        "CUDA_OVERSUBSCRIBE",
+        "CUDA_MEM_LIMIT*",
+        "CUDA_TASK_PRIORITY",
+        "GPU_CORE_UTILIZATION_POLICY",
+        "ACTIVE_OOM_KILLER",
+        "CGPU_DISABLE",
+        "NVSHARE_*",
+    )
+)
+"""Variables by which a container on a shared GPU lifts what a library or a daemon holds it to."""
+
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+"""May put another driver library before the real one; too common to refuse."""
+
+LIMIT_MOUNTS = ("/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.cache")
+"""Files by which the dynamic linker is told of libraries; a mount over `/etc` replaces them all."""
+
+
+def may_open(prefix: str) -> bool:
+    """Tell whether a variable whose name begins so, and goes on in any way, can open a door or lift a limit."""
+    names = (*DEVICE_VARIABLES, LIBRARY_PATH)
+    return any(name.startswith(prefix) for name in names) or LIMIT_VARIABLES.any_begins(prefix)
+
+
+# Annotations
+
+DEVICE_ANNOTATIONS = (
+    # cdi.k8s.io/* for the runtimes; nvidia.cdi.k8s.io/* for the toolkit's NRI plugin
+    # (nvidia-container-toolkit cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go)
+    "cdi.k8s.io",
+    "*.cdi.k8s.io",
+    # containerd/nri plugins/device-injector, containers/nri-plugins
+    "devices.nri.io",
+    "cdi-devices.nri.io",
+    "mounts.nri.io",
+    "devices.noderesource.dev",
+    "cdi-devices.noderesource.dev",
+    "mounts.noderesource.dev",
+    # cri-o pkg/annotations
+    "devices.crio.io",
+    "io.kubernetes.cri-o.Devices",
+)
+"""Annotations, by what stands before the slash, that have a container runtime add devices. `*.` is any subdomain."""
+
+
+def adds_devices(key: str) -> bool:
+    """Tell whether an annotation has a container runtime add devices."""
+    domain = key.partition("/")[0]
+    if domain in _DOMAINS or domain.endswith(_SUBDOMAINS):
+        return True
+    return domain.startswith(_DOTTED)
+
+
+DEVICE_LISTS = frozenset(("devices.crio.io", "io.kubernetes.cri-o.Devices"))
+"""Those that list paths under /dev, of which some are harmless."""
+
+_DOMAINS = frozenset(DEVICE_ANNOTATIONS)
+_SUBDOMAINS = tuple(each[1:] for each in DEVICE_ANNOTATIONS if each.startswith("*."))
+_DOTTED = tuple(f"{each}." for each in sorted(DEVICE_LISTS))  # CRI-O also takes a container's name after a dot
+
+
+def harmless_devices(key: str, value: object) -> bool:
+    """Tell whether an annotation adds nothing but devices that lead to no GPU, as `/dev/fuse:/dev/fuse:rw`."""
+    domain = key.partition("/")[0]
+    if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(_DOTTED)):
+        return False
+    return not any(leads_to_gpu(device.partition(":")[0].strip()) for device in value.split(","))
+
+
+PLACEMENT_ANNOTATIONS = Names(
+    (
+        "hami.io/*",  # HAMi pkg/util/types.go
+        "ALIYUN_COM_GPU_*",  # gpushare-scheduler-extender pkg/utils/const.go
+        "scheduler.framework.gpushare.allocation",
+        "nvidia.com/pre-allocated",  # vgpu-manager pkg/util/consts.go
+        "nvidia.com/real-allocated",
+        "nvidia.com/predicate-*",
+        "nvidia.com/vgpu-assigned*",
+        "tencent.com/gpu-assigned",  # gpu-manager pkg/types
+        "tencent.com/predicate-*",
+        "volcano.sh/vgpu-*",  # volcano pkg/scheduler/api/devices
+        "volcano.sh/gpu-index",
+        "volcano.sh/gpu-assigned",
+        "volcano.sh/predicate-time",
+        "scheduling.koordinator.sh/device-allocated",  # koordinator apis/extension/device_share.go
+        "runai-gpu-group",  # KAI-Scheduler pkg/common/constants
+        "runai-gpu",
+        "runai/shared-gpu-configmap",
+        "received-resource-type",
+        "tensor-fusion.ai/gpu-ids",
+    )
+)
+"""What other schedulers write when they have chosen a GPU, and their node agents believe."""
+
+
+# Mounts
+
+MOUNT_PATHS = ("/var/run/nvidia-container-devices",)
+"""Where a mount is a request for a device (nvidia-container-toolkit internal/config/image/cuda_image.go)."""
+
+HOST_PATHS = (
+    "/dev",
+    "/proc",
+    "/sys",
+    "/run/nvidia",
+    "/run/nvidia-container-devices",
+    "/run/nvshare",
+    "/run/cdi",
+    "/etc/cdi",
+    "/etc/nvidia-container-runtime",
+    "/usr/local/nvidia",
+    "/tmp/nvidia-mps",  # noqa: S108 - as this is
+    "/tmp/vgpulock",  # noqa: S108 - and this
+    "/etc/ld.so.preload",
+    # Whoever has one of these has the node: the kubelet's own files and sockets, and the runtimes'.
+    "/var/lib/kubelet",
+    "/etc/kubernetes",
+    "/run/containerd",
+    "/var/lib/containerd",
+    "/etc/containerd",
+    "/run/crio",
+    "/var/lib/containers",
+    "/etc/crio",
+    "/run/docker.sock",
+    "/run/cri-dockerd.sock",
+    "/var/lib/docker",
+    "/run/nri",
+    "/opt/nri",
+    "/etc/nri",
+)
+"""Places of a node by which a GPU is reached; so is every folder above one, and all below it."""
+
+HARMLESS_PATHS = (
+    "/dev/shm",  # noqa: S108 - a path of pods
+    "/dev/mqueue",
+    "/dev/hugepages",
+    "/dev/log",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/fuse",
+    "/dev/kvm",
+    "/dev/net",
+    "/dev/infiniband",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/fs/cgroup",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/sys/devices/system",
+)
+"""Places below those that lead to no GPU."""
+
+
+def normal(path: str) -> str:
+    """Write a path one way: each step counts, none at its end, and `/run` for `/var/run`, which links to it."""
+    steps: list[str] = []
+    for step in path.split("/"):
+        if step == "..":
+            del steps[-1:]
+        elif step not in ("", "."):
+            steps.append(step)
+    if steps[:2] == ["var", "run"]:
+        del steps[0]
+    return "".join(f"/{step}" for step in steps)
+
+
+def within(path: str, places: Iterable[str]) -> bool:
+    """Tell whether a normal path is one of the places or below one."""
+    return any(path == place or path.startswith(place + "/") for place in places)
+
+
+_MOUNT_PATHS = tuple(map(normal, MOUNT_PATHS))
+
+
+def requests_device(mount_path: str) -> bool:
+    """Tell whether a mount there is a request for a device."""
+    return within(normal(mount_path), _MOUNT_PATHS)
+
+
+def leads_to_gpu(path: str) -> bool:
+    """Tell whether a path of a node leads to its GPUs."""
+    path = normal(path)
+    if within(path, HARMLESS_PATHS):
+        return False
+    return within(path, HOST_PATHS) or any(place.startswith(path + "/") for place in HOST_PATHS)
+
+
+# Privilege
+
+CAPABILITIES = frozenset(("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "BPF"))
+"""Capabilities by which a container takes devices, whatever it was given.
+
+With SYS_ADMIN the toolkit believes variables though told not to (nvidia-container-toolkit
+internal/config/image/privileged.go); BPF loads the very programs that keep devices from containers.
+"""
+
+
+def capability(name: str) -> str:
+    """A capability as the runtimes understand it, in capitals and without its prefix."""
+    return name.upper().removeprefix("CAP_")

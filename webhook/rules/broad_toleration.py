@@ -1,0 +1,25 @@
+"""A pod tolerates every taint there is.
+
+A toleration with `operator: Exists` and no key defeats each taint that keeps plain pods off nodes with GPUs, and one
+pool's pods off another's nodes. It is meant for agents that belong on every node, and those are a part of the system.
+
+Way out: tolerate the taints that are meant, by their keys. A part of the system is exempted in the policy, by
+namespace and service account.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.model import Finding
+from webhook.policy import Policy
+from webhook.targets import Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+    """Flag tolerations without a key."""
+    for index, toleration in enumerate(pod.tolerations):
+        if not toleration.get("key"):
+            yield Finding(
+                pod.at("spec", "tolerations", index),
+                "has no key and tolerates every taint, those of nodes with GPUs too; name the keys that are meant",
+            )

@@ -1,0 +1,32 @@
+"""A pod names its node itself, past the scheduler.
+
+`nodeName` at creation skips every NoSchedule taint, by which nodes with GPUs are kept for those who ask for them; the
+kubelet looks at nothing but NoExecute (kubernetes pkg/kubelet/lifecycle/predicate.go). It forgets the resources
+that a node does not know, too. Daemon sets choose their nodes by affinity, and need it no more. What a kubelet says of
+its own static pods is no choice of anyone's.
+
+Way out: remove `nodeName`; a node selector for kubernetes.io/hostname names a node and respects its taints.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.model import Finding, shown
+from webhook.policy import Policy
+from webhook.targets import Pod, text
+
+_KUBELETS = "system:nodes"
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+    """Flag pods that come with a node; one that the scheduler has put on a node had none before."""
+    name = text(pod.spec, "nodeName", pod.at("spec"))
+    if not name or (pod.old is not None and pod.old.spec.get("nodeName") == name):
+        return
+    if pod.requester is not None and _KUBELETS in pod.requester.groups:
+        return
+    yield Finding(
+        pod.at("spec", "nodeName"),
+        f"{shown(name)} is chosen past the scheduler and the taints of nodes; remove it, or select the node with a "
+        "node selector for kubernetes.io/hostname",
+    )

@@ -1,0 +1,25 @@
+"""A container mounts something where a mount is a request for a device.
+
+NVIDIA's toolkit can be told to take requests by the names of mounts under /var/run/nvidia-container-devices, as an
+answer to those who set variables (nvidia-container-toolkit internal/config/image/cuda_image.go). The device plugin
+then mounts there, and so can any pod: `/var/run/nvidia-container-devices/all` is every GPU of the node.
+
+Way out: remove the mount, and ask for GPUs in `resources.limits`.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.model import Finding, shown
+from webhook.openings import Door, openings
+from webhook.policy import Policy
+from webhook.targets import Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+    """Flag mounts under the folder that is read as a list of devices."""
+    for path, _, value, _ in openings(pod).get(Door.DEVICE_MOUNT, ()):
+        yield Finding(
+            path,
+            f"a mount at {shown(value)} asks for a GPU past resources.limits; remove it, and ask for GPUs there",
+        )

@@ -1,0 +1,26 @@
+"""A pod comes with an annotation by which another scheduler says which GPU it chose.
+
+HAMi, gpushare, vgpu-manager and others write their choice into the pod, and their agents on the nodes hand out
+what they read there, whoever wrote it (HAMi#3041): a pod that brings its own is given another's card, past
+every count. No pod has a reason to come with one.
+
+Way out: remove the annotation. The scheduler's own updates pass where the policy lists its account among the
+administrators.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.model import Finding
+from webhook.openings import Door, openings
+from webhook.policy import Policy
+from webhook.targets import Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+    """Flag annotations that only a scheduler writes, from anyone else."""
+    found = openings(pod).get(Door.PLACEMENT_ANNOTATION)
+    if not found or (pod.requester is not None and policy.administrators.include(pod.requester)):
+        return
+    for path, _, _, _ in found:
+        yield Finding(path, "says which GPU a scheduler chose, and none has seen this pod; remove it")

@@ -1,0 +1,48 @@
+"""A container on a shared GPU lifts a limit that a library or a daemon sets it.
+
+MPS's limits hold for clients of its server, which CUDA_MPS_PIPE_DIRECTORY can lead elsewhere; HAMi-core, vgpu-manager
+and cGPU are libraries that are loaded before the program and read their limits, and whether they hold at all, from
+the environment, where a pod's own entry counts over the device plugin's (HAMi#1678). LD_PRELOAD and
+/etc/ld.so.preload load a library before theirs. In pools that share nothing a container only harms itself.
+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT can only narrow, and pass; for LD_LIBRARY_PATH,
+which is common, there is a warning.
+
+Way out: remove the variable or the mount, or put what has to be loaded into the image.
+"""
+
+from collections.abc import Iterator
+
+from webhook.doors import LIBRARY_PATH
+from webhook.facts import Facts
+from webhook.gpus import asks
+from webhook.model import Finding, shown
+from webhook.openings import Door, openings
+from webhook.placement import place
+from webhook.policy import Policy
+from webhook.targets import Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag variables and mounts by which limits on a shared GPU are lifted."""
+    found = openings(pod)
+    variables, mounts = found.get(Door.LIMIT_VARIABLE, ()), found.get(Door.LIMIT_MOUNT, ())
+    if not variables and not mounts:
+        return
+    placement = place(pod, policy, facts)
+    if placement is None or placement.pool is None or not placement.pool.shared:
+        return
+    pool = placement.pool.name
+    asking = {ask.container.path for ask in asks(pod, policy)}
+    for path, name, _, container in variables:
+        if container is None or container.path not in asking:
+            continue
+        if name == LIBRARY_PATH:
+            yield Finding(path, f"{name} can hide the libraries by which GPUs of pool {pool} are limited", advice=True)
+        else:
+            yield Finding(path, f"{name} can lift a limit that holds for everyone in pool {pool}; remove it")
+    for path, _, value, container in mounts:
+        if container is not None and container.path in asking:
+            yield Finding(
+                path,
+                f"a mount at {shown(value)} can lift a limit that holds for everyone in pool {pool}; remove it",
+            )

@@ -1,0 +1,34 @@
+"""A container has a privilege by which it takes devices that it was not given.
+
+A privileged container has every device of its node, a Windows host process is no container at all, and with some
+capabilities a container helps itself: SYS_ADMIN has NVIDIA's toolkit believe variables that it is told to ignore
+(nvidia-container-toolkit internal/config/image/privileged.go), BPF rewrites what keeps devices from containers.
+Judged are pods that ask for a GPU, and those that nothing keeps off the nodes with GPUs (the policy's guard).
+
+Way out: leave the privilege out, or the toleration that lets the pod onto nodes with GPUs. A part of the system is
+exempted in the policy, by namespace and service account.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.guard import exposed
+from webhook.model import Finding, shown
+from webhook.openings import Door, openings
+from webhook.policy import Policy
+from webhook.targets import Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+    """Flag privileged containers, Windows host processes and capabilities that give devices."""
+    found = openings(pod).get(Door.PRIVILEGE)
+    if not found or not exposed(pod, policy):
+        return
+    for path, name, value, _ in found:
+        what = "true" if value is True else shown(value)
+        if name == "privileged":
+            yield Finding(path, f"is {what}, and gives the container every device of its node; leave it out")
+        elif name == "hostProcess":
+            yield Finding(path, f"is {what}, and makes the container a process of its node; leave it out")
+        else:
+            yield Finding(path, f"{what} lets the container take devices that it was not given; leave it out")

@@ -1,0 +1,43 @@
+"""A container that asks for no GPU may see one.
+
+On a node whose default runtime is NVIDIA's, and everywhere with one of its runtime classes, a container is given what
+its environment names, and an image of old (one with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA) all of the node's
+GPUs (nvidia-container-toolkit internal/config/image). An entry in `env` counts over the image and over `envFrom`, so
+`NVIDIA_VISIBLE_DEVICES=void` is written into every container that asks for none: in pods of which another container
+asks, in pods that name a door, and in those that nothing keeps off the nodes with GPUs, which is for the policy's
+guard to say. Never into a container that asks: there it would hide what the device plugin gives.
+
+Way out: leave it to Slicewarden, or set NVIDIA_VISIBLE_DEVICES to void.
+"""
+
+from collections.abc import Iterator
+
+from webhook.doors import VISIBLE, VOID
+from webhook.facts import Facts
+from webhook.gpus import asks
+from webhook.guard import exposed
+from webhook.model import Finding, Fix
+from webhook.openings import Door, openings
+from webhook.policy import Policy
+from webhook.targets import Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+    """Flag containers that neither ask for a GPU nor say that they see none, where one may be seen."""
+    if not exposed(pod, policy):
+        return
+    asking = {ask.container.path for ask in asks(pod, policy)}
+    said = {each.container.path for each in openings(pod).get(Door.VARIABLE, ()) if _says(each.name) and each.container}
+    for container in pod.containers:
+        if container.path not in asking and container.path not in said:
+            path = (*container.path, "env")
+            yield Finding(
+                path,
+                f"no {VISIBLE}, and the container asks for no GPU, so its image may take what it likes; create it "
+                "where Slicewarden's mutating webhook is in force, and undo none of its changes",
+                (Fix(path, [{"name": VISIBLE, "value": VOID}]),),
+            )
+
+
+def _says(name: str) -> bool:
+    return name == VISIBLE

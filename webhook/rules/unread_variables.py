@@ -1,0 +1,33 @@
+"""A container that asks for a GPU takes variables from a place that is not read here.
+
+`envFrom` takes all that a ConfigMap or a Secret holds, and both can change until the container starts. A
+`NVIDIA_VISIBLE_DEVICES` among it counts over the device plugin's, as one in `env` would, and gives the container every
+GPU of its node. Nothing can be written over it, since what the plugin will say is not known. A container that
+asks for no GPU may take what it likes: there `void` in `env` counts.
+
+Way out: give the entry a `prefix` with which no such name begins, or name the variables one by one in `env`.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.gpus import asks
+from webhook.model import Finding
+from webhook.openings import Door, openings
+from webhook.policy import Policy
+from webhook.targets import Pod
+
+
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+    """Flag entries of `envFrom` that may hold what counts over the device plugin."""
+    found = openings(pod).get(Door.VARIABLES_FROM)
+    if not found:
+        return
+    asking = {ask.container.path for ask in asks(pod, policy)}
+    for path, _, _, container in found:
+        if container is not None and container.path in asking:
+            yield Finding(
+                path,
+                "what it holds is not read here, and may be NVIDIA_VISIBLE_DEVICES, which counts over what the device "
+                "plugin hands out; give it a prefix such as APP_, or name the variables one by one in env",
+            )
