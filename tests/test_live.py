@@ -225,8 +225,8 @@ def test_a_kind_that_is_not_installed_is_none_of_it_and_looked_for_again(
     }
     server.lists[POLICIES] = [404, 404, [policy]]
     followed = follow()
-    assert until(followed, lambda _: True).plugin_configs == frozenset()
-    until(followed, lambda facts: facts.plugin_configs == {"plugin-config"})
+    assert until(followed, lambda _: True).installations == ()
+    until(followed, lambda facts: [each.config_map for each in facts.installations] == ["plugin-config"])
 
 
 def test_only_what_facts_are_made_of_is_kept() -> None:

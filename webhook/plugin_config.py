@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,7 @@ from webhook.facts import Facts
 from webhook.model import Finding, Path, dotted
 from webhook.plugin import Plugin, Refused, decode, members
 from webhook.policy import Policy
+from webhook.sharing import readers
 from webhook.targets import ConfigMap
 
 
@@ -34,7 +35,12 @@ class Config:
     refused: tuple[Refused, ...] = ()
     """Why it would not start, beside what makes the text unreadable."""
 
-    def finding(self, inner: Path, message: str) -> Finding:
+    @property
+    def key(self) -> str:
+        """The key of the ConfigMap that holds it."""
+        return str(self.path[-1])
+
+    def finding(self, inner: Path, message: str, *, advice: bool = False) -> Finding:
         """Make a finding about a place in the configuration.
 
         Its part is the whole text: an edited configuration has to be right, an old one may stand.
@@ -45,7 +51,7 @@ class Config:
         return Finding(
             self.path,
             where + message,
-            advice=not self.certain,
+            advice=advice or not self.certain,
             text_line=self._line(inner),
             parts=(where + message + self.text,),
         )
@@ -67,41 +73,73 @@ MAX_UNNAMED = 64 * 1024
 def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config, ...]:
     """Read every key that is a device-plugin configuration.
 
-    All keys are where the policy or a ClusterPolicy names the ConfigMap; elsewhere those that look like one,
-    for a misspelt name must not be a way out. Each regular file of the mounted volume can be selected, so
-    `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
+    All keys are where the policy, a ClusterPolicy or a DaemonSet names the ConfigMap, but for a DaemonSet that
+    reads one file of it; elsewhere those that look like one, for a misspelt name must not be a way out. Each
+    regular file of the mounted volume can be selected, so `binaryData` counts too (k8s-device-plugin
+    cmd/config-manager/main.go).
     """
-    named = (config_map.namespace, config_map.name) in policy.config_maps or config_map.name in facts.plugin_configs
+    named = _named(config_map, policy, facts)
     size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
-    if not named and size > MAX_UNNAMED:
+    if not any(map(named, (*config_map.data, *config_map.binary_data))) and size > MAX_UNNAMED:
         return ()
     found = []
     for key, text in config_map.data.items():
-        found.append(_read(("data", key), text, named))
+        found.append(_read(("data", key), text, named(key)))
     for key, encoded in config_map.binary_data.items():
         path = ("binaryData", key)
         try:
-            found.append(_read(path, base64.b64decode(encoded, validate=True).decode("utf-8"), named))
+            found.append(_read(path, base64.b64decode(encoded, validate=True).decode("utf-8"), named(key)))
         except (binascii.Error, UnicodeDecodeError):
-            if named:
+            if named(key):
                 found.append(Config(path, encoded, None, Mark(1), True, Unreadable(1, "not text in UTF-8")))
     return tuple(config for config in found if config is not None)
 
 
+def _named(config_map: ConfigMap, policy: Policy, facts: Facts) -> Callable[[str], bool]:
+    """Return what tells whether a key is a configuration beyond doubt, since somebody reads it as one."""
+    if (config_map.namespace, config_map.name) in policy.config_maps:
+        return lambda _: True
+    reading = readers(config_map.namespace, config_map.name, policy, facts)
+    return lambda key: any(each.chosen or each.key == key for each in reading)
+
+
+@lru_cache(maxsize=64)
+def held(text: str) -> Plugin:
+    """What the plugin holds when it has read a text; nothing where it could not read it."""
+    config = _read((), text, True)
+    return config.plugin if config else Plugin()
+
+
 def _read(path: Path, text: str, named: bool) -> Config | None:
-    folded = text.casefold()
-    if not named and not ("sharing" in folded and ("timeslicing" in folded or "mps" in folded)):
+    folded = text.casefold().translate(_DASHES)
+    shares = "sharing" in folded and ("timeslicing" in folded or "mps" in folded)
+    if not named and not shares and "timeslic" not in folded:
         return None
     try:
         value, mark = parse(text, last_key_wins=True, max_values=MAX_VALUES)
     except Unreadable as error:
-        return Config(path, text, None, Mark(1), named, error)
+        return Config(path, text, None, Mark(1), named, error) if named or shares else None
     plugin, refused = decode(value)
     config = Config(path, text, value, mark, named, plugin=plugin, refused=tuple(refused))
     found = [section for name in SECTIONS for _, section in sections(config, name)]
     if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
         return replace(config, certain=True)
-    return config if named or found else None
+    return config if named or found or _misplaced(value, 3) else None
+
+
+_DASHES = {ord("-"): None, ord("_"): None}
+
+
+def _misplaced(value: Any, depth: int) -> bool:
+    """Tell whether there is a section in a wrong place, or by a wrong name, at most so deep."""
+    if not isinstance(value, dict):
+        return False
+    for key, each in value.items():
+        if isinstance(each, dict):
+            sliced = key.casefold().translate(_DASHES).startswith("timeslic")
+            if (sliced and {"resources", "replicas"} & each.keys()) or (depth and _misplaced(each, depth - 1)):
+                return True
+    return False
 
 
 SECTIONS = ("timeSlicing", "mps")

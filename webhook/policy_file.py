@@ -20,6 +20,7 @@ from webhook.policy import (
     Administrators,
     Card,
     Exemption,
+    Limits,
     Override,
     Policy,
     Pool,
@@ -155,6 +156,8 @@ def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
 def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
     for product, value in spec.get("memory", {}).get("context", {}).items():
         yield ("spec", "memory", "context", product), value
+    if "minSliceMemory" in spec.get("sharing", {}):
+        yield ("spec", "sharing", "minSliceMemory"), spec["sharing"]["minSliceMemory"]
     for index, pool in enumerate(spec["pools"]):
         if "assume" in pool:
             yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
@@ -172,7 +175,7 @@ def _policy(value: Object) -> Policy:
         "annotation": trust.get("annotation"),
         "default_trust": trust.get("default"),
         "frameworks": tuple(memory["frameworks"]) if "frameworks" in memory else None,
-        "max_replicas": sharing.get("maxReplicas"),
+        "limits": _limits(sharing),
         "administrators": _administrators(spec["administrators"]) if "administrators" in spec else None,
     }
     context = {product: _mib(each) for product, each in memory.get("context", {}).items()}
@@ -187,6 +190,18 @@ def _policy(value: Object) -> Policy:
         exemptions=tuple(map(_exemption, spec.get("exemptions", ()))),
         **{key: each for key, each in given.items() if each is not None},
     )
+
+
+def _limits(value: Object) -> Limits:
+    given: dict[str, Any] = {
+        "namespaces": tuple(value["namespaces"]) if "namespaces" in value else None,
+        "max_replicas": value.get("maxReplicas"),
+        "products": value.get("maxReplicasByProduct"),
+        "min_slice": _mib(value["minSliceMemory"]) if "minSliceMemory" in value else None,
+        "rename_by_default": value.get("renameByDefault"),
+        "mps": value.get("mps"),
+    }
+    return Limits(**{key: each for key, each in given.items() if each is not None})
 
 
 def _scope(value: Object) -> Scope:
@@ -227,6 +242,7 @@ def _pool(value: Object) -> Pool:
         resources=ResourceNames(value["resources"], shares=shared),
         tolerations=tuple(value.get("tolerations", ())),
         max_request=1 if shared else value.get("maxRequest"),
+        max_replicas=value.get("maxReplicas"),
         assume=assume and Card(assume.get("product", ""), _mib(assume["memory"]), assume["replicas"]),
     )
 

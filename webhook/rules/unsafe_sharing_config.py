@@ -42,8 +42,8 @@ def _unsafe_section(path: Path, section: Object, policy: Policy, default: bool) 
     entries = section.get("resources")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         replicas = entry.get("replicas") if isinstance(entry, dict) else None
-        if isinstance(replicas, int) and replicas > policy.max_replicas:
+        if isinstance(replicas, int) and replicas > policy.limits.max_replicas:
             yield (
                 (*path, "resources", index, "replicas"),
-                f"is {replicas}, and policy {policy.name} allows {policy.max_replicas} at most; lower it",
+                f"is {replicas}, and policy {policy.name} allows {policy.limits.max_replicas} at most; lower it",
             )
