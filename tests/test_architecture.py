@@ -216,6 +216,8 @@ def _frozen(value: ast.expr) -> bool:
             return True
         case ast.Tuple(elts=elements):
             return all(map(_frozen, elements))
+        case ast.Subscript(value=ast.Name(), slice=slice_):  # the name of a type
+            return _frozen(slice_)
         case ast.BinOp(left=left, right=right):
             return _frozen(left) and _frozen(right)
         case ast.UnaryOp(operand=operand):

@@ -47,7 +47,7 @@ class Config:
         """
         where = f"{dotted(inner)}: " if inner else ""
         if not self.certain:
-            message += ", if this is meant for it"
+            message += f"{'' if message.endswith('?') else ','} if this is meant for it"
         return Finding(
             self.path,
             where + message,
@@ -55,6 +55,16 @@ class Config:
             text_line=self._line(inner),
             parts=(where + message + self.text,),
         )
+
+    def at_line(self, line: int, message: str) -> Finding:
+        """Make a finding about a line of the text."""
+        return self.finding((), message)._replace(text_line=line if self.path[0] == "data" else 0)
+
+    def written(self, inner: Path) -> str:
+        """Return a plain scalar as its line has it after its key; empty where it stands otherwise."""
+        rows = self.text.splitlines()[self.mark.at(inner).line - 1 :][:1]
+        _, key, rest = "".join(rows).partition(str(inner[-1]))
+        return rest.lstrip("\"': ").partition("#")[0].strip(" ,]}\t") if key else ""
 
     def _line(self, inner: Path) -> int:
         if self.path[0] == "binaryData":
@@ -134,6 +144,26 @@ def _read(path: Path, text: str, named: bool) -> Config | None:
     if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
         return replace(config, certain=True)
     return config if named or found or _misplaced(value, 3) else None
+
+
+def repeated(config: Config) -> tuple[int, str] | None:
+    """Find the first key that stands twice in one map: its line, and what is said of it."""
+    try:
+        parse(config.text, max_values=MAX_VALUES)
+    except Unreadable as error:
+        return error.line, str(error)
+    return None
+
+
+def later(config: Config) -> int:
+    """Return the line at which a further document with anything in it begins; 0 for none."""
+    try:
+        parse(config.text, last_key_wins=True, alone=True, max_values=MAX_VALUES)
+    except Unreadable as error:
+        rows = config.text.splitlines()[error.line - 1 :]
+        if any(row.strip() not in ("", "---", "...") and not row.lstrip().startswith("#") for row in rows):
+            return error.line
+    return 0
 
 
 _DASHES = {ord("-"): None, ord("_"): None}

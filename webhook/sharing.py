@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from webhook.facts import CONFIG_LABEL, VENDOR, Facts, Installation, Node
-from webhook.model import shown
+from webhook.model import Path, shown
 from webhook.plugin import Entry, Plugin, Section
 from webhook.policy import Policy, Pool
 from webhook.selectors import integer
@@ -188,9 +188,25 @@ def pool_after(node: Node, plugin: Plugin, policy: Policy) -> Pool | None:
     return next((pool for pool in policy.pools if pool.nodes.matches(labels)), None)
 
 
-def environment(name: str, installations: Iterable[Installation]) -> list[str | None]:
-    """Return the values that a variable has where a configuration is read; None for one that is not known."""
-    return [each.env[name] for each in installations if name in each.env]
+VARIABLES: Mapping[Path, tuple[str, ...]] = {
+    ("flags", "migStrategy"): ("MIG_STRATEGY",),
+    ("flags", "failOnInitError"): ("FAIL_ON_INIT_ERROR",),
+    ("flags", "mpsRoot"): ("MPS_ROOT",),
+    ("flags", "nvidiaDriverRoot"): ("NVIDIA_DRIVER_ROOT",),
+    ("flags", "nvidiaDevRoot"): ("NVIDIA_DEV_ROOT",),
+    ("flags", "gdrcopyEnabled"): ("GDRCOPY_ENABLED",),
+    ("flags", "gdsEnabled"): ("GDS_ENABLED",),
+    ("flags", "mofedEnabled"): ("MOFED_ENABLED",),
+    ("flags", "deviceDiscoveryStrategy"): ("DEVICE_DISCOVERY_STRATEGY",),
+    ("flags", "plugin", "passDeviceSpecs"): ("PASS_DEVICE_SPECS",),
+    ("flags", "plugin", "deviceListStrategy"): ("DEVICE_LIST_STRATEGY",),
+    ("flags", "plugin", "deviceIDStrategy"): ("DEVICE_ID_STRATEGY",),
+    ("flags", "plugin", "cdiAnnotationPrefix"): ("CDI_ANNOTATION_PREFIX",),
+    ("flags", "plugin", "nvidiaCTKPath"): ("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
+    ("flags", "plugin", "containerDriverRoot"): ("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
+    ("flags", "plugin", "sharedDevicesAllocationPolicy"): ("SHARED_DEVICES_ALLOCATION_POLICY",),
+}
+"""The variables that go before a flag of the text, even when they are empty (cmd/nvidia-device-plugin/main.go)."""
 
 
 def mig_strategies(plugin: Plugin, installations: Iterable[Installation]) -> set[str | None]:
