@@ -120,6 +120,22 @@ def _named(config_map: ConfigMap, policy: Policy, facts: Facts) -> Callable[[str
     return lambda key: any(each.chosen or each.key == key for each in reading)
 
 
+def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
+    """Yield the keys of an update that had another text before, with the new one; empty for what is no text."""
+    old = config_map.old
+    if old is None or config_map.deleted:
+        return
+    for key, text in config_map.data.items():
+        if key in old.data and old.data[key] != text:
+            yield ("data", key), text
+    for key, encoded in config_map.binary_data.items():
+        if key in old.binary_data and old.binary_data[key] != encoded:
+            try:
+                yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True))
+            except binascii.Error:
+                yield ("binaryData", key), ""
+
+
 @lru_cache(maxsize=64)
 def held(text: str) -> Plugin:
     """What the plugin holds when it has read a text; nothing where it could not read it."""

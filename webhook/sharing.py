@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from webhook.facts import CONFIG_LABEL, VENDOR, Facts, Installation, Node
+from webhook.facts import CONFIG_LABEL, VENDOR, Facts, Holder, Installation, Node
 from webhook.model import Path, shown
 from webhook.plugin import Entry, Plugin, Section
 from webhook.policy import Policy, Pool
@@ -207,6 +207,15 @@ VARIABLES: Mapping[Path, tuple[str, ...]] = {
     ("flags", "plugin", "sharedDevicesAllocationPolicy"): ("SHARED_DEVICES_ALLOCATION_POLICY",),
 }
 """The variables that go before a flag of the text, even when they are empty (cmd/nvidia-device-plugin/main.go)."""
+
+
+@lru_cache(maxsize=4)
+def holders(facts: Facts) -> Mapping[str, list[Holder]]:
+    """Return the pods that hold slices or GPUs, by node."""
+    found: dict[str, list[Holder]] = {}
+    for each in facts.holders:
+        found.setdefault(each.node, []).append(each)
+    return found
 
 
 def mig_strategies(plugin: Plugin, installations: Iterable[Installation]) -> set[str | None]:

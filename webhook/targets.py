@@ -143,13 +143,14 @@ REQUIRED_AFFINITY: tuple[str, ...] = (
 class ConfigMap:
     """A ConfigMap: each key of `data` with its text, each key of `binaryData` with its base64.
 
-    One that is being deleted is empty, and has an `old` self.
+    One that is being `deleted` is empty, and has an `old` self.
     """
 
     name: str
     namespace: str
     data: Mapping[str, str]
     binary_data: Mapping[str, str]
+    deleted: bool = False
     requester: Requester | None = None
     old: "ConfigMap | None" = None
 
@@ -314,6 +315,7 @@ def _config_map(item: Object, request: Request) -> ConfigMap:
         namespace=request.namespace or _text(metadata, "namespace", ("metadata",)) or "default",
         data={key: _text(data, key, ("data",)) for key in data},
         binary_data={key: _text(binary, key, ("binaryData",)) for key in binary},
+        deleted=request.operation == "DELETE",
         requester=request.requester,
     )
 
