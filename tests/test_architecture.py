@@ -14,13 +14,14 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model",),
-    ("quantity", "selectors", "dialect", "patch", "workloads", "doors"),
+    ("quantity", "selectors", "dialect", "patch", "workloads", "doors", "plugin"),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
     ("policy_file", "ratchet", "registration"),
     ("gpus", "openings"),
     ("frameworks",),
-    ("placement", "budget", "plugin_config", "guard"),
+    ("placement", "budget", "sharing", "guard"),
+    ("plugin_config",),
     ("rules.*",),
     ("rules",),
     ("engine",),
@@ -215,6 +216,8 @@ def _frozen(value: ast.expr) -> bool:
             return True
         case ast.Tuple(elts=elements):
             return all(map(_frozen, elements))
+        case ast.Subscript(value=ast.Name(), slice=slice_):  # the name of a type
+            return _frozen(slice_)
         case ast.BinOp(left=left, right=right):
             return _frozen(left) and _frozen(right)
         case ast.UnaryOp(operand=operand):

@@ -220,7 +220,8 @@ def test_wrong_usage_is_status_2(run: Any, arguments: list[str]) -> None:
 
 def test_facts_that_hold_none_are_refused(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
-    done = run("pod.yaml", options=["--facts", "pod.yaml"])
+    (tmp_path / "service.yaml").write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
+    done = run("pod.yaml", options=["--facts", "service.yaml"])
     assert done.status == 2
     assert "no facts in it" in done.err
 

@@ -16,6 +16,9 @@ from webhook.cluster import Cluster
 from webhook.facts import Facts
 
 NAMESPACES, NODES, POLICIES = "/api/v1/namespaces", "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
+PODS, CONFIG_MAPS = "/api/v1/pods", "/api/v1/namespaces/gpu-operator/configmaps"
+DAEMON_SETS = "/apis/apps/v1/namespaces/gpu-operator/daemonsets"
+ALL = (NAMESPACES, NODES, POLICIES, PODS, CONFIG_MAPS, DAEMON_SETS)
 
 
 def item(name: str, version: int, **labels: str) -> dict[str, Any]:
@@ -30,8 +33,8 @@ class Server:
     """Answers lists from `lists` and watches from `watches`, each in its order; the last list is given again."""
 
     def __init__(self) -> None:
-        self.lists: dict[str, list[Any]] = {NAMESPACES: [[]], NODES: [[]], POLICIES: [404]}
-        self.watches: dict[str, list[Any]] = {NAMESPACES: [], NODES: [], POLICIES: []}
+        self.lists: dict[str, list[Any]] = {path: [404 if path == POLICIES else []] for path in ALL}
+        self.watches: dict[str, list[Any]] = {path: [] for path in ALL}
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.done = threading.Event()
 
@@ -101,7 +104,7 @@ def follow(server: Server, monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -
     def start() -> Cluster:
         settings = client.Configuration()
         settings.host = server.url  # type: ignore[attr-defined]
-        followed = Cluster(client.ApiClient(settings), logged.append)
+        followed = Cluster(client.ApiClient(settings), logged.append, ["gpu-operator"])
         followed.start()
         started.append(followed)
         return followed
@@ -229,14 +232,101 @@ def test_a_kind_that_is_not_installed_is_none_of_it_and_looked_for_again(
     }
     server.lists[POLICIES] = [404, 404, [policy]]
     followed = follow()
-    assert until(followed, lambda _: True).plugin_configs == frozenset()
-    until(followed, lambda facts: facts.plugin_configs == {"plugin-config"})
+    assert until(followed, lambda _: True).installations == ()
+    until(followed, lambda facts: [each.config_map for each in facts.installations] == ["plugin-config"])
+
+
+def config_map(name: str, version: int, **data: str) -> dict[str, Any]:
+    return {"metadata": {**item(name, version)["metadata"], "namespace": "gpu-operator"}, "data": data}
+
+
+def pod(name: str, version: int, gpus: int, node: str = "n1") -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
+    metadata = {**item(name, version)["metadata"], "namespace": "vision"}
+    return {"metadata": metadata, "spec": {"nodeName": node, "containers": containers}, "status": {"phase": "Running"}}
+
+
+def test_config_maps_are_read_where_sharing_is_configured(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.lists[CONFIG_MAPS] = [[config_map("c", 1, any="a"), config_map("d", 2)]]
+    server.watches[CONFIG_MAPS] = [
+        [event("MODIFIED", config_map("c", 11, any="b")), event("DELETED", config_map("d", 12))]
+    ]
+    facts = until(follow(), lambda facts: len(facts.config_maps) == 1)
+    assert facts.config_maps == {("gpu-operator", "c"): {"any": "b"}}
+
+
+@pytest.mark.parametrize("path", [CONFIG_MAPS, DAEMON_SETS, PODS])
+def test_a_version_of_any_kind_that_is_too_old_starts_over(
+    server: Server, follow: Callable[[], Cluster], path: str
+) -> None:
+    server.watches[path] = [410, [event("ERROR", {"code": 410, "reason": "Expired"})]]
+    until(follow(), lambda _: True)
+    for _ in range(500):
+        if len(server.of(path, watch=False)) == 3:
+            return
+        time.sleep(0.01)
+    raise AssertionError(server.of(path, watch=False))
+
+
+def test_a_namespace_that_is_not_there_holds_nothing(
+    server: Server, follow: Callable[[], Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ABSENT_PAUSE", 0.05)
+    server.lists[CONFIG_MAPS] = [403]
+    followed = follow()
+    assert until(followed, lambda _: True).config_maps == {}
+    server.lists[CONFIG_MAPS] = [[config_map("c", 1)]]
+    until(followed, lambda facts: ("gpu-operator", "c") in facts.config_maps)
+
+
+def test_a_namespace_that_may_not_be_read_keeps_facts_back(
+    server: Server, follow: Callable[[], Cluster], logged: list[Any]
+) -> None:
+    server.lists[NAMESPACES] = [[item("gpu-operator", 1)]]
+    server.lists[CONFIG_MAPS] = [403]
+    followed = follow()
+    for _ in range(500):
+        if [entry for entry in logged if entry["kind"] == "ConfigMap"][3:]:
+            break
+        time.sleep(0.01)
+    assert followed.facts() is None
+
+
+def test_pods_that_hold_gpus_come_in_by_and_by(server: Server, follow: Callable[[], Cluster]) -> None:
+    calm = threading.Event()
+
+    def events() -> Iterator[dict[str, Any]]:
+        calm.wait(10)
+        yield event("ADDED", pod("c", 11, 2))
+        yield event("DELETED", pod("b", 12, 0))
+
+    server.lists[PODS] = [[pod("a", 1, 1), pod("b", 2, 0)]]
+    server.watches[PODS] = [events()]
+    followed = follow()
+    until(followed, lambda facts: len(facts.holders) > 0)
+    time.sleep(0.2)
+    calm.set()
+    while len(server.of(PODS, watch=True)) < 2:
+        time.sleep(0.01)
+    assert [each.name for each in until(followed, lambda _: True).holders] == ["a"]
+    (options, *_) = server.of(PODS, watch=False)
+    assert options["fieldSelector"] == "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+
+def test_pods_alone_make_a_snapshot_in_the_end(
+    server: Server, follow: Callable[[], Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "HOLDERS_SECONDS", 0.2)
+    server.lists[PODS] = [[pod("a", 1, 1)]]
+    server.watches[PODS] = [[event("ADDED", pod("c", 11, 2))]]
+    until(follow(), lambda facts: {each.name for each in facts.holders} == {"a", "c"})
 
 
 def test_only_what_facts_are_made_of_is_kept() -> None:
     taints = [{"key": "slicewarden.dev/pool", "effect": "NoSchedule"}]
     spec = {"podCIDR": "10.0.0.0/8", "taints": taints}
     whole = {**item("n", 1, x="1"), "status": {"images": ["i"] * 50}, "spec": spec}
+    whole["status"]["allocatable"] = {"cpu": "8", "nvidia.com/gpu": "4"}
     whole["metadata"]["managedFields"] = [{}] * 9
     node = next(resource for resource in cluster.READ if resource.kind == "Node")
     assert cluster._trimmed(node, whole) == {
@@ -244,6 +334,7 @@ def test_only_what_facts_are_made_of_is_kept() -> None:
         "kind": "Node",
         "metadata": {"name": "n", "labels": {"x": "1"}},
         "spec": {"taints": taints},
+        "status": {"allocatable": {"nvidia.com/gpu": 4}},
     }
 
 

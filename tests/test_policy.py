@@ -189,7 +189,7 @@ def test_every_word_of_a_policy_is_read() -> None:
     assert whole.nodes.matches({"gpus": "whole"})
     assert policy.frameworks == ("pytorch",)
     assert policy.context_mib["default"] == 1024
-    assert policy.max_replicas == 4
+    assert policy.limits.max_replicas == 4
     assert policy.action("multiple-slices") is Action.WARN
     assert policy.action("unsteered-pod") is Action.DENY
 
@@ -251,7 +251,10 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     ),
     "unknown key far from all": (
         [("    maxReplicas: 4\n", "    colour: red\n")],
-        ["p.yaml:30: spec.sharing.colour: unknown key; known are configMaps, maxReplicas"],
+        [
+            "p.yaml:30: spec.sharing.colour: unknown key; known are configMaps, maxReplicas, maxReplicasByProduct, "
+            "minSliceMemory, mps, namespaces, renameByDefault"
+        ],
     ),
     "unknown key in a pool": (
         [("      maxRequest: 1\n", "      maxRequests: 1\n")],

@@ -251,7 +251,8 @@ def _watching(policy_path: str | None, kubeconfig: str | None, context: str | No
     from webhook import cluster, server
 
     engine = Engine(load_policy(policy_path), rules.walk())
-    watched = cluster.Cluster(cluster.connect(kubeconfig, context), server.log_line)
+    connection = cluster.connect(kubeconfig, context)
+    watched = cluster.Cluster(connection, server.log_line, cluster.namespaces(engine.policy))
     watched.start()
     return engine, watched.facts
 

@@ -4,16 +4,17 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from kubernetes import client, config
 
-from webhook.facts import Facts
+from webhook.facts import Facts, kept
 from webhook.model import Object
+from webhook.policy import Policy
 
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -26,23 +27,28 @@ PAGE = 500
 SETTLE_SECONDS = 0.1
 """How long changes are gathered before a snapshot is made of them."""
 
+HOLDERS_SECONDS = 30.0
+"""How long changes of pods alone may wait for a snapshot: what is derived from one would not live long otherwise."""
+
 FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0
 """Seconds before a broken watch is taken up again: the first time, and at most."""
 
 ABSENT_PAUSE = 60.0
 """Seconds between looks for a kind that is not installed."""
 
-NOT_FOUND, GONE = 404, 410
+FORBIDDEN, NOT_FOUND, GONE = 403, 404, 410
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind that facts are made of, and the RBAC rule that reading it needs."""
+    """A kind that facts are made of, everywhere or in one namespace, and the RBAC rule that reading it needs."""
 
     group: str
     version: str
     plural: str
     kind: str
+    fields: str = ""
+    namespace: str = ""
 
     @property
     def api_version(self) -> str:
@@ -54,8 +60,24 @@ READ = (
     Resource("", "v1", "namespaces", "Namespace"),
     Resource("", "v1", "nodes", "Node"),
     Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy"),
+    Resource("", "v1", "pods", "Pod", fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"),
 )
-"""All that is read from a cluster; the ClusterRole in manifests/ allows this and no more."""
+"""All that is read from a whole cluster; the ClusterRole in manifests/ allows this and no more."""
+
+READ_WITHIN = (
+    Resource("", "v1", "configmaps", "ConfigMap"),
+    Resource("apps", "v1", "daemonsets", "DaemonSet"),
+)
+"""What is read from the namespaces of sharing configurations; a Role in each allows this and no more."""
+
+
+Name = tuple[str, str]
+"""Namespace, empty for what has none, and name."""
+
+
+def namespaces(policy: Policy) -> tuple[str, ...]:
+    """The namespaces that hold sharing configurations, or may."""
+    return tuple(sorted({*policy.limits.namespaces, *(namespace for namespace, _ in policy.config_maps)}))
 
 
 class Cluster:
@@ -63,21 +85,28 @@ class Cluster:
 
     `facts` gives the newest snapshot, and None until every kind has been listed once. A watch that breaks is
     taken up again where it was; one that is too old starts over with a list. The last snapshot stands meanwhile.
+    A kind that is not installed, or a namespace that is not there, holds nothing.
     """
 
-    def __init__(self, api: client.ApiClient, log: Log) -> None:
+    def __init__(self, api: client.ApiClient, log: Log, within: Iterable[str] = ()) -> None:
         core, custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
         self._lists: Mapping[str, Callable[..., Any]] = {
             "Namespace": core.list_namespace,
             "Node": core.list_node,
             "ClusterPolicy": partial(custom.list_cluster_custom_object, "nvidia.com", "v1", "clusterpolicies"),
+            "Pod": core.list_pod_for_all_namespaces,
+            "ConfigMap": core.list_namespaced_config_map,
+            "DaemonSet": client.AppsV1Api(api).list_namespaced_daemon_set,
         }
+        inside = [replace(each, namespace=namespace) for namespace in within for each in READ_WITHIN]
+        self._read = (*READ, *inside)
         self._log = log
-        self._objects: dict[Resource, dict[str, Object]] = {}
+        self._objects: dict[Resource, dict[Name, Object]] = {}
         self._random = random.Random()  # noqa: S311 - spreads the workers' retries, hides nothing
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._changed = threading.Event()
+        self._holders_changed = False
         self._facts: Facts | None = None
 
     def facts(self) -> Facts | None:
@@ -86,7 +115,7 @@ class Cluster:
 
     def start(self) -> None:
         """Begin to follow the cluster."""
-        for resource in READ:
+        for resource in self._read:
             threading.Thread(target=self._follow, args=(resource,), daemon=True, name=resource.plural).start()
         threading.Thread(target=self._publish, daemon=True, name="facts").start()
 
@@ -97,12 +126,15 @@ class Cluster:
 
     def _publish(self) -> None:
         while not self._stopped.is_set():
-            self._changed.wait()
-            time.sleep(SETTLE_SECONDS)
-            self._changed.clear()
+            if self._changed.wait(HOLDERS_SECONDS):
+                time.sleep(SETTLE_SECONDS)
+                self._changed.clear()
+            elif not self._holders_changed:
+                continue
             with self._lock:
+                self._holders_changed = False
                 known = [item for objects in self._objects.values() for item in objects.values()]
-                complete = len(self._objects) == len(READ)
+                complete = len(self._objects) == len(self._read)
             if complete:
                 self._facts = Facts.of(known)
 
@@ -116,14 +148,20 @@ class Cluster:
                 self._stopped.wait(SETTLE_SECONDS)  # what ends every watch at once is not asked without pause
             except client.ApiException as error:
                 version = ""  # too old, or never good: start over
-                if error.status == NOT_FOUND:
-                    # The kind is not installed, so there is none of it; it may be installed yet.
+                if error.status == NOT_FOUND or (error.status == FORBIDDEN and self._absent(resource.namespace)):
+                    # There is none of it where there is no such kind or place, for which no powers can be given;
+                    # there may be yet.
                     self._replace(resource, {})
                     self._stopped.wait(ABSENT_PAUSE)
                 elif error.status != GONE:
                     pause = self._wait(resource, error, pause)
             except Exception as error:  # whatever it is, the last snapshot stands and another try comes
                 pause = self._wait(resource, error, pause)
+
+    def _absent(self, namespace: str) -> bool:
+        with self._lock:
+            known = next((found for each, found in self._objects.items() if each.kind == "Namespace"), None)
+            return bool(namespace) and known is not None and ("", namespace) not in known
 
     def _wait(self, resource: Resource, error: Exception, pause: float) -> float:
         """Say what broke, wait, and return how long to wait the next time."""
@@ -134,13 +172,14 @@ class Cluster:
 
     def _list(self, resource: Resource) -> str:
         """Read every object of a kind, page by page; return the version to watch from."""
-        found: dict[str, Object] = {}
+        found: dict[Name, Object] = {}
         token = ""
         while True:
             with self._get(resource, limit=PAGE, _continue=token) as response:
                 page = json.loads(response.data)
             for item in page["items"]:
-                found[item["metadata"]["name"]] = _trimmed(resource, item)
+                if small := _trimmed(resource, item):
+                    found[_name(item)] = small
             token = page["metadata"].get("continue")
             if not token:
                 break
@@ -148,7 +187,7 @@ class Cluster:
         version: str = page["metadata"]["resourceVersion"]
         return version
 
-    def _replace(self, resource: Resource, found: dict[str, Object]) -> None:
+    def _replace(self, resource: Resource, found: dict[Name, Object]) -> None:
         with self._lock:
             changed = self._objects.get(resource) != found
             self._objects[resource] = found
@@ -169,7 +208,7 @@ class Cluster:
                 yield item["metadata"]["resourceVersion"]
 
     def _take_in(self, resource: Resource, kind: str, item: Object) -> None:
-        name, after = item["metadata"]["name"], None if kind == "DELETED" else _trimmed(resource, item)
+        name, after = _name(item), None if kind == "DELETED" else _trimmed(resource, item)
         with self._lock:
             objects = self._objects[resource]
             if objects.get(name) == after:
@@ -178,13 +217,19 @@ class Cluster:
                 objects.pop(name)
             else:
                 objects[name] = after
+            if resource.kind == "Pod":
+                self._holders_changed = True
+                return
         self._changed.set()
 
     @contextmanager
     def _get(self, resource: Resource, **options: Any) -> Iterator[Any]:
         """Ask for a kind's objects; yield the response, unread. Raises ApiException for another status than 200."""
         timeout = (5, WATCH_SECONDS + 30)
-        response = self._lists[resource.kind](**options, _preload_content=False, _request_timeout=timeout)
+        if resource.fields:
+            options["field_selector"] = resource.fields
+        where = (resource.namespace,) if resource.namespace else ()
+        response = self._lists[resource.kind](*where, **options, _preload_content=False, _request_timeout=timeout)
         try:
             if response.status != 200:
                 raise client.ApiException(http_resp=response)
@@ -194,16 +239,14 @@ class Cluster:
             response.release_conn()
 
 
-def _trimmed(resource: Resource, item: Object) -> Object:
-    """Keep of an object what facts are made of, so that ten thousand nodes fit."""
+def _name(item: Object) -> Name:
     metadata = item["metadata"]
-    kept: dict[str, Any] = {"name": metadata["name"], "labels": metadata.get("labels") or {}}
-    trimmed: dict[str, Any] = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": kept}
-    if resource.kind == "ClusterPolicy":
-        trimmed["spec"] = {"devicePlugin": (item.get("spec") or {}).get("devicePlugin")}
-    if resource.kind == "Node":
-        trimmed["spec"] = {"taints": (item.get("spec") or {}).get("taints")}
-    return trimmed
+    return metadata.get("namespace") or "", metadata["name"]
+
+
+def _trimmed(resource: Resource, item: Object) -> Object | None:
+    """Keep of an object what facts are made of; the items of a list do not say their kind."""
+    return kept({**item, "apiVersion": resource.api_version, "kind": resource.kind})
 
 
 class Unreachable(ValueError):

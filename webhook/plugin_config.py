@@ -2,15 +2,17 @@
 
 import base64
 import binascii
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from webhook.dialect import Mark, Unreadable, parse
+from webhook.dialect import Mark, Unread, Unreadable, is_clean, parse
 from webhook.facts import Facts
 from webhook.model import Finding, Path, dotted
+from webhook.plugin import Plugin, Refused, decode, members
 from webhook.policy import Policy
+from webhook.sharing import readers
 from webhook.targets import ConfigMap
 
 
@@ -28,22 +30,41 @@ class Config:
     mark: Mark
     certain: bool
     error: Unreadable | None = None
+    plugin: Plugin = field(default_factory=Plugin)
+    """What the plugin holds when it has read the text."""
+    refused: tuple[Refused, ...] = ()
+    """Why it would not start, beside what makes the text unreadable."""
 
-    def finding(self, inner: Path, message: str) -> Finding:
+    @property
+    def key(self) -> str:
+        """The key of the ConfigMap that holds it."""
+        return str(self.path[-1])
+
+    def finding(self, inner: Path, message: str, *, advice: bool = False) -> Finding:
         """Make a finding about a place in the configuration.
 
         Its part is the whole text: an edited configuration has to be right, an old one may stand.
         """
         where = f"{dotted(inner)}: " if inner else ""
         if not self.certain:
-            message += ", if this is meant for it"
+            message += f"{'' if message.endswith('?') else ','} if this is meant for it"
         return Finding(
             self.path,
             where + message,
-            advice=not self.certain,
+            advice=advice or not self.certain,
             text_line=self._line(inner),
             parts=(where + message + self.text,),
         )
+
+    def at_line(self, line: int, message: str) -> Finding:
+        """Make a finding about a line of the text."""
+        return self.finding((), message)._replace(text_line=line if self.path[0] == "data" else 0)
+
+    def written(self, inner: Path) -> str:
+        """Return a plain scalar as its line has it after its key; empty where it stands otherwise."""
+        rows = self.text.splitlines()[self.mark.at(inner).line - 1 :][:1]
+        _, key, rest = "".join(rows).partition(str(inner[-1]))
+        return rest.lstrip("\"': ").partition("#")[0].strip(" ,]}\t") if key else ""
 
     def _line(self, inner: Path) -> int:
         if self.path[0] == "binaryData":
@@ -62,40 +83,136 @@ MAX_UNNAMED = 64 * 1024
 def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config, ...]:
     """Read every key that is a device-plugin configuration.
 
-    All keys are where the policy or a ClusterPolicy names the ConfigMap; elsewhere those that look like one,
-    for a misspelt name must not be a way out. Each regular file of the mounted volume can be selected, so
-    `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
+    All keys are where the policy, a ClusterPolicy or a DaemonSet names the ConfigMap, but for a DaemonSet that
+    reads one file of it; elsewhere those that look like one, for a misspelt name must not be a way out. Each
+    regular file of the mounted volume can be selected, so `binaryData` counts too (k8s-device-plugin
+    cmd/config-manager/main.go).
     """
-    named = (config_map.namespace, config_map.name) in policy.config_maps or config_map.name in facts.plugin_configs
+    named = _named(config_map, policy, facts)
     size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
-    if not named and size > MAX_UNNAMED:
+    if not any(map(named, (*config_map.data, *config_map.binary_data))) and size > MAX_UNNAMED:
         return ()
     found = []
     for key, text in config_map.data.items():
-        found.append(_read(("data", key), text, named))
+        found.append(_read(("data", key), text, named(key)))
     for key, encoded in config_map.binary_data.items():
         path = ("binaryData", key)
         try:
-            found.append(_read(path, base64.b64decode(encoded, validate=True).decode("utf-8"), named))
-        except (binascii.Error, UnicodeDecodeError):
-            if named:
-                found.append(Config(path, encoded, None, Mark(1), True, Unreadable(1, "not text in UTF-8")))
+            found.append(_read(path, _decoded(base64.b64decode(encoded, validate=True)), named(key)))
+        except binascii.Error:
+            error = Unreadable(1, "not base64")
+        except Unread as unread:
+            error = unread
+        else:
+            continue
+        if named(key):
+            found.append(Config(path, encoded, None, Mark(1), True, error))
     return tuple(config for config in found if config is not None)
 
 
+_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+
+
+def _decoded(raw: bytes) -> str:
+    """Decode bytes as go-yaml does (readerc.go): UTF-16 where a mark says so, else UTF-8.
+
+    What is no UTF-8 is left as surrogates, which no text has otherwise. Raises Unread for UTF-16 with anything wrong.
+    """
+    encoding = _MARKS.get(raw[:2])
+    if encoding is None:
+        return raw.decode("utf-8", "surrogateescape")
+    try:
+        text = raw[2:].decode(encoding)
+    except UnicodeDecodeError as error:
+        raise Unread(1, "not whole UTF-16") from error
+    if "\ufeff" in text or not is_clean(text):
+        raise Unread(1, "UTF-16 with control characters or a further mark")
+    return text
+
+
+def _named(config_map: ConfigMap, policy: Policy, facts: Facts) -> Callable[[str], bool]:
+    """Return what tells whether a key is a configuration beyond doubt, since somebody reads it as one."""
+    if (config_map.namespace, config_map.name) in policy.config_maps:
+        return lambda _: True
+    reading = readers(config_map.namespace, config_map.name, policy, facts)
+    return lambda key: any(each.chosen or each.key == key for each in reading)
+
+
+def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
+    """Yield the keys of an update that had another text before, with the new one; empty for what is no text."""
+    old = config_map.old
+    if old is None or config_map.deleted:
+        return
+    for key, text in config_map.data.items():
+        if key in old.data and old.data[key] != text:
+            yield ("data", key), text
+    for key, encoded in config_map.binary_data.items():
+        if key in old.binary_data and old.binary_data[key] != encoded:
+            try:
+                yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True))
+            except ValueError:
+                yield ("binaryData", key), ""
+
+
+@lru_cache(maxsize=64)
+def held(text: str) -> Plugin:
+    """What the plugin holds when it has read a text; nothing where it could not read it."""
+    config = _read((), text, True)
+    return config.plugin if config else Plugin()
+
+
 def _read(path: Path, text: str, named: bool) -> Config | None:
-    folded = text.casefold()
-    if not named and not ("sharing" in folded and ("timeslicing" in folded or "mps" in folded)):
+    folded = text.casefold().translate(_DASHES)
+    shares = "sharing" in folded and ("timeslicing" in folded or "mps" in folded)
+    if not named and not shares and "timeslic" not in folded:
         return None
     try:
+        if "\ufeff" in text[1:]:
+            raise Unread(1, "a byte order mark stands within the text")
         value, mark = parse(text, last_key_wins=True, max_values=MAX_VALUES)
     except Unreadable as error:
-        return Config(path, text, None, Mark(1), named, error)
-    config = Config(path, text, value, mark, named)
+        return Config(path, text, None, Mark(1), named, error) if named or shares else None
+    plugin, refused = decode(value)
+    config = Config(path, text, value, mark, named, plugin=plugin, refused=tuple(refused))
     found = [section for name in SECTIONS for _, section in sections(config, name)]
     if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
         return replace(config, certain=True)
-    return config if named or found else None
+    return config if named or found or _misplaced(value, 3) else None
+
+
+def repeated(config: Config) -> tuple[int, str] | None:
+    """Find the first key that stands twice in one map: its line, and what is said of it."""
+    try:
+        parse(config.text, max_values=MAX_VALUES)
+    except Unreadable as error:
+        return error.line, str(error)
+    return None
+
+
+def later(config: Config) -> int:
+    """Return the line at which a further document with anything in it begins; 0 for none."""
+    try:
+        parse(config.text, last_key_wins=True, alone=True, max_values=MAX_VALUES)
+    except Unreadable as error:
+        rows = config.text.splitlines()[error.line - 1 :]
+        if any(row.strip() not in ("", "---", "...") and not row.lstrip().startswith("#") for row in rows):
+            return error.line
+    return 0
+
+
+_DASHES = {ord("-"): None, ord("_"): None}
+
+
+def _misplaced(value: Any, depth: int) -> bool:
+    """Tell whether there is a section in a wrong place, or by a wrong name, at most so deep."""
+    if not isinstance(value, dict):
+        return False
+    for key, each in value.items():
+        if isinstance(each, dict):
+            sliced = key.casefold().translate(_DASHES).startswith("timeslic")
+            if (sliced and {"resources", "replicas"} & each.keys()) or (depth and _misplaced(each, depth - 1)):
+                return True
+    return False
 
 
 SECTIONS = ("timeSlicing", "mps")
@@ -106,11 +223,3 @@ def sections(config: Config, name: str) -> Iterator[tuple[Path, Any]]:
     for sharing, value in members(config.value, "sharing"):
         for key, section in members(value, name):
             yield (sharing, key), section
-
-
-def members(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Find a struct's key in every spelling: the plugin's keys match in any case, and each is read (encoding/json)."""
-    if isinstance(value, dict):
-        for key in sorted(value):
-            if key.casefold() == name.casefold():
-                yield key, value[key]

@@ -169,6 +169,7 @@ class Pool:
     resources: ResourceNames
     tolerations: tuple[Object, ...] = ()
     max_request: int | None = None
+    max_replicas: int | None = None
     assume: Card | None = None
     circle: Scope | None = None
 
@@ -176,6 +177,30 @@ class Pool:
     def shared(self) -> bool:
         """True where several pods share one card without a wall between them."""
         return self.sharing in SHARED
+
+
+REQUIRED, FORBIDDEN, ALLOWED = "Required", "Forbidden", "Allowed"
+"""What a policy may say of an option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a sharing configuration may say.
+
+    `namespaces` are those where the device plugin runs. `max_replicas` is for cards and pools that have no limit of
+    their own; `products` gives one by the start of the product's name. `min_slice` is in MiB, 0 for none.
+    """
+
+    namespaces: tuple[str, ...] = ("gpu-operator",)
+    max_replicas: int = 8
+    products: Mapping[str, int] = field(default_factory=dict)
+    min_slice: int = 0
+    rename_by_default: str = ALLOWED
+    mps: str = ALLOWED
+
+    def of_product(self, product: str) -> int | None:
+        """Return the limit of a card's own, by the longest start of its name; None for no such limit."""
+        return self.products.get(max(filter(product.startswith, self.products), key=len, default=""))
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +245,7 @@ class Policy:
     frameworks: tuple[str, ...] = FRAMEWORKS
     context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
     config_maps: frozenset[tuple[str, str]] = frozenset()
-    max_replicas: int = 8
+    limits: Limits = Limits()
     actions: Mapping[str, Action] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)

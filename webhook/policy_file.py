@@ -25,6 +25,7 @@ from webhook.policy import (
     Forms,
     Grant,
     Guard,
+    Limits,
     Override,
     Policy,
     Pool,
@@ -180,6 +181,8 @@ def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
 def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
     for product, value in spec.get("memory", {}).get("context", {}).items():
         yield ("spec", "memory", "context", product), value
+    if "minSliceMemory" in spec.get("sharing", {}):
+        yield ("spec", "sharing", "minSliceMemory"), spec["sharing"]["minSliceMemory"]
     for index, pool in enumerate(spec["pools"]):
         if "assume" in pool:
             yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
@@ -198,7 +201,7 @@ def _policy(value: Object) -> Policy:
         "annotation": trust.get("annotation"),
         "default_trust": trust.get("default"),
         "frameworks": tuple(memory["frameworks"]) if "frameworks" in memory else None,
-        "max_replicas": sharing.get("maxReplicas"),
+        "limits": _limits(sharing),
         "administrators": _requesters(spec["administrators"]) if "administrators" in spec else None,
         "self_registration": labellers.get("selfRegistration"),
         "guard": _guard(spec["guard"]) if "guard" in spec else None,
@@ -236,6 +239,18 @@ def _forms(value: Object) -> Forms:
 
 def _guard(value: Any) -> Guard:
     return Guard(value["taint"]["key"] if isinstance(value, dict) else None)
+
+
+def _limits(value: Object) -> Limits:
+    given: dict[str, Any] = {
+        "namespaces": tuple(value["namespaces"]) if "namespaces" in value else None,
+        "max_replicas": value.get("maxReplicas"),
+        "products": value.get("maxReplicasByProduct"),
+        "min_slice": _mib(value["minSliceMemory"]) if "minSliceMemory" in value else None,
+        "rename_by_default": value.get("renameByDefault"),
+        "mps": value.get("mps"),
+    }
+    return Limits(**{key: each for key, each in given.items() if each is not None})
 
 
 def _scope(value: Object) -> Scope:
@@ -290,6 +305,7 @@ def _pool(value: Object) -> Pool:
         resources=ResourceNames(value["resources"], shares=shared),
         tolerations=tuple(value.get("tolerations", ())),
         max_request=1 if shared else value.get("maxRequest"),
+        max_replicas=value.get("maxReplicas"),
         assume=assume and Card(assume.get("product", ""), _mib(assume["memory"]), assume["replicas"]),
         circle=_scope(value["circle"]) if "circle" in value else None,
     )

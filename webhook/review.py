@@ -19,8 +19,11 @@ MAX_MESSAGE = 4096
 """Characters of a denial; the API server reads a whole response into memory, so ours stays small."""
 
 MAX_WARNINGS = 8
-MAX_WARNING = 120
-"""Characters of a warning, the most that admission/v1 types.go advises."""
+MAX_WARNING = 256
+"""Characters of a warning, so that a command fits: over these an API server may cut once all together pass 4,096.
+
+It advises 120 (admission/v1 types.go, apiserver pkg/endpoints/filters/warning.go).
+"""
 
 MAX_ANNOTATION = 1024
 """Characters of an audit annotation's value."""

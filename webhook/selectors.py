@@ -1,5 +1,6 @@
 """Label selectors and node selector terms: what they match, and whether they can hold together."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -118,3 +119,11 @@ def integer(text: str) -> int | None:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         return None
     return number if abs(number := int(text)) <= MAX_INTEGER else None
+
+
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def is_label_value(text: str) -> bool:
+    """Tell whether a label can have this value (apimachinery pkg/util/validation IsValidLabelValue)."""
+    return _LABEL_VALUE.fullmatch(text) is not None

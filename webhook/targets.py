@@ -18,6 +18,13 @@ BINDING = ("", "Binding")
 
 MIRROR = "kubernetes.io/config.mirror"
 """On the pod that a kubelet makes to show one of its files (k8s.io/api core/v1 annotation_key_constants.go)."""
+CLUSTER_POLICY = ("nvidia.com", "ClusterPolicy")
+DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("resource.k8s.io", "DeviceClass"): ("spec",),
+    ("resource.k8s.io", "ResourceClaim"): ("spec", "devices"),
+    ("resource.k8s.io", "ResourceClaimTemplate"): ("spec", "spec", "devices"),
+}
+"""The kinds of dynamic resource allocation, and where each keeps its requests and configurations (resource/v1)."""
 
 # In the API's order, which is also the order in which init containers and sidecars start.
 CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
@@ -135,13 +142,14 @@ REQUIRED_AFFINITY: tuple[str, ...] = (
 class ConfigMap:
     """A ConfigMap: each key of `data` with its text, each key of `binaryData` with its base64.
 
-    One that is being deleted is empty, and has an `old` self.
+    One that is being `deleted` is empty, and has an `old` self.
     """
 
     name: str
     namespace: str
     data: Mapping[str, str]
     binary_data: Mapping[str, str]
+    deleted: bool = False
     requester: Requester | None = None
     old: "ConfigMap | None" = None
 
@@ -173,7 +181,55 @@ class Binding:
     old: "Binding | None" = None
 
 
-Subject = Pod | ConfigMap | Labelled | Binding
+@dataclass(frozen=True, eq=False)
+class ClusterPolicy:
+    """What the GPU Operator is told of the device plugin: a ConfigMap by name, and the key of nodes that choose none.
+
+    Both are empty where nothing is said (gpu-operator api/nvidia/v1/clusterpolicy_types.go, DevicePluginConfig).
+    """
+
+    name: str
+    config_map: str
+    default: str
+    requester: Requester | None = None
+    old: "ClusterPolicy | None" = None
+
+    namespace = ""
+    base = ("spec", "devicePlugin", "config")
+
+
+class DeviceRequest(NamedTuple):
+    """A request for devices, or one alternative of one (`firstAvailable`)."""
+
+    path: Path
+    device_class: str
+    everything: bool
+    admin: bool
+    selectors: tuple[str, ...]
+
+
+class DeviceConfig(NamedTuple):
+    """What a driver is told of the devices: `parameters` mean something to that driver alone."""
+
+    path: Path
+    driver: str
+    parameters: Any
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceClaim:
+    """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`), which has configurations only."""
+
+    kind: str
+    name: str
+    namespace: str
+    requests: tuple[DeviceRequest, ...]
+    configs: tuple[DeviceConfig, ...]
+    requester: Requester | None = None
+    old: "DeviceClaim | None" = None
+
+
+Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim
 
 
 def subjects(
@@ -213,11 +269,16 @@ def _views(request: Request, item: Object, workloads: Workloads) -> Iterator[Sub
         yield _labelled(item, request)
     elif kind == BINDING:
         yield _binding(item, request)
+    elif kind == CLUSTER_POLICY:
+        yield _cluster_policy(item, request)
+    elif kind in DEVICES:
+        yield _device_claim(item, DEVICES[kind], request)
 
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
     """Tell whether objects of this kind are judged at all."""
-    return (group, kind) in (POD, CONFIG_MAP, *LABELLED, BINDING) or (group, kind) in workloads
+    single = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY)
+    return (group, kind) in single or (group, kind) in workloads or (group, kind) in DEVICES
 
 
 def _found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
@@ -319,6 +380,7 @@ def _config_map(item: Object, request: Request) -> ConfigMap:
         namespace=request.namespace or _text(metadata, "namespace", ("metadata",)) or "default",
         data={key: _text(data, key, ("data",)) for key in data},
         binary_data={key: _text(binary, key, ("binaryData",)) for key in binary},
+        deleted=request.operation == "DELETE",
         requester=request.requester,
     )
 
@@ -342,6 +404,70 @@ def _binding(item: Object, request: Request) -> Binding:
         namespace=request.namespace or _text(metadata, "namespace", ("metadata",)) or "default",
         requester=request.requester,
     )
+
+
+def _cluster_policy(item: Object, request: Request) -> ClusterPolicy:
+    found = item
+    for depth, key in enumerate(ClusterPolicy.base):
+        found = _map(found, key, ClusterPolicy.base[:depth])
+    return ClusterPolicy(
+        name=request.name or _text(_map(item, "metadata", ()), "name", ("metadata",)),
+        config_map=_text(found, "name", ClusterPolicy.base),
+        default=_text(found, "default", ClusterPolicy.base),
+        requester=request.requester,
+    )
+
+
+def _device_claim(item: Object, base: Path, request: Request) -> DeviceClaim:
+    metadata, devices = _map(item, "metadata", ()), item
+    for depth, key in enumerate(base):
+        devices = _map(devices, str(key), base[:depth])
+    namespaced = request.kind != "DeviceClass"
+    namespace = request.namespace or _text(metadata, "namespace", ("metadata",)) or "default"
+    return DeviceClaim(
+        kind=request.kind,
+        name=request.name or _text(metadata, "name", ("metadata",)),
+        namespace=namespace if namespaced else "",
+        requests=tuple(_device_requests(devices, base)) if namespaced else (),
+        configs=tuple(_device_configs(devices, base)),
+        requester=request.requester,
+    )
+
+
+def _device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
+    for index, each in enumerate(_list(devices, "requests", base)):
+        path = (*base, "requests", index)
+        asked = _as_map(each, path)
+        # Up to v1beta1 what is now under `exactly` stood in the request itself.
+        yield _device_request(asked, path)
+        yield _device_request(_map(asked, "exactly", path), (*path, "exactly"))
+        for number, alternative in enumerate(_list(asked, "firstAvailable", path)):
+            at = (*path, "firstAvailable", number)
+            yield _device_request(_as_map(alternative, at), at)
+
+
+def _device_request(asked: Object, path: Path) -> DeviceRequest:
+    selectors = [
+        _text(_map(_as_map(each, at), "cel", at), "expression", (*at, "cel"))
+        for index, each in enumerate(_list(asked, "selectors", path))
+        for at in [(*path, "selectors", index)]
+    ]
+    return DeviceRequest(
+        path=path,
+        device_class=_text(asked, "deviceClassName", path),
+        everything=_text(asked, "allocationMode", path) == "All",
+        admin=_as(bool, asked.get("adminAccess"), (*path, "adminAccess")),
+        selectors=tuple(selectors),
+    )
+
+
+def _device_configs(devices: Object, base: Path) -> Iterator[DeviceConfig]:
+    for index, each in enumerate(_list(devices, "config", base)):
+        path = (*base, "config", index)
+        opaque = _map(_as_map(each, path), "opaque", path)
+        if opaque:
+            at = (*path, "opaque")
+            yield DeviceConfig((*at, "parameters"), _text(opaque, "driver", at), opaque.get("parameters"))
 
 
 def _requirements(term: Object, path: Path) -> Iterator[Requirement]:

@@ -104,7 +104,9 @@ def test_the_gpu_operator_may_come_later(watched: tuple[Cluster, live.Cluster]) 
         "spec": {"devicePlugin": {"config": {"name": "plugin-config", "default": "any"}}},
     }
     assert cluster.apply(policy).returncode == 0
-    assert eventually(lambda: getattr(followed.facts(), "plugin_configs", None) == {"plugin-config"})
+    assert eventually(
+        lambda: [each.config_map for each in getattr(followed.facts(), "installations", ())] == ["plugin-config"]
+    )
 
 
 def test_the_powers_of_the_manifests_are_what_is_read_and_no_more(watched: tuple[Cluster, live.Cluster]) -> None:

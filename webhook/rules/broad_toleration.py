@@ -15,7 +15,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag tolerations without a key."""
     for index, toleration in enumerate(pod.tolerations):
         if not toleration.get("key"):

@@ -16,7 +16,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a trust annotation that is not what it was."""
     if pod.template or pod.old is None:
         return

@@ -18,7 +18,7 @@ from webhook.targets import Pod, text
 _KUBELETS = "system:nodes"
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag pods that come with a node; one that the scheduler has put on a node had none before."""
     name = text(pod.spec, "nodeName", pod.at("spec"))
     if not name or (pod.old is not None and pod.old.spec.get("nodeName") == name):

@@ -18,7 +18,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag annotations that have a container runtime add devices."""
     for path, _, _, _ in openings(pod).get(Door.DEVICE_ANNOTATION, ()):
         yield Finding(

@@ -16,7 +16,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag mounts under the folder that is read as a list of devices."""
     for path, _, value, _ in openings(pod).get(Door.DEVICE_MOUNT, ()):
         yield Finding(

@@ -19,7 +19,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag hostPath volumes that lead to GPUs."""
     found = openings(pod).get(Door.HOST_PATH)
     if not found or not exposed(pod, policy):

@@ -17,7 +17,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag annotations that only a scheduler writes, from anyone else."""
     found = openings(pod).get(Door.PLACEMENT_ANNOTATION)
     if not found or (pod.requester is not None and policy.administrators.include(pod.requester)):

@@ -18,7 +18,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod, flag
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag pods in their node's process or IPC namespace."""
     at = pod.at("spec")
     for key, what in (("hostPID", "the processes"), ("hostIPC", "the shared memory")):

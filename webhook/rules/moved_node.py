@@ -20,7 +20,7 @@ from webhook.policy import Policy, Pool
 from webhook.targets import Labelled
 
 
-def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a change of a node's labels that changes its pool."""
     requester = item.requester
     if item.kind != "Node" or requester is None or _may(requester, item, policy):

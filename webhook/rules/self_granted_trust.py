@@ -16,7 +16,7 @@ from webhook.policy import Policy
 from webhook.targets import Labelled
 
 
-def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag every label that the policy selects namespaces by and somebody else writes."""
     requester = item.requester
     if item.kind != "Namespace" or requester is None or policy.administrators.include(requester):

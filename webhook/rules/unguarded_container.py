@@ -22,7 +22,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag containers that neither ask for a GPU nor say that they see none, where one may be seen."""
     if not exposed(pod, policy):
         return

@@ -18,7 +18,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag entries of `envFrom` that may hold what counts over the device plugin."""
     found = openings(pod).get(Door.VARIABLES_FROM)
     if not found:

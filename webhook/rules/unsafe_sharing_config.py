@@ -2,48 +2,220 @@
 
 `failRequestsGreaterThanOne` must be true: without it a pod is given several slices, pays for them in
 neighbours' turns and gains nothing. Under time-slicing its default is false, and NVIDIA's published example sets it
-so (k8s-device-plugin README.md). The number of replicas is limited: every process keeps a context on the card,
-and with too many nothing is left to work with.
+so (k8s-device-plugin README.md). The number of replicas is limited, for all cards, by pool or by product: every
+process keeps a context on the card, and with too many nothing is left to work with; a policy may also set the least
+memory of a slice. Names and MPS are as the policy has them, whose pools must stay what they are: on nodes that the
+policy says are handed out whole nothing is shared. Nor is what the hardware cannot do: time-slicing before Pascal,
+which does not preempt; more clients than MPS takes (cmd/mps-control-daemon/mps/device.go); MPS on MIG devices; a card
+in MIG mode as a whole, which would be labelled as if it had no replicas (internal/lm/mig-strategy.go).
 
-Way out: set `failRequestsGreaterThanOne: true` in the section itself, and replicas within the policy's limit.
+A node's choice of a key by its label is judged like the configuration it chooses.
+
+Way out: set what the message names in the section itself, or give the nodes it names another key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from webhook.facts import Facts
-from webhook.model import Finding, Object, Path, shown
-from webhook.plugin_config import Config, configs, sections
-from webhook.policy import Policy
-from webhook.targets import ConfigMap
+from webhook.budget import budget
+from webhook.facts import CONFIG_LABEL, Facts, Installation, Node
+from webhook.model import Finding, Path, dotted, shown
+from webhook.plugin import Plugin, Section
+from webhook.plugin_config import configs, held
+from webhook.policy import FORBIDDEN, REQUIRED, Card, Policy, Pool
+from webhook.selectors import integer
+from webhook.sharing import (
+    GPU,
+    MIG,
+    MPS,
+    TIME_SLICING,
+    Share,
+    entries,
+    homes,
+    key_of,
+    mig_strategies,
+    partitioned,
+    pool_after,
+    reaches,
+    readers,
+    renamed,
+    shares,
+    some,
+    users,
+)
+from webhook.targets import ConfigMap, Labelled
+
+MPS_CLIENTS, MPS_CLIENTS_BEFORE_TURING = 48, 16
 
 
-def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Flag sections that let requests above 1 through, and more replicas than the policy allows."""
-    for config in configs(config_map, policy, facts):
-        for inner, message in _unsafe(config, policy):
+def check(subject: ConfigMap | Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag what a configuration sets against the policy or the nodes that use it, and nodes that choose such a one."""
+    if isinstance(subject, Labelled):
+        yield from _chosen(subject, policy, facts)
+        return
+    where = subject.namespace, subject.name
+    found = configs(subject, policy, facts)
+    reading = readers(*where, policy, facts) if found else ()
+    used = users(*where, (*subject.data, *subject.binary_data), policy, facts) if found else {}
+    for config in found:
+        for inner, message in _unsafe(config.plugin, policy):
             yield config.finding(inner, message)
+        nodes = used.get(config.key, [])
+        for inner, what, way, whom in _unfit(config.plugin, nodes, reading, policy):
+            yield config.finding(inner, f"{what}, on {some(whom)}; {way}")
 
 
-def _unsafe(config: Config, policy: Policy) -> Iterator[tuple[Path, str]]:
-    for name, default in (("timeSlicing", False), ("mps", True)):
-        for path, section in sections(config, name):
-            if isinstance(section, dict):
-                yield from _unsafe_section(path, section, policy, default)
+# By the text alone
 
 
-def _unsafe_section(path: Path, section: Object, policy: Policy, default: bool) -> Iterator[tuple[Path, str]]:
-    fails = section.get("failRequestsGreaterThanOne")
-    if (default if fails is None else fails) is not True:
-        said = "is missing" if fails is None else f"is {shown(fails)}"
-        yield (
-            (*path, "failRequestsGreaterThanOne"),
-            f"{said}, so a pod may take several slices and gain nothing; set it to true",
-        )
-    entries = section.get("resources")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        replicas = entry.get("replicas") if isinstance(entry, dict) else None
-        if isinstance(replicas, int) and replicas > policy.max_replicas:
+def _unsafe(plugin: Plugin, policy: Policy) -> Iterator[tuple[Path, str]]:
+    limits = policy.limits
+    for section, default in ((plugin.time_slicing, False), (plugin.mps, True)):
+        if section is None:
+            continue
+        if section.fail_requests is None or section.fail_requests.value is None:
+            if not default:
+                yield (
+                    (*section.path, "failRequestsGreaterThanOne"),
+                    "is missing, so a pod may take several slices and gain nothing; set it to true",
+                )
+        elif section.fail_requests.value is not True:
             yield (
-                (*path, "resources", index, "replicas"),
-                f"is {replicas}, and policy {policy.name} allows {policy.max_replicas} at most; lower it",
+                section.fail_requests.path,
+                f"is {shown(section.fail_requests.value)}, so a pod may take several slices and gain nothing; "
+                "set it to true",
             )
+        yield from _misnames(section, policy)
+        for entry in section.entries:
+            if entry.replicas and entry.replicas.value > _ceiling(policy):
+                yield (
+                    entry.replicas.path,
+                    f"is {entry.replicas.value}, and policy {policy.name} allows {_ceiling(policy)} at most; lower it",
+                )
+            elif entry.replicas and section is plugin.mps and entry.replicas.value > MPS_CLIENTS:
+                yield entry.replicas.path, f"is {entry.replicas.value}, and MPS takes {MPS_CLIENTS} at most; lower it"
+            if section is plugin.mps and entry.name and entry.name.value.startswith(MIG):
+                yield entry.name.path, "is a MIG device, which MPS cannot share; remove the entry, or use timeSlicing"
+    if plugin.strategy == MPS and plugin.mps and limits.mps == FORBIDDEN:
+        yield plugin.mps.path, f"policy {policy.name} forbids MPS; use timeSlicing, or share nothing"
+
+
+def _misnames(section: Section, policy: Policy) -> Iterator[tuple[Path, str]]:
+    given, wanted = section.rename_by_default, policy.limits.rename_by_default
+    path = given.path if given else (*section.path, "renameByDefault")
+    said = f"is {shown(given.value)}" if given else "is missing"
+    if wanted == REQUIRED and not renamed(section):
+        yield path, f"{said}, and policy {policy.name} wants shared resources renamed; set it to true"
+    elif wanted == FORBIDDEN and renamed(section):
+        yield path, f"{said}, and policy {policy.name} wants shared resources to keep their names; remove it"
+
+
+def _ceiling(policy: Policy) -> int:
+    """The most replicas that any card may have."""
+    pools = (pool.max_replicas for pool in policy.pools if pool.max_replicas)
+    return max((policy.limits.max_replicas, *policy.limits.products.values(), *pools))
+
+
+# On the nodes that use it
+
+Unfit = tuple[Path, str, str, list[Node]]
+"""Where, what is wrong, the way out, and on which nodes."""
+
+
+def _unfit(plugin: Plugin, nodes: Iterable[Node], reading: Iterable[Installation], policy: Policy) -> Iterator[Unfit]:
+    strategies = mig_strategies(plugin, reading)
+    found: dict[tuple[Path, str, str], list[Node]] = {}
+    for node in nodes:
+        for path, what, way in _unfit_on(plugin, node, strategies, policy):
+            found.setdefault((path, what, way), []).append(node)
+    for (path, what, way), whom in found.items():
+        yield path, what, way, whom
+
+
+def _unfit_on(plugin: Plugin, node: Node, mig: set[str | None], policy: Policy) -> Iterator[tuple[Path, str, str]]:
+    section = plugin.section
+    if section is None:
+        return
+    if plugin.strategy == MPS and "mixed" in mig and plugin.mig_strategy.value != "mixed":
+        yield section.path, "cannot be with MIG_STRATEGY=mixed, which is set", "use timeSlicing, or another strategy"
+    entry, _ = entries(section).get(GPU, (None, 0))
+    if entry is not None and partitioned(node) and plugin.strategy == TIME_SLICING and "none" in mig:
+        yield (
+            entry.path,
+            "shares whole cards in MIG mode, which get labels that say 0 replicas and nothing shared",
+            "set the MIG strategy to single or mixed, or switch MIG off",
+        )
+    if entry is not None and partitioned(node) and plugin.strategy == MPS and "single" in mig:
+        yield entry.path, "is of MIG devices, which MPS cannot share", "use timeSlicing"
+    pool = pool_after(node, plugin, policy)
+    for share in shares(plugin, node):
+        yield from _unfit_share(share, plugin.strategy, node, pool, policy)
+
+
+def _unfit_share(
+    share: Share, strategy: str, node: Node, pool: Pool | None, policy: Policy
+) -> Iterator[tuple[Path, str, str]]:
+    path, replicas = share.entry.replicas.path if share.entry.replicas else share.entry.path, share.replicas
+    product = node.labels.get(f"{share.resource}.product", "")
+    own = policy.limits.of_product(product)
+    limits = [limit for limit in (own, pool.max_replicas if pool else None) if limit is not None]
+    limit = min(limits, default=policy.limits.max_replicas)
+    if limit < replicas <= _ceiling(policy):
+        of = (
+            f" for {shown(product, quotes=False)}"
+            if own == limit
+            else f" in pool {pool.name}"
+            if limits and pool
+            else ""
+        )
+        yield path, f"is {replicas}, and policy {policy.name} allows {limit} at most{of}", "lower it"
+    if pool is not None and pool.sharing != strategy:
+        kind = "whole" if pool.sharing in ("none", "mig") else f"by {pool.sharing}"
+        way = (
+            "give them a key that shares nothing"
+            if kind == "whole"
+            else f"use {'mps' if pool.sharing == MPS else 'timeSlicing'}"
+        )
+        yield share.entry.path, f"shares by {strategy} what pool {pool.name} hands out {kind}", way
+    if share.memory and policy.limits.min_slice:
+        reserve = budget(Card(product, share.memory, replicas), policy).reserve
+        if (left := (share.memory - reserve) // replicas) < policy.limits.min_slice:
+            yield (
+                path,
+                f"is {replicas}, which leaves {left} MiB a slice of {share.memory}, less {reserve} in reserve, and "
+                f"policy {policy.name} wants {policy.limits.min_slice}",
+                "lower it",
+            )
+    capability = tuple(integer(node.labels.get(f"{GPU}.compute.{part}", "")) for part in ("major", "minor"))
+    major, minor = capability[0], capability[1] or 0
+    if major is None:
+        return
+    if strategy == TIME_SLICING and major < 6:
+        yield (
+            share.entry.path,
+            f"GPUs before Pascal (compute capability {major}.{minor}) cannot be preempted",
+            "remove it",
+        )
+    if strategy == MPS and (major, minor) < (7, 5) and MPS_CLIENTS_BEFORE_TURING < replicas <= MPS_CLIENTS:
+        most = MPS_CLIENTS_BEFORE_TURING
+        yield path, f"is {replicas}, and MPS takes {most} at most before compute capability 7.5", "lower it"
+
+
+# Nodes that choose
+
+
+def _chosen(subject: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    if subject.kind != "Node" or not (key := subject.labels.get(CONFIG_LABEL)):
+        return
+    known = next((each.resources for each in facts.nodes if each.name == subject.name), {})
+    node = Node(subject.name, subject.labels, known)
+    for each in facts.installations:
+        if not (each.chosen and reaches(each, node)):
+            continue
+        for namespace in homes(each, policy):
+            texts = facts.config_maps.get((namespace, each.config_map), {})
+            text = texts.get(key_of(each, key, texts))
+            for inner, what, way, _ in _unfit(held(text), [node], [each], policy) if text else ():
+                yield Finding(
+                    ("metadata", "labels", CONFIG_LABEL),
+                    f"{shown(key)} of ConfigMap {namespace}/{each.config_map}: {dotted(inner)}: {what}; {way}",
+                )

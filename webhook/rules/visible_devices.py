@@ -20,7 +20,7 @@ from webhook.policy import Policy
 from webhook.targets import Pod
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag values that open something, and values that are not known before the pod runs."""
     found = openings(pod).get(Door.VARIABLE)
     if not found:

@@ -1,0 +1,213 @@
+"""Sharing configurations against what a policy says of them, and who uses which key."""
+
+from typing import Any
+
+import pytest
+
+from webhook import documents, policy_file, review, rules
+from webhook.engine import Engine
+from webhook.facts import Facts, kept
+from webhook.model import Action
+from webhook.sharing import key_of, users
+
+RULES = [rule.id for rule in rules.walk()]
+
+POLICY = """\
+apiVersion: slicewarden.dev/v1alpha1
+kind: GPUSharingPolicy
+metadata: {name: p}
+spec:
+  pools: [{name: a, sharing: none, trust: [trusted], nodes: {matchLabels: {a: b}}, resources: [nvidia.com/gpu]}]
+"""
+
+
+def engine(sharing: str) -> Engine:
+    found, problems = documents.read(f"{POLICY}  sharing: {sharing}\n", "p.yaml")
+    assert not problems
+    return Engine(policy_file.load(found, RULES, "p.yaml"), rules.walk())
+
+
+def config_map(text: str, name: str = "c", namespace: str = "gpu-operator") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"any": text}}
+
+
+def sharing(section: str, **more: Any) -> str:
+    switches = "".join(f"{key}: {value}, " for key, value in more.items())
+    entry = "{name: nvidia.com/gpu, replicas: 2}"
+    return f"sharing: {{{section}: {{failRequestsGreaterThanOne: true, {switches}resources: [{entry}]}}}}"
+
+
+PLAIN, RENAMED, MPS = sharing("timeSlicing"), sharing("timeSlicing", renameByDefault="true"), sharing("mps")
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "place"),
+    [
+        ("{renameByDefault: Forbidden}", RENAMED, "renameByDefault: is true"),
+        ("{renameByDefault: Forbidden}", PLAIN, ""),
+        ("{renameByDefault: Required}", PLAIN, "renameByDefault: is missing"),
+        ("{renameByDefault: Required}", sharing("timeSlicing", renameByDefault="false"), "renameByDefault: is false"),
+        ("{renameByDefault: Required}", RENAMED, ""),
+        ("{renameByDefault: Allowed}", PLAIN, ""),
+        ("{renameByDefault: Allowed}", RENAMED, ""),
+        ("{mps: Forbidden}", MPS, "sharing.mps: policy p forbids MPS"),
+        ("{mps: Forbidden}", PLAIN, ""),
+        ("{mps: Allowed}", MPS, ""),
+        ("{maxReplicas: 2}", PLAIN, ""),
+        ("{maxReplicas: 64}", MPS.replace("replicas: 2", "replicas: 48"), ""),
+        ("{maxReplicas: 64}", MPS.replace("replicas: 2", "replicas: 49"), "MPS takes 48 at most"),
+    ],
+)
+def test_the_words_of_a_policy(said: str, text: str, place: str) -> None:
+    verdict = engine(said).judge(review.decode(review.wrap(config_map(text))), Facts())
+    messages = [result.finding.message for result in verdict.having(Action.DENY)]
+    assert [place in message for message in messages] == ([True] if place else [])
+
+
+# Who uses what
+
+
+def daemon_set(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    volumes = [{"name": "v", "configMap": {"name": "c"}}, {"name": "e", "configMap": {"name": "entry-point"}}]
+    pod = {"containers": [*containers], "volumes": volumes, **spec}
+    metadata = {"name": "d", "namespace": "gpu"}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": {"spec": pod}}}
+
+
+def container(name: str, mount: str = "", command: tuple[str, ...] = (), **env: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+        "command": [*command],
+        "env": [{"name": key, "value": value} for key, value in env.items()],
+        "volumeMounts": [{"name": "e", "mountPath": "/bin"}, *([{"name": "v", "mountPath": mount}] if mount else [])],
+    }
+
+
+PLUGIN = container("plugin")
+MANAGER = container("config-manager", "/available-configs", ("config-manager",))
+
+
+def test_nodes_choose_beside_a_config_manager() -> None:
+    (found,) = Facts.of([daemon_set(MANAGER, PLUGIN)]).installations
+    assert (found.config_map, found.chosen, found.key) == ("c", True, "")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "key"),
+    [
+        (container("plugin", "/etc/plugin", CONFIG_FILE="/etc/plugin/config.yaml"), "config.yaml"),
+        (container("plugin", "/etc/plugin", ("nvidia-device-plugin", "--config-file=/etc/plugin/x")), "x"),
+        (container("plugin", "/etc/plugin", ("nvidia-device-plugin", "--config-file", "/etc/plugin/x")), "x"),
+    ],
+)
+def test_a_plugin_alone_reads_one_file(plugin: dict[str, Any], key: str) -> None:
+    (found,) = Facts.of([daemon_set(plugin)]).installations
+    assert (found.config_map, found.chosen, found.key) == ("c", False, key)
+
+
+def test_a_file_that_is_mounted_alone_and_one_that_is_renamed() -> None:
+    single = container("plugin", "/etc/config.yaml", CONFIG_FILE="/etc/config.yaml")
+    single["volumeMounts"][-1]["subPath"] = "any"
+    renamed = container("plugin", "/etc/plugin", CONFIG_FILE="/etc/plugin/config.yaml")
+    items = {"volumes": [{"name": "v", "configMap": {"name": "c", "items": [{"key": "any", "path": "config.yaml"}]}}]}
+    for item in (daemon_set(single), daemon_set(renamed, **items)):
+        (found,) = Facts.of([item]).installations
+        assert (found.config_map, found.key) == ("c", "any")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        daemon_set(container("gpu-feature-discovery", "/available-configs", ("gpu-feature-discovery",)), MANAGER),
+        daemon_set(container("mps-control-daemon-ctr", "/available-configs", ("mps-control-daemon",)), MANAGER),
+        daemon_set(PLUGIN),
+        daemon_set({"name": "web", "image": "nginx", "volumeMounts": [{"name": "v", "mountPath": "/x"}]}),
+    ],
+    ids=["feature discovery", "mps", "no configuration", "another"],
+)
+def test_other_daemon_sets_are_no_installation(item: dict[str, Any]) -> None:
+    assert Facts.of([item]).installations == ()
+    assert kept(item) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "default", "fallbacks", "keys", "used"),
+    [
+        ("b", "a", "", ("a", "b"), "b"),
+        (None, "a", "", ("a", "b"), "a"),
+        (None, "", "named,single", ("default", "b"), "default"),
+        (None, "", "named,single", ("b",), "b"),
+        (None, "", "named,single", ("a", "b"), ""),
+        (None, "", "empty,single", ("b",), ""),
+        ("", "", "single", ("b",), "b"),
+    ],
+)
+def test_the_key_of_a_node(label: str | None, default: str, fallbacks: str, keys: tuple[str, ...], used: str) -> None:
+    more = {"DEFAULT_CONFIG": default, "FALLBACK_STRATEGIES": fallbacks}
+    manager = container("config-manager", "/available-configs", ("config-manager",), **more)
+    (found,) = Facts.of([daemon_set(PLUGIN, manager)]).installations
+    assert key_of(found, label, keys) == used
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"nvidia.com/gpu.present": "true", **labels}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def test_only_nodes_that_a_daemon_set_reaches_use_its_config_map() -> None:
+    items = [daemon_set(PLUGIN, MANAGER, nodeSelector={"pool": "x"}), node("in", pool="x"), node("out")]
+    labelled = [{**each, "metadata": {**each["metadata"]}} for each in items]
+    for each in labelled[1:]:
+        each["metadata"]["labels"] = {**each["metadata"]["labels"], "nvidia.com/device-plugin.config": "any"}
+    found = users("gpu", "c", ["any"], engine("{}").policy, Facts.of(labelled))
+    assert {key: [each.name for each in nodes] for key, nodes in found.items()} == {"any": ["in"]}
+
+
+def pod(*containers: dict[str, Any], phase: str = "Running", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "n"},
+        "spec": {"nodeName": "a", "containers": [*containers], **spec},
+        "status": {"phase": phase},
+    }
+
+
+def asks(count: int, **more: Any) -> dict[str, Any]:
+    return {"name": "c", "resources": {"limits": {"nvidia.com/gpu": count, "cpu": "1"}}, **more}
+
+
+def test_what_pods_hold() -> None:
+    (held,) = Facts.of([pod(asks(1), asks(1), initContainers=[asks(1, restartPolicy="Always"), asks(5)])]).holders
+    assert (held.node, held.asks) == ("a", {"nvidia.com/gpu": 6})
+    unheld = (pod(asks(1), phase="Succeeded"), pod(asks(1), phase="Failed"), pod(asks(1), nodeName=""), pod(asks(0)))
+    for item in unheld:
+        assert Facts.of([item]).holders == ()
+        assert kept(item) is None
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        daemon_set(PLUGIN, MANAGER, nodeSelector={"pool": "x"}),
+        config_map("sharing: {}"),
+        {**config_map(""), "binaryData": {"b": "c2hhcmluZzoge30=", "noise": "/w=="}},
+        node("n", pool="x"),
+        pod(asks(2), initContainers=[asks(3)]),
+    ],
+    ids=lambda item: item["kind"],
+)
+def test_what_is_kept_of_an_object_makes_the_same_facts(item: dict[str, Any]) -> None:
+    small = kept(item)
+    assert small is not None
+    whole, made = Facts.of([item]), Facts.of([small])
+    assert (whole.nodes, whole.config_maps, whole.holders) == (made.nodes, made.config_maps, made.holders)
+    assert [vars(each) for each in whole.installations] == [vars(each) for each in made.installations]
+
+
+def test_a_text_too_large_to_keep_is_a_key_without_a_text() -> None:
+    small = kept(config_map("x" * 100_000))
+    assert small is not None
+    assert Facts.of([small]).config_maps == {("gpu-operator", "c"): {"any": None}}

@@ -1,0 +1,277 @@
+"""A sharing configuration of which the device plugin ignores a part, or reads it otherwise than it says.
+
+The plugin reads without being strict: a key that it does not know, that stands in the wrong place or is misspelt is no
+error, and the GPU is handed out whole, the limit is not in force, or all GPUs are shared where some were meant
+(k8s-device-plugin#1433, #1786). So are names that no node has, parts that it drops (`rename`, `devices`), the second
+of two documents, and flags that the DaemonSet's environment overrides (k8s-device-plugin v0.20.0 api/config/v1,
+cmd/nvidia-device-plugin/main.go).
+
+Way out: write the key as the message says, or remove it.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from webhook.facts import CONFIG_LABEL, Facts, Installation, Node
+from webhook.model import Finding, Path, shown
+from webhook.plugin import ENTRY_KEYS, MAX_NAME, SCHEMA, SECTION_KEYS, Given, Plugin, Schema, Section, folded
+from webhook.plugin_config import SECTIONS, Config, configs, later, repeated, sections
+from webhook.policy import Policy
+from webhook.selectors import is_label_value
+from webhook.sharing import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, readers, renamed, some, users
+from webhook.targets import ConfigMap
+
+Said = tuple[Path, str]
+"""A place in the configuration, and what is said of it."""
+
+_MAX_UNKNOWN = 20
+"""Unknown keys that are named; to guess what each of thousands means would take seconds."""
+
+_IGNORES = "the device plugin ignores it"
+
+
+def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag what the plugin takes and then ignores, overrides, or reads in its own way."""
+    found = configs(config_map, policy, facts)
+    if not found:
+        return
+    where = config_map.namespace, config_map.name
+    reading = readers(*where, policy, facts)
+    used = users(*where, (*config_map.data, *config_map.binary_data), policy, facts)
+    for config in found:
+        yield from _unselectable(config, reading)
+        if config.error is None and (config.certain or not _placed(config)):
+            yield from _lines(config)
+            for inner, message in (
+                *islice(_unknown(config.value), _MAX_UNKNOWN),
+                *_dropped(config.plugin),
+                *_misnamed(config.plugin),
+            ):
+                yield config.finding(inner, message)
+            yield from _absent(config, used.get(config.key, ()))
+            for inner, message in (*_numbers(config), *_overridden(config.plugin, reading)):
+                yield config.finding(inner, message, advice=True)
+
+
+def _placed(config: Config) -> bool:
+    """Tell whether there is a section where it belongs."""
+    return any(True for name in SECTIONS for _ in sections(config, name))
+
+
+def _unselectable(config: Config, reading: Iterable[Installation]) -> Iterator[Finding]:
+    if not is_label_value(config.key) and any(each.chosen and each.key != config.key for each in reading):
+        yield config.finding(
+            (), f"the key can be no value of the label {CONFIG_LABEL}, so no node can choose it; rename it"
+        )
+
+
+def _lines(config: Config) -> Iterator[Finding]:
+    if line := later(config):
+        yield config.at_line(line, f"a further document begins here, and {_IGNORES}; keep one")
+    if twice := repeated(config):
+        yield config.at_line(twice[0], f"{twice[1]}, and only the last counts; keep one")
+
+
+# Keys
+
+
+def _unknown(value: Any) -> Iterator[Said]:
+    """Find keys that the plugin does not know where they stand, and keys in two spellings."""
+    yield from _unknown_in(value, (), SCHEMA)
+
+
+def _unknown_in(value: Any, path: Path, schema: Schema) -> Iterator[Said]:
+    if not isinstance(value, dict):
+        return
+    spelled = {folded(name): name for name in schema}
+    seen: dict[str, str] = {}
+    for key in sorted(value):
+        name = spelled.get(folded(key))
+        if name is None:
+            yield (*path, key), f"{_IGNORES} here; {_hint(key, value[key], tuple(schema), path)}"
+            continue
+        if name in seen:
+            yield (*path, key), f"is {shown(seen[name])} again, and is read upon it; keep one spelling"
+        seen[name] = key
+        inner = schema[name]
+        if inner is None:
+            yield from _unknown_in_section(value[key], (*path, key))
+        elif isinstance(inner, Mapping):
+            yield from _unknown_in(value[key], (*path, key), inner)
+
+
+def _unknown_in_section(value: Any, path: Path) -> Iterator[Said]:
+    yield from _unknown_of(value, path, SECTION_KEYS)
+    listed = value.get("resources") if isinstance(value, dict) else None
+    for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+        yield from _unknown_of(entry, (*path, "resources", index), ENTRY_KEYS)
+
+
+def _unknown_of(value: Any, path: Path, known: tuple[str, ...]) -> Iterator[Said]:
+    for key in sorted(value) if isinstance(value, dict) else ():
+        if key not in known:
+            yield (*path, key), f"{_IGNORES} here; {_hint(key, value[key], known, path)}"
+
+
+def _hint(key: str, value: Any, known: tuple[str, ...], path: Path) -> str:
+    """Say what was meant: a key of this place, a key of another, or the place itself."""
+    if not path and key in ("apiVersion", "kind", "metadata", "data"):
+        return "a whole manifest stands here, and only the text of one of its keys belongs here"
+    if not path and isinstance(value, dict) and {"version", "sharing", "flags"} & set(map(folded, value)):
+        return f"move what is under {shown(key)} one level up"
+    elsewhere = {place.rpartition(".")[2]: place for place in _PLACES}
+    for cutoff in (1.0, 0.8):
+        if near := _near(key, known, cutoff):
+            return f"did you mean {near}?"
+        if near := _near(key, tuple(elsewhere), cutoff):
+            return f"did you mean {elsewhere[near]}?"
+    return f"known are {', '.join(known)}"
+
+
+def _near(key: str, names: tuple[str, ...], cutoff: float) -> str:
+    plain = {name.casefold(): name for name in names}
+    found = difflib.get_close_matches(_plain(key), plain, n=1, cutoff=cutoff)
+    return plain[found[0]] if found else ""
+
+
+def _plain(key: str) -> str:
+    return key[:100].casefold().replace("-", "").replace("_", "")
+
+
+_PLACES = (
+    "version",
+    "flags.migStrategy",
+    "flags.plugin.deviceListStrategy",
+    "flags.plugin.passDeviceSpecs",
+    "flags.plugin.deviceIDStrategy",
+    "sharing",
+    "sharing.timeSlicing",
+    "sharing.mps",
+    "sharing.timeSlicing.renameByDefault",
+    "sharing.timeSlicing.failRequestsGreaterThanOne",
+    "sharing.timeSlicing.resources",
+    "sharing.timeSlicing.resources[].replicas",
+)
+"""Where keys belong that are often found elsewhere."""
+
+
+# What is dropped
+
+
+def _dropped(plugin: Plugin) -> Iterator[Said]:
+    for section in filter(None, (plugin.time_slicing, plugin.mps)):
+        yield from _dropped_of(section)
+    if plugin.strategy == MPS and plugin.time_slicing and plugin.time_slicing.replicated:
+        yield plugin.time_slicing.path, f"stands beside mps, which goes first, so {_IGNORES}; keep one of them"
+    for name in ("gpus", "mig"):
+        if (given := plugin.given.get(("resources", name))) and given.value:
+            yield given.path, f"{_IGNORES}: resources cannot be named; remove it"
+    strategies = plugin.given.get(("flags", "plugin", "deviceListStrategy"))
+    if strategies and strategies.value == ():
+        yield strategies.path, "is empty, so containers would be given no GPU at all; name a strategy, or remove it"
+
+
+def _dropped_of(section: Section) -> Iterator[Said]:
+    for entry in section.entries:
+        if entry.devices and entry.devices.value != "all":
+            yield entry.devices.path, f"{_IGNORES}: every GPU is shared; remove it, and keep GPUs whole by node"
+        if not entry.name:
+            continue
+        default = entry.name.value + SHARED
+        if entry.rename and not renamed(section):
+            yield entry.rename.path, f"{_IGNORES}; set renameByDefault: true to get {default}, or remove it"
+        elif entry.rename and entry.rename.value != default:
+            yield entry.rename.path, f"is ignored: the resource is called {default}; write that, or remove it"
+        if renamed(section) and len(default) > MAX_NAME:
+            yield (
+                entry.name.path,
+                f"is renamed to more than {MAX_NAME} characters, which Kubernetes refuses; shorten it",
+            )
+
+
+# Names
+
+
+def _misnamed(plugin: Plugin) -> Iterator[Said]:
+    for section in filter(None, (plugin.time_slicing, plugin.mps)):
+        first: dict[str, int] = {}
+        for entry in section.entries:
+            if not entry.name or not entry.replicas:
+                continue
+            name, path = entry.name.value, entry.name.path
+            if name in first:
+                yield (
+                    path,
+                    f"{name} is there already with {first[name]} replicas: the larger number is in force, and the "
+                    "first is what the node's labels say; keep one entry",
+                )
+            first.setdefault(name, entry.replicas.value)
+            if name != GPU and not name.startswith(MIG):
+                yield path, f"no device has the name {name}, so {_IGNORES} and shares nothing by it; {_meant(name)}"
+
+
+def _meant(name: str) -> str:
+    bare = name.removesuffix(SHARED)
+    if bare == GPU or bare.startswith(MIG):
+        return f"did you mean {bare}? What is shared is called {name} only afterwards"
+    return (
+        f"did you mean {GPU}?"
+        if difflib.SequenceMatcher(None, name, GPU).ratio() > 0.7
+        else (f"use {GPU}, or {MIG} and a profile")
+    )
+
+
+def _absent(config: Config, nodes: Iterable[Node]) -> Iterator[Finding]:
+    """Find entries that match nothing on the nodes that use the key."""
+    section = config.plugin.section
+    known = [entry.name for entry in section.entries if entry.name] if section else []
+    nodes = [node for node in nodes if node.resources]
+    for name in known if nodes else ():
+        possible = name.value == GPU or name.value.startswith(MIG)
+        if possible and not any(has_resource(node, name.value) for node in nodes):
+            message = f"no node that uses this key has {name.value}, so the entry shares nothing on {some(nodes)}"
+            yield config.finding(name.path, f"{message}; remove it, or correct the name", advice=True)
+    idle = [node for node in nodes if not any(has_resource(node, name.value) for name in known)]
+    if config.plugin.strategy == MPS and idle and section:
+        yield config.finding(
+            section.path,
+            f"{some(idle)} would wait for an MPS daemon that never comes, and offer no GPU, since no entry names what "
+            "they have; give them a key of their own",
+        )
+
+
+# Values
+
+
+def _numbers(config: Config) -> Iterator[Said]:
+    for section in filter(None, (config.plugin.time_slicing, config.plugin.mps)):
+        for entry in section.entries:
+            if entry.replicas:
+                text = config.written(entry.replicas.path)
+                if text[:1].isdigit() and text.replace("_", "").isalnum() and text != str(entry.replicas.value):
+                    yield entry.replicas.path, f"{shown(text)} is read as {entry.replicas.value}; write the number so"
+
+
+def _overridden(plugin: Plugin, reading: Iterable[Installation]) -> Iterator[Said]:
+    for path, variables in VARIABLES.items():
+        given = plugin.given.get(path)
+        for each in reading:
+            for variable in variables:
+                if given and variable in each.env and not _same(given, each.env[variable]):
+                    value = each.env[variable]
+                    by = f"{variable}={shown(value, quotes=False)}" if value is not None else variable
+                    yield (
+                        given.path,
+                        f"{_IGNORES}: {each.kind} {each.name} sets {by}, which goes first; set it there, or remove it",
+                    )
+
+
+def _same(given: Given, value: str | None) -> bool:
+    said = given.value
+    if isinstance(said, bool):
+        return value in (
+            ("true", "1", "t", "T", "TRUE", "True") if said else ("false", "0", "f", "F", "FALSE", "False")
+        )
+    return value == (",".join(said) if isinstance(said, tuple) else said)

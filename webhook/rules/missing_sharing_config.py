@@ -1,0 +1,67 @@
+"""A sharing configuration is named that does not exist.
+
+A ClusterPolicy that names a ConfigMap which is not there keeps the device plugin's pods from starting; one that names a
+key which is not in it, or a node's label that does, has the plugin's config-manager exit, and start over without end
+(k8s-device-plugin cmd/config-manager/main.go): the node's GPUs are gone or unchanged. What exists is read from the
+facts: where no ConfigMap of the namespace is known, this warns.
+
+Way out: create the ConfigMap or the key first, or name one that exists.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from webhook.facts import CONFIG_LABEL, Facts, Node
+from webhook.model import Finding, shown
+from webhook.policy import Policy
+from webhook.sharing import homes, reaches
+from webhook.targets import ClusterPolicy, Labelled
+
+
+def check(subject: ClusterPolicy | Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag names of ConfigMaps and of keys that are not there."""
+    if isinstance(subject, ClusterPolicy):
+        yield from _of_cluster_policy(subject, policy, facts)
+    elif subject.kind == "Node":
+        yield from _of_node(subject, policy, facts)
+
+
+def _of_cluster_policy(subject: ClusterPolicy, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    if not subject.config_map:
+        return
+    namespaces = policy.limits.namespaces
+    known = [each for each in namespaces if (each, subject.config_map) in facts.config_maps]
+    where = " or ".join(namespaces)
+    if not known:
+        sure = any(namespace in namespaces for namespace, _ in facts.config_maps)
+        yield Finding(
+            (*subject.base, "name"),
+            f"there is no ConfigMap {shown(subject.config_map)} in namespace {where}; create it first",
+            advice=not sure,
+        )
+    elif subject.default:
+        keys = facts.config_maps[known[0], subject.config_map]
+        if subject.default not in keys:
+            yield Finding(
+                (*subject.base, "default"),
+                f"ConfigMap {known[0]}/{subject.config_map} has no key {shown(subject.default)}; {_listed(keys)}",
+            )
+
+
+def _of_node(subject: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    key = subject.labels.get(CONFIG_LABEL)
+    node = Node(subject.name, subject.labels)
+    for each in facts.installations if key else ():
+        texts = [facts.config_maps.get((namespace, each.config_map)) for namespace in homes(each, policy)]
+        known = next((keys for keys in texts if keys is not None), None)
+        if each.chosen and reaches(each, node) and known is not None and key not in known:
+            yield Finding(
+                ("metadata", "labels", CONFIG_LABEL),
+                f"ConfigMap {each.config_map} has no key {shown(key)}, so the node's device plugin would not start; "
+                f"{_listed(known)}",
+            )
+
+
+def _listed(keys: Iterable[str]) -> str:
+    names = sorted(keys)
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"known are {', '.join(shown(name, quotes=False) for name in names[:5])}{more}" if names else "it has no key"

@@ -1,0 +1,63 @@
+"""A sharing configuration leaves fewer slices than running pods hold.
+
+A pod keeps what it was given for as long as it runs: with fewer replicas, or on a node that chooses another key, cards
+stay as crowded as they were, the node shows less than is in use, and nothing new starts there. The message says how
+many pods on how many nodes. It only warns: to lower replicas is often right.
+
+Way out: lower the replicas when the pods are gone, or delete some first.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from webhook.facts import CONFIG_LABEL, Facts, Node
+from webhook.model import Finding
+from webhook.plugin import Plugin
+from webhook.plugin_config import changed, held
+from webhook.policy import Policy
+from webhook.selectors import integer
+from webhook.sharing import SHARED, entries, holders, homes, reaches, some, users
+from webhook.targets import ConfigMap, Labelled
+
+
+def check(subject: ConfigMap | Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag nodes on which pods hold more than there would be."""
+    if isinstance(subject, ConfigMap):
+        for path, now in changed(subject):
+            used = users(subject.namespace, subject.name, (*subject.data, *subject.binary_data), policy, facts)
+            for message in _exceeded(held(now), used.get(str(path[-1]), ()), facts):
+                yield Finding(path, message, advice=True)
+    elif subject.kind == "Node" and subject.old is not None:
+        key = subject.labels.get(CONFIG_LABEL)
+        if not key or key == subject.old.labels.get(CONFIG_LABEL):
+            return
+        node = Node(subject.name, subject.labels)
+        for each in facts.installations:
+            texts = [facts.config_maps.get((namespace, each.config_map), {}) for namespace in homes(each, policy)]
+            text = next((keys[key] for keys in texts if keys.get(key) is not None), None)
+            if each.chosen and reaches(each, node) and text is not None:
+                for message in _exceeded(held(text), [node], facts):
+                    yield Finding(("metadata", "labels", CONFIG_LABEL), message, advice=True)
+
+
+def _exceeded(plugin: Plugin, nodes: Iterable[Node], facts: Facts) -> Iterator[str]:
+    shared = {resource: replicas for resource, (_, replicas) in entries(plugin.section).items()}
+    crowded: list[Node] = []
+    pods = slices = room = 0
+    for node in nodes:
+        here = holders(facts).get(node.name, ())
+        taken: dict[str, int] = {}
+        for each in here:
+            for resource, amount in each.asks.items():
+                bare = resource.removesuffix(SHARED)
+                taken[bare] = taken.get(bare, 0) + amount
+        for resource, amount in taken.items():
+            cards = integer(node.labels.get(f"{resource}.count", ""))
+            if cards is not None and amount > (left := cards * shared.get(resource, 1)):
+                crowded.append(node)
+                pods += sum(bool({resource, resource + SHARED} & each.asks.keys()) for each in here)
+                slices, room = slices + amount, room + left
+    if crowded:
+        yield (
+            f"{pods} pod{'s' * (pods != 1)} on {some(crowded)} hold {slices} slices where there would be {room}, and "
+            "keep them until they end; drain them first"
+        )

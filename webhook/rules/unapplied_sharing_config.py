@@ -1,0 +1,32 @@
+"""A sharing configuration is edited, and what runs does not read it.
+
+Neither the GPU Operator nor the device plugin watches the ConfigMap (k8s-device-plugin cmd/config-manager/main.go,
+gpu-operator#1144): an edit takes effect when the device plugin's pods next start, on each node at another time. The
+message says which nodes it touches, and with which command it takes effect on all at once. It only warns.
+
+Way out: run the command after the edit.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.model import Finding
+from webhook.plugin_config import changed
+from webhook.policy import Policy
+from webhook.sharing import daemon_sets, readers, some, users
+from webhook.targets import ConfigMap
+
+
+def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag keys that nodes use and that are given another text."""
+    where = config_map.namespace, config_map.name
+    reading = readers(*where, policy, facts)
+    if config_map.old is None or not reading:
+        return
+    restarts = " && ".join(
+        f"kubectl -n {namespace} rollout restart daemonset/{name}" for namespace, name in daemon_sets(reading, policy)
+    )
+    used = users(*where, (*config_map.data, *config_map.binary_data), policy, facts)
+    for path, _ in changed(config_map):
+        if nodes := used.get(str(path[-1])):
+            yield Finding(path, f"takes effect on {some(nodes)} after {restarts}", advice=True)

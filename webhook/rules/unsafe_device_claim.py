@@ -1,0 +1,174 @@
+"""A claim for GPUs by dynamic resource allocation shares them against the policy, or in a way the driver refuses.
+
+What a claim, a template or a DeviceClass tells NVIDIA's driver is checked by nobody before a pod stands on its node:
+the driver reads it strictly there, and refuses unknown fields and values. An empty `timeSlicingConfig` makes it crash
+(dra-driver-nvidia-gpu api/nvidia.com/resource/v1beta1/validate.go), and with it every claim of the node.
+`adminAccess` takes devices that others hold, and belongs to namespaces labelled for it; `allocationMode: All` takes
+every GPU of a node. Each alternative of a request counts, since the scheduler may choose any.
+
+Read are requests for NVIDIA's own device classes, those that select by NVIDIA's names, and those of a claim that
+configures NVIDIA's driver. A device class of one's own that says no more than its name is not seen through.
+
+Way out: write the configuration as the message says, ask for a count of devices, or leave `adminAccess` to
+administrators.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from webhook import quantity
+from webhook.facts import Facts
+from webhook.model import Finding, Path, shown
+from webhook.policy import FORBIDDEN, Policy
+from webhook.targets import DeviceClaim, DeviceConfig, DeviceRequest
+
+DRIVER = "gpu.nvidia.com"
+API_VERSION = "resource.nvidia.com/v1beta1"
+TIME_SLICING, MPS = "TimeSlicing", "MPS"
+
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+"""The label of namespaces in which the API server allows `adminAccess` (resource/v1)."""
+
+_REFUSES = "the driver refuses it"
+
+
+def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag configurations of NVIDIA's driver that it or the policy refuses, and requests for too much."""
+    ours = [config for config in claim.configs if config.driver == DRIVER]
+    for config in ours:
+        for path, message in _refused(config, policy):
+            yield Finding(path, message)
+    for request in claim.requests:
+        if ours or _of_nvidia(request):
+            yield from _excessive(request, claim, facts)
+
+
+def _of_nvidia(request: DeviceRequest) -> bool:
+    return any("nvidia" in text.casefold() for text in (request.device_class, *request.selectors))
+
+
+def _excessive(request: DeviceRequest, claim: DeviceClaim, facts: Facts) -> Iterator[Finding]:
+    if request.admin:
+        if facts.namespaces.get(claim.namespace, {}).get(ADMIN_ACCESS) != "true":
+            yield Finding(
+                (*request.path, "adminAccess"),
+                f"is true, which takes devices that others hold, and namespace {shown(claim.namespace)} has no label "
+                f"{ADMIN_ACCESS}=true; remove it",
+            )
+    elif request.everything:
+        yield Finding(
+            (*request.path, "allocationMode"),
+            "is All, which takes every GPU of a node, however many; use ExactCount and a count",
+        )
+
+
+# What the driver is told
+
+Said = tuple[Path, str]
+
+
+def _refused(config: DeviceConfig, policy: Policy) -> Iterator[Said]:
+    path, parameters = config.path, config.parameters
+    if not isinstance(parameters, dict):
+        yield path, f"is no configuration, and {_REFUSES}; give it a kind, or remove it"
+        return
+    if parameters.get("apiVersion") != API_VERSION:
+        yield (*path, "apiVersion"), f"is {shown(parameters.get('apiVersion'))}, and {_REFUSES}; use {API_VERSION}"
+        return
+    match parameters.get("kind"):
+        case "GpuConfig":
+            yield from _unknown(parameters, path, "apiVersion", "kind", "sharing")
+            yield from _sharing(parameters.get("sharing"), (*path, "sharing"), policy, sliced=True)
+        case "MigDeviceConfig":
+            yield from _unknown(parameters, path, "apiVersion", "kind", "sharing")
+            yield from _sharing(parameters.get("sharing"), (*path, "sharing"), policy, sliced=False)
+        case "VfioDeviceConfig":
+            return
+        case kind:
+            yield (*path, "kind"), f"is {shown(kind)}, and {_REFUSES}; use GpuConfig or MigDeviceConfig"
+
+
+def _unknown(value: Any, path: Path, *known: str) -> Iterator[Said]:
+    """Find unknown keys; case counts, for the driver decodes strictly (api.go)."""
+    if not isinstance(value, dict):
+        yield path, f"is {shown(value)} and must be a map, and {_REFUSES}; correct it"
+        return
+    for key in [key for key in value if key not in known][:20]:
+        plain = {name.casefold(): name for name in known}
+        near = difflib.get_close_matches(key[:100].casefold(), plain, n=1)
+        hint = f"did you mean {plain[near[0]]}?" if near else f"known are {', '.join(known)}"
+        yield (*path, key), f"is not known, and {_REFUSES}; {hint}"
+
+
+def _sharing(value: Any, path: Path, policy: Policy, *, sliced: bool) -> Iterator[Said]:
+    """Judge `sharing`; `sliced` where a time slice can be set, as it cannot for MIG devices."""
+    if value is None:
+        return
+    known = ("strategy", "timeSlicingConfig", "mpsConfig") if sliced else ("strategy", "mpsConfig")
+    yield from _unknown(value, path, *known)
+    if not isinstance(value, dict):
+        return
+    strategy, slicing, mps = (value.get(key) for key in ("strategy", "timeSlicingConfig", "mpsConfig"))
+    at = (*path, "strategy")
+    if strategy not in (TIME_SLICING, MPS):
+        yield at, f"is {shown(strategy)}, and {_REFUSES}; use {TIME_SLICING} or {MPS}, or remove sharing"
+    elif strategy == MPS and policy.limits.mps == FORBIDDEN:
+        yield at, f"is {MPS}, which policy {policy.name} forbids; remove sharing"
+    elif strategy == TIME_SLICING and not any(pool.sharing == "time-slicing" for pool in policy.pools):
+        yield at, f"is {TIME_SLICING}, and policy {policy.name} has no pool that is time-sliced; remove sharing"
+    if strategy == TIME_SLICING and mps is not None:
+        yield (*path, "mpsConfig"), f"stands beside {TIME_SLICING}, and {_REFUSES}; remove it"
+    if strategy == MPS and slicing is not None:
+        yield (*path, "timeSlicingConfig"), f"stands beside {MPS}, and {_REFUSES}; remove it"
+    if slicing is not None and sliced:
+        yield from _time_slice(slicing, (*path, "timeSlicingConfig"))
+    if mps is not None:
+        yield from _mps(mps, (*path, "mpsConfig"))
+
+
+def _time_slice(value: Any, path: Path) -> Iterator[Said]:
+    yield from _unknown(value, path, "interval")
+    if not isinstance(value, dict):
+        return
+    if value.get("interval") is None:
+        yield path, "has no interval, on which the driver crashes; add one, or remove it for the default"
+    elif value["interval"] not in ("Default", "Short", "Medium", "Long"):
+        yield (
+            (*path, "interval"),
+            f"is {shown(value['interval'])}, and {_REFUSES}; use Default, Short, Medium or Long",
+        )
+
+
+def _mps(value: Any, path: Path) -> Iterator[Said]:
+    total, each = "defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit"
+    percentage = "defaultActiveThreadPercentage"
+    yield from _unknown(value, path, percentage, total, each, "multiUser")
+    if not isinstance(value, dict):
+        return
+    share = value.get(percentage)
+    if share is not None and not (type(share) is int and 0 <= share <= 100):
+        yield (*path, percentage), f"is {shown(share)}, and {_REFUSES}; use a number from 0 to 100"
+    if not isinstance(value.get("multiUser"), bool | None):
+        yield (*path, "multiUser"), f"is {shown(value['multiUser'])}, and {_REFUSES}; use true or false"
+    yield from _memory(value.get(total), (*path, total))
+    limits = value.get(each)
+    if not isinstance(limits, Mapping | None):
+        yield (*path, each), f"is {shown(limits)} and must be a map, and {_REFUSES}; correct it"
+        return
+    for device, limit in (limits or {}).items():
+        if not (device.isascii() and device.isdigit()) and not device.startswith(("GPU-", "MIG-")):
+            yield (*path, each, device), f"names no device by index or UUID, and {_REFUSES}; correct it"
+        yield from _memory(limit, (*path, each, device))
+
+
+def _memory(limit: Any, path: Path) -> Iterator[Said]:
+    if limit is None:
+        return
+    try:
+        enough = quantity.parse(limit) >= 2**20
+    except ValueError:
+        yield path, f"is {shown(limit)} and no quantity, and {_REFUSES}; use one such as 4Gi"
+        return
+    if not enough:
+        yield path, f"is {shown(limit)}, less than 1Mi, and {_REFUSES}; raise it"
