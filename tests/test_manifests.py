@@ -24,6 +24,9 @@ PLURALS = {
     ("batch", "Job"): "jobs",
 }
 PODS = {("", "pods"), ("", "pods/ephemeralcontainers"), ("", "pods/resize")}
+BINDINGS = {("", "pods/binding"), ("", "bindings")}
+NAMESPACES = {("", "namespaces"), ("", "namespaces/status"), ("", "namespaces/finalize")}
+NODES = {("", "nodes"), ("", "nodes/status")}
 WORKLOADS = {(group, plural) for (group, _), plural in PLURALS.items()}
 Object = dict[str, Any]
 
@@ -179,6 +182,10 @@ def test_every_judged_kind_is_validated() -> None:
         "pods.slicewarden.dev": dict.fromkeys(PODS, both),
         "workloads.slicewarden.dev": dict.fromkeys(WORKLOADS, both),
         "configmaps.slicewarden.dev": {("", "configmaps"): both},
+        "bindings.slicewarden.dev": {key: {"CREATE"} for key in BINDINGS},
+        "statuses.slicewarden.dev": {("", "pods/status"): {"UPDATE"}},
+        "namespaces.slicewarden.dev": dict.fromkeys(NAMESPACES, both),
+        "nodes.slicewarden.dev": dict.fromkeys(NODES, both),
     }
 
 
@@ -192,16 +199,16 @@ def test_registration(hook: Object) -> None:
     assert hook["admissionReviewVersions"] == ["v1"]
     assert hook["name"].count(".") == 2
     assert "objectSelector" not in hook  # tenants write labels
-    (excluded,) = hook["namespaceSelector"]["matchExpressions"]
-    assert excluded == {
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": [
-            "kube-system",
-            "slicewarden-system",
-            *(["gpu-operator"] if "configmaps" not in hook["name"] else []),
-        ],
-    }
+    if hook["name"].startswith("nodes."):  # which have no namespace
+        assert "namespaceSelector" not in hook
+    else:
+        (excluded,) = hook["namespaceSelector"]["matchExpressions"]
+        judged_there = hook["name"].startswith(("configmaps.", "namespaces."))
+        assert excluded == {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": ["kube-system", "slicewarden-system", *([] if judged_there else ["gpu-operator"])],
+        }
     service = {"namespace": "slicewarden-system", "name": "slicewarden", "path": f"/{half}", "port": 443}
     assert hook["clientConfig"] == {"service": service}
     (port,) = one("Service")["spec"]["ports"]
@@ -224,3 +231,23 @@ def test_the_conditions_know_the_words_of_the_sample_policy(sample_policy: Polic
     assert sample_policy.config_maps
     for namespace, name in sample_policy.config_maps:
         assert f"request.namespace == '{namespace}' && object.metadata.name == '{name}'" in configs
+
+
+def keys_of(name: str) -> set[str]:
+    """The labels that a condition compares."""
+    keys, _, _ = expression(VALIDATING[name]).partition(".exists(key")
+    return set(yaml.safe_load(keys))
+
+
+def test_the_conditions_know_the_labels_of_the_sample_policy(sample_policy: Policy) -> None:
+    assert keys_of("namespaces.slicewarden.dev") == sample_policy.namespace_keys
+    of_pools = {r.key for pool in sample_policy.pools for r in pool.nodes.requirements}
+    assert keys_of("nodes.slicewarden.dev") == {*of_pools, "nvidia.com/device-plugin.config"}
+
+
+def test_the_conditions_know_the_schedulers_of_the_sample_policy(sample_policy: Policy) -> None:
+    known = expression(VALIDATING["bindings.slicewarden.dev"]).partition("userInfo.username in ")[2].partition(")")[0]
+    assert set(yaml.safe_load(known)) == sample_policy.schedulers.users
+    assert not sample_policy.schedulers.groups
+    for name in ("bindings.slicewarden.dev", "statuses.slicewarden.dev"):
+        assert f"'{sample_policy.annotation}'" in expression(VALIDATING[name])
