@@ -5,16 +5,16 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from webhook import check, files, policy_file, reports, rules
+from webhook import check, files, guard, policy_file, reports, rules
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
 from webhook.model import Problem, Unusable
@@ -149,6 +149,8 @@ def _check(options: argparse.Namespace) -> int:
     items, unusable = files.items(documents)
     known = load_facts(options.facts) if options.facts else []
     facts = replace(Facts.of(item.value for item in (*known, *items)), today=datetime.now(UTC).date())
+    if caution := guard.unguarded(engine.policy, facts):
+        print(f"warning: {caution}", file=sys.stderr)
     report = check.check(items, engine, facts)
     problems = sorted((*unreadable, *unusable, *report.problems), key=lambda p: (p.file, p.line))
     report = check.Report(report.judged, tuple(problems))
@@ -233,8 +235,26 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _fixed(policy_path: str | None, facts_path: str) -> tuple[Engine, Source]:
+    from webhook import server
+
     engine, facts = load_engine(policy_path, facts_path)
-    return engine, lambda: facts
+    return engine, cautious(engine.policy, lambda: facts, server.log_line)
+
+
+def cautious(policy: Policy, source: Source, log: Callable[[Mapping[str, Any]], None]) -> Source:
+    """A source that, with the first facts it has, logs where nothing keeps plain pods from GPUs."""
+    told = False
+
+    def facts() -> Facts | None:
+        nonlocal told
+        found = source()
+        if found is not None and not told:
+            told = True
+            if caution := guard.unguarded(policy, found):
+                log({"message": "unguarded", "caution": caution})
+        return found
+
+    return facts
 
 
 def _live(options: argparse.Namespace) -> "serve.Load":
@@ -254,7 +274,7 @@ def _watching(policy_path: str | None, kubeconfig: str | None, context: str | No
     connection = cluster.connect(kubeconfig, context)
     watched = cluster.Cluster(connection, server.log_line, cluster.namespaces(engine.policy))
     watched.start()
-    return engine, watched.facts
+    return engine, cautious(engine.policy, watched.facts, server.log_line)
 
 
 def _demo(_: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Whether a pod that asks for no GPU may run beside one, and whether the cluster keeps it away as the policy says."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from webhook.facts import Facts
 from webhook.gpus import asks
@@ -29,23 +29,28 @@ def _kept_off(pod: Pod, policy: Policy) -> bool:
     return not any(toleration.get("key") in (None, "", taint) for toleration in pod.tolerations)
 
 
-def unguarded(policy: Policy, facts: Facts) -> Iterator[str]:
-    """Say, one line each, where a pod that names no GPU could see one all the same."""
-    if policy.guard is None:
-        yield (
-            f"policy {policy.name} has no guard: on a node whose default runtime is NVIDIA's, an image alone may see "
-            "its GPUs; taint the nodes of all pools and say `guard: {taint: {key: ...}}`, or `guard: every-pod`"
+def unguarded(policy: Policy, facts: Facts) -> str | None:
+    """Say in one line on which nodes a pod that names no GPU could see one all the same; None for on none."""
+    if policy.guard is not None and policy.guard.taint is None:
+        return None
+    taint = policy.guard.taint if policy.guard else None
+    nodes = [node.name for node in facts.nodes if taint not in node.taints and _has_gpus(node.labels, policy)]
+    if not nodes:
+        return None
+    where = f"{', '.join(sorted(nodes)[:_NAMED])}{' and others' if len(nodes) > _NAMED else ''}"
+    if taint is None:
+        return (
+            f"policy {policy.name} has no guard, so an image alone may see the GPUs of {where}; taint all nodes with "
+            "GPUs and name the taint in `guard`, or say `guard: every-pod`"
         )
-        return
-    if policy.guard.taint is None:
-        return
-    for node in facts.nodes:
-        if not _has_gpus(node.labels, policy) or policy.guard.taint in node.taints:
-            continue
-        yield (
-            f"node {node.name} has GPUs and not the taint {policy.guard.taint}, which is to keep plain pods off: an "
-            "image alone may see its GPUs there; taint it NoSchedule or NoExecute"
-        )
+    return (
+        f"the guard of policy {policy.name} is the taint {taint}, which {where} lack, so an image alone may see their "
+        "GPUs; taint them NoSchedule or NoExecute"
+    )
+
+
+_NAMED = 5
+"""How many nodes a line names."""
 
 
 def _has_gpus(labels: Mapping[str, str], policy: Policy) -> bool:

@@ -1,0 +1,429 @@
+"""The doors as a whole: their tables, the guard, the system's own pods, and that nothing added opens one again."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+from strategies import TRUST, containers, pods, request_for, workload
+
+from webhook import doors
+from webhook.cli import cautious
+from webhook.engine import Engine
+from webhook.facts import Facts, Node
+from webhook.guard import unguarded
+from webhook.model import Action, Requester
+from webhook.policy import Guard, Policy
+from webhook.rules import Rule, walk
+
+DOORS = frozenset(
+    {
+        "broad-toleration",
+        "chosen-node",
+        "device-annotation",
+        "device-mount",
+        "device-path",
+        "forged-placement",
+        "host-namespaces",
+        "privileged-container",
+        "unguarded-container",
+        "unlisted-claim",
+        "unread-variables",
+        "visible-devices",
+    }
+)
+"""Rules that judge a place by itself; lifted-limit asks as well which pool a pod belongs to."""
+
+Object = dict[str, Any]
+
+
+def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: Any) -> Object:
+    metadata = {"name": "x", "namespace": namespace, "annotations": annotations or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
+
+
+def only(rules: frozenset[str]) -> list[Rule]:
+    return [rule for rule in walk() if rule.id in rules]
+
+
+# Tables
+
+
+@pytest.mark.parametrize(
+    ("path", "leads"),
+    [
+        ("/dev/nvidia0", True),
+        ("/dev", True),
+        ("/", True),
+        ("", True),
+        ("/var", True),
+        ("/var/run/", True),
+        ("/run/../dev/dri/card0", True),
+        ("/../../dev", True),
+        ("/var/run/cdi/nvidia.yaml", True),
+        ("/dev/shm", False),  # noqa: S108 - a path of nodes
+        ("/dev/shm/../nvidia0", True),  # noqa: S108 - the same
+        ("/devices", False),
+        ("/home", False),
+        ("/var/lib", True),
+        ("/var/lib/app", False),
+        ("/var/log", False),
+    ],
+)
+def test_paths_of_a_node(path: str, leads: bool) -> None:
+    assert doors.leads_to_gpu(path) is leads
+
+
+@given(steps=st.lists(st.sampled_from(("..", ".", "", "dev", "nvidia0", "var", "run", "srv")), max_size=6))
+def test_a_path_is_written_one_way(steps: list[str]) -> None:
+    normal = doors.normal("/" + "/".join(steps))
+    assert doors.normal(normal) == normal
+    assert not {"..", "."} & set(normal.split("/"))
+    assert not normal.endswith("/")
+
+
+def test_harmless_paths_are_exceptions_of_something() -> None:
+    assert all(doors.within(path, doors.HOST_PATHS) for path in doors.HARMLESS_PATHS)
+    assert all(doors.normal(path) == path for path in (*doors.HOST_PATHS, *doors.HARMLESS_PATHS))
+
+
+@pytest.mark.parametrize("prefix", ["", "N", "NVIDIA_", "NVIDIA_VISIBLE_DEVICES", "LD_", "CUDA_MPS", "NVSHARE_X", "C"])
+def test_prefixes_that_may_open(prefix: str) -> None:
+    assert doors.may_open(prefix)
+
+
+@pytest.mark.parametrize("prefix", ["APP_", "NVIDIA_VISIBLE_DEVICES_", "nvidia_", "X"])
+def test_prefixes_that_open_nothing(prefix: str) -> None:
+    assert not doors.may_open(prefix)
+
+
+def test_no_name_stands_twice() -> None:
+    for table in (
+        doors.RESOURCES,
+        doors.ANNOTATIONS.patterns,
+        doors.LIMIT_VARIABLES.patterns,
+        doors.DEVICE_ANNOTATIONS,
+        doors.PLACEMENT_ANNOTATIONS.patterns,
+        doors.HOST_PATHS,
+    ):
+        assert len(set(table)) == len(table)
+
+
+# The guard
+
+
+@pytest.mark.parametrize(
+    ("guard", "spec", "void"),
+    [
+        (Guard("slicewarden.dev/pool"), {}, False),
+        (Guard("slicewarden.dev/pool"), {"tolerations": [{"key": "slicewarden.dev/pool"}]}, True),
+        (Guard("slicewarden.dev/pool"), {"tolerations": [{"key": "slicewarden.dev/pool", "operator": "Lt"}]}, True),
+        (Guard("slicewarden.dev/pool"), {"tolerations": [{"operator": "Exists"}]}, True),
+        (Guard("slicewarden.dev/pool"), {"tolerations": [{"key": "spot", "operator": "Exists"}]}, False),
+        (Guard("slicewarden.dev/pool"), {"runtimeClassName": "nvidia"}, True),
+        (Guard("slicewarden.dev/pool"), {"runtimeClassName": "gvisor"}, False),
+        (Guard("slicewarden.dev/pool"), {"nodeName": "t4-shared"}, True),
+        (Guard("gpus"), {"tolerations": [{"key": "slicewarden.dev/pool"}]}, False),
+        (Guard(), {}, True),
+        (None, {}, True),
+    ],
+)
+def test_guard(sample_policy: Policy, sample_facts: Facts, guard: Guard | None, spec: Object, void: bool) -> None:
+    engine = Engine(replace(sample_policy, guard=guard), walk())
+    patched = engine.mutate(request_for(pod(**spec)), sample_facts).patch
+    added = [op for op in patched if op["value"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]]
+    assert bool(added) is void
+
+
+def test_every_container_of_every_pod_is_made_blind(sample_policy: Policy, sample_facts: Facts) -> None:
+    engine = Engine(replace(sample_policy, guard=Guard()), walk())
+    many = pod(initContainers=[{"name": "a"}, {"name": "b", "restartPolicy": "Always"}])
+    assert len(engine.mutate(request_for(many), sample_facts).patch) == 3
+    assert engine.judge(request_for(many), sample_facts).allowed
+
+
+def test_nodes_that_the_guard_does_not_cover_are_named(sample_policy: Policy, sample_facts: Facts) -> None:
+    assert unguarded(sample_policy, sample_facts) is None
+    bare = Node("new", {"nvidia.com/gpu.present": "true"})
+    plain = Node("plain", {"kubernetes.io/os": "linux"})
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, bare, plain))
+    assert unguarded(sample_policy, facts) == (
+        "the guard of policy sample is the taint slicewarden.dev/pool, which new lack, so an image alone may see their "
+        "GPUs; taint them NoSchedule or NoExecute"
+    )
+    assert unguarded(replace(sample_policy, guard=Guard()), facts) is None
+    said = unguarded(replace(sample_policy, guard=None), facts)
+    assert said
+    assert "no guard" in said
+    assert "a100-exclusive, a100-mig, new, t4-shared, t4-shared-renamed;" in said
+    assert unguarded(replace(sample_policy, guard=None), Facts()) is None
+
+
+@pytest.mark.parametrize("effect", ["PreferNoSchedule", "", None])
+def test_a_taint_that_keeps_nobody_away_is_none(sample_policy: Policy, effect: str | None) -> None:
+    labels = {"nvidia.com/gpu.present": "true"}
+    taints = [{"key": "slicewarden.dev/pool", "effect": effect}]
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}}
+    assert unguarded(sample_policy, Facts.of([node]))
+
+
+def test_the_start_of_the_webhook_says_it_once(sample_policy: Policy, sample_facts: Facts) -> None:
+    logged: list[Any] = []
+    waiting = [None, sample_facts, sample_facts]
+    source = cautious(replace(sample_policy, guard=None), lambda: waiting.pop(0), logged.append)
+    assert [source(), source(), source()] == [None, sample_facts, sample_facts]
+    assert len(logged) == 1
+    assert "no guard" in logged[0]["caution"]
+
+
+# The system's own
+
+MPS_DAEMON: Object = {
+    "serviceAccountName": "nvidia-device-plugin",
+    "hostPID": True,
+    "tolerations": [{"operator": "Exists"}],
+    "containers": [
+        {
+            "name": "mps-control-daemon-ctr",
+            "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+            "securityContext": {"privileged": True},
+            "volumeMounts": [{"name": "mps-root", "mountPath": "/mps"}],
+        }
+    ],
+    "volumes": [{"name": "mps-root", "hostPath": {"path": "/run/nvidia/mps"}}],
+}
+"""What the GPU Operator makes (its assets/state-mps-control-daemon), with all that a tenant may not have."""
+
+
+def test_the_gpu_operators_pods_pass_as_they_are(engine: Engine, sample_facts: Facts) -> None:
+    verdict = engine.judge(request_for(pod("gpu-operator", **MPS_DAEMON)), sample_facts)
+    assert verdict.allowed
+    assert not verdict.patch
+    assert {result.exemption for result in verdict.results} == {"gpu-operator"}
+    assert {result.rule for result in verdict.results} >= {"visible-devices", "privileged-container", "device-path"}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "account"), [("visitors", "nvidia-device-plugin"), ("gpu-operator", "default"), ("vision", "default")]
+)
+def test_nobody_borrows_their_exemption(engine: Engine, sample_facts: Facts, namespace: str, account: str) -> None:
+    asked = pod(namespace, **{**MPS_DAEMON, "serviceAccountName": account})
+    denied = engine.judge(request_for(asked), sample_facts).having(Action.DENY)
+    assert {result.rule for result in denied} >= {"visible-devices", "privileged-container", "device-path"}
+
+
+def test_an_exemption_is_of_no_annotation_label_or_requester(engine: Engine, sample_facts: Facts) -> None:
+    asked = pod("visitors", {"slicewarden.dev/exempt": "true", "kubernetes.io/config.mirror": "x"}, **MPS_DAEMON)
+    request = replace(
+        request_for(asked), requester=Requester("system:serviceaccount:gpu-operator:gpu-operator", frozenset())
+    )
+    assert not engine.judge(request, sample_facts).allowed
+
+
+# Properties
+
+VARIABLES = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(
+            (*doors.DEVICE_VARIABLES, "LD_PRELOAD", "CUDA_MPS_PIPE_DIRECTORY", "PATH", "CUDA_VISIBLE_DEVICES")
+        ),
+        "value": st.sampled_from(("void", "none", "all", "0", "", "enabled", "disabled", "$(X)")),
+    }
+)
+SECURITY = st.sampled_from(
+    (
+        None,
+        {},
+        {"privileged": True},
+        {"privileged": False},
+        {"capabilities": {"add": ["SYS_ADMIN"], "drop": ["ALL"]}},
+        {"capabilities": {"add": ["SYS_PTRACE"]}},
+        {"windowsOptions": {"hostProcess": True}},
+    )
+)
+MOUNTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": st.just("v"),
+            "mountPath": st.sampled_from(
+                ("/data", "/var/run/nvidia-container-devices/all", "/etc/ld.so.preload", "/etc")
+            ),
+        }
+    ),
+    max_size=2,
+)
+VOLUMES = st.fixed_dictionaries(
+    {"name": st.sampled_from(("v", "w"))},
+    optional={"hostPath": st.sampled_from(("/", "/dev/nvidia0", "/mnt", "/dev/fuse")).map(lambda path: {"path": path})},
+)
+KEYS = st.sampled_from(
+    (
+        "cdi.k8s.io/x",
+        "nvidia.cdi.k8s.io/pod",
+        "io.kubernetes.cri-o.Devices",
+        "hami.io/vgpu-node",
+        "gpu-fraction",
+        "note",
+    )
+)
+ADDED_TOLERATIONS = st.sampled_from(
+    (
+        {"operator": "Exists"},
+        {"key": "slicewarden.dev/pool", "operator": "Exists"},
+        {"key": "slicewarden.dev/pool", "operator": "Equal", "value": "shared", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    )
+)
+SOURCES = st.lists(
+    st.fixed_dictionaries(
+        {"configMapRef": st.just({"name": "m"})}, optional={"prefix": st.sampled_from(("", "APP_", "NVIDIA_"))}
+    ),
+    max_size=1,
+)
+DOOR_CONTAINERS = containers(
+    st.sampled_from(
+        (
+            {},
+            {"limits": {"nvidia.com/gpu": 1}},
+            {"limits": {"nvidia.com/gpu": 0}},
+            {"claims": [{"name": "card"}]},
+        )
+    ),
+    env=st.lists(VARIABLES, max_size=2),
+    envFrom=SOURCES,
+    securityContext=SECURITY,
+    volumeMounts=MOUNTS,
+    restartPolicy=st.sampled_from((None, "Always")),
+)
+
+
+@st.composite
+def door_pods(draw: st.DrawFn) -> Object:
+    """A pod that may open any of the doors."""
+    made: Object = draw(pods())
+    spec = {**made["spec"], "containers": draw(st.lists(DOOR_CONTAINERS, min_size=1, max_size=2))}
+    for key, values in {
+        "volumes": st.lists(VOLUMES, max_size=2),
+        "hostPID": st.booleans(),
+        "hostIPC": st.just(False),
+        "runtimeClassName": st.sampled_from(("nvidia", "gvisor")),
+        "resourceClaims": st.just([{"name": "card", "resourceClaimName": "card"}]),
+        "initContainers": st.lists(DOOR_CONTAINERS, max_size=1),
+        "tolerations": st.lists(ADDED_TOLERATIONS, max_size=1),
+    }.items():
+        spec.pop(key, None)
+        if draw(st.integers(0, 2)) == 0:
+            spec[key] = draw(values)
+    spec.pop("nodeName", None)
+    annotations = {
+        **(made["metadata"].get("annotations") or {}),
+        **draw(st.dictionaries(KEYS, st.just("/dev/fuse"), max_size=1)),
+    }
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations}, "spec": spec}
+
+
+@st.composite
+def added(draw: st.DrawFn, asked: Object, more_containers: st.SearchStrategy[Object], *, again: bool) -> Object:
+    """The pod with one more container, volume, variable, annotation or toleration; with `again` of any name."""
+    made = copy.deepcopy(asked)
+    spec, annotations = made["spec"], made["metadata"]["annotations"]
+    match draw(st.sampled_from(("container", "volume", "variable", "annotation", "toleration"))):
+        case "container":
+            spec.setdefault(draw(st.sampled_from(("containers", "initContainers"))), []).append(draw(more_containers))
+        case "volume":
+            spec.setdefault("volumes", []).append(draw(VOLUMES))
+        case "variable":
+            where = draw(st.sampled_from([*(spec.get("initContainers") or []), *spec["containers"]]))
+            where["env"] = [*(where.get("env") or [])]
+            variable = draw(VARIABLES)
+            assume(again or variable["name"] not in {each["name"] for each in where["env"]})
+            place = draw(st.integers(0, len(where["env"])))
+            where["env"].insert(place, variable)
+        case "annotation":
+            key = draw(KEYS)
+            assume(key not in annotations)
+            annotations[key] = draw(st.sampled_from(("/dev/fuse", "x")))
+        case "toleration":
+            spec.setdefault("tolerations", []).append(draw(ADDED_TOLERATIONS))
+    return made
+
+
+GUARDS = st.sampled_from((Guard("slicewarden.dev/pool"), Guard(), None))
+
+
+@given(asked=door_pods(), guard=GUARDS, data=st.data())
+def test_nothing_that_is_added_shuts_a_door_again(
+    sample_policy: Policy, sample_facts: Facts, asked: Object, guard: Guard | None, data: st.DataObject
+) -> None:
+    """Anything may be added: containers that ask for GPUs, and variables a second time."""
+    judging = Engine(replace(sample_policy, guard=guard), only(DOORS))
+    assume(not judging.judge(request_for(asked), sample_facts).allowed)
+    more = data.draw(added(asked, DOOR_CONTAINERS, again=True))
+    assert not judging.judge(request_for(more), sample_facts).allowed
+    assert not judging.validate(request_for(more), sample_facts).allowed
+
+
+@given(asked=door_pods(), guard=GUARDS, data=st.data())
+def test_nothing_that_is_added_turns_a_denied_pod_into_an_allowed_one(
+    sample_policy: Policy, sample_facts: Facts, asked: Object, guard: Guard | None, data: st.DataObject
+) -> None:
+    """By all rules; what asks for more GPUs, or for other trust, is another pod, and may belong elsewhere."""
+    judging = Engine(replace(sample_policy, guard=guard), walk())
+    before = judging.judge(request_for(asked), sample_facts)
+    event(f"allowed: {before.allowed}")
+    assume(not before.allowed)
+    plain = containers(st.just({}), env=st.lists(VARIABLES, max_size=1), securityContext=SECURITY, volumeMounts=MOUNTS)
+    more = data.draw(added(asked, plain, again=False))
+    assert not judging.judge(request_for(more), sample_facts).allowed
+
+
+@given(
+    asked=door_pods(),
+    scheduler=st.sampled_from((None, "", "default-scheduler", "hami-scheduler", "kai-scheduler", "x")),
+)
+def test_a_verdict_does_not_depend_on_the_scheduler(
+    engine: Engine, sample_facts: Facts, asked: Object, scheduler: str | None
+) -> None:
+    other = {**asked, "spec": {**asked["spec"], "schedulerName": scheduler}}
+    first, second = (engine.judge(request_for(each), sample_facts) for each in (asked, other))
+    assert first.results == second.results
+    assert first.patch == second.patch
+
+
+@given(asked=door_pods())
+def test_a_door_pod_is_mended_for_good(engine: Engine, sample_facts: Facts, asked: Object) -> None:
+    verdict = engine.judge(request_for(asked), sample_facts)
+    assert not any(result.finding.fixes for result in verdict.results)
+
+
+@given(asked=door_pods())
+def test_void_is_written_into_no_container_that_asks(engine: Engine, sample_facts: Facts, asked: Object) -> None:
+    for operation in engine.mutate(request_for(asked), sample_facts).patch:
+        if "void" in str(operation["value"]):
+            _, _, where, index, *_ = operation["path"].split("/")
+            limits = asked["spec"][where][int(index)]["resources"].get("limits") or {}
+            assert not limits.get("nvidia.com/gpu")
+
+
+@given(asked=door_pods())
+def test_a_door_is_refused_in_a_template_as_in_a_pod(engine: Engine, sample_facts: Facts, asked: Object) -> None:
+    asked["metadata"] = {**asked["metadata"], "namespace": "vision"}
+    direct = engine.judge(request_for(asked), sample_facts)
+    template = engine.judge(request_for(workload("Deployment", asked)), sample_facts)
+    assert {each.rule for each in direct.having(Action.DENY)} == {each.rule for each in template.having(Action.DENY)}
+
+
+def test_a_trusted_pod_cannot_lift_a_limit_by_a_debug_container(engine: Engine, sample_facts: Facts) -> None:
+    one = {"limits": {"nvidia.com/gpu.shared": 1}}
+    running = pod("vision", {TRUST: "trusted"}, containers=[{"name": "c", "resources": one}])
+    patched = engine.judge(request_for(running), sample_facts)
+    assert patched.allowed
+    debugged = copy.deepcopy(running)
+    debugged["spec"]["ephemeralContainers"] = [
+        {"name": "d", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    ]
+    request = replace(request_for(debugged, operation="UPDATE", old=running), subresource="ephemeralcontainers")
+    (denied,) = engine.judge(request, sample_facts).having(Action.DENY)
+    assert denied.rule == "visible-devices"
