@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model",),
-    ("quantity", "selectors", "dialect", "patch"),
+    ("quantity", "selectors", "dialect", "patch", "plugin"),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
     ("policy_file", "ratchet"),

@@ -3,13 +3,14 @@
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from webhook.dialect import Mark, Unreadable, parse
 from webhook.facts import Facts
 from webhook.model import Finding, Path, dotted
+from webhook.plugin import Plugin, Refused, decode, members
 from webhook.policy import Policy
 from webhook.targets import ConfigMap
 
@@ -28,6 +29,10 @@ class Config:
     mark: Mark
     certain: bool
     error: Unreadable | None = None
+    plugin: Plugin = field(default_factory=Plugin)
+    """What the plugin holds when it has read the text."""
+    refused: tuple[Refused, ...] = ()
+    """Why it would not start, beside what makes the text unreadable."""
 
     def finding(self, inner: Path, message: str) -> Finding:
         """Make a finding about a place in the configuration.
@@ -91,7 +96,8 @@ def _read(path: Path, text: str, named: bool) -> Config | None:
         value, mark = parse(text, last_key_wins=True, max_values=MAX_VALUES)
     except Unreadable as error:
         return Config(path, text, None, Mark(1), named, error)
-    config = Config(path, text, value, mark, named)
+    plugin, refused = decode(value)
+    config = Config(path, text, value, mark, named, plugin=plugin, refused=tuple(refused))
     found = [section for name in SECTIONS for _, section in sections(config, name)]
     if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
         return replace(config, certain=True)
@@ -106,11 +112,3 @@ def sections(config: Config, name: str) -> Iterator[tuple[Path, Any]]:
     for sharing, value in members(config.value, "sharing"):
         for key, section in members(value, name):
             yield (sharing, key), section
-
-
-def members(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Find a struct's key in every spelling: the plugin's keys match in any case, and each is read (encoding/json)."""
-    if isinstance(value, dict):
-        for key in sorted(value):
-            if key.casefold() == name.casefold():
-                yield key, value[key]
