@@ -207,7 +207,7 @@ SCALARS = [
     ("08", 8),
     (".5", 0.5),
     ("18446744073709551615", 2**64 - 1),
-    ("18446744073709551616", 2.0**64),
+    ("18446744073709551616", 2**64),
     ("-9223372036854775808", -(2**63)),
     ("4:30", "4:30"),
     ("12:30:45", "12:30:45"),
@@ -237,6 +237,27 @@ SCALARS = [
     ("!!binary aGk=", "hi"),
     ("!custom x", "x"),
     ("!custom 1", "1"),
+    ("! 1", "1"),
+    ("! &x 1", "1"),
+    ("&x ! 1", "1"),
+    ("&x # c\n  ! 1", "1"),
+    ("&x 1", 1),
+    ("!", ""),
+    ("! ''", ""),
+    ("!!binary /w==", "\ufffd"),
+    ("1e400", "1e400"),
+    (".5e400", ".5e400"),
+    (".1_0", ".1_0"),
+    ("9" * 400, "9" * 400),
+    ("0" * 99 + "7", 7),
+    ("+18446744073709551615", 2**64),
+    ("0x10000000000000000", "0x10000000000000000"),
+    ("0b+11", 3),
+    ("0b-11", -3),
+    ("0o8", "0o8"),
+    ("-0", 0),
+    ("-0.0", -0.0),
+    ("!!float 18446744073709551616", 2**64),
     ("!!timestamp 2024-01-01", "2024-01-01"),
     ("|\n  1", "1"),
     *((word, True) for word in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")),
@@ -280,7 +301,6 @@ REFUSED = [
     ("a: @x", ""),
     ("a: `x`", ""),
     ("a: !!binary '*'", "binary"),
-    ("a: !!binary /w==", "binary"),
     ("a: !!int abc", ""),
     ("a: !undefined!x 1", ""),
     ("a: *nowhere", "nowhere"),
@@ -314,7 +334,7 @@ def test_what_the_device_plugin_refuses_is_unreadable(text: str, words: str) -> 
 
 def test_a_problem_quotes_no_long_text() -> None:
     name = "x" * 100_000
-    for text in (f"a: *{name}", f"a: &{name} [*{name}]", f"{name}: 1\n{name}: 2", f"a: 1{'_' * 100_000}e400"):
+    for text in (f"a: *{name}", f"a: &{name} [*{name}]", f"{name}: 1\n{name}: 2", f"a: !!int {name}"):
         with pytest.raises(Unreadable) as raised:
             parse(text)
         assert len(str(raised.value)) < 500
@@ -351,14 +371,14 @@ def test_aliases_may_be_used_in_moderation() -> None:
 
 MERGES = [
     ("a: &a {x: 1, z: 2}\nb:\n  <<: *a\n  z: 3", {"x": 1, "z": 3}),
-    ("a: &a {x: 1, z: 2}\nb:\n  z: 3\n  <<: *a", {"x": 1, "z": 3}),
+    ("a: &a {x: 1, z: 2}\nb:\n  z: 3\n  <<: *a", {"x": 1, "z": 2}),  # YAML would have 3; go-yaml v2 has the last
     ("a: 0\nb:\n  <<: [{x: 1, v: 2}, {v: 9, z: 3}]\n  w: 0", {"x": 1, "v": 2, "z": 3, "w": 0}),
     ("a: 0\nb: {'<<': {x: 1}}", {"<<": {"x": 1}}),
 ]
 
 
 @pytest.mark.parametrize(("text", "merged"), MERGES)
-def test_merge_keys_add_what_is_not_there(text: str, merged: dict[str, Any]) -> None:
+def test_a_merge_key_puts_in_a_map_where_it_stands(text: str, merged: dict[str, Any]) -> None:
     assert value_of(text)["b"] == merged
 
 

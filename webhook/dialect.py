@@ -3,10 +3,13 @@
 YAML is read as Kubernetes' own tools read it, through go-yaml v2 and JSON (sigs.k8s.io/yaml): YAML 1.1
 booleans, no dates, no sexagesimal numbers, keys that are strings. Text from strangers is safe to read: depth
 and the expansion of aliases are bounded, and nothing is constructed but JSON values.
+
+The way of go-yaml v2 is in its decode.go and resolve.go; that of its results into JSON in sigs.k8s.io/yaml yaml.go.
 """
 
 import base64
 import binascii
+import calendar
 import json
 import math
 import re
@@ -23,11 +26,15 @@ MAX_VALUES = 200_000
 
 
 class Unreadable(ValueError):
-    """Text that is not YAML or JSON, or is too large when expanded; `line` counts from 1."""
+    """Text that is not YAML or JSON; `line` counts from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
         self.line = line
+
+
+class TooLarge(Unreadable):
+    """Text that is larger or deeper than is read here, though others may read it."""
 
 
 @dataclass(slots=True)
@@ -56,12 +63,23 @@ class _Open:
 
     value: Any
     mark: Mark
-    anchor: str | None
+    anchor: "_Anchor | None"
+    calls: int
     key: str | None = None
     key_line: int = 0
     size: int = 1
     merging: bool = False
-    merges: list[Any] = field(default_factory=list)
+    own_keys: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Anchor:
+    """What an anchor names. `size` counts its values, `calls` what go-yaml counts: keys and aliases as well."""
+
+    value: Any = None
+    mark: Mark | None = None  # until the end of what it names
+    size: int = 0
+    calls: int = 0
 
 
 def parse(
@@ -80,7 +98,7 @@ def parse(
     _refuse_control_characters(text, first_line)
     loader = yaml.CSafeLoader(text)
     try:
-        found = _compose(loader, first_line - 1, last_key_wins, max_values)
+        found = _compose(loader, text.removeprefix("\ufeff"), first_line - 1, last_key_wins, max_values)
         while alone and loader.check_event():
             event = loader.get_event()
             if isinstance(event, yaml.DocumentStartEvent):
@@ -106,13 +124,18 @@ def _refuse_control_characters(text: str, first_line: int) -> None:
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-def _compose(loader: Any, offset: int, last_key_wins: bool, max_values: int) -> tuple[Any, Mark]:
-    anchors: dict[str, tuple[Any, Mark, int] | None] = {}
+def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_values: int) -> tuple[Any, Mark]:
+    anchors: dict[str, _Anchor] = {}
     stack: list[_Open] = []
     total = 0
+    calls, aliased = 1, 0
+    unfit = False
     while True:
         event = loader.get_event()
         line = event.start_mark.line + offset + 1
+        anchor = None
+        if isinstance(event, yaml.NodeEvent) and event.anchor and not isinstance(event, yaml.AliasEvent):
+            anchor = anchors[event.anchor] = _Anchor()
         match event:
             case yaml.StreamStartEvent():
                 continue
@@ -124,131 +147,246 @@ def _compose(loader: Any, offset: int, last_key_wins: bool, max_values: int) -> 
                 return None, Mark(offset + 1)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if len(stack) >= MAX_DEPTH:
-                    raise Unreadable(line, f"nested more than {MAX_DEPTH} deep")
+                    raise TooLarge(line, f"nested more than {MAX_DEPTH} deep")
                 is_map = isinstance(event, yaml.MappingStartEvent)
                 if stack and isinstance(stack[-1].value, dict) and stack[-1].key is None:
                     raise Unreadable(line, "a key must be a scalar")
+                # Of a merge's list go-yaml reads the maps alone.
+                own = 0 if not is_map and stack and stack[-1].merging else 1
+                calls += own
                 empty: Any = {} if is_map else []
-                stack.append(_Open(empty, Mark(line, children={} if is_map else []), event.anchor))
-                if event.anchor:
-                    anchors[event.anchor] = None
+                stack.append(_Open(empty, Mark(line, children={} if is_map else []), anchor, own))
                 continue
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = stack.pop()
-                for merged in done.merges:
-                    for key, each in merged.items():
-                        done.value.setdefault(key, each)
-                value, mark, size, anchor = done.value, done.mark, done.size, done.anchor
+                value, mark, size, anchor, cost = done.value, done.mark, done.size, done.anchor, done.calls
             case yaml.AliasEvent():
                 if event.anchor not in anchors:
                     raise Unreadable(line, f"not YAML: no anchor is named {shown(event.anchor)}")
                 known = anchors[event.anchor]
-                if known is None:
+                if known.mark is None:
                     raise Unreadable(line, f"the alias {shown(event.anchor)} stands inside what it refers to")
-                (value, mark, size), anchor = known, None
+                value, mark, size, cost = known.value, known.mark, known.size, known.calls + 1
+                calls, aliased = calls + cost, aliased + known.calls
             case _:
-                value, size, anchor = _scalar(event, line), 1, event.anchor
+                value, size, cost = _scalar(event, text, line), 1, 1
                 mark = Mark(line, text=line + 1 if event.style == "|" else 0)
+                calls += 1
+                unfit = unfit or (isinstance(value, float) and not math.isfinite(value))
+        if aliased > 100 and calls > 1000 and aliased > calls * _ratio(calls):
+            raise Unreadable(line, "not YAML: nearly nothing but aliases")
         if anchor:
-            anchors[anchor] = (value, mark, size)
+            anchor.value, anchor.mark, anchor.size, anchor.calls = value, mark, size, cost
         if not stack:
             loader.get_event()  # the end of the document, or what is wrong there
-            return value, mark
+            if unfit:
+                _refuse_unfit(value, mark)
+            return _whole(value) if isinstance(value, float) else value, mark
         parent = stack[-1]
+        parent.calls += cost
         if isinstance(parent.value, list):
-            parent.value.append(value)
+            if parent.merging and not isinstance(value, dict):
+                raise Unreadable(line, _WANTS_MAPS)
+            parent.value.append(_whole(value) if isinstance(value, float) else value)
             parent.mark.children.append(mark)
         elif parent.key is None:
-            parent.key, parent.key_line = _key(value, line), line
-            parent.merging = value == "<<" and isinstance(event, yaml.ScalarEvent) and not event.style
-            if not last_key_wins and parent.key in parent.value:
-                raise Unreadable(line, f"key {shown(parent.key)} stands twice in one map")
-            continue
-        else:
+            parent.merging = _is_merge(event)
             if parent.merging:
-                parent.merges.extend(_merged(value, line))
+                parent.calls, calls = parent.calls - 1, calls - 1
+            parent.key, parent.key_line = _key(value, line), line
+            unfit = unfit or parent.key.startswith(_UNFIT)
+            if not last_key_wins and not parent.merging:
+                if parent.key in parent.own_keys:
+                    raise Unreadable(line, f"key {shown(parent.key)} stands twice in one map")
+                parent.own_keys.add(parent.key)
+            continue
+        elif parent.merging:
+            if isinstance(event, yaml.SequenceEndEvent):
+                sources = list(zip(value, mark.children, strict=True))
             else:
-                parent.value[parent.key] = value
-                # A value is found where its key stands.
-                parent.mark.children[parent.key] = Mark(parent.key_line, mark.text, mark.children)
+                sources = [(value, mark)]
+            for source, marks in reversed(sources):  # the first of a list goes before the others
+                if not isinstance(source, dict):
+                    raise Unreadable(line, _WANTS_MAPS)
+                parent.value.update(source)
+                parent.mark.children.update(marks.children)
+            parent.key, parent.merging = None, False
+        else:
+            parent.value[parent.key] = _whole(value) if isinstance(value, float) else value
+            # A value is found where its key stands.
+            parent.mark.children[parent.key] = Mark(parent.key_line, mark.text, mark.children)
             parent.key = None
         parent.size += size
         total = max(total, parent.size)
         if total > max_values:
-            raise Unreadable(line, f"more than {max_values} values once its aliases are expanded")
+            raise TooLarge(line, f"more than {max_values} values once its aliases are expanded")
 
 
-def _merged(value: Any, line: int) -> list[Any]:
-    sources = value if isinstance(value, list) else [value]
-    if not all(isinstance(source, dict) for source in sources):
-        raise Unreadable(line, "not YAML: << takes a map or a list of maps")
-    return sources
+_WANTS_MAPS = "not YAML: << takes a map or a list of maps"
+
+
+def _is_merge(event: Any) -> bool:
+    if not isinstance(event, yaml.ScalarEvent) or event.value != "<<":
+        return False
+    return event.implicit[0] or event.tag == f"{_TAG}merge"
+
+
+def _ratio(calls: int) -> float:
+    """Return how much of its work go-yaml lets come from aliases (allowedAliasRatio)."""
+    return 0.99 - 0.89 * min(max(calls - 400_000, 0), 3_600_000) / 3_600_000
+
+
+_UNFIT = "\ud800"
+"""Begins a key that JSON has no place for; no text in YAML holds this character."""
+
+
+def _refuse_unfit(value: Any, mark: Mark) -> None:
+    """Refuse what JSON has no place for, if no later key has replaced it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Unreadable(mark.line, f"{str(value).lstrip('-')} has no place in JSON")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key.startswith(_UNFIT):
+                raise Unreadable(mark.at((key,)).line, "a key must be a string, a number or a boolean")
+            _refuse_unfit(inner, mark.at((key,)))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _refuse_unfit(inner, mark.at((index,)))
 
 
 def _key(value: Any, line: int) -> str:
     """Turn a scalar key into the string that the way through JSON makes of it."""
     if isinstance(value, str):
         return value
-    if isinstance(value, (bool, int, float)):
-        return json.dumps(value)
-    raise Unreadable(line, "a key must be a string, a number or a boolean")
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}[str(value)]
+    if isinstance(value, float):
+        value = _whole(value)
+    elif isinstance(value, int) and value >= 2**63:
+        return _UNFIT + json.dumps(value)
+    if isinstance(value, (dict, list)):
+        raise Unreadable(line, "a key must be a scalar")
+    return (_UNFIT if value is None else "") + json.dumps(value)
 
 
+_TAG = "tag:yaml.org,2002:"
 _BOOLEANS = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"), False),
 }
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
-_NOT_A_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_NOT_FINITE = {
+    **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+}
 
 
-def _scalar(event: Any, line: int) -> Any:
+def _scalar(event: Any, source: str, line: int) -> Any:
     tag, text = event.tag, event.value
-    if tag == "tag:yaml.org,2002:binary":
+    if tag is None:
+        return _plain(text) if event.implicit[0] and not _BARE_TAG.match(source, event.start_mark.index) else text
+    if tag == f"{_TAG}binary":
         try:
-            return base64.b64decode(text.replace("\n", ""), validate=True).decode("utf-8")
+            return base64.b64decode(re.sub("[\r\n]", "", text), validate=True).decode("utf-8", "replace")
         except (binascii.Error, ValueError) as error:
-            raise Unreadable(line, "not YAML: !!binary holds no base64 text in UTF-8") from error
-    kinds = _TAGGED.get(tag)
-    if not event.implicit[0] and kinds is None:
+            raise Unreadable(line, "not YAML: !!binary holds no base64 text") from error
+    if tag not in _TAGGED:
         return text
-    value = _plain(text, line)
-    if kinds is not None and type(value) not in kinds:
+    value = _plain(text)
+    if tag == f"{_TAG}timestamp":
+        fits = _is_timestamp(text)
+    else:
+        # Of an integer above the signed ones go-yaml makes no float.
+        fits = type(value) in _TAGGED[tag] and not (tag == f"{_TAG}float" and type(value) is int and value >= 2**63)
+    if not fits:
         raise Unreadable(line, f"not YAML: {shown(text)} is not of its tag {shown(tag)}")
     return value
 
 
-_TAGGED: dict[str | None, tuple[type, ...]] = {
-    "tag:yaml.org,2002:bool": (bool,),
-    "tag:yaml.org,2002:int": (int,),
-    "tag:yaml.org,2002:float": (float, int),
-    "tag:yaml.org,2002:null": (type(None),),
+_BARE_TAG = re.compile(r"(?:&[^\s]+(?:\s+|#[^\n\r]*[\n\r])*)?!(?=\s)")
+"""The tag `!`, which makes text of a plain scalar; libyaml does not tell of it."""
+
+_TAGGED: dict[str, tuple[type, ...]] = {
+    f"{_TAG}bool": (bool,),
+    f"{_TAG}int": (int,),
+    f"{_TAG}float": (float, int),
+    f"{_TAG}null": (type(None),),
+    f"{_TAG}timestamp": (),
 }
 
 
-def _plain(text: str, line: int) -> Any:
-    """Resolve a plain scalar as go-yaml v2 does (its resolve.go)."""
+def _plain(text: str) -> Any:
+    """Resolve a plain scalar (resolve.go)."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
         return _BOOLEANS[text]
     if text[0] not in "+-.0123456789":
         return text
-    if _NOT_A_NUMBER.fullmatch(text):
-        raise Unreadable(line, f"{shown(text)} has no place in JSON")
-    digits = text.replace("_", "")
-    if len(digits) <= 64 and _INTEGER.fullmatch(digits):
-        octal = re.fullmatch(r"([-+]?)0([0-7]+)", digits)
-        number = int(f"{octal[1]}0o{octal[2]}" if octal else digits, 0)
-        return number if -(2**63) <= number < 2**64 else float(number)
-    if len(digits) <= 64 and _FLOAT.fullmatch(digits):
-        real = float(digits)
-        if math.isinf(real):
-            raise Unreadable(line, f"{shown(text)} has no place in JSON")
-        return int(real) if real.is_integer() and abs(real) < 1e21 else real
-    return text
+    if text in _NOT_FINITE:
+        return _NOT_FINITE[text]
+    found = _float(text) if text[0] == "." else _number(text.replace("_", ""))
+    return text if found is None else found
+
+
+_INTEGER = re.compile(
+    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|(?P<dec>0|[1-9][0-9]*))",
+    re.ASCII,
+)
+_BASES = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
+_SIGNED_BINARY = re.compile(r"0b([-+][01]+)", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+
+
+def _number(digits: str) -> int | float | None:
+    """Read an integer of 64 bits, signed or not, in one of Go's notations, else a decimal fraction."""
+    if (integer := _INTEGER.fullmatch(digits)) and integer.lastgroup:
+        significant = integer[integer.lastgroup].lstrip("0") or "0"
+        if len(significant) <= 64:
+            number = int(integer["sign"] + significant, _BASES[integer.lastgroup])
+            if -(2**63) <= number < (2**63 if integer["sign"] else 2**64):
+                return number
+    if (binary := _SIGNED_BINARY.fullmatch(digits)) and len(digits) <= 66:
+        return int(binary[1], 2)
+    return _float(digits)
+
+
+def _float(digits: str) -> float | None:
+    if not _FLOAT.fullmatch(digits):
+        return None
+    real = float(digits)
+    return None if math.isinf(real) else real
+
+
+def _whole(real: float) -> int | float:
+    """Make an int of a float that JSON writes as one (encoding/json floatEncoder); of -0.0 it keeps the sign."""
+    if not real.is_integer() or abs(real) >= 1e21 or (real == 0 and math.copysign(1, real) < 0):
+        return real
+    return int(real)
+
+
+_TIMESTAMP = re.compile(
+    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
+    r"(?:[Tt](?P<time>[0-9:]+)(?:[.,][0-9]+)?(?:Z|[-+][0-9]{2}:[0-9]{2})| +(?P<plain>[0-9:]+)(?:[.,][0-9]+)?)?",
+    re.ASCII,
+)
+
+
+def _is_timestamp(text: str) -> bool:
+    """Tell whether go-yaml takes a text for a timestamp (parseTimestamp)."""
+    found = _TIMESTAMP.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
+    if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year or 2000, month)[1]:
+        return False
+    time = found["time"] or found["plain"]
+    if time is None:
+        return True
+    parts = time.split(":")
+    return len(parts) == 3 and all(
+        part.isdigit() and len(part) <= 2 and int(part) < limit for part, limit in zip(parts, (24, 60, 60), strict=True)
+    )
 
 
 def write(value: Any) -> str:
