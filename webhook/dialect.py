@@ -33,8 +33,8 @@ class Unreadable(ValueError):
         self.line = line
 
 
-class TooLarge(Unreadable):
-    """Text that is larger or deeper than is read here, though others may read it."""
+class Unread(Unreadable):
+    """Text that is not read here because it is too large, too deep or too odd, though others may read it."""
 
 
 @dataclass(slots=True)
@@ -95,36 +95,73 @@ def parse(
     Raises Unreadable. A key that stands twice in one map is unreadable, unless the last is to win; so is what
     follows the first document, if that has to stand `alone`.
     """
-    _refuse_control_characters(text, first_line)
-    loader = yaml.CSafeLoader(text)
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden and alone:
+        raise _character(text, forbidden, first_line)
+    readable = text[: forbidden.start()] if forbidden else text
+    loader = yaml.CSafeLoader(readable)
     try:
-        found = _compose(loader, text.removeprefix("\ufeff"), first_line - 1, last_key_wins, max_values)
+        value, mark, end = _compose(loader, readable.removeprefix("\ufeff"), first_line - 1, last_key_wins, max_values)
         while alone and loader.check_event():
             event = loader.get_event()
             if isinstance(event, yaml.DocumentStartEvent):
                 line = first_line + event.start_mark.line  # type: ignore[union-attr]
                 raise Unreadable(line, "more follows the document, and no --- before it")
-        return found
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = first_line + (mark.line if mark else 0)
-        raise Unreadable(line, f"not YAML: {error.problem or error.context}") from error
-    except yaml.YAMLError as error:
-        raise Unreadable(first_line, f"not YAML: {' '.join(str(error).split())}") from error
+    except (yaml.YAMLError, Unreadable) as error:
+        if forbidden and not isinstance(error, Unread):
+            raise _character(text, forbidden, first_line) from error
+        raise _unreadable(error, first_line) from error
     finally:
         loader.dispose()
+    if forbidden and _is_seen(readable, end, forbidden[0]):
+        raise _character(text, forbidden, first_line)
+    return value, mark
 
 
-def _refuse_control_characters(text: str, first_line: int) -> None:
-    for number, row in enumerate(text.split("\n"), start=first_line):
-        if not row.isprintable() and _CONTROL.search(row):
-            raise Unreadable(number, "not YAML: control characters are not allowed")
+def _unreadable(error: yaml.YAMLError | Unreadable, first_line: int) -> Unreadable:
+    if isinstance(error, Unreadable):
+        return error
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        line = first_line + (mark.line if mark else 0)
+        return Unreadable(line, f"not YAML: {error.problem or error.context}")
+    return Unreadable(first_line, f"not YAML: {' '.join(str(error).split())}")
 
 
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+def _character(text: str, found: re.Match[str], first_line: int) -> Unreadable:
+    kind = "only text in UTF-8 is read" if "\udc80" <= found[0] <= "\udcff" else "control characters are not allowed"
+    return Unreadable(first_line + text.count("\n", 0, found.start()), f"not YAML: {kind}")
 
 
-def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_values: int) -> tuple[Any, Mark]:
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+"""What YAML refuses (readerc.go); bytes that are not UTF-8 stand in a text as surrogates."""
+
+_CHUNK = 512
+
+
+def _is_seen(text: str, end: int, following: str) -> bool:
+    """Tell whether go-yaml looks at the character that follows a text, when the first document ends earlier.
+
+    It reads 512 bytes at a time, as far as the four of the marker that ends the document, and never sees what is
+    wrong farther on (readerc.go, scannerc.go).
+    """
+    needed = end + 4 + text.startswith("\ufeff")
+    if needed > len(text):
+        return True
+    raw, needed = text.encode(), len(text[:needed].encode())
+    position = 0
+    while position < needed:
+        position += _CHUNK
+        if position >= len(raw) + len(following.encode("utf-8", "surrogateescape")):
+            return True
+        position = min(position, len(raw))
+        while position < len(raw) and raw[position] & 0xC0 == 0x80:  # a character that is cut waits for the next chunk
+            position -= 1
+    return False
+
+
+def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_values: int) -> tuple[Any, Mark, int]:
+    """Read a document: its value, its marks, and where in the text it ends."""
     anchors: dict[str, _Anchor] = {}
     stack: list[_Open] = []
     total = 0
@@ -144,10 +181,10 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                     raise Unreadable(line, "not YAML 1.1, which is all that Kubernetes' tools read")
                 continue
             case yaml.StreamEndEvent():
-                return None, Mark(offset + 1)
+                return None, Mark(offset + 1), len(text)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if len(stack) >= MAX_DEPTH:
-                    raise TooLarge(line, f"nested more than {MAX_DEPTH} deep")
+                    raise Unread(line, f"nested more than {MAX_DEPTH} deep")
                 is_map = isinstance(event, yaml.MappingStartEvent)
                 if stack and isinstance(stack[-1].value, dict) and stack[-1].key is None:
                     raise Unreadable(line, "a key must be a scalar")
@@ -178,10 +215,10 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
         if anchor:
             anchor.value, anchor.mark, anchor.size, anchor.calls = value, mark, size, cost
         if not stack:
-            loader.get_event()  # the end of the document, or what is wrong there
+            end = loader.get_event()  # of the document, or what is wrong there
             if unfit:
                 _refuse_unfit(value, mark)
-            return _whole(value) if isinstance(value, float) else value, mark
+            return _whole(value) if isinstance(value, float) else value, mark, end.start_mark.index
         parent = stack[-1]
         parent.calls += cost
         if isinstance(parent.value, list):
@@ -219,7 +256,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
         parent.size += size
         total = max(total, parent.size)
         if total > max_values:
-            raise TooLarge(line, f"more than {max_values} values once its aliases are expanded")
+            raise Unread(line, f"more than {max_values} values once its aliases are expanded")
 
 
 _WANTS_MAPS = "not YAML: << takes a map or a list of maps"

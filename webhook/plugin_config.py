@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from webhook.dialect import Mark, Unreadable, parse
+from webhook.dialect import Mark, Unread, Unreadable, parse
 from webhook.facts import Facts
 from webhook.model import Finding, Path, dotted
 from webhook.plugin import Plugin, Refused, decode, members
@@ -81,11 +81,18 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
     for key, encoded in config_map.binary_data.items():
         path = ("binaryData", key)
         try:
-            found.append(_read(path, base64.b64decode(encoded, validate=True).decode("utf-8"), named))
-        except (binascii.Error, UnicodeDecodeError):
+            found.append(_read(path, _decoded(base64.b64decode(encoded, validate=True)), named))
+        except binascii.Error:
             if named:
-                found.append(Config(path, encoded, None, Mark(1), True, Unreadable(1, "not text in UTF-8")))
+                found.append(Config(path, encoded, None, Mark(1), True, Unreadable(1, "not base64")))
     return tuple(config for config in found if config is not None)
+
+
+def _decoded(raw: bytes) -> str:
+    """Decode bytes as go-yaml does (readerc.go): UTF-16 where a mark says so, else UTF-8; what is wrong stays wrong."""
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return raw.decode("utf-16", "surrogatepass" if len(raw) % 2 == 0 else "replace")
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _read(path: Path, text: str, named: bool) -> Config | None:
@@ -93,6 +100,8 @@ def _read(path: Path, text: str, named: bool) -> Config | None:
     if not named and not ("sharing" in folded and ("timeslicing" in folded or "mps" in folded)):
         return None
     try:
+        if "\ufeff" in text[1:]:
+            raise Unread(1, "a byte order mark stands within the text")
         value, mark = parse(text, last_key_wins=True, max_values=MAX_VALUES)
     except Unreadable as error:
         return Config(path, text, None, Mark(1), named, error)

@@ -10,6 +10,7 @@ Way out: correct the place that the message names. To share nothing, leave `shar
 
 from collections.abc import Iterator
 
+from webhook.dialect import Unread
 from webhook.facts import Facts
 from webhook.model import Finding
 from webhook.plugin_config import configs
@@ -22,7 +23,9 @@ _REFUSES = "the device plugin would not start on it"
 def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag texts that the plugin cannot read, and values that it refuses."""
     for config in configs(config_map, policy, facts):
-        if config.error is not None:
+        if isinstance(config.error, Unread):
+            yield config.finding((), f"{config.error}, which the device plugin may read but this check does not")
+        elif config.error is not None:
             yield config.finding((), f"{config.error}; {_REFUSES}")
         for inner, message in config.refused:
             yield config.finding(inner, f"{message}; {_REFUSES}")
