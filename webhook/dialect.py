@@ -65,6 +65,7 @@ class _Open:
     mark: Mark
     anchor: "_Anchor | None"
     calls: int
+    start: int
     key: str | None = None
     key_line: int = 0
     size: int = 1
@@ -110,7 +111,7 @@ def parse(
     except (yaml.YAMLError, Unreadable) as error:
         if forbidden and not isinstance(error, Unread):
             raise _character(text, forbidden, first_line) from error
-        raise _unreadable(error, first_line) from error
+        raise _unreadable(error, readable.removeprefix("\ufeff"), first_line) from error
     finally:
         loader.dispose()
     if forbidden and _is_seen(readable, end, forbidden[0]):
@@ -118,18 +119,20 @@ def parse(
     return value, mark
 
 
-def _unreadable(error: yaml.YAMLError | Unreadable, first_line: int) -> Unreadable:
+def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) -> Unreadable:
     if isinstance(error, Unreadable):
         return error
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark else 0)
+        if mark and error.context == "while scanning a tag" and text[mark.index : mark.index + 1] in (",", "[", "]"):
+            return Unread(line, _ODD_TAGS)
         return Unreadable(line, f"not YAML: {error.problem or error.context}")
     return Unreadable(first_line, f"not YAML: {' '.join(str(error).split())}")
 
 
 def _character(text: str, found: re.Match[str], first_line: int) -> Unreadable:
-    kind = "only text in UTF-8 is read" if "\udc80" <= found[0] <= "\udcff" else "control characters are not allowed"
+    kind = "only text in UTF-8 is allowed" if "\udc80" <= found[0] <= "\udcff" else "control characters are not allowed"
     return Unreadable(first_line + text.count("\n", 0, found.start()), f"not YAML: {kind}")
 
 
@@ -168,11 +171,14 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
     calls, aliased = 1, 0
     unfit = False
     while True:
-        event = loader.get_event()
-        line = event.start_mark.line + offset + 1
+        event: Any = loader.get_event()
+        line, start, stop = event.start_mark.line + offset + 1, event.start_mark.index, event.end_mark.index
         anchor = None
-        if isinstance(event, yaml.NodeEvent) and event.anchor and not isinstance(event, yaml.AliasEvent):
-            anchor = anchors[event.anchor] = _Anchor()
+        if isinstance(event, yaml.NodeEvent) and not isinstance(event, yaml.AliasEvent):
+            if event.anchor:
+                anchor = anchors[event.anchor] = _Anchor()
+            if getattr(event, "tag", None) and _ODD_TAG.match(text, start):
+                raise Unread(line, _ODD_TAGS)
         match event:
             case yaml.StreamStartEvent():
                 continue
@@ -187,12 +193,15 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                     raise Unread(line, f"nested more than {MAX_DEPTH} deep")
                 is_map = isinstance(event, yaml.MappingStartEvent)
                 if stack and isinstance(stack[-1].value, dict) and stack[-1].key is None:
+                    if len(stack) == 1 and stack[0].start == start and text[start] in "{[" and _is_empty(loader):
+                        # go-yaml does not look on whether a first and empty collection is a key.
+                        return ({} if is_map else []), Mark(line), stop
                     raise Unreadable(line, "a key must be a scalar")
                 # Of a merge's list go-yaml reads the maps alone.
                 own = 0 if not is_map and stack and stack[-1].merging else 1
                 calls += own
                 empty: Any = {} if is_map else []
-                stack.append(_Open(empty, Mark(line, children={} if is_map else []), anchor, own))
+                stack.append(_Open(empty, Mark(line, children={} if is_map else []), anchor, own, start))
                 continue
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = stack.pop()
@@ -257,6 +266,13 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
         total = max(total, parent.size)
         if total > max_values:
             raise Unread(line, f"more than {max_values} values once its aliases are expanded")
+
+
+_ODD_TAGS = "a tag runs into one of , [ ]"
+
+
+def _is_empty(loader: Any) -> bool:
+    return isinstance(loader.get_event(), yaml.CollectionEndEvent)
 
 
 _WANTS_MAPS = "not YAML: << takes a map or a list of maps"
@@ -340,8 +356,12 @@ def _scalar(event: Any, source: str, line: int) -> Any:
     return value
 
 
-_BARE_TAG = re.compile(r"(?:&[^\s]+(?:\s+|#[^\n\r]*[\n\r])*)?!(?=\s)")
+_ANCHOR = r"(?:&[-0-9A-Za-z_]+(?:\s|#[^\n\r]*[\n\r])*)?"
+_BARE_TAG = re.compile(_ANCHOR + r"!(?=\s)")
 """The tag `!`, which makes text of a plain scalar; libyaml does not tell of it."""
+
+_ODD_TAG = re.compile(_ANCHOR + r"!(?!<)[-0-9A-Za-z_;/?:@&=+$.!~*'()%]*[],[]")
+"""A tag with one of these: go-yaml reads on where libyaml stops."""
 
 _TAGGED: dict[str, tuple[type, ...]] = {
     f"{_TAG}bool": (bool,),

@@ -88,11 +88,21 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
     return tuple(config for config in found if config is not None)
 
 
+_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+
+
 def _decoded(raw: bytes) -> str:
-    """Decode bytes as go-yaml does (readerc.go): UTF-16 where a mark says so, else UTF-8; what is wrong stays wrong."""
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return raw.decode("utf-16", "surrogatepass" if len(raw) % 2 == 0 else "replace")
-    return raw.decode("utf-8", "surrogateescape")
+    """Decode bytes as go-yaml does (readerc.go): UTF-16 where a mark says so, else UTF-8.
+
+    What is neither is left as surrogates, which no text has otherwise.
+    """
+    encoding = _MARKS.get(raw[:2])
+    if encoding is None:
+        return raw.decode("utf-8", "surrogateescape")
+    try:
+        return raw[2:].decode(encoding)
+    except UnicodeDecodeError as error:
+        return raw[2 : 2 + error.start].decode(encoding) + "\udcff"
 
 
 def _read(path: Path, text: str, named: bool) -> Config | None:
