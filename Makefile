@@ -23,9 +23,9 @@ demo: $(READY)  ## a tour: real HTTPS webhook on loopback, sample cluster, decis
 test: lint  ## every test that needs no cluster
 	$(BIN)/pytest -n 2
 
-e2e: $(READY)  ## the webhook behind a real API server (needs Go; builds Kubernetes the first time, ten minutes)
+e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; builds Kubernetes the first time, ten minutes)
 	cd tests && ../$(BIN)/python -m cluster.binaries >/dev/null
-	$(BIN)/pytest tests/cluster
+	$(BIN)/pytest tests/cluster tests/conformance
 
 lint: $(READY)
 	$(BIN)/ruff check .

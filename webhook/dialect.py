@@ -66,6 +66,7 @@ class _Open:
     anchor: "_Anchor | None"
     calls: int
     start: int
+    flow: bool
     key: str | None = None
     key_line: int = 0
     size: int = 1
@@ -139,6 +140,12 @@ def _character(text: str, found: re.Match[str], first_line: int) -> Unreadable:
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 """What YAML refuses (readerc.go); bytes that are not UTF-8 stand in a text as surrogates."""
 
+
+def is_clean(text: str) -> bool:
+    """Tell whether YAML allows every character of a text."""
+    return not _FORBIDDEN.search(text)
+
+
 _CHUNK = 512
 
 
@@ -201,7 +208,9 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                 own = 0 if not is_map and stack and stack[-1].merging else 1
                 calls += own
                 empty: Any = {} if is_map else []
-                stack.append(_Open(empty, Mark(line, children={} if is_map else []), anchor, own, start))
+                stack.append(
+                    _Open(empty, Mark(line, children={} if is_map else []), anchor, own, start, bool(event.flow_style))
+                )
                 continue
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = stack.pop()
@@ -215,6 +224,8 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                 value, mark, size, cost = known.value, known.mark, known.size, known.calls + 1
                 calls, aliased = calls + cost, aliased + known.calls
             case _:
+                if "?" in event.value and event.implicit[0] and stack and stack[-1].flow:
+                    raise Unread(line, _ODD_QUESTION)
                 value, size, cost = _scalar(event, text, line), 1, 1
                 mark = Mark(line, text=line + 1 if event.style == "|" else 0)
                 calls += 1
@@ -269,6 +280,8 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
 
 
 _ODD_TAGS = "a tag runs into one of , [ ]"
+_ODD_QUESTION = "a ? without quotes stands within [ ] or { }"
+"""What libyaml and go-yaml read each in its own way."""
 
 
 def _is_empty(loader: Any) -> bool:

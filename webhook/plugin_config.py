@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from webhook.dialect import Mark, Unread, Unreadable, parse
+from webhook.dialect import Mark, Unread, Unreadable, is_clean, parse
 from webhook.facts import Facts
 from webhook.model import Finding, Path, dotted
 from webhook.plugin import Plugin, Refused, decode, members
@@ -83,8 +83,13 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
         try:
             found.append(_read(path, _decoded(base64.b64decode(encoded, validate=True)), named))
         except binascii.Error:
-            if named:
-                found.append(Config(path, encoded, None, Mark(1), True, Unreadable(1, "not base64")))
+            error = Unreadable(1, "not base64")
+        except Unread as unread:
+            error = unread
+        else:
+            continue
+        if named:
+            found.append(Config(path, encoded, None, Mark(1), True, error))
     return tuple(config for config in found if config is not None)
 
 
@@ -94,15 +99,18 @@ _MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 def _decoded(raw: bytes) -> str:
     """Decode bytes as go-yaml does (readerc.go): UTF-16 where a mark says so, else UTF-8.
 
-    What is neither is left as surrogates, which no text has otherwise.
+    What is no UTF-8 is left as surrogates, which no text has otherwise. Raises Unread for UTF-16 with anything wrong.
     """
     encoding = _MARKS.get(raw[:2])
     if encoding is None:
         return raw.decode("utf-8", "surrogateescape")
     try:
-        return raw[2:].decode(encoding)
+        text = raw[2:].decode(encoding)
     except UnicodeDecodeError as error:
-        return raw[2 : 2 + error.start].decode(encoding) + "\udcff"
+        raise Unread(1, "not whole UTF-16") from error
+    if not is_clean(text):
+        raise Unread(1, "UTF-16 with control characters")
+    return text
 
 
 def _read(path: Path, text: str, named: bool) -> Config | None:

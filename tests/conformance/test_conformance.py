@@ -1,0 +1,45 @@
+"""`invalid-sharing-config` fires exactly when NVIDIA's device plugin would not start: both asked, side by side.
+
+Not compared is what the rule says that it does not read, by bounds of its own: a text of more values or more depth
+than any configuration, one with a byte order mark, an odd tag or an odd question mark inside, and UTF-16 with anything
+wrong in it. Some things lie beyond the text: MPS_ROOT is set, as the Helm chart and the GPU Operator set it, and the
+node has NVML. The pinned version of the plugin does not know `sharedDevicesAllocationPolicy` yet.
+"""
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from conformance.configs import configs, raw_configs
+from conformance.device_plugin import DevicePlugin
+from conformance.record import Verdicts, asked, recorded
+from conformance.rule import UNREAD, engine, findings
+from webhook.policy import Policy
+
+EXAMPLES = 5_000
+
+
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=False,  # others in every run; what is found goes to found.json
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.one_of(configs(), configs(), configs(), configs(), raw_configs()))
+def test_the_rule_agrees_with_the_device_plugin(
+    device_plugin: DevicePlugin, sample_policy: Policy, config: str | bytes
+) -> None:
+    said = findings(engine(sample_policy), config)
+    if any(UNREAD in message for message in said):
+        return
+    refusal = device_plugin.refusal(config if isinstance(config, bytes) else config.encode())
+    assert bool(said) == bool(refusal), f"the device plugin says {refusal!r}, the rule {said!r}, of {config!r}"
+
+
+def test_the_record_is_what_the_device_plugin_says(device_plugin: DevicePlugin) -> None:
+    assert verdicts(asked(device_plugin)) == verdicts(recorded())
+
+
+def verdicts(record: Verdicts) -> dict[str, bool]:
+    """Whether each configuration is refused; of several errors Go names any."""
+    return {text: bool(refusal) for texts in record.values() for text, refusal in texts.items()}

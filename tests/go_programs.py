@@ -1,0 +1,73 @@
+"""Programs that tests need: built from the pins in a folder's go.mod, where that was not done before."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Missing(Exception):
+    """What has to be installed, in one line."""
+
+
+def lacking(folder: Path, names: Collection[str]) -> list[str]:
+    """Name the programs that a folder does not hold."""
+    return [name for name in names if not os.access(folder / name, os.X_OK)]
+
+
+def built(pins: Path, packages: Mapping[str, str], *, without_go: str, patience: str = "", ldflags: str = "") -> Path:
+    """Return the folder of the programs, which are Go packages by name; build those it lacks.
+
+    It is in the cache, by a hash of `go.mod`, `go.sum` and what Go code there is beside them. Raises Missing,
+    with the line `without_go` where there is no Go.
+    """
+    sources = [pins / "go.mod", pins / "go.sum", *sorted(pins.glob("*.go"))]
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    hashed = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
+    folder = Path(root) / "slicewarden" / hashed.hexdigest()[:16]
+    if not lacking(folder, packages):
+        return folder
+    if shutil.which("go") is None:
+        raise Missing(without_go)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        for cut_off in folder.glob(".build-*"):
+            shutil.rmtree(cut_off)
+        names = lacking(folder, packages)  # another run may have built them meanwhile
+        for number, name in enumerate(names, start=1):
+            say(f"building {name} ({number} of {len(names)}{patience})")
+            start = time.monotonic()
+            _build(name, packages[name], pins, folder, ldflags)
+            say(f"built {name} in {time.monotonic() - start:.0f} s")
+    return folder
+
+
+def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str) -> None:
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
+    # Built beside its place and then moved: a build that is cut off leaves nothing that looks whole.
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
+        output = Path(scratch) / name
+        command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {ldflags}", "-o", str(output), package]
+        if subprocess.run(command, cwd=pins, env=environment, stdout=sys.stderr, check=False).returncode:
+            raise Missing(f"{name} could not be built")
+        output.replace(folder / name)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process build at a time; the lock goes with the process."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def say(message: str) -> None:
+    """Tell whoever waits."""
+    print(message, file=sys.stderr, flush=True)
