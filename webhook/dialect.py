@@ -126,7 +126,11 @@ def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) 
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark else 0)
-        if mark and error.context == "while scanning a tag" and text[mark.index : mark.index + 1] in (",", "[", "]"):
+        if (
+            mark
+            and (error.context or "").endswith("ing a tag")
+            and text[mark.index : mark.index + 1] in (",", "[", "]")
+        ):
             return Unread(line, _ODD_TAGS)
         return Unreadable(line, f"not YAML: {error.problem or error.context}")
     return Unreadable(first_line, f"not YAML: {' '.join(str(error).split())}")

@@ -108,8 +108,8 @@ def _decoded(raw: bytes) -> str:
         text = raw[2:].decode(encoding)
     except UnicodeDecodeError as error:
         raise Unread(1, "not whole UTF-16") from error
-    if not is_clean(text):
-        raise Unread(1, "UTF-16 with control characters")
+    if "\ufeff" in text or not is_clean(text):
+        raise Unread(1, "UTF-16 with control characters or a further mark")
     return text
 
 

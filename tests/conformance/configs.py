@@ -1,5 +1,6 @@
 """What the device plugin is asked about: configurations as people write them, then bent in every way YAML allows."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -210,23 +211,34 @@ CHANNELS = (
 )
 
 
-def mostly(honest: Sequence[str], *odd: Sequence[str], weight: int = 10) -> st.SearchStrategy[Node]:
-    """One of the honest words, as often as not; else one of the others, or nothing, or another shape."""
+def seldom(draw: st.DrawFn, times: int) -> bool:
+    """Once in so many times; the ends of a range are tried more often than that."""
+    return draw(st.integers(0, times - 1)) == times // 2
+
+
+@st.composite
+def rather(draw: st.DrawFn, wanted: st.SearchStrategy[Node], other: st.SearchStrategy[Node], times: int) -> Node:
+    """What is wanted, and once in so many times the other."""
+    return draw(other) if seldom(draw, times) else draw(wanted)
+
+
+def mostly(honest: Sequence[str], *odd: Sequence[str], times: int = 12) -> st.SearchStrategy[Node]:
+    """Most often one of the honest words; else one of the others, or nothing, or another shape."""
     others = [each for group in odd for each in group] + list(NOTHINGS) + list(SHAPES)
-    return st.one_of(*[st.sampled_from(honest)] * weight, st.sampled_from(others)).map(scalar)
+    return rather(st.sampled_from(honest).map(scalar), st.sampled_from(others).map(scalar), times)
 
 
 NAME = mostly(NAMES, ODD_NAMES)
-COUNT = mostly(COUNTS, NUMBERS, weight=5)
+COUNT = mostly(COUNTS, NUMBERS, times=6)
 TRUTH = mostly(TRUTHS, ODD_TRUTHS)
 TEXT = mostly(("x", "/run/nvidia"), ODD_NAMES, NUMBERS, TRUTHS)
-DEVICE = mostly(("all", "[0]", "2"), DEVICES, NUMBERS, weight=2)
-DURATION = mostly(("60s", "infinite"), DURATIONS, NUMBERS, weight=2)
+DEVICE = mostly(("all", "[0]", "2"), DEVICES, NUMBERS, times=3)
+DURATION = mostly(("60s", "infinite"), DURATIONS, NUMBERS, times=3)
 VERSION = mostly(("v1",), VERSIONS, NUMBERS)
 
 
 def choice(*honest: str) -> st.SearchStrategy[Node]:
-    return mostly(honest, tuple(each.upper() for each in honest), NUMBERS[:4], ("x", "vfio", "[none]"), weight=4)
+    return mostly(honest, tuple(each.upper() for each in honest), NUMBERS[:4], ("x", "vfio", "[none]"), times=8)
 
 
 PREFIXES = (str, str, str, str, str.upper, str.title, str.swapcase)
@@ -261,7 +273,7 @@ def _asked(key: str) -> str:
 
 
 KEYS: tuple[Callable[[str], str], ...] = (
-    *[str] * 24,
+    *[str] * 90,
     *(str.upper, str.lower, str.swapcase, str.title),
     *(_kelvin, _long_s, _dotless, _sharp, _kebab, _quoted),
     *(
@@ -277,19 +289,19 @@ KEYS: tuple[Callable[[str], str], ...] = (
 @st.composite
 def maps(draw: st.DrawFn, fields: dict[str, st.SearchStrategy[Node]], always: Sequence[str] = ()) -> Node:
     """A map of some of these keys, spelt in some way, now and then twice or with others beside them."""
-    names = [name for name in fields if name in always and draw(st.integers(0, 24))]
+    names = [name for name in fields if name in always and not seldom(draw, 60)]
     rest = [name for name in fields if name not in always]
     names += draw(st.lists(st.sampled_from(rest), max_size=3)) if rest else []
-    if not draw(st.integers(0, 7)):
+    if seldom(draw, 12):
         names.append(draw(st.sampled_from(names)) if names else "x")
-    names = draw(st.permutations(names)) if not draw(st.integers(0, 5)) else names
+    names = draw(st.permutations(names)) if seldom(draw, 8) else names
     pairs = [(draw(st.sampled_from(KEYS))(name), draw(fields.get(name, TEXT))) for name in names]
-    if not draw(st.integers(0, 9)):
+    if seldom(draw, 90):
         pairs.insert(draw(st.integers(0, len(pairs))), draw(st.sampled_from(EXTRA)))
     return Node("map", pairs, draw(PROPS), draw(FLOW))
 
 
-PROPS = st.sampled_from([""] * 40 + ["&a", "&b", "!!map", "!x", "!!str", "&a !!map", "!!null"])
+PROPS = st.sampled_from([""] * 150 + ["&a", "&b", "!!map", "!x", "!!str", "&a !!map", "!!null"])
 FLOW = st.sampled_from([False] * 6 + [True])
 EXTRA = tuple(
     (key, scalar(value))
@@ -373,7 +385,7 @@ def lists(draw: st.DrawFn, entries: st.SearchStrategy[Node]) -> Node:
 
 def odd(strategy: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     """Mostly what is wanted, now and then anything."""
-    return st.one_of(*[strategy] * 12, st.sampled_from(NOTHINGS + SHAPES + ("x", "4", "true")).map(scalar))
+    return rather(strategy, st.sampled_from(NOTHINGS + SHAPES + ("x", "4", "true")).map(scalar), 25)
 
 
 ENTRY = maps({"name": NAME, "replicas": COUNT, "rename": NAME, "devices": DEVICE}, ("name", "replicas"))
@@ -411,8 +423,8 @@ WITHIN = maps({**PLUGIN_FLAGS, **OWN_FLAGS, "plugin": maps(PLUGIN_FLAGS), "gfd":
 FLAGS = maps(
     {
         **OWN_FLAGS,
-        "plugin": odd(st.one_of(maps(PLUGIN_FLAGS), maps(PLUGIN_FLAGS), WITHIN)),
-        "gfd": odd(st.one_of(maps(GFD_FLAGS), maps(GFD_FLAGS), WITHIN)),
+        "plugin": odd(rather(maps(PLUGIN_FLAGS), WITHIN, 4)),
+        "gfd": odd(rather(maps(GFD_FLAGS), WITHIN, 4)),
         "sharing": SECTION,
     }
 )
@@ -438,7 +450,7 @@ CONFIG = maps(
 )
 
 BEFORE = (
-    *[""] * 9,
+    *[""] * 30,
     "---\n",
     "--- ",
     "---\n---\n",
@@ -449,7 +461,7 @@ BEFORE = (
 )
 BEFORE = (*BEFORE, "# c\n", "\ufeff", "\n\n", "...\n")
 AFTER = (
-    *[""] * 9,
+    *[""] * 30,
     "\n---\nx: [",
     "\n--- \nversion: v2",
     "\n...\n",
@@ -464,6 +476,8 @@ AFTER = (*AFTER, "\n---\n\tx", "\n# c", "\n\t")
 def written(draw: st.DrawFn) -> str:
     """A configuration built key by key."""
     body = render(draw(CONFIG))
+    if seldom(draw, 4):
+        body = f"\nx: &a {{replicas: 4}}\ny: &b {{name: gpu, replicas: 2}}{body}"
     return f"{draw(st.sampled_from(BEFORE))}{body.removeprefix(chr(10))}{draw(st.sampled_from(AFTER))}\n"
 
 
@@ -520,55 +534,72 @@ SCRAPS = (
 )
 
 
+WORD = re.compile(r"[\w./-]+")
+OTHER_WORDS = (
+    *NAMES,
+    *ODD_NAMES,
+    *COUNTS,
+    *NUMBERS,
+    *TRUTHS,
+    *ODD_TRUTHS,
+    *NOTHINGS,
+    *SHAPES,
+    *DEVICES,
+    *DURATIONS,
+    *VERSIONS,
+)
+
+
 @st.composite
-def bent(draw: st.DrawFn) -> str:
-    """A text with scraps put in, taken out, doubled or moved."""
-    text = draw(st.one_of(written(), st.sampled_from(TEXTS)))
+def bent(draw: st.DrawFn, text: str) -> str:
+    """The text with scraps and words put in, taken out, doubled or moved."""
     for _ in range(draw(st.sampled_from((1, 1, 1, 2, 2, 3, 5)))):
         at = draw(st.integers(0, len(text)))
         length = draw(st.sampled_from((0, 0, 1, 1, 2, 5)))
-        match draw(st.integers(0, 5)):
+        match draw(st.integers(0, 7)):
             case 0 | 1 | 2:
                 text = text[:at] + draw(st.sampled_from(SCRAPS)) + text[at + length :]
             case 3:
                 text = text[:at] + text[at + length + 1 :]
             case 4:
                 text = text[:at] + text[at : at + length + 1].swapcase() + text[at + length + 1 :]
-            case _:
+            case 5:
                 rows = text.split("\n")
                 row = text.count("\n", 0, at)
                 rows.insert(draw(st.integers(0, len(rows))), draw(st.sampled_from(("", " ", "  ", "\t"))) + rows[row])
                 text = "\n".join(rows)
+            case _:
+                if word := WORD.search(text, at):
+                    text = text[: word.start()] + draw(st.sampled_from(OTHER_WORDS)) + text[word.end() :]
     return text
 
 
 SMALL = st.text(st.sampled_from("ab:-?[]{},&*!|>'\"%#\n\n  \t.\r~<=1\u0085\u2028"), max_size=14)
 """Short texts of nothing but YAML's own characters."""
 
-WITH_SMALL = st.builds(
-    lambda scrap, key: f"{key}{scrap}\n", SMALL, st.sampled_from(("", "a: ", "a:\n  ", "- ", "a: [", "x: |\n  "))
-)
-
-
-def configs() -> st.SearchStrategy[str]:
-    """Texts of any of these kinds."""
-    return st.one_of(written(), written(), bent(), bent(), WITH_SMALL)
-
-
 BYTES = (b"", b"\xff", b"\xfe", b"\x80", b"\xc3", b"\xe2\x82", b"\xd8", b"\xdc", b"\x00", b"a", b"\n")
+ENCODINGS = (("utf-8", b""), ("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff"))
 
 
 @st.composite
-def raw_configs(draw: st.DrawFn) -> bytes:
-    """Bytes as `binaryData` may hold them: UTF-8 or UTF-16, and not always right."""
-    encoding, mark = draw(st.sampled_from((("utf-8", b""), ("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff"))))
-    raw = mark + draw(st.one_of(written(), bent())).encode(encoding, "replace")
+def raw(draw: st.DrawFn, text: str) -> bytes:
+    """The text as `binaryData` may hold it: in UTF-8 or UTF-16, and not always right."""
+    encoding, mark = draw(st.sampled_from(ENCODINGS))
+    found = mark + text.encode(encoding, "replace")
     for _ in range(draw(st.sampled_from((0, 0, 1, 1, 2)))):
-        at = draw(st.integers(0, len(raw)))
-        scrap = draw(
-            st.sampled_from(
-                (b"", b"\xff", b"\xfe", b"\x80", b"\xc3", b"\xe2\x82", b"\xd8", b"\xdc", b"\x00", b"a", b"\n")
-            )
-        )
-        raw = raw[:at] + scrap + raw[at + draw(st.integers(0, 2)) :]
-    return raw
+        at = draw(st.integers(0, len(found)))
+        found = found[:at] + draw(st.sampled_from(BYTES)) + found[at + draw(st.integers(0, 2)) :]
+    return found
+
+
+FAMILY = 5
+
+
+@st.composite
+def families(draw: st.DrawFn) -> list[str | bytes]:
+    """A configuration and others made of it, as many as FAMILY says."""
+    if seldom(draw, 10):
+        before = draw(st.sampled_from(("", "a: ", "a:\n  ", "- ", "a: [", "x: |\n  ")))
+        return [f"{before}{draw(SMALL)}\n" for _ in range(FAMILY)]
+    text = draw(st.sampled_from(TEXTS)) if seldom(draw, 6) else draw(written())
+    return [text, *(draw(bent(text)) for _ in range(FAMILY - 2)), draw(raw(draw(bent(text))))]
