@@ -231,7 +231,7 @@ def _figures(measured: Measured) -> str:
                     f"{statistics.median(r.webhook for r in rounds):.0f}",
                 )
             )
-    return tables.markdown((*head, "of it in calls ms", "CPU µs a pod: API server", "webhook"), rows)
+    return tables.markdown((*head, "in calls ms", "CPU µs a pod: API server", "webhook"), rows)
 
 
 def _ratios(measured: Measured) -> str:
