@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,18 +29,18 @@ class Missing(Exception):
     """What has to be installed, in one line."""
 
 
-def find() -> Path:
-    """Return the folder with all programs: $KUBEBUILDER_ASSETS, or the cache, filled first."""
+def find(names: Collection[str] = tuple(PACKAGES)) -> Path:
+    """Return the folder with these programs: $KUBEBUILDER_ASSETS, or the cache, filled first."""
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         folder = Path(assets).resolve()
-        if missing := _missing(folder):
+        if missing := _missing(folder, names):
             raise Missing(
                 f"KUBEBUILDER_ASSETS={assets} lacks {', '.join(missing)}; without the variable they are built"
             )
         return folder
     folder = _cache()
-    if _missing(folder):
-        _build(folder)
+    if _missing(folder, names):
+        _build(folder, names)
     return folder
 
 
@@ -52,8 +52,8 @@ def kubernetes_version() -> str:
     return match[1]
 
 
-def _missing(folder: Path) -> list[str]:
-    return [name for name in PACKAGES if not os.access(folder / name, os.X_OK)]
+def _missing(folder: Path, names: Collection[str]) -> list[str]:
+    return [name for name in names if not os.access(folder / name, os.X_OK)]
 
 
 def _cache() -> Path:
@@ -62,17 +62,16 @@ def _cache() -> Path:
     return Path(root) / "slicewarden" / pins.hexdigest()[:16]
 
 
-def _build(folder: Path) -> None:
+def _build(folder: Path, names: Collection[str]) -> None:
     if shutil.which("go") is None:
         raise Missing(
-            "the cluster tests need Go 1.26 (https://go.dev/dl), or KUBEBUILDER_ASSETS=FOLDER with "
-            + ", ".join(PACKAGES)
+            "the cluster tests need Go 1.26 (https://go.dev/dl), or KUBEBUILDER_ASSETS=FOLDER with " + ", ".join(names)
         )
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
         for cut_off in folder.glob(".build-*"):
             shutil.rmtree(cut_off)
-        names = _missing(folder)  # another run may have built them meanwhile
+        names = _missing(folder, names)  # another run may have built them meanwhile
         for number, name in enumerate(names, start=1):
             _say(f"building {name} ({number} of {len(names)}; the first time, ten minutes or so in all)")
             start = time.monotonic()
@@ -111,9 +110,9 @@ def _say(message: str) -> None:
 
 
 def main() -> int:
-    """Print the folder; 2 after one line on what is missing."""
+    """Print the folder with the programs that are named, or with all; 2 after one line on what is missing."""
     try:
-        print(find())
+        print(find(sys.argv[1:] or tuple(PACKAGES)))
     except Missing as missing:
         _say(str(missing))
         return 2
