@@ -292,7 +292,7 @@ def bad(namespace: str, container: Object | None = None, **spec: Any) -> Object:
     return made
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Object, str]] = {
     "no image": ({"image": ""}, "spec.containers[0].image: Required value"),
     "negative": ({"resources": {"limits": {"nvidia.com/gpu": "-1"}}}, "must be greater than or equal to 0"),
     "half a card": ({"resources": {"limits": {"nvidia.com/gpu": "500m"}}}, "must be an integer"),
