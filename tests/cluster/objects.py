@@ -3,16 +3,28 @@
 import copy
 from typing import Any
 
-from webhook.targets import POD, POD_TEMPLATES
-
 Object = dict[str, Any]
 
 TRUST = "slicewarden.dev/trust"
 TRUSTED = {TRUST: "trusted"}
 ONE = {"nvidia.com/gpu": 1}
-VERSIONS = {kind: f"{group}/v1".lstrip("/") for group, kind in POD_TEMPLATES}
-TEMPLATES: dict[str, tuple[str, ...]] = {kind: path for (_, kind), path in POD_TEMPLATES.items()} | {POD[1]: ()}
-"""Where each kind keeps its pod template; a pod is its own."""
+VERSIONS = {
+    "CronJob": "batch/v1",
+    "DaemonSet": "apps/v1",
+    "Deployment": "apps/v1",
+    "Job": "batch/v1",
+    "PodTemplate": "v1",
+    "ReplicaSet": "apps/v1",
+    "ReplicationController": "v1",
+    "StatefulSet": "apps/v1",
+}
+PATHS: dict[str, tuple[str, ...]] = {
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "Pod": (),
+    "PodTemplate": ("template",),
+}
+"""Where a kind keeps its pod template, if that is not in `spec.template`; a pod is its own."""
+KINDS = ["Pod", *VERSIONS]
 
 
 def template(
@@ -67,7 +79,7 @@ def config_map(name: str, namespace: str, data: dict[str, str], **more: Any) -> 
 def template_of(item: Object) -> Object:
     """The pod template within an object, to be changed in place."""
     found = item
-    for key in TEMPLATES[item["kind"]]:
+    for key in PATHS.get(item["kind"], ("spec", "template")):
         found = found[key]
     return found
 

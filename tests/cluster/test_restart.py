@@ -44,7 +44,7 @@ def refused(guard: Guard, namespace: str) -> bool:
 
 
 def test_tolerations_of_the_api_servers_own(restarted: Guard, space: str) -> None:
-    """ExtendedResourceToleration adds a toleration of a taint that is not ours: pods go where they belong all the same."""
+    """ExtendedResourceToleration adds a toleration of a taint that is not ours, and moves no pod."""
     cluster = restarted.cluster
     assert cluster.apply(pod("shared", space, annotations=TRUSTED), pod("whole", space)).returncode == 0
     assert cluster.node_of("shared", space) == "t4-shared"
