@@ -23,9 +23,11 @@ demo: $(READY)  ## a tour: real HTTPS webhook on loopback, sample cluster, decis
 test: lint  ## every test that needs no cluster
 	$(BIN)/pytest -n 2
 
+# KUBECONFIG_E2E=FILE takes a cluster that is there; WEBHOOK_HOST=ADDRESS is where its API server reaches this machine.
 e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; builds Kubernetes the first time, ten minutes)
-	cd tests && ../$(BIN)/python -m cluster.binaries >/dev/null
-	$(BIN)/pytest tests/cluster tests/conformance
+	cd tests && ../$(BIN)/python -m cluster.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
+	$(BIN)/pytest tests/cluster tests/conformance $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
+		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
 lint: $(READY)
 	$(BIN)/ruff check .

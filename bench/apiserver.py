@@ -185,6 +185,7 @@ def _bench(programs: Path, seconds: float) -> Iterator[Bench]:
             generator.build(program, folder)
         certificates(folder)
         cluster = stack.enter_context(control_plane.serving(folder, programs))
+        assert cluster.authority is not None  # noqa: S101 - one of our own has it
         pair = pki.client_pair(cluster.authority, "bench", ("system:masters",))
         for file, pem in {"client.crt": pair.certificate_pem, "client.key": pair.key_pem}.items():
             (folder / file).touch(mode=0o600)

@@ -59,6 +59,7 @@ class Component:
     """A program that runs in a process group of its own."""
 
     name: str
+    command: tuple[str | Path, ...]
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -75,26 +76,47 @@ class Component:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that runs."""
+    """A cluster that runs; without an authority it is somebody's own, of which only the kubeconfig is known."""
 
     folder: Path
     binaries: Path
     url: str
-    authority: certs.Pair = field(repr=False)
+    authority: certs.Pair | None = field(repr=False)
     components: list[Component] = field(default_factory=list, repr=False)
 
     def kubeconfig(self, user: User = ADMIN) -> Path:
         """A file by which `user` reaches the API server; written the first time."""
-        file = self.folder / f"{'+'.join((user.name, *user.groups)).translate(str.maketrans('/:', '--'))}.kubeconfig"
+        file = self.kubeconfig_file(user)
         if not file.exists():
-            _write(file, json.dumps(self._kubeconfig(user)).encode())
+            if self.authority is None:
+                raise ValueError(f"nothing here can vouch for {user.name}")
+            pair = pki.client_pair(self.authority, user.name, user.groups)
+            secrets = {
+                "client-certificate-data": _base64(pair.certificate_pem),
+                "client-key-data": _base64(pair.key_pem),
+            }
+            trusted = {"certificate-authority-data": _base64(self.authority.certificate_pem)}
+            _write(file, _kubeconfig({"server": self.url, **trusted}, secrets))
+        return file
+
+    def kubeconfig_file(self, user: User) -> Path:
+        """Where the kubeconfig of a user lies, written or not."""
+        return self.folder / f"{'+'.join((user.name, *user.groups)).translate(str.maketrans('/:', '--'))}.kubeconfig"
+
+    def kubeconfig_of_account(self, name: str, namespace: str) -> Path:
+        """A file by which a service account reaches the API server, with a token for two hours."""
+        file = self.folder / f"{namespace}+{name}.kubeconfig"
+        token = self.do("create", "token", name, f"--namespace={namespace}", "--duration=2h").strip()
+        shown = json.loads(self.do("config", "view", "--raw", "--minify", "--flatten", "--output=json"))
+        _write(file, _kubeconfig(shown["clusters"][0]["cluster"], {"token": token}))
         return file
 
     def kubectl(
         self, *arguments: str | Path, stdin: str | None = None, user: User | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as `user`, by default an administrator; whether it failed is for the caller to see."""
-        command = [self.binaries / "kubectl", f"--kubeconfig={self.kubeconfig(user or ADMIN)}", *arguments]
+        """Run kubectl as an administrator, who may act for `user`; whether it failed is for the caller to see."""
+        acting = [f"--as={user.name}", *(f"--as-group={group}" for group in user.groups)] if user else []
+        command = [self.binaries / "kubectl", f"--kubeconfig={self.kubeconfig()}", *acting, *arguments]
         return subprocess.run(
             command,
             cwd=self.folder,
@@ -119,16 +141,32 @@ class Cluster:
 
     def apply(self, *objects: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         """Run `kubectl apply` on objects."""
-        return self.kubectl(
-            "apply", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-        )
+        return self.kubectl("apply", "--filename=-", stdin=_list(objects))
 
     def start(self, name: str, *command: str | Path, orphaned: signal.Signals = signal.SIGKILL) -> Component:
         """Start a program that lives no longer than the cluster; `orphaned` is what tells it of our sudden end."""
+        return self._launch(name, (sys.executable, "-ISc", LAUNCHER, str(int(orphaned)), *command))
+
+    def stop(self, name: str) -> Component:
+        """End a program, so that its absence is no failure; return what it was."""
+        (component,) = [each for each in self.components if each.name == name]
+        self.components.remove(component)
+        component.stop()
+        return component
+
+    def restart(self, name: str) -> None:
+        """End a program and start it again as it was."""
+        self.resume(self.stop(name))
+
+    def resume(self, stopped: Component) -> Component:
+        """Start a program again that was stopped."""
+        return self._launch(stopped.name, stopped.command)
+
+    def _launch(self, name: str, command: tuple[str | Path, ...]) -> Component:
         log = self.folder / f"{name}.log"
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-ISc", LAUNCHER, str(int(orphaned)), *command],
+                command,
                 cwd=self.folder,
                 env=_environment(self.folder),
                 stdin=subprocess.DEVNULL,
@@ -136,7 +174,7 @@ class Cluster:
                 stderr=output,
                 start_new_session=True,
             )
-        component = Component(name, process, log)
+        component = Component(name, command, process, log)
         self.components.append(component)
         return component
 
@@ -158,7 +196,8 @@ class Cluster:
         """Create the nodes of a file, say through the status subresource what they hold, and wait for them."""
         nodes = list(yaml.safe_load_all(file.read_text("utf-8")))
         bare = [{key: value for key, value in node.items() if key != "status"} for node in nodes]
-        self.do("create", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": bare}))
+        # Some may be there still, of a run that was cut off.
+        self.do("apply", "--server-side", "--force-conflicts", "--filename=-", stdin=_list(bare))
         for node in nodes:
             status = json.dumps({"status": node["status"]})
             self.do(
@@ -182,22 +221,6 @@ class Cluster:
         )
         return str(self.get("pod", pod, f"--namespace={namespace}")["spec"]["nodeName"])
 
-    def _kubeconfig(self, user: User) -> dict[str, Any]:
-        pair = pki.client_pair(self.authority, user.name, user.groups)
-        cluster = {"server": self.url, "certificate-authority-data": _base64(self.authority.certificate_pem)}
-        secrets = {
-            "client-certificate-data": _base64(pair.certificate_pem),
-            "client-key-data": _base64(pair.key_pem),
-        }
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": user.name, "user": secrets}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user.name}}],
-            "current-context": "test",
-        }
-
 
 def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:
     """Ask until the answer is yes, or for so many seconds."""
@@ -220,7 +243,7 @@ def running(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iter
         programs = cluster.binaries
         cluster.start("kube-controller-manager", programs / "kube-controller-manager", *_controller_flags(cluster))
         cluster.start("kube-scheduler", programs / "kube-scheduler", *_scheduler_flags(cluster))
-        cluster.start("kwok", programs / "kwok", *_kwok_flags(cluster))
+        cluster.start("kwok", programs / "kwok", *_kwok_flags(cluster.kubeconfig(User("kwok", ("system:masters",)))))
         has_account = partial(_succeeds, cluster, "get", "serviceaccount", "default")
         cluster.wait_until("the controllers are at work", has_account)
         yield cluster
@@ -237,11 +260,39 @@ def serving(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iter
         cluster = Cluster(home, binaries.resolve(), f"https://127.0.0.1:{port}", authority)
         stack.callback(shutil.rmtree, home / "etcd", ignore_errors=True)
         stack.callback(_stop, cluster)
-        _write_server_files(cluster)
-        cluster.start("etcd", cluster.binaries / "etcd", *_etcd_flags())
-        cluster.start("kube-apiserver", cluster.binaries / "kube-apiserver", *_api_server_flags(port, admission))
-        cluster.wait_until("the API server is ready", partial(_succeeds, cluster, "get", "--raw=/readyz"))
+        _write_server_files(cluster.folder, authority)
+        programs = cluster.binaries
+        cluster.start("etcd", programs / "etcd", *_etcd_flags())
+        cluster.start("kube-apiserver", programs / "kube-apiserver", *_api_server_flags(port, admission))
+        cluster.wait_until("the API server is ready", partial(answers, cluster))
         yield cluster
+
+
+@contextmanager
+def given(folder: Path, binaries: Path, kubeconfig: Path) -> Iterator[Cluster]:
+    """Use a cluster that somebody else runs, by an administrator's kubeconfig; KWOK plays its GPU nodes meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    home = Path(tempfile.mkdtemp(prefix="given-", dir=folder)).resolve()
+    view = ["config", "view", "--raw", "--minify", "--flatten", "--output=json"]
+    command = [str(binaries.resolve() / "kubectl"), f"--kubeconfig={kubeconfig.resolve()}", *view]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    if shown.returncode:
+        raise Failed(f"{kubeconfig}: {shown.stderr.strip()}")
+    url = json.loads(shown.stdout)["clusters"][0]["cluster"]["server"]
+    cluster = Cluster(home, binaries.resolve(), url, None)
+    _write(cluster.kubeconfig_file(ADMIN), shown.stdout.encode())
+    with _interrupted_by_sigterm(), ExitStack() as stack:
+        stack.callback(_stop, cluster)
+        if not answers(cluster):
+            raise Failed(f"{kubeconfig}: no API server answers at {url}")
+        cluster.start("kwok", cluster.binaries / "kwok", *_kwok_flags(cluster.kubeconfig()))
+        yield cluster
+        cluster.do("delete", f"--filename={HERE / 'nodes.yaml'}", "--ignore-not-found", "--wait=false")
+
+
+def answers(cluster: Cluster) -> bool:
+    """Tell whether the API server says that it is ready."""
+    return _succeeds(cluster, "get", "--raw=/readyz")
 
 
 def _etcd_flags() -> list[str]:
@@ -296,28 +347,28 @@ def _scheduler_flags(cluster: Cluster) -> list[str]:
     return [f"--kubeconfig={cluster.kubeconfig(user)}", "--leader-elect=false", "--secure-port=0"]
 
 
-def _kwok_flags(cluster: Cluster) -> list[str]:
+def _kwok_flags(kubeconfig: Path) -> list[str]:
     return [
-        f"--kubeconfig={cluster.kubeconfig(User('kwok', ('system:masters',)))}",
+        f"--kubeconfig={kubeconfig}",
         f"--config={HERE / 'stages.yaml'}",
         "--manage-all-nodes=false",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
     ]
 
 
-def _write_server_files(cluster: Cluster) -> None:
+def _write_server_files(folder: Path, authority: certs.Pair) -> None:
     serving = certs.issue_serving(
-        cluster.authority, ["localhost", "kubernetes.default.svc"], ["127.0.0.1", "10.0.0.1"], datetime.now(UTC), days=1
+        authority, ["localhost", "kubernetes.default.svc"], ["127.0.0.1", "10.0.0.1"], datetime.now(UTC), days=1
     )
     private, public = pki.signing_keys()
     for name, data in {
-        "ca.crt": cluster.authority.certificate_pem,
+        "ca.crt": authority.certificate_pem,
         "server.crt": serving.certificate_pem,
         "server.key": serving.key_pem,
         "accounts.key": private,
         "accounts.pub": public,
     }.items():
-        _write(cluster.folder / name, data)
+        _write(folder / name, data)
 
 
 def _succeeds(cluster: Cluster, *arguments: str) -> bool:
@@ -352,8 +403,8 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Nothing of the caller's: no kubeconfig, no proxy."""
-    return {"HOME": str(home), "PATH": os.defpath}
+    """Nothing of the caller's: no kubeconfig, no proxy. Python code is this tree's, whatever is installed."""
+    return {"HOME": str(home), "PATH": os.defpath, "PYTHONPATH": str(HERE.parents[1])}
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -363,6 +414,18 @@ def _write(file: Path, data: bytes) -> None:
 
 def _list(objects: Sequence[dict[str, Any]]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+
+
+def _kubeconfig(cluster: dict[str, str], user: dict[str, str]) -> bytes:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "test", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "current-context": "test",
+    }
+    return json.dumps(content).encode()
 
 
 def _base64(data: bytes) -> str:

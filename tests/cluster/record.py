@@ -13,21 +13,18 @@ as it came, except for what no two runs share. Replaced are, wherever they stand
 
 import json
 import re
-import ssl
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import certs
 from cluster import binaries, control_plane
 from cluster.control_plane import Cluster
+from cluster.neighbour import answering
 
 RECORDED = Path(__file__).resolve().parents[1] / "recorded"
 PATIENCE = 60
@@ -164,40 +161,12 @@ def recording(folder: Path) -> Iterator[tuple[Recorder, str, str]]:
     """Serve a webhook that allows and records everything: the records, its address, and the bundle to trust it by."""
     recorder = Recorder()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(review: Object) -> Object:
+        recorder.add(review)
+        return {"allowed": True}
 
-        def do_POST(self) -> None:
-            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            recorder.add(review)
-            response = {"uid": review["request"]["uid"], "allowed": True}
-            answer = json.dumps({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer.encode())
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as it is overridden
-            pass
-
-    authority = certs.issue_ca("recorder", datetime.now(UTC), days=1)
-    serving = certs.issue_serving(authority, ["localhost"], ["127.0.0.1"], datetime.now(UTC), days=1)
-    certificate, key = folder / "tls.crt", folder / "tls.key"
-    certificate.write_bytes(serving.certificate_pem)
-    key.touch(mode=0o600)
-    key.write_bytes(serving.key_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False  # the API server keeps its connections
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield recorder, f"https://localhost:{server.server_port}", certs.ca_bundle(authority.certificate_pem)
-        finally:
-            server.shutdown()
+    with answering(folder, answer) as (url, bundle):
+        yield recorder, url, bundle
 
 
 def register(cluster: Cluster, recorder: Recorder, url: str, bundle: str) -> None:

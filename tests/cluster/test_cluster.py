@@ -7,25 +7,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from cluster import binaries, control_plane
+from cluster.conftest import spaces
 from cluster.control_plane import Cluster, User, eventually
+from cluster.objects import pod
 
 HERE = Path(__file__).resolve().parent
 NODES = {node["metadata"]["name"]: node for node in yaml.safe_load_all((HERE / "nodes.yaml").read_text("utf-8"))}
-
-
-def pod(name: str, namespace: str, limits: dict[str, int] | None = None, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits or {}}}], **spec},
-    }
 
 
 def tolerate(pool: str) -> list[dict[str, str]]:
@@ -42,12 +34,12 @@ def group_is_gone(group: int) -> bool:
 
 @pytest.fixture(scope="module")
 def namespace(cluster: Cluster) -> Iterator[str]:
-    name = "plain"
-    cluster.add_namespace(name)
-    yield name
-    cluster.do("delete", "namespace", name, "--wait=false")
+    making = spaces(cluster)
+    yield next(making)()
+    next(making, None)
 
 
+@pytest.mark.usefixtures("programs")
 def test_it_is_the_release_that_is_pinned(cluster: Cluster) -> None:
     version = json.loads(cluster.do("version", "--output=json"))
     assert version["serverVersion"]["gitVersion"] == binaries.kubernetes_version()
@@ -62,8 +54,9 @@ def test_a_node_is_as_its_manifest_says(cluster: Cluster, name: str) -> None:
     assert node["status"]["allocatable"] == NODES[name]["status"]["allocatable"]
 
 
+@pytest.mark.usefixtures("programs")  # another cluster has other nodes besides
 def test_a_plain_pod_runs_where_no_gpu_is(cluster: Cluster, namespace: str) -> None:
-    assert cluster.apply(pod("plain", namespace)).returncode == 0
+    assert cluster.apply(pod("plain", namespace, {})).returncode == 0
     assert cluster.node_of("plain", namespace) == "cpu"
 
 
@@ -121,21 +114,14 @@ def test_a_user_may_do_what_rbac_grants_and_no_more(cluster: Cluster, namespace:
     assert 'User "ann" cannot' in refused.stderr
 
 
-def test_another_cluster_beside_it_and_what_it_leaves(cluster: Cluster, programs: Path, tmp_path: Path) -> None:
-    leftover = tmp_path / "cluster-old" / "etcd"
-    leftover.mkdir(parents=True)
-    (leftover / "member").write_text("not a database")
-    with control_plane.running(tmp_path, programs, admission=["ExtendedResourceToleration"]) as second:
+def test_another_cluster_beside_it(cluster: Cluster, programs: Path, tmp_path: Path) -> None:
+    with control_plane.running(tmp_path, programs) as second:
         assert second.url != cluster.url
         second.add_namespace("apart")
         assert cluster.kubectl("get", "namespace", "apart").returncode != 0
-        assert second.apply(pod("tolerant", "apart", {"nvidia.com/gpu": 1})).returncode == 0
-        tolerations = second.get("pod", "tolerant", "--namespace=apart")["spec"]["tolerations"]
-        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in tolerations
         groups = [component.process.pid for component in second.components]
         assert len(groups) == 5
     assert all(map(group_is_gone, groups))
-    assert (leftover / "member").read_text() == "not a database"
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -154,8 +140,15 @@ def test_nothing_runs_on_after_its_parent_is_killed(programs: Path, tmp_path: Pa
         parent.send_signal(how)
     assert len(groups) == 5
     assert eventually(lambda: all(map(group_is_gone, groups)), 5)
-    # Only an orderly end clears the data away.
-    assert any(tmp_path.glob("cluster-*/etcd")) is (how == signal.SIGKILL)
+    left = list(tmp_path.glob("cluster-*/etcd"))
+    if how == signal.SIGTERM:
+        assert left == []
+        return
+    # Only an orderly end clears the data away, and what a sudden one leaves is in nobody's way.
+    assert len(left) == 1
+    with control_plane.running(tmp_path, programs) as after:
+        assert after.kubectl("get", "namespace", "default").returncode == 0
+    assert list(tmp_path.glob("cluster-*/etcd")) == left
 
 
 def test_a_component_that_ends_shows_its_last_lines(programs: Path, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from cluster import control_plane
 from cluster.control_plane import Cluster, User, eventually
-from cluster.test_manifests import cpu_pod, register
-from cluster.test_webhook import TRUSTED, Object, pod
+from cluster.guard import Guard
+from cluster.objects import TRUSTED, Object, plain, pod
 
 TENANT = User("dana")
 """Has the cluster's ordinary role `edit` in the namespace visitors."""
@@ -31,7 +31,9 @@ def guarded(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for name, labels in {"vision": TRUSTED, "visitors": {}}.items():
             cluster.add_namespace(name, labels)
         assert cluster.apply(*rights()).returncode == 0
-        register(cluster)
+        guard = Guard(cluster)
+        guard.start()
+        guard.register()
         yield cluster
 
 
@@ -233,7 +235,7 @@ def test_the_rest_of_a_pod_may_be_changed(guarded: Cluster, running: str) -> Non
 
 def waiting(cluster: Cluster, name: str) -> None:
     """A plain pod that no scheduler looks at."""
-    item = cpu_pod(name)
+    item = plain(pod(name, "visitors"))
     item["spec"]["schedulerName"] = "nobody"
     cluster.do("create", "--filename=-", stdin=json.dumps(item), user=TENANT)
 
@@ -285,7 +287,7 @@ def test_a_node_without_a_gpu_may_be_bound_to(guarded: Cluster, door: int) -> No
 
 def test_what_the_scheduler_binds_and_kubelets_say_never_reaches_the_webhook(guarded: Cluster) -> None:
     before = len(judged(guarded))
-    assert guarded.apply(pod("scheduled", "visitors"), cpu_pod("also")).returncode == 0
+    assert guarded.apply(pod("scheduled", "visitors"), plain(pod("also", "visitors"))).returncode == 0
     assert guarded.node_of("scheduled", "visitors") == "a100-exclusive"
     assert guarded.node_of("also", "visitors") == "cpu"
     assert {(entry["name"], entry["subresource"]) for entry in judged(guarded)[before:]} == {("scheduled", "")}

@@ -1,0 +1,146 @@
+"""The webhook beside a cluster: run with the powers that the manifests give it, and registered by them."""
+
+import json
+import re
+import shlex
+import signal
+import socket
+import ssl
+import sys
+import urllib.request
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster.control_plane import Cluster, eventually
+from cluster.neighbour import identity, listening_address
+from cluster.objects import Object, config_map, pod, template, workload
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+COMMANDS = re.findall(r"^kubectl .*", (MANIFESTS / "README.md").read_text("utf-8"), re.MULTILINE)
+IDENTITY = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+MUTATE, VALIDATE = "/mutate", "/validate"
+
+
+def commands(*words: str) -> list[list[str]]:
+    """The commands of the manifests' README that begin so, without `kubectl`, and with a caBundle that is none."""
+    return [
+        shlex.split(line.replace("'$ca'", "Y2E="))[1:]
+        for line in COMMANDS
+        if line.split()[1 : 1 + len(words)] == [*words]
+    ]
+
+
+def rendered(cluster: Cluster, folder: str = "overlays/enforce") -> list[Object]:
+    """The objects of an overlay."""
+    return list(yaml.safe_load_all(cluster.do("kustomize", str(MANIFESTS / folder))))
+
+
+def policy_of(cluster: Cluster, folder: str = "overlays/enforce") -> str:
+    """The policy that an overlay installs."""
+    (found,) = [each for each in rendered(cluster, folder) if each["kind"] == "ConfigMap"]
+    return str(found["data"]["policy.yaml"])
+
+
+class Guard:
+    """The webhook of a cluster: its process, what it was asked, and its registration."""
+
+    def __init__(self, cluster: Cluster, host: str = "localhost") -> None:
+        """Give the webhook its identity; `host` is where the API server reaches what runs here."""
+        self.cluster = cluster
+        self._certificate, self._key, self._bundle = identity(cluster.folder, "webhook", host)
+        with socket.create_server(listening_address(host)) as free:
+            self._listen = "{}:{}".format(*free.getsockname())
+        self.url = f"https://{host}:{self._listen.rpartition(':')[2]}"
+        applied = cluster.apply(*(each for each in rendered(cluster) if each["kind"] in IDENTITY))
+        assert applied.returncode == 0, applied.stderr
+        self._account = cluster.kubeconfig_of_account("slicewarden", "slicewarden-system")
+        self._policy = cluster.folder / "policy.yaml"
+
+    def start(self, policy: str | None = None) -> None:
+        """Start the webhook, by default with the policy of the overlay, and wait until it is ready."""
+        self._policy.write_text(policy or policy_of(self.cluster), "utf-8")
+        command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--policy", self._policy, "--live"]
+        command += ["--kubeconfig", self._account, "--listen", self._listen]
+        command += ["--tls-cert", self._certificate, "--tls-key", self._key]
+        # One worker: what it has seen is then known to whoever asks next.
+        self.cluster.start("webhook", *command, "--workers", "1", orphaned=signal.SIGTERM)
+        self.cluster.wait_until("the webhook is ready", self._ready)
+
+    def stop(self) -> None:
+        """Kill the webhook."""
+        self.cluster.stop("webhook")
+
+    def judge_by(self, policy: str | None = None) -> None:
+        """Start it again with another policy."""
+        self.stop()
+        self.start(policy)
+
+    def _ready(self) -> bool:
+        context = ssl.create_default_context(cadata=b64decode(self._bundle).decode("ascii"))
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=context):
+                return True
+        except OSError:
+            return False
+
+    def logged(self) -> list[Object]:
+        """Every line of its log so far."""
+        whole, _, _ = (self.cluster.folder / "webhook.log").read_text("utf-8", "replace").rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+
+    def reviews(self, namespace: str) -> list[Object]:
+        """What it was asked about a namespace so far; each is logged before it is answered."""
+        return [entry for entry in self.logged() if entry.get("namespace") == namespace and "endpoint" in entry]
+
+    def asked(self, namespace: str) -> list[str]:
+        """The path of each of those."""
+        return [entry["endpoint"] for entry in self.reviews(namespace)]
+
+    def reached_by(self, item: Object, *, refused: bool | None = None) -> list[str]:
+        """What it is asked while an object is created for show; `refused` says how that has to end."""
+        namespace = item["metadata"]["namespace"]
+        before = len(self.asked(namespace))
+        made = self.cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=json.dumps(item))
+        if refused is not None:
+            assert bool(made.returncode) == refused, made.stderr
+        return self.asked(namespace)[before:]
+
+    def registration(self, url: str | None = None, bundle: str | None = None) -> list[Object]:
+        """The webhook configurations of the overlay, but for where the webhook is."""
+        configurations = [each for each in rendered(self.cluster) if each["kind"].endswith("WebhookConfiguration")]
+        for hook in (hook for each in configurations for hook in each["webhooks"]):
+            path = hook["clientConfig"]["service"]["path"]
+            hook["clientConfig"] = {"url": f"{url or self.url}{path}", "caBundle": bundle or self._bundle}
+        return configurations
+
+    def register(self) -> None:
+        """Register the webhook, and wait until the API server calls it."""
+        self.install(*self.registration())
+        self.cluster.wait_until("the API server calls the webhook", self.in_force)
+
+    def install(self, *configurations: Object) -> None:
+        """Store webhook configurations."""
+        applied = self.cluster.apply(*configurations)
+        assert applied.returncode == 0, applied.stderr
+
+    def unregister(self) -> None:
+        """Run the command for emergencies, and wait until the API server calls it no more."""
+        (remove,) = commands("delete")
+        self.cluster.do(*remove)
+        assert eventually(lambda: not any(map(self.reached_by, _probes())))
+
+    def in_force(self) -> bool:
+        """Tell whether the API server calls every one of the four hooks; it learns of them after a moment."""
+        return [self.reached_by(each) for each in _probes()] == [[MUTATE, VALIDATE], [VALIDATE], [VALIDATE]]
+
+
+def _probes() -> list[Any]:
+    """An object for each hook, in a namespace where nobody else makes any."""
+    return [
+        pod("probe", "default"),
+        workload("Deployment", "probe", "default", template({"nvidia.com/gpu": 1})),
+        config_map("probe", "default", {"a": "sharing"}),
+    ]
