@@ -58,16 +58,19 @@ def cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="session")
-def guard(cluster: Cluster, pytestconfig: pytest.Config) -> Guard:
+def guard(cluster: Cluster, pytestconfig: pytest.Config) -> Iterator[Guard]:
     """The webhook beside that cluster, running, and not registered."""
     started = Guard(cluster, pytestconfig.getoption("webhook_host"))
     started.start()
-    return started
+    yield started
+    started.leave()
 
 
 @pytest.fixture(scope="module")
 def guarded(guard: Guard) -> Iterator[Guard]:
     """The webhook, registered by the manifests for the tests of a module."""
+    if not guard.alive:  # a test that stopped it failed
+        guard.start()
     guard.register()
     yield guard
     guard.unregister()

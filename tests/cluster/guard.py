@@ -54,8 +54,8 @@ class Guard:
         with socket.create_server(listening_address(host)) as free:
             self._listen = "{}:{}".format(*free.getsockname())
         self.url = f"https://{host}:{self._listen.rpartition(':')[2]}"
-        applied = cluster.apply(*(each for each in rendered(cluster) if each["kind"] in IDENTITY))
-        assert applied.returncode == 0, applied.stderr
+        self._identity = [each for each in rendered(cluster) if each["kind"] in IDENTITY]
+        self.install(*self._identity)
         self._account = cluster.kubeconfig_of_account("slicewarden", "slicewarden-system")
         self._policy = cluster.folder / "policy.yaml"
 
@@ -69,6 +69,11 @@ class Guard:
         self.cluster.start("webhook", *command, "--workers", "1", orphaned=signal.SIGTERM)
         self.cluster.wait_until("the webhook is ready", self._ready)
 
+    @property
+    def alive(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return any(each.name == "webhook" for each in self.cluster.components)
+
     def stop(self) -> None:
         """Kill the webhook."""
         self.cluster.stop("webhook")
@@ -77,6 +82,13 @@ class Guard:
         """Start it again with another policy."""
         self.stop()
         self.start(policy)
+
+    def leave(self) -> None:
+        """Take the identity away again."""
+        names = [
+            f"{each['kind']}/{each['metadata']['name']}" for each in self._identity if each["kind"] != "ServiceAccount"
+        ]
+        self.cluster.do("delete", *names, "--wait=false")
 
     def _ready(self) -> bool:
         context = ssl.create_default_context(cadata=b64decode(self._bundle).decode("ascii"))
@@ -121,16 +133,23 @@ class Guard:
         self.install(*self.registration())
         self.cluster.wait_until("the API server calls the webhook", self.in_force)
 
-    def install(self, *configurations: Object) -> None:
-        """Store webhook configurations."""
-        applied = self.cluster.apply(*configurations)
+    def install(self, *objects: Object) -> None:
+        """Store objects of an administrator's."""
+        applied = self.cluster.apply(*objects)
         assert applied.returncode == 0, applied.stderr
 
     def unregister(self) -> None:
         """Run the command for emergencies, and wait until the API server calls it no more."""
         (remove,) = commands("delete")
         self.cluster.do(*remove)
-        assert eventually(lambda: not any(map(self.reached_by, _probes())))
+        assert eventually(lambda: all(map(self._passed_by, _probes())))
+
+    def _passed_by(self, item: Object) -> bool:
+        """Tell whether an object is let in unseen; while the webhook is dead, not being asked says nothing."""
+        namespace = item["metadata"]["namespace"]
+        before = len(self.asked(namespace))
+        made = self.cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=json.dumps(item))
+        return made.returncode == 0 and self.asked(namespace)[before:] == []
 
     def in_force(self) -> bool:
         """Tell whether the API server calls every one of the four hooks; it learns of them after a moment."""
