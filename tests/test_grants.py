@@ -12,7 +12,7 @@ from webhook.documents import read
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.model import Action, Request, Requester, Unusable
-from webhook.policy import CONTROLLERS, Policy
+from webhook.policy import CONTROLLERS, Policy, Requesters
 from webhook.policy_file import load
 from webhook.rules import walk
 
@@ -253,3 +253,18 @@ def test_who_may_do_what_is_read() -> None:
     assert policy.controllers.users == CONTROLLERS | {OPERATOR.username}
     assert policy.namespace_keys == {"lab"}
     assert policy_of(POLICY).self_registration is True
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_kubelet_may_be_kept_from_registering_in_a_pool(allowed: bool) -> None:
+    engine = Engine(replace(ENGINE.policy, self_registration=allowed), walk())
+    item = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"gpus": "inner"}}}
+    kubelet = Requester("system:node:n", frozenset({"system:nodes"}))
+    assert engine.judge(sent(item, kubelet), FACTS).allowed is allowed
+
+
+def test_schedulers_of_the_policy_bind() -> None:
+    policy = replace(ENGINE.policy, schedulers=Requesters(groups=frozenset({"schedulers"})))
+    item = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "n"}}
+    for requester, allowed in ((DANA, False), (Requester("volcano", frozenset({"schedulers"})), True)):
+        assert Engine(policy, walk()).judge(sent(item, requester), FACTS).allowed is allowed

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from webhook import cli
+from webhook.budget import CARD_LABELS
 from webhook.policy import Policy
 from webhook.workloads import BUILT_IN
 
@@ -242,7 +243,7 @@ def keys_of(name: str) -> set[str]:
 def test_the_conditions_know_the_labels_of_the_sample_policy(sample_policy: Policy) -> None:
     assert keys_of("namespaces.slicewarden.dev") == sample_policy.namespace_keys
     of_pools = {r.key for pool in sample_policy.pools for r in pool.nodes.requirements}
-    assert keys_of("nodes.slicewarden.dev") == {*of_pools, "nvidia.com/device-plugin.config"}
+    assert keys_of("nodes.slicewarden.dev") == {*of_pools, *CARD_LABELS, "nvidia.com/device-plugin.config"}
 
 
 def test_the_conditions_know_the_schedulers_of_the_sample_policy(sample_policy: Policy) -> None:

@@ -198,7 +198,7 @@ def test_the_verdict(name: str, engine: Engine, facts: Facts) -> None:
     [
         ("create-binding-binding", "foreign-binding"),
         ("create-namespace", "self-granted-trust"),
-        ("create-node", "moved-node"),
+        ("create-node", "relabelled-node"),
         ("update-namespace", None),
         ("update-node", None),
     ],

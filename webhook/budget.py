@@ -8,6 +8,9 @@ from webhook.frameworks import FRACTION_KEY, TABLE, Form, Variable
 from webhook.policy import Card, Policy, Pool
 from webhook.selectors import integer
 
+PRODUCT, MEMORY, REPLICAS = CARD_LABELS = ("nvidia.com/gpu.product", "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")
+"""The labels of nodes that say what a card is."""
+
 MIN_BUDGET = 512
 """MiB below which no framework does useful work, so that a cap would only move the failure."""
 
@@ -79,10 +82,10 @@ def _card(node: Node) -> Card | None:
     `gpu.memory` is MiB of the whole card, `gpu.replicas` slices per card. A shared node says more than one:
     with fewer, its labels lag behind its configuration and are no ground for a cap.
     """
-    memory, replicas = (integer(node.labels.get(f"nvidia.com/gpu.{name}", "")) for name in ("memory", "replicas"))
+    memory, replicas = (integer(node.labels.get(label, "")) for label in (MEMORY, REPLICAS))
     if memory is None or replicas is None or memory <= 0 or replicas < 2:
         return None
-    return Card(node.labels.get("nvidia.com/gpu.product", ""), memory, replicas)
+    return Card(node.labels.get(PRODUCT, ""), memory, replicas)
 
 
 @lru_cache(maxsize=64)

@@ -1,9 +1,10 @@
-"""A node is taken into a pool or out of one by somebody who may not do that.
+"""A node's labels are written by somebody who may not do that, so that its pool or its cards would be others.
 
 Which pool a node is in follows from its labels, and its cards are handed out accordingly: a label can bring trusted
-pods that share onto a card that others have to themselves, or untrusted ones onto a shared card. Labels of nodes
-are written by the administrators and by those whom the policy names under `nodeLabellers`, such as the accounts of
-Node Feature Discovery and of the GPU Operator.
+pods that share onto a card that others have to themselves, or untrusted ones onto a shared card. In a shared pool
+the memory caps follow from labels too: a card that is said to be larger gives every pod more than there is. Such
+labels are written by the administrators and by those whom the policy names under `nodeLabellers`, such as the
+accounts of Node Feature Discovery and of the GPU Operator.
 
 A kubelet may write any label of its own node that is not Kubernetes' own (kubernetes
 plugin/pkg/admission/noderestriction/admission.go), and clouds give nodes their labels by `--node-labels`. So it may
@@ -14,25 +15,34 @@ Way out: have an administrator change the label, or name whoever has to under `n
 
 from collections.abc import Iterator
 
+from webhook.budget import CARD_LABELS
 from webhook.facts import Facts
-from webhook.model import Finding, Requester, shown
+from webhook.model import Finding, Path, Requester, shown
 from webhook.policy import Policy, Pool
 from webhook.targets import Labelled
 
 
 def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Flag a change of a node's labels that changes its pool."""
+    """Flag a change of a node's labels that changes its pool, or the cards of a shared one."""
     requester = item.requester
     if item.kind != "Node" or requester is None or _may(requester, item, policy):
         return
-    before, now = policy.pool_of(item.old.labels) if item.old else None, policy.pool_of(item.labels)
-    if before is now:
+    labels = item.old.labels if item.old else {}
+    before, now = policy.pool_of(labels), policy.pool_of(item.labels)
+    path: Path = ("metadata", "labels")
+    if before is not now:
+        changes = [(path, _move(before, now))]
+    elif now and now.shared:
+        changed = (key for key in CARD_LABELS if item.labels.get(key) != labels.get(key))
+        changes = [((*path, key), f"decides how much memory the pods of pool {now.name} may have") for key in changed]
+    else:
         return
-    yield Finding(
-        ("metadata", "labels"),
-        f"{_move(before, now)}, and {shown(requester.username)} is neither an administrator nor a node labeller of "
-        f"policy {policy.name}; have one of them write the labels",
-    )
+    for place, what in changes:
+        yield Finding(
+            place,
+            f"{what}, and {shown(requester.username)} is neither an administrator nor a node labeller of policy "
+            f"{policy.name}; have one of them write the labels",
+        )
 
 
 def _may(requester: Requester, item: Labelled, policy: Policy) -> bool:
