@@ -16,7 +16,7 @@ from webhook.facts import Facts, Node
 from webhook.guard import unguarded
 from webhook.model import Action, Requester
 from webhook.policy import Guard, Policy
-from webhook.rules import Rule, walk
+from webhook.rules import walk
 
 DOORS = frozenset(
     {
@@ -42,10 +42,6 @@ Object = dict[str, Any]
 def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: Any) -> Object:
     metadata = {"name": "x", "namespace": namespace, "annotations": annotations or {}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
-
-
-def only(rules: frozenset[str]) -> list[Rule]:
-    return [rule for rule in walk() if rule.id in rules]
 
 
 # Tables
@@ -224,13 +220,15 @@ def test_an_exemption_is_of_no_annotation_label_or_requester(engine: Engine, sam
 
 # Properties
 
-VARIABLES = st.fixed_dictionaries(
-    {
-        "name": st.sampled_from(
-            (*doors.DEVICE_VARIABLES, "LD_PRELOAD", "CUDA_MPS_PIPE_DIRECTORY", "PATH", "CUDA_VISIBLE_DEVICES")
-        ),
-        "value": st.sampled_from(("void", "none", "all", "0", "", "enabled", "disabled", "$(X)")),
-    }
+NAMES = (*doors.DEVICE_VARIABLES, "LD_PRELOAD", "CUDA_MPS_PIPE_DIRECTORY", "PATH", "CUDA_VISIBLE_DEVICES")
+VARIABLES = st.one_of(
+    st.fixed_dictionaries({"name": st.just(doors.VISIBLE), "value": st.sampled_from(("all", "void"))}),
+    st.fixed_dictionaries(
+        {
+            "name": st.sampled_from(NAMES),
+            "value": st.sampled_from(("void", "none", "all", "0", "", "enabled", "disabled", "$(X)")),
+        }
+    ),
 )
 SECURITY = st.sampled_from(
     (
@@ -357,12 +355,11 @@ GUARDS = st.sampled_from((Guard("slicewarden.dev/pool"), Guard(), None))
 def test_nothing_that_is_added_shuts_a_door_again(
     sample_policy: Policy, sample_facts: Facts, asked: Object, guard: Guard | None, data: st.DataObject
 ) -> None:
-    """Anything may be added: containers that ask for GPUs, and variables a second time."""
-    judging = Engine(replace(sample_policy, guard=guard), only(DOORS))
-    assume(not judging.judge(request_for(asked), sample_facts).allowed)
-    more = data.draw(added(asked, DOOR_CONTAINERS, again=True))
-    assert not judging.judge(request_for(more), sample_facts).allowed
-    assert not judging.validate(request_for(more), sample_facts).allowed
+    """Anything may be added, containers that ask and variables a second time too: each rule denies what it did."""
+    judging = Engine(replace(sample_policy, guard=guard), [rule for rule in walk() if rule.id in DOORS])
+    before, after = asked, data.draw(added(asked, DOOR_CONTAINERS, again=True))
+    denying = [judging.judge(request_for(each), sample_facts).having(Action.DENY) for each in (before, after)]
+    assert {result.rule for result in denying[0]} <= {result.rule for result in denying[1]}
 
 
 @given(asked=door_pods(), guard=GUARDS, data=st.data())
