@@ -1,10 +1,13 @@
 """The doors as a whole: their tables, the guard, the system's own pods, and that nothing added opens one again."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import test_fixtures
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from strategies import TRUST, containers, pods, request_for, workload
@@ -424,3 +427,45 @@ def test_a_trusted_pod_cannot_lift_a_limit_by_a_debug_container(engine: Engine, 
     request = replace(request_for(debugged, operation="UPDATE", old=running), subresource="ephemeralcontainers")
     (denied,) = engine.judge(request, sample_facts).having(Action.DENY)
     assert denied.rule == "visible-devices"
+
+
+# The same, deterministically: what each fixture is denied for it stays denied for
+
+VOID = {"name": doors.VISIBLE, "value": doors.VOID}
+FIXTURES = [
+    file
+    for rule in sorted(DOORS - {"unguarded-container"})  # which void is what is missing for
+    for file in sorted(test_fixtures.FIXTURES.glob(f"{rule}/deny-*.yaml"))
+    if test_fixtures.fixture(file)[2].kind == "Pod"
+]
+
+
+def additions(asked: Object) -> Iterator[Object]:
+    for key, each in (
+        ("containers", {"name": "more"}),
+        ("containers", {"name": "more", "resources": {"limits": {"nvidia.com/gpu": 1}}, "env": [VOID]}),
+        ("initContainers", {"name": "more", "env": [VOID], "restartPolicy": "Always"}),
+        ("volumes", {"name": "more", "emptyDir": {}}),
+        ("tolerations", {"key": "slicewarden.dev/pool", "operator": "Exists"}),
+    ):
+        more = copy.deepcopy(asked)
+        more["spec"][key] = [*(more["spec"].get(key) or []), each]
+        yield more
+    for front in (True, False):
+        more = copy.deepcopy(asked)
+        for key in ("initContainers", "containers", "ephemeralContainers"):
+            for container in more["spec"].get(key) or []:
+                env = container.get("env") or []
+                container["env"] = [VOID, *env] if front else [*env, VOID]
+        yield more
+    metadata = asked["metadata"]
+    yield {**asked, "metadata": {**metadata, "annotations": {"more": "x", **(metadata.get("annotations") or {})}}}
+
+
+@pytest.mark.parametrize("file", FIXTURES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_fixture_stays_denied_whatever_is_added(file: Path) -> None:
+    judging, facts = test_fixtures.engine_of(file.parent.name)
+    request = test_fixtures.fixture(file)[2]
+    assert request.object
+    for more in additions(copy.deepcopy(dict(request.object))):
+        assert not judging.validate(replace(request, object=more), facts).allowed, more
