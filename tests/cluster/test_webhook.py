@@ -70,7 +70,7 @@ def webhook(half: str, url: str, bundle: str, rules: list[Object], **more: objec
 
 
 def mutating(url: str, bundle: str) -> Object:
-    rules = [rule("", ["pods"], ["CREATE", "UPDATE"])]
+    rules = [rule("", ["pods", "pods/ephemeralcontainers"], ["CREATE", "UPDATE"])]
     hook = webhook("mutate", url, bundle, rules, failurePolicy="Ignore", reinvocationPolicy="IfNeeded")
     return configuration("Mutating", hook)
 
@@ -209,12 +209,69 @@ def test_a_pod_without_a_gpu_is_left_as_it_is(guarded: Cluster) -> None:
     assert guarded.node_of("web", "visitors") == "cpu"
 
 
+DOORS: dict[str, tuple[str, Object, Object]] = {
+    "variable": ("visible-devices", {}, {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}),
+    "variables": ("unread-variables", {}, {"envFrom": [{"secretRef": {"name": "mine"}}]}),
+    "privileged": ("privileged-container", {}, {"securityContext": {"privileged": True}}),
+    "capability": ("privileged-container", {}, {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
+    "path": ("device-path", {"volumes": [{"name": "v", "hostPath": {"path": "/dev/nvidia0"}}]}, {}),
+    "mount": (
+        "device-mount",
+        {"volumes": [{"name": "v", "emptyDir": {}}]},
+        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]},
+    ),
+    "processes": ("host-namespaces", {"hostPID": True}, {}),
+    "node": ("chosen-node", {"nodeName": "a100-exclusive"}, {}),
+    "toleration": ("broad-toleration", {"tolerations": [{"operator": "Exists"}]}, {}),
+    "claim": ("unlisted-claim", {"resourceClaims": [{"name": "r", "resourceClaimName": "r"}]}, {}),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_is_shut(guarded: Cluster, door: str) -> None:
+    rule, spec, container = DOORS[door]
+    asked = pod(f"door-{door}", "visitors")
+    asked["spec"].update(spec)
+    asked["spec"]["containers"][0].update(container)
+    refused = guarded.apply(asked)
+    assert refused.returncode == 1
+    assert f"{rule}:" in refused.stderr
+
+
+@pytest.mark.parametrize("key", ["cdi.k8s.io/mine", "nvidia.cdi.k8s.io/pod", "hami.io/vgpu-node", "gpu-fraction"])
+def test_an_annotation_opens_nothing_later_either(guarded: Cluster, key: str) -> None:
+    guarded.do("run", f"plain-{key[:3]}", "--image=i", "--namespace=visitors")
+    refused = guarded.kubectl("annotate", "pod", f"plain-{key[:3]}", f"{key}=x", "--namespace=visitors")
+    assert refused.returncode == 1
+    assert key in refused.stderr
+
+
+def test_a_toleration_that_comes_later_does_not_bring_a_privileged_pod_to_a_gpu(guarded: Cluster) -> None:
+    agent = pod("agent", "visitors")
+    container = agent["spec"]["containers"][0]
+    container.pop("resources")
+    container["securityContext"] = {"privileged": True}
+    agent["spec"]["schedulerName"] = "nobody"  # so that it waits
+    assert guarded.apply(agent).returncode == 0
+    tolerant = {"spec": {"tolerations": [{"key": "slicewarden.dev/pool", "operator": "Exists"}]}}
+    patch = ["patch", "pod", "agent", "--type=merge", f"--patch={json.dumps(tolerant)}", "--namespace=visitors"]
+    refused = guarded.kubectl(*patch)
+    assert refused.returncode == 1
+    assert "privileged-container:" in refused.stderr
+
+
 def test_the_subresources_of_a_pod_are_judged_too(guarded: Cluster) -> None:
     cpu = pod("busy", "visitors")
     cpu["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
     assert guarded.apply(cpu).returncode == 0
     assert guarded.node_of("busy", "visitors") == "a100-exclusive"
     guarded.do("debug", "busy", "--image=i", "--container=look", "--namespace=visitors")
+    (look,) = guarded.get("pod", "busy", "--namespace=visitors")["spec"]["ephemeralContainers"]
+    assert look["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    greedy = ["--env=NVIDIA_VISIBLE_DEVICES=all", "--container=take", "--namespace=visitors"]
+    refused = guarded.kubectl("debug", "busy", "--image=i", *greedy)
+    assert refused.returncode == 1
+    assert "visible-devices:" in refused.stderr
     more = {"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}}]}}
     guarded.do("patch", "pod", "busy", "--subresource=resize", f"--patch={json.dumps(more)}", "--namespace=visitors")
     lines = [json.loads(line) for line in (guarded.folder / "webhook.log").read_text("utf-8").splitlines()]
