@@ -171,7 +171,7 @@ def test_the_arguments_are_those_of_the_command() -> None:
 
 def test_pods_are_mutated_when_they_are_made() -> None:
     (hook,) = MUTATING.values()
-    assert judged(hook) == {("", "pods"): {"CREATE"}}
+    assert judged(hook) == {("", "pods"): {"CREATE"}, ("", "pods/ephemeralcontainers"): {"UPDATE"}}
     assert hook["reinvocationPolicy"] == "IfNeeded"
 
 
