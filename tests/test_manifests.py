@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from webhook import cli
+from webhook import cli, cluster
+from webhook.facts import CONFIG_LABEL
 from webhook.policy import Policy
 from webhook.targets import POD_TEMPLATES
 
@@ -50,13 +51,16 @@ CONTAINERS: list[Object] = one("Deployment")["spec"]["template"]["spec"]["contai
 
 
 def expression(hook: Object) -> str:
-    (condition,) = hook["matchConditions"]
+    condition, *_ = hook["matchConditions"]
     return str(condition["expression"])
 
 
 def judged(hook: Object) -> dict[tuple[str, str], set[str]]:
     """The operations that a webhook is called for, by group and resource."""
-    assert all(rule["apiVersions"] == ["v1"] for rule in hook["rules"])
+    for rule in hook["rules"]:
+        # A cluster that does not serve v1 yet converts nothing to it.
+        older = ["v1beta2", "v1beta1"] if rule["apiGroups"] == ["resource.k8s.io"] else []
+        assert rule["apiVersions"] == ["v1", *older]
     return {
         (group, resource): set(rule["operations"])
         for rule in hook["rules"]
@@ -74,10 +78,11 @@ def test_every_file_of_the_base_is_used() -> None:
     assert set(kustomization["resources"]) == files
 
 
-def test_everything_lives_in_the_namespace_or_in_none() -> None:
+def test_everything_but_a_role_lives_in_the_namespace_or_in_none() -> None:
     homes = {each["kind"]: each["metadata"].get("namespace") for each in OBJECTS}
     inside = {kind for kind, namespace in homes.items() if namespace == "slicewarden-system"}
     assert inside == {"ServiceAccount", "Deployment", "PodDisruptionBudget", "Service"}
+    assert {homes.pop(kind) for kind in ("Role", "RoleBinding")} == {"gpu-operator"}
     assert {homes[kind] for kind in homes.keys() - inside} == {None}
 
 
@@ -110,23 +115,33 @@ def test_the_policy_is_where_the_command_looks_for_it(folder: Path) -> None:
 # What it may do
 
 
-def test_the_role_reads_what_facts_are_made_of_and_nothing_else() -> None:
-    granted = {
+READING = {"get", "list", "watch"}
+
+
+def granted(role: Object) -> dict[tuple[str, str], set[str]]:
+    assert all(rule.keys() == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
+    return {
         (group, resource): set(rule["verbs"])
-        for rule in one("ClusterRole")["rules"]
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    reading = {"get", "list", "watch"}
-    assert granted == {
-        ("", "namespaces"): reading,
-        ("", "nodes"): reading,
-        ("nvidia.com", "clusterpolicies"): reading,
-    }
-    assert all(rule.keys() == {"apiGroups", "resources", "verbs"} for rule in one("ClusterRole")["rules"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"), [("ClusterRole", cluster.READ), ("Role", cluster.READ_WITHIN)], ids=["everywhere", "within"]
+)
+def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[cluster.Resource, ...]) -> None:
+    assert granted(one(kind)) == {(each.group, each.plural): READING for each in read}
     account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
-    assert one("ClusterRoleBinding")["subjects"] == [account]
-    assert not {each["kind"] for each in OBJECTS} & {"Role", "RoleBinding"}
+    binding = one(f"{kind}Binding")
+    assert binding["subjects"] == [account]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, one(kind)["metadata"]["name"])
+
+
+def test_the_roles_are_where_the_sample_policy_looks(sample_policy: Policy) -> None:
+    homes = {each["metadata"]["namespace"] for each in OBJECTS if each["kind"] in ("Role", "RoleBinding")}
+    assert homes == set(cluster.namespaces(sample_policy))
 
 
 def test_the_token_is_given_to_the_webhook_alone() -> None:
@@ -178,8 +193,17 @@ def test_every_judged_kind_is_validated() -> None:
     assert asked == {
         "pods.slicewarden.dev": dict.fromkeys(PODS, both),
         "workloads.slicewarden.dev": dict.fromkeys(WORKLOADS, both),
-        "configmaps.slicewarden.dev": {("", "configmaps"): both},
+        "configmaps.slicewarden.dev": {("", "configmaps"): {*both, "DELETE"}},
+        "clusterpolicies.slicewarden.dev": {("nvidia.com", "clusterpolicies"): both},
+        "nodes.slicewarden.dev": {("", "nodes"): both},
+        "devices.slicewarden.dev": {
+            ("resource.k8s.io", plural): both
+            for plural in ("deviceclasses", "resourceclaims", "resourceclaimtemplates")
+        },
     }
+
+
+CLUSTER_SCOPED = ("clusterpolicies.slicewarden.dev", "nodes.slicewarden.dev")
 
 
 @pytest.mark.parametrize("hook", EVERY_HOOK, ids=lambda hook: hook["name"])
@@ -192,16 +216,13 @@ def test_registration(hook: Object) -> None:
     assert hook["admissionReviewVersions"] == ["v1"]
     assert hook["name"].count(".") == 2
     assert "objectSelector" not in hook  # tenants write labels
-    (excluded,) = hook["namespaceSelector"]["matchExpressions"]
-    assert excluded == {
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": [
-            "kube-system",
-            "slicewarden-system",
-            *(["gpu-operator"] if "configmaps" not in hook["name"] else []),
-        ],
-    }
+    alone = ["gpu-operator"] if hook["name"].startswith(("mutate", "pods", "workloads")) else []
+    selector = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
+    selector |= {"values": ["kube-system", "slicewarden-system", *alone]}  # type: ignore[dict-item]
+    if hook["name"] in CLUSTER_SCOPED:
+        assert "namespaceSelector" not in hook
+    else:
+        assert hook["namespaceSelector"] == {"matchExpressions": [selector]}
     service = {"namespace": "slicewarden-system", "name": "slicewarden", "path": f"/{half}", "port": 443}
     assert hook["clientConfig"] == {"service": service}
     (port,) = one("Service")["spec"]["ports"]
@@ -222,5 +243,6 @@ def test_the_conditions_know_the_words_of_the_sample_policy(sample_policy: Polic
     assert all(name.startswith("nvidia.com/") for name in resources)
     configs = expression(VALIDATING["configmaps.slicewarden.dev"])
     assert sample_policy.config_maps
-    for namespace, name in sample_policy.config_maps:
-        assert f"request.namespace == '{namespace}' && object.metadata.name == '{name}'" in configs
+    for namespace in cluster.namespaces(sample_policy):
+        assert f"request.namespace == '{namespace}'" in configs
+    assert f"'{CONFIG_LABEL}'" in expression(VALIDATING["nodes.slicewarden.dev"])

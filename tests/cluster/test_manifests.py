@@ -35,17 +35,22 @@ def guarded(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for name, labels in {"vision": TRUSTED, "visitors": {}, "limited": {}, "gpu-operator": {}}.items():
             cluster.add_namespace(name, labels)
         cluster.do("create", "serviceaccount", "detector", "--namespace=vision")  # the Pod of tests/kinds names it
-        cluster.do("apply", f"--filename={MANIFESTS / 'base' / 'namespace.yaml'}")
-        url, bundle = serve(cluster)
-        configurations = registration(cluster)
-        for configuration in configurations:
-            for hook in configuration["webhooks"]:
-                path = hook["clientConfig"]["service"]["path"]
-                hook["clientConfig"] = {"url": f"{url}{path}", "caBundle": bundle}
-        applied = cluster.apply(*configurations)
-        assert applied.returncode == 0, applied.stderr
-        cluster.wait_until("the API server calls the webhook", lambda: in_force(cluster))
+        guard(cluster)
         yield cluster
+
+
+def guard(cluster: Cluster) -> None:
+    """Start the webhook and register it as the manifests do, but for where it is."""
+    cluster.do("apply", f"--filename={MANIFESTS / 'base' / 'namespace.yaml'}")
+    url, bundle = serve(cluster)
+    configurations = registration(cluster)
+    for configuration in configurations:
+        for hook in configuration["webhooks"]:
+            path = hook["clientConfig"]["service"]["path"]
+            hook["clientConfig"] = {"url": f"{url}{path}", "caBundle": bundle}
+    applied = cluster.apply(*configurations)
+    assert applied.returncode == 0, applied.stderr
+    cluster.wait_until("the API server calls the webhook", lambda: in_force(cluster))
 
 
 def registration(cluster: Cluster) -> list[Object]:
@@ -54,7 +59,7 @@ def registration(cluster: Cluster) -> list[Object]:
 
 
 def in_force(cluster: Cluster) -> bool:
-    config = config_map("probe", {"a": "sharing"})
+    config = config_map("probe", {"a": "sharing mps"})
     asked = (pod("probe", "visitors"), deployment("probe", {"nvidia.com/gpu": 1}), config)
     return [reached_by(cluster, each) for each in asked] == [[MUTATE, VALIDATE], [VALIDATE], [VALIDATE]]
 
@@ -123,7 +128,7 @@ def test_the_deployment_mounts_the_policy_by_its_hash(guarded: Cluster, folder: 
 def test_the_audit_overlay_lets_through_what_it_cannot_judge(guarded: Cluster) -> None:
     built = yaml.safe_load_all(guarded.do("kustomize", str(MANIFESTS / "overlays" / "audit")))
     hooks = [hook for each in built for hook in each.get("webhooks", ())]
-    assert len(hooks) == 4
+    assert len(hooks) == 7
     assert {hook["failurePolicy"] for hook in hooks} == {"Ignore"}
 
 
@@ -224,9 +229,11 @@ SHARING = "version: v1\nsharing:\n  timeSlicing:\n    resources: [{name: nvidia.
     [
         config_map("any-name", {"any": SHARING}),
         config_map("upper", {"any": SHARING.replace("sharing", "SHARING")}),
-        config_map("long-s", {"any": SHARING.replace("sharing", "\u017fharing")}),
+        config_map("long-s", {"any": SHARING.replace("timeSlicing", "time\u017flicing")}),
+        config_map("dashes", {"any": SHARING.replace("timeSlicing", "time-slicing").replace("sharing", "shared")}),
+        config_map("mps", {"any": SHARING.replace("timeSlicing", "MPS")}),
         config_map("binary", {}, binaryData={"any": base64.b64encode(SHARING.encode()).decode()}),
-        config_map("time-slicing-config", {"any": "version: v1"}, "gpu-operator"),
+        config_map("any-name", {"any": "version: v1"}, "gpu-operator"),
         config_map("many-keys", {f"{number}": "" for number in range(100_000)}),
     ],
     ids=lambda item: item["metadata"]["name"],
@@ -240,6 +247,8 @@ def test_configurations_that_may_share_gpus(guarded: Cluster, item: Object) -> N
     [
         config_map("settings", {"settings.yaml": "replicas: 4\nresources: []\n"}),
         config_map("time-slicing-config", {"any": "version: v1"}),
+        config_map("words", {"any": "sharing is caring"}),
+        config_map("clock", {"any": "timestamps: true, slices: 4"}),
         config_map("empty", {}),
         config_map("large", {"any": "x" * 1024 * 1023}),  # an expression may cost only so much
         config_map("thousand-keys", {f"{number}": "x" * 1000 for number in range(1000)}),
@@ -279,6 +288,6 @@ def test_the_bundle_is_filled_in_and_stays(guarded: Cluster) -> None:
     assert guarded.apply(*configurations).returncode == 0
     kept = guarded.get("mutatingwebhookconfigurations,validatingwebhookconfigurations")["items"]
     clients = [hook["clientConfig"] for each in kept for hook in each["webhooks"]]
-    assert [client.get("caBundle") for client in clients] == ["Y2E="] * 4
+    assert [client.get("caBundle") for client in clients] == ["Y2E="] * 7
     assert all("service" in client for client in clients)
     guarded.do(*commands("delete")[0])
