@@ -132,6 +132,8 @@ def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) 
             and text[mark.index : mark.index + 1] in (",", "[", "]")
         ):
             return Unread(line, _ODD_TAGS)
+        if error.problem == "found unexpected ':'":
+            return Unread(line, _ODD_COLON)
         return Unreadable(line, f"not YAML: {error.problem or error.context}")
     return Unreadable(first_line, f"not YAML: {' '.join(str(error).split())}")
 
@@ -285,6 +287,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
 
 _ODD_TAGS = "a tag runs into one of , [ ]"
 _ODD_QUESTION = "a ? without quotes stands within [ ] or { }"
+_ODD_COLON = "a : without a blank after it stands within [ ] or { }"
 """What libyaml and go-yaml read each in its own way."""
 
 

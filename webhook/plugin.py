@@ -347,13 +347,13 @@ def _entry(value: Any, path: Path, held: Entry) -> Generator[Refused, None, Entr
 
 def _replicas(value: Any, path: Path, held: Given | None) -> Decoding:
     number = _integer(value)
-    if value is None and held is None:
+    if value is None and held:
+        return held
+    if value is None:
         yield Refused(path, "no number of replicas")
-    elif value is None:
-        number = held.value if held else None
     elif number is None:
         yield Refused(path, f"{shown(value)} is no whole number of 64 bits")
-    if number is not None and number < 2:
+    elif number < 2:
         yield Refused(path, f"is {number}, and must be at least 2")
     return None if number is None else Given(number, path)
 

@@ -2,8 +2,11 @@
 
 Kubernetes stores any text in a ConfigMap. The plugin reads it when it next starts, which may be weeks later,
 and exits: the node then offers no GPU at all. `timeSlicing.replicas` without `resources`, which many
-tutorials show, is such a text; so is `replicas: 1` (k8s-device-plugin api/config/v1). Read are the parts that say
-what is shared: version, sections, resources, replicas and the two switches.
+tutorials show, is such a text; so is `replicas: 1` (k8s-device-plugin v0.20.0 api/config/v1). All of it is read as the
+plugin reads it: the YAML, the section that is not in force, flags, and what is only meant for GPU Feature Discovery.
+Taken for granted are a GPU on the node, and MPS_ROOT as the Helm chart and the GPU Operator set it; other variables
+that would override a flag of the text are not. What no configuration needs is not read at all, and said to be so: more
+than 100 levels or 5,000 values, and forms on which YAML's own readers differ.
 
 Way out: correct the place that the message names. To share nothing, leave `sharing` out.
 """
