@@ -365,8 +365,10 @@ def group_kind(item: Object) -> tuple[str, str]:
     return version.rpartition("/")[0], _text(item.get("kind"))
 
 
-def _labels(item: Object) -> dict[str, str]:
+def _labels(item: Object) -> Mapping[str, str]:
     labels = _map(_map(item.get("metadata")).get("labels"))
+    if all(isinstance(value, str) for value in labels.values()):
+        return labels  # one map for all the snapshots that a node is in
     return {key: value for key, value in labels.items() if isinstance(value, str)}
 
 

@@ -4,7 +4,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from webhook.dialect import Mark, Unread, Unreadable, is_clean, parse
@@ -62,9 +62,13 @@ class Config:
 
     def written(self, inner: Path) -> str:
         """Return a plain scalar as its line has it after its key; empty where it stands otherwise."""
-        rows = self.text.splitlines()[self.mark.at(inner).line - 1 :][:1]
+        rows = self._rows[self.mark.at(inner).line - 1 :][:1]
         _, key, rest = "".join(rows).partition(str(inner[-1]))
         return rest.lstrip("\"': ").partition("#")[0].strip(" ,]}\t") if key else ""
+
+    @cached_property
+    def _rows(self) -> list[str]:
+        return self.text.splitlines()
 
     def _line(self, inner: Path) -> int:
         if self.path[0] == "binaryData":
@@ -154,7 +158,7 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
                 yield ("binaryData", key), ""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def held(text: str) -> Plugin:
     """What the plugin holds when it has read a text; nothing where it could not read it."""
     config = _read((), text, True)
@@ -191,6 +195,8 @@ def repeated(config: Config) -> tuple[int, str] | None:
 
 def later(config: Config) -> int:
     """Return the line at which a further document with anything in it begins; 0 for none."""
+    if not any(f"\n{marker}" in config.text.replace("\r", "\n") for marker in ("---", "...")):
+        return 0
     try:
         parse(config.text, last_key_wins=True, alone=True, max_values=MAX_VALUES)
     except Unreadable as error:
