@@ -184,8 +184,14 @@ def _read(path: Path, text: str, named: bool) -> Config | None:
     return config if named or found or _misplaced(value, 3) else None
 
 
+MAX_READ_TWICE = 16 * 1024
+"""Characters of a configuration above which keys that stand twice are not looked for: it would cost as much again."""
+
+
 def repeated(config: Config) -> tuple[int, str] | None:
     """Find the first key that stands twice in one map: its line, and what is said of it."""
+    if len(config.text) > MAX_READ_TWICE:
+        return None
     try:
         parse(config.text, max_values=MAX_VALUES)
     except Unreadable as error:

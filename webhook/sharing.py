@@ -187,6 +187,20 @@ def partitioned(node: Node) -> bool:
     )
 
 
+def alike(nodes: Iterable[Node], policy: Policy) -> Iterator[list[Node]]:
+    """Group nodes that a configuration makes the same of, for there may be ten thousand of one sort."""
+    keys = {requirement.key for pool in policy.pools for requirement in pool.nodes.requirements} | _TOLD
+    groups: dict[object, list[Node]] = {}
+    for node in nodes:
+        said = tuple(map(node.labels.get, keys))
+        mig = tuple([item for item in node.labels.items() if item[0].startswith(MIG)])
+        groups.setdefault((said, mig, *node.resources), []).append(node)
+    yield from groups.values()
+
+
+_TOLD = {f"{GPU}.{key}" for key in ("product", "count", "memory", "replicas", "compute.major", "compute.minor")}
+
+
 def pool_after(node: Node, plugin: Plugin, policy: Policy) -> Pool | None:
     """Return the pool a node would be in under a configuration; None for none."""
     labels = after(node, plugin)

@@ -29,6 +29,7 @@ from webhook.sharing import (
     MPS,
     TIME_SLICING,
     Share,
+    alike,
     config_of,
     entries,
     mig_strategies,
@@ -123,9 +124,9 @@ Unfit = tuple[Path, str, str, list[Node]]
 def _unfit(plugin: Plugin, nodes: Iterable[Node], reading: Iterable[Installation], policy: Policy) -> Iterator[Unfit]:
     strategies = mig_strategies(plugin, reading)
     found: dict[tuple[Path, str, str], list[Node]] = {}
-    for node in nodes:
-        for path, what, way in _unfit_on(plugin, node, strategies, policy):
-            found.setdefault((path, what, way), []).append(node)
+    for group in alike(nodes, policy):
+        for path, what, way in _unfit_on(plugin, group[0], strategies, policy):
+            found.setdefault((path, what, way), []).extend(group)
     for (path, what, way), whom in found.items():
         yield path, what, way, whom
 
