@@ -193,6 +193,48 @@ def test_the_facts_file_and_the_objects_of_the_run_add_up(run: Any, tmp_path: Pa
     assert run("pod.yaml").status == 0
 
 
+CLUSTER = """\
+apiVersion: nvidia.com/v1
+kind: ClusterPolicy
+metadata: {name: cluster-policy}
+spec: {devicePlugin: {config: {name: plugin-config, default: any}}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: t4-a
+  labels: {nvidia.com/gpu.present: "true", nvidia.com/gpu.product: Tesla-T4, nvidia.com/device-plugin.config: t4}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: plugin-config, namespace: gpu-operator}
+data:
+  any: "version: v1"
+  t4: |
+    sharing:
+      timeSlicing:
+        failRequestsGreaterThanOne: true
+        resources: [{name: nvidia.com/gpu, replicas: 4}]
+"""
+
+
+def test_a_configuration_and_what_names_and_uses_it_are_judged_together(run: Any, tmp_path: Path) -> None:
+    def findings(text: str) -> list[tuple[str, str, str]]:
+        (tmp_path / "cluster.yaml").write_text(text)
+        report = run("cluster.yaml", "--format", "json", options=SAMPLE[:2]).report
+        return [(each["kind"], f["rule"], f["message"]) for each in report["results"] for f in each["findings"]]
+
+    assert findings(CLUSTER) == []
+    ((kind, rule, message),) = findings(CLUSTER.replace("default: any", "default: all"))
+    assert (kind, rule) == ("ClusterPolicy", "missing-sharing-config")
+    assert "known are any, t4" in message
+    ((kind, rule, message),) = findings(CLUSTER.replace("config: t4", "config: t5"))
+    assert (kind, rule) == ("Node", "missing-sharing-config")
+    ((kind, rule, message),) = findings(CLUSTER.replace("name: nvidia.com/gpu,", "name: nvidia.com/mig-1g.5gb,"))
+    assert (kind, rule) == ("ConfigMap", "ignored-sharing-key")
+    assert "1 node (t4-a)" in message
+
+
 def test_without_a_policy_the_one_in_the_folder_is_used_and_else_the_sample(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
     facts = SAMPLE[2:]

@@ -1,10 +1,14 @@
 """Sharing configurations against what a policy says of them, and who uses which key."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook import documents, policy_file, review, rules
+from webhook.dialect import write
 from webhook.engine import Engine
 from webhook.facts import Facts, kept
 from webhook.model import Action
@@ -211,3 +215,115 @@ def test_a_text_too_large_to_keep_is_a_key_without_a_text() -> None:
     small = kept(config_map("x" * 100_000))
     assert small is not None
     assert Facts.of([small]).config_maps == {("gpu-operator", "c"): {"any": None}}
+
+
+# Whatever shape it has
+
+WORDS = (
+    *("version", "flags", "plugin", "migStrategy", "sharing", "Sharing", "timeSlicing", "time-slicing", "mps", "any"),
+    *("resources", "name", "replicas", "rename", "devices", "renameByDefault", "failRequestsGreaterThanOne", "gpus"),
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 100),
+    st.sampled_from(("nvidia.com/gpu", "gpu", "nvidia.com/mig-1g.10gb", "all", "mixed", "v1", "")),
+)
+
+
+def shapes(words: tuple[str, ...], scalars: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(words), inner, max_size=4),
+        max_leaves=15,
+    )
+
+
+SECTION = st.fixed_dictionaries({"resources": st.lists(shapes(WORDS, SCALARS), max_size=3)}) | shapes(WORDS, SCALARS)
+CONFIGS = shapes(WORDS, SCALARS) | st.fixed_dictionaries(
+    {"sharing": st.dictionaries(st.sampled_from(("timeSlicing", "mps", "TimeSlicing")), SECTION, max_size=3)}
+)
+INSTALLED: list[dict[str, Any]] = [
+    {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy"},
+        "spec": {"mig": {"strategy": "mixed"}, "devicePlugin": {"config": {"name": "c", "default": "any"}}},
+    },
+    {**node("a", **{"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.count": "1"}), "status": {}},
+    {**node("b"), "status": {"allocatable": {"nvidia.com/mig-1g.10gb": "7"}}},
+    pod(asks(3)),
+]
+STRICT = engine("{maxReplicas: 4, minSliceMemory: 4Gi, renameByDefault: Required, mps: Forbidden}")
+
+
+@given(CONFIGS, CONFIGS)
+def test_any_configuration_has_a_verdict(before: Any, after: Any) -> None:
+    old, new = (config_map(write(each)) for each in (before, after))
+    facts = Facts.of([*INSTALLED, old])
+    created = review.decode(review.wrap(new))
+    updated = replace(created, operation="UPDATE", old_object=old)
+    deleted = replace(created, operation="DELETE", object=None, old_object=old)
+    for request in (created, updated, deleted):
+        verdict = STRICT.validate(request, facts)
+        assert verdict.malformed is None
+        assert verdict == STRICT.validate(request, facts)
+    assert not verdict.allowed  # it is in use
+
+
+DRIVERS_WORDS = (
+    *("apiVersion", "kind", "sharing", "strategy", "timeSlicingConfig", "interval", "mpsConfig", "multiUser"),
+    *("defaultActiveThreadPercentage", "defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit", "0"),
+)
+DRIVERS_SCALARS = SCALARS | st.sampled_from(
+    ("resource.nvidia.com/v1beta1", "GpuConfig", "MigDeviceConfig", "TimeSlicing", "MPS", "Long", "1Gi")
+)
+
+
+@given(shapes(DRIVERS_WORDS, DRIVERS_SCALARS), st.sampled_from(("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig")))
+def test_any_parameters_of_the_driver_have_a_verdict(parameters: Any, kind: str) -> None:
+    if isinstance(parameters, dict):
+        parameters = {**parameters, "apiVersion": "resource.nvidia.com/v1beta1", "kind": kind}
+    config = {"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}
+    item = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "n"},
+        "spec": {"devices": {"config": [config]}},
+    }
+    verdict = STRICT.validate(review.decode(review.wrap(item)), Facts())
+    assert verdict.allowed is not bool(verdict.results)
+
+
+FIELDS = (
+    *("metadata", "name", "namespace", "labels", "spec", "template", "containers", "initContainers", "env", "value"),
+    *("valueFrom", "volumeMounts", "mountPath", "subPath", "volumes", "configMap", "items", "key", "path", "image"),
+    *("command", "args", "nodeSelector", "resources", "limits", "requests", "nvidia.com/gpu", "status", "allocatable"),
+    *(
+        "phase",
+        "nodeName",
+        "data",
+        "binaryData",
+        "devicePlugin",
+        "config",
+        "default",
+        "mig",
+        "strategy",
+        "restartPolicy",
+    ),
+)
+KINDS = (
+    *(("v1", kind) for kind in ("Namespace", "Node", "ConfigMap", "Pod")),
+    ("apps/v1", "DaemonSet"),
+    ("nvidia.com/v1", "ClusterPolicy"),
+)
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.dictionaries(st.sampled_from(FIELDS), shapes(FIELDS, SCALARS | st.just("nvidia-device-plugin")), max_size=4),
+)
+def test_facts_take_any_shape(kind: tuple[str, str], item: dict[str, Any]) -> None:
+    whole = {**item, "apiVersion": kind[0], "kind": kind[1]}
+    facts, small = Facts.of([whole]), kept(whole)
+    assert Facts.of([small] if small else []).holders == facts.holders

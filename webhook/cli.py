@@ -109,6 +109,11 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("registration", help="print the webhook configurations that a policy needs")
     _policy_option(command)
+    command.add_argument(
+        "--ca-bundle",
+        metavar="BASE64",
+        help="print only the caBundle of every webhook, for kubectl apply --server-side",
+    )
     command.set_defaults(run=_registration)
 
     commands.add_parser("certs", help="issue a certificate authority and serving certificates")
@@ -299,7 +304,9 @@ def _rules(options: argparse.Namespace) -> int:
 def _registration(options: argparse.Namespace) -> int:
     from webhook import dialect, registration
 
-    for configuration in registration.configurations(load_policy(options.policy)):
+    policy, bundle = load_policy(options.policy), options.ca_bundle
+    made = registration.bundles(policy, bundle) if bundle else registration.configurations(policy)
+    for configuration in made:
         print("---\n" + dialect.write(configuration), end="")
     return 0
 

@@ -39,11 +39,15 @@ class Unread(Unreadable):
 
 @dataclass(slots=True)
 class Mark:
-    """Where a value starts; for a block scalar (`|`) `text` is the line of its first character, else 0."""
+    """Where a value starts; for a block scalar (`|`) `text` is the line of its first character, else 0.
+
+    That of a whole document says how many values it holds once its aliases are expanded.
+    """
 
     line: int
     text: int = 0
     children: Any = None  # marks by key or by index, as the value holds its values
+    size: int = 1
 
     def at(self, path: Path) -> "Mark":
         """The mark of the value at the path, or of its nearest parent that is there."""
@@ -244,12 +248,11 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
             end = loader.get_event()  # of the document, or what is wrong there
             if unfit:
                 _refuse_unfit(value, mark)
+            mark.size = size
             return _whole(value) if isinstance(value, float) else value, mark, end.start_mark.index
         parent = stack[-1]
         parent.calls += cost
         if isinstance(parent.value, list):
-            if parent.merging and not isinstance(value, dict):
-                raise Unreadable(line, _WANTS_MAPS)
             parent.value.append(_whole(value) if isinstance(value, float) else value)
             parent.mark.children.append(mark)
         elif parent.key is None:
@@ -282,7 +285,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
         parent.size += size
         total = max(total, parent.size)
         if total > max_values:
-            raise Unread(line, f"more than {max_values} values once its aliases are expanded")
+            raise Unread(line, "more values than are read, once its aliases are expanded")
 
 
 _ODD_TAGS = "a tag runs into one of , [ ]"
@@ -376,11 +379,11 @@ def _scalar(event: Any, source: str, line: int) -> Any:
     return value
 
 
-_ANCHOR = r"(?:&[-0-9A-Za-z_]+(?:\s|#[^\n\r]*[\n\r])*)?"
+_ANCHOR = r"(?:&[-0-9A-Za-z_]++(?:\s++|#[^\n\r]*+[\n\r])*+)?+"
 _BARE_TAG = re.compile(_ANCHOR + r"!(?=\s)")
 """The tag `!`, which makes text of a plain scalar; libyaml does not tell of it."""
 
-_ODD_TAG = re.compile(_ANCHOR + r"!(?!<)[-0-9A-Za-z_;/?:@&=+$.!~*'()%]*[],[]")
+_ODD_TAG = re.compile(_ANCHOR + r"!(?!<)[-0-9A-Za-z_;/?:@&=+$.!~*'()%]*+[],[]")
 """A tag with one of these: go-yaml reads on where libyaml stops."""
 
 _TAGGED: dict[str, tuple[type, ...]] = {
@@ -406,13 +409,14 @@ def _plain(text: str) -> Any:
     return text if found is None else found
 
 
+# Possessive: what is a million digits long and then no number is looked at once.
 _INTEGER = re.compile(
-    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|(?P<dec>0|[1-9][0-9]*))",
+    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]++)|0[bB](?P<bin>[01]++)|0[oO]?(?P<oct>[0-7]++)|(?P<dec>0|[1-9][0-9]*+))",
     re.ASCII,
 )
 _BASES = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
 _SIGNED_BINARY = re.compile(r"0b([-+][01]+)", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]++)?", re.ASCII)
 
 
 def _number(digits: str) -> int | float | None:

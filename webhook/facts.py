@@ -184,15 +184,18 @@ def _holder(namespace: str, name: str, item: Object) -> Holder | None:
     return Holder(namespace, name, node, asks) if asks else None
 
 
-def _asks(spec: Mapping[str, Any]) -> Counter[str]:
+def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
     """Sum what a pod holds: its containers and sidecars together, or what one init container needs."""
+    containers, first = _maps(spec.get("containers")), _maps(spec.get("initContainers"))
+    if len(containers) == 1 and not first:  # nearly all, of tens of thousands
+        return {name: amount for name, amount in _requested(containers[0]).items() if amount > 0}
     running, most = Counter[str](), Counter[str]()
-    for each in _maps(spec.get("initContainers")):
+    for each in first:
         if each.get("restartPolicy") == "Always":
             running += Counter(_requested(each))
         else:
             most |= running + Counter(_requested(each))
-    for each in _maps(spec.get("containers")):
+    for each in containers:
         running += Counter(_requested(each))
     return running | most
 
@@ -207,6 +210,8 @@ def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _count(amount: Any) -> int:
+    if type(amount) is int:
+        return amount
     try:
         return int(quantity.parse(amount))
     except ValueError:
@@ -368,8 +373,10 @@ def group_kind(item: Object) -> tuple[str, str]:
     return version.rpartition("/")[0], _text(item.get("kind"))
 
 
-def _labels(item: Object) -> dict[str, str]:
+def _labels(item: Object) -> Mapping[str, str]:
     labels = _map(_map(item.get("metadata")).get("labels"))
+    if all(isinstance(value, str) for value in labels.values()):
+        return labels  # one map for all the snapshots that a node is in
     return {key: value for key, value in labels.items() if isinstance(value, str)}
 
 

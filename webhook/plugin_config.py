@@ -4,7 +4,8 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import sha256
 from typing import Any
 
 from webhook.dialect import Mark, Unread, Unreadable, is_clean, parse
@@ -53,7 +54,7 @@ class Config:
             where + message,
             advice=advice or not self.certain,
             text_line=self._line(inner),
-            parts=(where + message + self.text,),
+            parts=(where + message + self._digest,),
         )
 
     def at_line(self, line: int, message: str) -> Finding:
@@ -62,9 +63,17 @@ class Config:
 
     def written(self, inner: Path) -> str:
         """Return a plain scalar as its line has it after its key; empty where it stands otherwise."""
-        rows = self.text.splitlines()[self.mark.at(inner).line - 1 :][:1]
+        rows = self._rows[self.mark.at(inner).line - 1 :][:1]
         _, key, rest = "".join(rows).partition(str(inner[-1]))
         return rest.lstrip("\"': ").partition("#")[0].strip(" ,]}\t") if key else ""
+
+    @cached_property
+    def _rows(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def _digest(self) -> str:
+        return sha256(self.text.encode("utf-8", "surrogateescape")).hexdigest()
 
     def _line(self, inner: Path) -> int:
         if self.path[0] == "binaryData":
@@ -72,8 +81,11 @@ class Config:
         return self.error.line if self.error else self.mark.at(inner).line
 
 
-MAX_VALUES = 5_000
-"""How many values a configuration may hold: many times what any needs, and little to read."""
+MAX_VALUES = 3_000
+"""How many values the configurations of a ConfigMap may hold: many times what any needs, and little to read."""
+
+MAX_REFUSED = 20
+"""How many places of a configuration are named; one more tells of the rest."""
 
 MAX_UNNAMED = 64 * 1024
 """Characters of a ConfigMap that nothing names, above which it is not looked into."""
@@ -92,22 +104,31 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
     size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
     if not any(map(named, (*config_map.data, *config_map.binary_data))) and size > MAX_UNNAMED:
         return ()
-    found = []
-    for key, text in config_map.data.items():
-        found.append(_read(("data", key), text, named(key)))
-    for key, encoded in config_map.binary_data.items():
-        path = ("binaryData", key)
-        try:
-            found.append(_read(path, _decoded(base64.b64decode(encoded, validate=True)), named(key)))
-        except binascii.Error:
-            error = Unreadable(1, "not base64")
-        except Unread as unread:
-            error = unread
+    found, left = [], MAX_VALUES
+    for path, text, error in _texts(config_map):
+        if error is not None:
+            config = Config(path, text, None, Mark(1), True, error) if named(path[-1]) else None
         else:
-            continue
-        if named(key):
-            found.append(Config(path, encoded, None, Mark(1), True, error))
-    return tuple(config for config in found if config is not None)
+            config = _read(path, text, named(path[-1]), left)
+        if config is not None:
+            # How much was read of a text that is broken nobody knows, but so much it can have been.
+            spent = text.count("\n") + text.count(",") + 1 if config.error else config.mark.size
+            left = max(left - spent, 0)
+            found.append(config)
+    return tuple(found)
+
+
+def _texts(config_map: ConfigMap) -> Iterator[tuple[tuple[str, str], str, Unreadable | None]]:
+    """Yield each key with its text, or with what cannot be made text and why."""
+    for key, text in config_map.data.items():
+        yield ("data", key), text, None
+    for key, encoded in config_map.binary_data.items():
+        try:
+            yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True)), None
+        except binascii.Error:
+            yield ("binaryData", key), encoded, Unreadable(1, "not base64")
+        except Unread as error:
+            yield ("binaryData", key), encoded, error
 
 
 _MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
@@ -154,14 +175,14 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
                 yield ("binaryData", key), ""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def held(text: str) -> Plugin:
     """What the plugin holds when it has read a text; nothing where it could not read it."""
     config = _read((), text, True)
     return config.plugin if config else Plugin()
 
 
-def _read(path: Path, text: str, named: bool) -> Config | None:
+def _read(path: Path, text: str, named: bool, max_values: int = MAX_VALUES) -> Config | None:
     folded = text.casefold().translate(_DASHES)
     shares = "sharing" in folded and ("timeslicing" in folded or "mps" in folded)
     if not named and not shares and "timeslic" not in folded:
@@ -169,10 +190,12 @@ def _read(path: Path, text: str, named: bool) -> Config | None:
     try:
         if "\ufeff" in text[1:]:
             raise Unread(1, "a byte order mark stands within the text")
-        value, mark = parse(text, last_key_wins=True, max_values=MAX_VALUES)
+        value, mark = parse(text, last_key_wins=True, max_values=max_values)
     except Unreadable as error:
         return Config(path, text, None, Mark(1), named, error) if named or shares else None
     plugin, refused = decode(value)
+    if len(refused) > MAX_REFUSED:
+        refused[MAX_REFUSED:] = [Refused((), f"{len(refused) - MAX_REFUSED} more places are wrong")]
     config = Config(path, text, value, mark, named, plugin=plugin, refused=tuple(refused))
     found = [section for name in SECTIONS for _, section in sections(config, name)]
     if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
@@ -180,8 +203,14 @@ def _read(path: Path, text: str, named: bool) -> Config | None:
     return config if named or found or _misplaced(value, 3) else None
 
 
+MAX_READ_TWICE = 16 * 1024
+"""Characters of a configuration above which keys that stand twice are not looked for: it would cost as much again."""
+
+
 def repeated(config: Config) -> tuple[int, str] | None:
     """Find the first key that stands twice in one map: its line, and what is said of it."""
+    if len(config.text) > MAX_READ_TWICE:
+        return None
     try:
         parse(config.text, max_values=MAX_VALUES)
     except Unreadable as error:
@@ -191,6 +220,8 @@ def repeated(config: Config) -> tuple[int, str] | None:
 
 def later(config: Config) -> int:
     """Return the line at which a further document with anything in it begins; 0 for none."""
+    if not any(f"\n{marker}" in config.text.replace("\r", "\n") for marker in ("---", "...")):
+        return 0
     try:
         parse(config.text, last_key_wins=True, alone=True, max_values=MAX_VALUES)
     except Unreadable as error:

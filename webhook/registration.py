@@ -4,12 +4,15 @@ What the conditions (CEL) leave out never reaches the webhook, and does not depe
 than is judged, and never less.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from webhook.policy import Policy
+from webhook import doors
+from webhook.budget import CARD_LABELS
+from webhook.facts import CONFIG_LABEL
+from webhook.policy import NAME_LABEL, Policy
 from webhook.targets import CONTAINER_LISTS
 from webhook.workloads import BUILT_IN, EACH_ITEM, EACH_VALUE, Template, Workload, keys
 
@@ -21,93 +24,136 @@ API_VERSION = "admissionregistration.k8s.io/v1"
 Object = dict[str, Any]
 
 
+Rule = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""An API group, resources in it, and the operations that are asked about."""
+
+BOTH = ("CREATE", "UPDATE")
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One webhook of a configuration: which resources (by group) it is asked about, and under which condition.
+    """One webhook of a configuration: what it is asked about, and under which condition (a name and an expression).
 
-    `required` tells whether a request fails while it cannot be asked; `versions` are those of the resources that have
-    the shapes that are read.
+    `required` tells whether a request fails while it cannot be asked. `versions` are those of the resources that have
+    the shapes that are read. `excluded` are namespaces where it is not asked, None for what is in no namespace.
     """
 
     name: str
-    resources: Mapping[str, tuple[str, ...]]
-    operations: tuple[str, ...]
+    rules: tuple[Rule, ...]
     condition: tuple[str, str]
+    excluded: tuple[str, ...] | None
     required: bool = True
     half: str = "validate"
     versions: tuple[str, ...] = ("v1",)
 
 
 def configurations(policy: Policy) -> tuple[Object, Object]:
-    """Write the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration; neither has a caBundle yet."""
-    excluded = ["kube-system", NAMESPACE, *_system_namespaces(policy)]
-    mutating, validating = _configuration("Mutating"), _configuration("Validating")
-    mutating["webhooks"] = [
-        {**_webhook(entry, excluded), "reinvocationPolicy": "IfNeeded"} for entry in _mutating(policy)
-    ]
-    validating["webhooks"] = [_webhook(entry, excluded) for entry in _validating(policy)]
+    """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration; neither has a caBundle yet."""
+    return (
+        _configuration("Mutating", [{**_webhook(_mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
+        _configuration("Validating", [*map(_webhook, _validating(policy))]),
+    )
+
+
+def bundles(policy: Policy, ca_bundle: str) -> tuple[Object, Object]:
+    """Make of the configurations only what is applied to them by the server: the caBundle of every webhook."""
+    mutating, validating = configurations(policy)
+    for configuration in (mutating, validating):
+        configuration["webhooks"] = [
+            {"name": each["name"], "clientConfig": {"caBundle": ca_bundle}} for each in configuration["webhooks"]
+        ]
     return mutating, validating
 
 
-def _configuration(half: str) -> Object:
-    return {"apiVersion": API_VERSION, "kind": f"{half}WebhookConfiguration", "metadata": {"name": "slicewarden"}}
-
-
-def _webhook(entry: Entry, excluded: Iterable[str]) -> Object:
-    service = {"namespace": NAMESPACE, "name": "slicewarden", "path": f"/{entry.half}", "port": 443}
-    name, expression = entry.condition
+def _configuration(half: str, webhooks: list[Object]) -> Object:
     return {
+        "apiVersion": API_VERSION,
+        "kind": f"{half}WebhookConfiguration",
+        "metadata": {"name": "slicewarden"},
+        "webhooks": webhooks,
+    }
+
+
+def _webhook(entry: Entry) -> Object:
+    name, expression = entry.condition
+    value: Object = {
         "name": f"{entry.name}.slicewarden.dev",
-        "clientConfig": {"service": service},
+        "clientConfig": {
+            "service": {"namespace": NAMESPACE, "name": "slicewarden", "path": f"/{entry.half}", "port": 443}
+        },
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "matchPolicy": "Equivalent",
         "failurePolicy": "Fail" if entry.required else "Ignore",
         "timeoutSeconds": {"mutate": 3, "validate": 5}[entry.half],
-        "namespaceSelector": {
-            "matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [*excluded]},
-            ]
-        },
         "rules": [
             {
                 "apiGroups": [group],
                 "apiVersions": [*entry.versions],
                 "resources": [*resources],
-                "operations": [*entry.operations],
+                "operations": [*operations],
             }
-            for group, resources in entry.resources.items()
+            for group, resources, operations in entry.rules
         ],
         "matchConditions": [{"name": name, "expression": expression}],
     }
+    if entry.excluded is not None:
+        elsewhere = {"key": NAME_LABEL, "operator": "NotIn", "values": [*entry.excluded]}
+        value["namespaceSelector"] = {"matchExpressions": [elsewhere]}
+    return value
 
 
-def _system_namespaces(policy: Policy) -> list[str]:
-    """Namespaces whose pods no rule holds for, and which have to come up without the webhook."""
-    return sorted(
-        namespace
-        for exemption in policy.exemptions
-        if exemption.until is None and not exemption.rules
-        for namespace in exemption.scope.namespaces
+ALONE = ("kube-system", NAMESPACE)
+"""Namespaces that have to come up without the webhook."""
+
+
+def _system(policy: Policy) -> tuple[str, ...]:
+    """Those, and the namespaces of the system's own components, whose pods no rule holds for."""
+    return (
+        *ALONE,
+        *sorted(
+            namespace
+            for exemption in policy.exemptions
+            if exemption.until is None and not exemption.rules
+            for namespace in exemption.scope.namespaces
+        ),
     )
 
 
-BOTH = ("CREATE", "UPDATE")
-
-
-def _mutating(policy: Policy) -> Iterator[Entry]:
-    pods = {"": ("pods",)}
-    yield Entry("mutate", pods, ("CREATE",), ("concerns-gpus", _concerned(["[object]"], policy)), False, "mutate")
+def _mutating(policy: Policy) -> Entry:
+    rules = ("", ("pods",), ("CREATE",)), ("", ("pods/ephemeralcontainers",), ("UPDATE",))
+    pods = _concerned(["[object]"], policy)
+    return Entry("mutate", rules, ("concerns-gpus", pods), _system(policy), required=False, half="mutate")
 
 
 def _validating(policy: Policy) -> Iterator[Entry]:
-    pods = {"": ("pods", "pods/ephemeralcontainers", "pods/resize")}
-    yield Entry("pods", pods, BOTH, ("concerns-gpus", _concerned(["[object]"], policy)))
+    system = _system(policy)
+    pods = (("", ("pods", "pods/ephemeralcontainers", "pods/resize"), BOTH),)
+    yield Entry("pods", pods, ("concerns-gpus", _concerned(["[object]"], policy)), system)
     yield _workloads("workloads", BUILT_IN.values(), policy)
     # Their pods are judged in any case, so that a webhook that is away stops no operator.
     others = [each for key, each in policy.workloads.items() if key not in BUILT_IN]
     for group, kinds in groupby(sorted(others, key=_group), key=_group):
         yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=False, versions=("*",))
+
+    bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)
+    yield Entry("bindings", bindings, ("no-scheduler-or-annotations", _binding(policy)), system)
+    statuses = (("", ("pods/status",), ("UPDATE",)),)
+    yield Entry("statuses", statuses, ("annotations-that-are-judged", _status(policy)), system)
+
+    namespaces = (("", ("namespaces", "namespaces/status", "namespaces/finalize"), BOTH),)
+    yield Entry("namespaces", namespaces, ("labels-that-grant", _changes(policy.namespace_keys)), ALONE)
+    nodes = (("", ("nodes", "nodes/status"), BOTH),)
+    labels = {r.key for pool in policy.pools for r in pool.nodes.requirements} | {*CARD_LABELS, CONFIG_LABEL}
+    yield Entry("nodes", nodes, ("labels-of-pools-and-cards", _changes(labels)), None)
+
+    config_maps = (("", ("configmaps",), (*BOTH, "DELETE")),)
+    yield Entry("configmaps", config_maps, ("may-share-gpus", _config_map(policy)), ALONE)
+    cluster_policies = (("nvidia.com", ("clusterpolicies",), BOTH),)
+    yield Entry("clusterpolicies", cluster_policies, ("names-another-configuration", _CLUSTER_POLICY), None)
+    devices = (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),)
+    versions = ("v1", "v1beta2", "v1beta1")
+    yield Entry("devices", devices, ("may-be-for-gpus", _DEVICES), ALONE, versions=versions)
 
 
 def _group(workload: Workload) -> str:
@@ -124,8 +170,9 @@ def _workloads(name: str, kinds: Collection[Workload], policy: Policy) -> Entry:
     expression = _concerned(pods, policy)
     deep = sorted({each.resource for each in kinds if any(map(_deep, each.templates))})
     if deep:  # lists of lists are not to be had; such kinds are always asked about
-        expression = f"request.resource.resource in [{', '.join(map(_text, deep))}] || {expression}"
-    return Entry(name, resources, BOTH, ("concerns-gpus", expression))
+        expression = f"request.resource.resource in {_list(deep)} || {expression}"
+    rules = tuple((group, plurals, BOTH) for group, plurals in resources.items())
+    return Entry(name, rules, ("concerns-gpus", expression), _system(policy))
 
 
 def _deep(template: Template) -> bool:
@@ -137,29 +184,126 @@ def _deep(template: Template) -> bool:
 
 def _concerned(pods: Iterable[str], policy: Policy) -> str:
     """Ask whether any of these lists of pods has one that a rule could speak of."""
+    if policy.guard is not None and policy.guard.taint is None:
+        return "true"
     lists, clauses = "\n  + ".join(pods), "\n  || ".join(_clauses(policy))
     return f"({lists}).exists(pod,\n  {clauses})\n"
 
 
 def _clauses(policy: Policy) -> Iterator[str]:
     """Whatever brings a pod here, one expression each; `pod` is the pod or a template."""
-    yield f"{_text(policy.annotation)} in pod.?metadata.?annotations.orValue({{}})"
+    annotations = " || ".join(_judged_annotation(policy))
+    yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {annotations})"
+    # Of what exists already the node is known, and was chosen before.
+    yield "(request.operation == 'CREATE' && pod.?spec.?nodeName.orValue('') != '')"
+    runtimes = " || ".join(_matching("name", policy.forms.runtime_classes))
+    yield f"[pod.?spec.?runtimeClassName.orValue('')].exists(name, {runtimes or 'false'})"
+    yield "size(pod.?spec.?resourceClaims.orValue([])) > 0"
+    keys_of_taints = ["", *filter(None, [policy.guard.taint if policy.guard else None])]
+    yield f"pod.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in {_list(keys_of_taints)})"
+    if policy.guard is None:  # nothing keeps a pod off, and so what it is matters wherever it runs
+        yield "pod.?spec.?hostPID.orValue(false) || pod.?spec.?hostIPC.orValue(false)"
+        yield "pod.?spec.?volumes.orValue([]).exists(v, has(v.hostPath))"
+        yield "has(pod.spec.securityContext.windowsOptions)"
     lists = " + ".join(f"pod.?spec.?{name}.orValue([])" for name in CONTAINER_LISTS)
+    clauses = "\n    || ".join(_container_clauses(policy))
+    yield f"({lists} + pod.?containers.orValue([])).exists(c,\n    {clauses})"
+
+
+def _container_clauses(policy: Policy) -> Iterator[str]:
     asks = " || ".join(_matching("name", policy.gpu_resources.patterns))
-    quantities = "\n    || ".join(
-        f"c.?resources.?{part}.orValue({{}}).exists(name, {asks})" for part in ("limits", "requests")
+    for part in ("limits", "requests"):
+        yield f"c.?resources.?{part}.orValue({{}}).exists(name, {asks})"
+    yield "size(c.?resources.?claims.orValue([])) > 0"
+    yield f"c.?env.orValue([]).exists(e, e.?name.orValue('') in {_list(doors.DEVICE_VARIABLES)})"
+    folder = _text(doors.MOUNT_PATHS[0].rpartition("/")[2])
+    yield f"c.?volumeMounts.orValue([]).exists(m, m.?mountPath.orValue('').contains({folder}))"
+    yield f"c.?volumeDevices.orValue([]).exists(m, m.?devicePath.orValue('').contains({folder}))"
+    if policy.guard is None:
+        yield "has(c.securityContext)"
+
+
+def _judged_annotation(policy: Policy) -> Iterator[str]:
+    """What a key of an annotation may be for a rule to speak of it; `key` is the key."""
+    yield from _matching("key", (policy.annotation, *policy.forms.annotations, *doors.PLACEMENT_ANNOTATIONS))
+    domains = sorted({each.removeprefix("*.") for each in doors.DEVICE_ANNOTATIONS})
+    yield f"{_list(domains)}.exists(domain, key.contains(domain))"
+
+
+def _binding(policy: Policy) -> str:
+    schedulers = f"request.userInfo.username in {_list(sorted(policy.schedulers.users))}"
+    groups = sorted(policy.schedulers.groups)
+    if groups:
+        schedulers += f" || request.userInfo.groups.exists(group, group in {_list(groups)})"
+    judged = " || ".join(_judged_annotation(policy))
+    return f"!({schedulers})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
+
+
+def _status(policy: Policy) -> str:
+    """A pod's status is written with its annotations; kubelets change none that is judged."""
+    judged = " || ".join(_judged_annotation(policy))
+    return (
+        "[object, oldObject].exists(pod, pod.?metadata.?annotations.orValue({}).exists(key,\n"
+        "  object.?metadata.?annotations[?key] != oldObject.?metadata.?annotations[?key]\n"
+        f"  && ({judged})))\n"
     )
-    yield f"({lists} + pod.?containers.orValue([])).exists(c,\n    {quantities})"
+
+
+def _changes(labels: Iterable[str]) -> str:
+    return (
+        f"{_list(sorted(labels))}.exists(key,\n"
+        "  object.?metadata.?labels[?key]\n"
+        "  != (request.operation == 'CREATE' ? optional.none() : oldObject.?metadata.?labels[?key]))\n"
+    )
+
+
+def _config_map(policy: Policy) -> str:
+    """Only what can be a sharing configuration: by where it is, or by its text.
+
+    (?i) folds as the device plugin does, where (?i)s is also U+017F. Binary data cannot be read here; of very many
+    keys the reading has a limit.
+    """
+    namespaces = sorted({*policy.limits.namespaces, *(namespace for namespace, _ in policy.config_maps)})
+    return (
+        f"request.namespace in {_list(namespaces)}\n"
+        "|| [object, oldObject].exists(item, item != null && (\n"
+        "  item.?binaryData.hasValue()\n"
+        "  || size(item.?data.orValue({})) > 1000\n"
+        "  || item.?data.orValue({}).exists(key,\n"
+        "    item.data[key].matches('(?i)time[-_]?slic')\n"
+        "    || (item.data[key].matches('(?i)sharing') && item.data[key].matches('(?i)mps')))))\n"
+    )
+
+
+_CLUSTER_POLICY = """\
+object.?spec.?devicePlugin.?config.orValue({})
+!= (oldObject == null ? {} : oldObject.?spec.?devicePlugin.?config.orValue({}))
+"""
+
+# In a version before v1 a request is not split in two.
+_DEVICES = """\
+[
+  request.kind.kind == 'DeviceClass' ? object.?spec.orValue({})
+  : request.kind.kind == 'ResourceClaim' ? object.?spec.?devices.orValue({})
+  : object.?spec.?spec.?devices.orValue({})
+].exists(devices,
+  devices.?config.orValue([]).exists(each, each.?opaque.?driver.orValue('') == 'gpu.nvidia.com')
+  || devices.?requests.orValue([]).exists(one,
+    ([one, one.?exactly.orValue({})] + one.?firstAvailable.orValue([])).exists(asked,
+      asked.?deviceClassName.orValue('').contains('nvidia')
+      || asked.?selectors.orValue([]).exists(each, each.?cel.?expression.orValue('').matches('(?i)nvidia')))))
+"""
 
 
 def _matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
     """Compare a variable with names, of which one that ends in `*` stands for all that begin so."""
     patterns = [*dict.fromkeys(patterns)]
     beginnings = tuple(each[:-1] for each in patterns if each.endswith("*"))
-    yield from (f"{variable}.startsWith({_text(each)})" for each in beginnings)
     exact = [each for each in patterns if not each.endswith("*") and not each.startswith(beginnings)]
     if exact:
-        yield f"{variable} in [{', '.join(map(_text, exact))}]"
+        yield f"{variable} in {_list(exact)}"
+    if beginnings:
+        yield f"{_list(beginnings)}.exists(start, {variable}.startsWith(start))"
 
 
 def _pods(template: Template) -> Iterator[str]:
@@ -201,6 +345,10 @@ def _at(value: str, at: Iterable[str], default: str = "{}") -> str:
     """Read what stands at a place, or the default where the way there ends."""
     steps = "".join(f".?{key}" if key.isidentifier() else f"[?{_text(key)}]" for key in at)
     return f"{value}{steps}.orValue({default})" if steps else value
+
+
+def _list(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(_text, values))}]"
 
 
 def _text(value: str) -> str:

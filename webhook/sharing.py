@@ -71,7 +71,7 @@ def key_of(installation: Installation, label: str | None, keys: Iterable[str]) -
     return ""
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=2)  # a few, for each keeps the snapshot it is made of
 def _users(installations: tuple[Installation, ...], keys: tuple[str, ...], facts: Facts) -> Mapping[str, list[Node]]:
     users: dict[str, dict[str, Node]] = {}
     for node in facts.nodes:
@@ -84,6 +84,18 @@ def _users(installations: tuple[Installation, ...], keys: tuple[str, ...], facts
 def users(namespace: str, name: str, keys: Iterable[str], policy: Policy, facts: Facts) -> Mapping[str, list[Node]]:
     """Return the nodes that use each key of a ConfigMap, whether or not it has the key."""
     return _users(readers(namespace, name, policy, facts), tuple(sorted(keys)), facts)
+
+
+def config_of(
+    installation: Installation, label: str | None, policy: Policy, facts: Facts
+) -> tuple[str, str, str | None]:
+    """Return the ConfigMap's namespace, the key that a node with this label uses, and its text; None for none known."""
+    for namespace in homes(installation, policy):
+        texts = facts.config_maps.get((namespace, installation.config_map))
+        if texts is not None:
+            key = key_of(installation, label, texts)
+            return namespace, key, texts.get(key)
+    return "", "", None
 
 
 def some(nodes: Iterable[Node]) -> str:
@@ -101,13 +113,12 @@ def some(nodes: Iterable[Node]) -> str:
 class Share:
     """An entry of the section in force that matches what a node has.
 
-    `cards` is how many GPUs or MIG devices are shared, `memory` MiB of each, as far as labels say: else None.
+    `memory` is MiB of each GPU or MIG device, None where labels do not say.
     """
 
     entry: Entry
     resource: str
     replicas: int
-    cards: int | None
     memory: int | None
 
     @property
@@ -132,15 +143,9 @@ def entries(section: Section | None) -> dict[str, tuple[Entry, int]]:
 
 def shares(plugin: Plugin, node: Node) -> Iterator[Share]:
     """Yield what a configuration shares of a node."""
-    return shares_of(plugin.section, node)
-
-
-def shares_of(section: Section | None, node: Node) -> Iterator[Share]:
-    """Yield what a section would share of a node."""
-    for resource, (entry, replicas) in entries(section).items():
+    for resource, (entry, replicas) in entries(plugin.section).items():
         if has_resource(node, resource):
-            cards, memory = (integer(node.labels.get(f"{resource}.{key}", "")) for key in ("count", "memory"))
-            yield Share(entry, resource, replicas, cards, memory)
+            yield Share(entry, resource, replicas, integer(node.labels.get(f"{resource}.memory", "")))
 
 
 def has_resource(node: Node, resource: str) -> bool:
@@ -182,6 +187,20 @@ def partitioned(node: Node) -> bool:
     )
 
 
+def alike(nodes: Iterable[Node], policy: Policy) -> Iterator[list[Node]]:
+    """Group nodes that a configuration makes the same of, for there may be ten thousand of one sort."""
+    keys = {requirement.key for pool in policy.pools for requirement in pool.nodes.requirements} | _TOLD
+    groups: dict[object, list[Node]] = {}
+    for node in nodes:
+        said = tuple(map(node.labels.get, keys))
+        mig = tuple([item for item in node.labels.items() if item[0].startswith(MIG)])
+        groups.setdefault((said, mig, *node.resources), []).append(node)
+    yield from groups.values()
+
+
+_TOLD = {f"{GPU}.{key}" for key in ("product", "count", "memory", "replicas", "compute.major", "compute.minor")}
+
+
 def pool_after(node: Node, plugin: Plugin, policy: Policy) -> Pool | None:
     """Return the pool a node would be in under a configuration; None for none."""
     labels = after(node, plugin)
@@ -209,7 +228,7 @@ VARIABLES: Mapping[Path, tuple[str, ...]] = {
 """The variables that go before a flag of the text, even when they are empty (cmd/nvidia-device-plugin/main.go)."""
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def holders(facts: Facts) -> Mapping[str, list[Holder]]:
     """Return the pods that hold slices or GPUs, by node."""
     found: dict[str, list[Holder]] = {}

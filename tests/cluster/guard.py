@@ -20,17 +20,15 @@ from cluster.objects import Object, config_map, pod, template, workload
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 COMMANDS = re.findall(r"^kubectl .*", (MANIFESTS / "README.md").read_text("utf-8"), re.MULTILINE)
-IDENTITY = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+IDENTITY = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+OPERATORS = "gpu-operator"
+"""The namespace of which the policy has the ConfigMaps read."""
 MUTATE, VALIDATE = "/mutate", "/validate"
 
 
 def commands(*words: str) -> list[list[str]]:
-    """The commands of the manifests' README that begin so, without `kubectl`, and with a caBundle that is none."""
-    return [
-        shlex.split(line.replace("'$ca'", "Y2E="))[1:]
-        for line in COMMANDS
-        if line.split()[1 : 1 + len(words)] == [*words]
-    ]
+    """The commands of the manifests' README that begin so, without `kubectl`."""
+    return [shlex.split(line)[1:] for line in COMMANDS if line.split()[1 : 1 + len(words)] == [*words]]
 
 
 def rendered(cluster: Cluster, folder: str = "overlays/enforce") -> list[Object]:
@@ -161,5 +159,5 @@ def _probes() -> list[Any]:
     return [
         pod("probe", "default"),
         workload("Deployment", "probe", "default", template({"nvidia.com/gpu": 1})),
-        config_map("probe", "default", {"a": "sharing"}),
+        config_map("probe", "default", {"a": "timeSlicing"}),
     ]

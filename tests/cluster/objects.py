@@ -1,6 +1,5 @@
 """Objects as tenants write them."""
 
-import copy
 from typing import Any
 
 Object = dict[str, Any]
@@ -85,13 +84,20 @@ def template_of(item: Object) -> Object:
 
 
 def plain(item: Object) -> Object:
-    """A copy that asks for no GPU and no trust."""
-    item = copy.deepcopy(item)
-    found = template_of(item)
-    found["metadata"].pop("annotations", None)
-    for container in (*found["spec"]["containers"], *found["spec"].get("initContainers", ())):
-        resources = container.get("resources", {})
-        for amounts in (resources.get("limits", {}), resources.get("requests", {})):
-            for name in [name for name in amounts if name.startswith("nvidia.com/")]:
-                del amounts[name]
-    return item
+    """A copy that asks for no GPU and no trust, wherever it did."""
+    return _without(item, (*GPUS, TRUST))
+
+
+def without_gpus(item: Object) -> Object:
+    """A copy that asks for no GPU, wherever it did."""
+    return _without(item, GPUS)
+
+
+GPUS = ("nvidia.com/",)
+
+
+def _without(value: Any, starts: tuple[str, ...]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(each, starts) for key, each in value.items() if not key.startswith(starts)}
+    return [_without(each, starts) for each in value] if isinstance(value, list) else value
+

@@ -227,7 +227,7 @@ def _absent(config: Config, nodes: Iterable[Node]) -> Iterator[Finding]:
     """Find entries that match nothing on the nodes that use the key."""
     section = config.plugin.section
     known = [entry.name for entry in section.entries if entry.name] if section else []
-    nodes = [node for node in nodes if node.resources]
+    nodes = [node for node in nodes if node.resources or f"{GPU}.product" in node.labels]
     for name in known if nodes else ():
         possible = name.value == GPU or name.value.startswith(MIG)
         if possible and not any(has_resource(node, name.value) for node in nodes):

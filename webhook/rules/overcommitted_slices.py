@@ -15,7 +15,7 @@ from webhook.plugin import Plugin
 from webhook.plugin_config import changed, held
 from webhook.policy import Policy
 from webhook.selectors import integer
-from webhook.sharing import SHARED, entries, holders, homes, reaches, some, users
+from webhook.sharing import SHARED, config_of, entries, holders, reaches, some, users
 from webhook.targets import ConfigMap, Labelled
 
 
@@ -27,15 +27,12 @@ def check(subject: ConfigMap | Labelled, policy: Policy, facts: Facts) -> Iterat
             for message in _exceeded(held(now), used.get(str(path[-1]), ()), facts):
                 yield Finding(path, message, advice=True)
     elif subject.kind == "Node" and subject.old is not None:
-        key = subject.labels.get(CONFIG_LABEL)
-        if not key or key == subject.old.labels.get(CONFIG_LABEL):
-            return
+        label, before = (labels.get(CONFIG_LABEL) for labels in (subject.labels, subject.old.labels))
         node = Node(subject.name, subject.labels)
-        for each in facts.installations:
-            texts = [facts.config_maps.get((namespace, each.config_map), {}) for namespace in homes(each, policy)]
-            text = next((keys[key] for keys in texts if keys.get(key) is not None), None)
-            if each.chosen and reaches(each, node) and text is not None:
-                for message in _exceeded(held(text), [node], facts):
+        for each in facts.installations if label != before else ():
+            if each.chosen and reaches(each, node):
+                _, key, config = config_of(each, label, policy, facts)
+                for message in _exceeded(held(config or ""), [node], facts) if config is not None or not key else ():
                     yield Finding(("metadata", "labels", CONFIG_LABEL), message, advice=True)
 
 

@@ -29,9 +29,9 @@ from webhook.sharing import (
     MPS,
     TIME_SLICING,
     Share,
+    alike,
+    config_of,
     entries,
-    homes,
-    key_of,
     mig_strategies,
     partitioned,
     pool_after,
@@ -124,9 +124,9 @@ Unfit = tuple[Path, str, str, list[Node]]
 def _unfit(plugin: Plugin, nodes: Iterable[Node], reading: Iterable[Installation], policy: Policy) -> Iterator[Unfit]:
     strategies = mig_strategies(plugin, reading)
     found: dict[tuple[Path, str, str], list[Node]] = {}
-    for node in nodes:
-        for path, what, way in _unfit_on(plugin, node, strategies, policy):
-            found.setdefault((path, what, way), []).append(node)
+    for group in alike(nodes, policy):
+        for path, what, way in _unfit_on(plugin, group[0], strategies, policy):
+            found.setdefault((path, what, way), []).extend(group)
     for (path, what, way), whom in found.items():
         yield path, what, way, whom
 
@@ -204,18 +204,18 @@ def _unfit_share(
 
 
 def _chosen(subject: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    if subject.kind != "Node" or not (key := subject.labels.get(CONFIG_LABEL)):
+    if subject.kind != "Node":
         return
+    label = subject.labels.get(CONFIG_LABEL)
     known = next((each.resources for each in facts.nodes if each.name == subject.name), {})
     node = Node(subject.name, subject.labels, known)
     for each in facts.installations:
         if not (each.chosen and reaches(each, node)):
             continue
-        for namespace in homes(each, policy):
-            texts = facts.config_maps.get((namespace, each.config_map), {})
-            text = texts.get(key_of(each, key, texts))
-            for inner, what, way, _ in _unfit(held(text), [node], [each], policy) if text else ():
-                yield Finding(
-                    ("metadata", "labels", CONFIG_LABEL),
-                    f"{shown(key)} of ConfigMap {namespace}/{each.config_map}: {dotted(inner)}: {what}; {way}",
-                )
+        namespace, key, text = config_of(each, label, policy, facts)
+        for inner, what, way, _ in _unfit(held(text), [node], [each], policy) if text else ():
+            by = shown(key) if label else f"no value, so {shown(key)} by default"
+            yield Finding(
+                ("metadata", "labels", CONFIG_LABEL),
+                f"{by} of ConfigMap {namespace}/{each.config_map}: {dotted(inner)}: {what}; {way}",
+            )
