@@ -208,4 +208,5 @@ def test_all_keys_share_a_bound(engine: Engine, sample_facts: Facts) -> None:
 
 def test_honest_keys_do_not_reach_the_bound(engine: Engine, sample_facts: Facts) -> None:
     request = review.decode(review.wrap(named(*[entry(devices="[0, 1, 2, 3]")] * 100)))
-    assert engine.validate(request, sample_facts).allowed
+    results = engine.validate(request, sample_facts).results
+    assert {result.rule for result in results} == {"ignored-sharing-key"}  # of some GPUs nothing can be shared alone

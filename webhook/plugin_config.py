@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -203,7 +204,7 @@ def _read(path: Path, text: str, named: bool, max_values: int = MAX_VALUES) -> C
     return config if named or found or _misplaced(value, 3) else None
 
 
-MAX_READ_TWICE = 16 * 1024
+MAX_READ_TWICE = 4 * 1024
 """Characters of a configuration above which keys that stand twice are not looked for: it would cost as much again."""
 
 
@@ -220,16 +221,19 @@ def repeated(config: Config) -> tuple[int, str] | None:
 
 def later(config: Config) -> int:
     """Return the line at which a further document with anything in it begins; 0 for none."""
-    if not any(f"\n{marker}" in config.text.replace("\r", "\n") for marker in ("---", "...")):
+    if not _MARKER.search(config.text):
         return 0
     try:
         parse(config.text, last_key_wins=True, alone=True, max_values=MAX_VALUES)
     except Unreadable as error:
-        rows = config.text.splitlines()[error.line - 1 :]
-        if any(row.strip() not in ("", "---", "...") and not row.lstrip().startswith("#") for row in rows):
-            return error.line
+        *_, rest = config.text.split("\n", error.line - 1)
+        return error.line if _CONTENT.search(rest) else 0
     return 0
 
+
+_MARKER = re.compile(r"[\r\n](?:---|\.\.\.)")
+_CONTENT = re.compile(r"^(?!---[ \t\r]*$|\.\.\.[ \t\r]*$|[ \t\r]*(?:#|$))", re.MULTILINE)
+"""Where a line begins that is no marker, no comment and not blank."""
 
 _DASHES = {ord("-"): None, ord("_"): None}
 

@@ -9,7 +9,8 @@ policy says are handed out whole nothing is shared. Nor is what the hardware can
 which does not preempt; more clients than MPS takes (cmd/mps-control-daemon/mps/device.go); MPS on MIG devices; a card
 in MIG mode as a whole, which would be labelled as if it had no replicas (internal/lm/mig-strategy.go).
 
-A node's choice of a key by its label is judged like the configuration it chooses.
+A node's choice of a key by its label is judged like the configuration it chooses, and so is a ClusterPolicy that names
+another ConfigMap.
 
 Way out: set what the message names in the section itself, or give the nodes it names another key.
 """
@@ -42,16 +43,22 @@ from webhook.sharing import (
     some,
     users,
 )
-from webhook.targets import ConfigMap, Labelled
+from webhook.targets import ClusterPolicy, ConfigMap, Labelled
 
 MPS_CLIENTS, MPS_CLIENTS_BEFORE_TURING = 48, 16
 
 
-def check(subject: ConfigMap | Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Flag what a configuration sets against the policy or the nodes that use it, and nodes that choose such a one."""
-    if isinstance(subject, Labelled):
+def check(subject: ConfigMap | Labelled | ClusterPolicy, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag what a configuration sets against the policy or the nodes that use it, and who chooses such a one."""
+    if isinstance(subject, ConfigMap):
+        yield from _configured(subject, policy, facts)
+    elif isinstance(subject, Labelled):
         yield from _chosen(subject, policy, facts)
-        return
+    else:
+        yield from _named(subject, policy, facts)
+
+
+def _configured(subject: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
     where = subject.namespace, subject.name
     found = configs(subject, policy, facts)
     reading = readers(*where, policy, facts) if found else ()
@@ -62,6 +69,17 @@ def check(subject: ConfigMap | Labelled, policy: Policy, facts: Facts) -> Iterat
         nodes = used.get(config.key, [])
         for inner, what, way, whom in _unfit(config.plugin, nodes, reading, policy):
             yield config.finding(inner, f"{what}, on {some(whom)}; {way}")
+
+
+def _named(subject: ClusterPolicy, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Judge the ConfigMap that is named anew; what it was before it was named nobody had to say."""
+    if subject.old is not None and subject.old.config_map == subject.config_map:
+        return
+    for namespace in policy.limits.namespaces:
+        for key, text in facts.config_maps.get((namespace, subject.config_map), {}).items():
+            for inner, message in _unsafe(held(text), policy) if text else ():
+                where = f"{key} of ConfigMap {namespace}/{subject.config_map}"
+                yield Finding((*subject.base, "name"), f"{shown(where, quotes=False)}: {dotted(inner)}: {message}")
 
 
 # By the text alone
