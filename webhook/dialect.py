@@ -39,11 +39,15 @@ class Unread(Unreadable):
 
 @dataclass(slots=True)
 class Mark:
-    """Where a value starts; for a block scalar (`|`) `text` is the line of its first character, else 0."""
+    """Where a value starts; for a block scalar (`|`) `text` is the line of its first character, else 0.
+
+    That of a whole document says how many values it holds once its aliases are expanded.
+    """
 
     line: int
     text: int = 0
     children: Any = None  # marks by key or by index, as the value holds its values
+    size: int = 1
 
     def at(self, path: Path) -> "Mark":
         """The mark of the value at the path, or of its nearest parent that is there."""
@@ -244,6 +248,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
             end = loader.get_event()  # of the document, or what is wrong there
             if unfit:
                 _refuse_unfit(value, mark)
+            mark.size = size
             return _whole(value) if isinstance(value, float) else value, mark, end.start_mark.index
         parent = stack[-1]
         parent.calls += cost
@@ -376,11 +381,11 @@ def _scalar(event: Any, source: str, line: int) -> Any:
     return value
 
 
-_ANCHOR = r"(?:&[-0-9A-Za-z_]+(?:\s|#[^\n\r]*[\n\r])*)?"
+_ANCHOR = r"(?:&[-0-9A-Za-z_]++(?:\s++|#[^\n\r]*+[\n\r])*+)?+"
 _BARE_TAG = re.compile(_ANCHOR + r"!(?=\s)")
 """The tag `!`, which makes text of a plain scalar; libyaml does not tell of it."""
 
-_ODD_TAG = re.compile(_ANCHOR + r"!(?!<)[-0-9A-Za-z_;/?:@&=+$.!~*'()%]*[],[]")
+_ODD_TAG = re.compile(_ANCHOR + r"!(?!<)[-0-9A-Za-z_;/?:@&=+$.!~*'()%]*+[],[]")
 """A tag with one of these: go-yaml reads on where libyaml stops."""
 
 _TAGGED: dict[str, tuple[type, ...]] = {

@@ -260,6 +260,9 @@ def duration(value: Any, path: Path, held: Given | None) -> Decoding:
     if value is None:
         return None
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, str) and len(value) > MAX_DURATION:
+        yield Refused(path, f"is {shown(value)}, and longer than a duration is read")
+        return held
     if not number and not (isinstance(value, str) and _is_duration(value)):
         yield Refused(path, f"is {shown(value)}, and must be a duration such as 60s")
         return held
@@ -465,26 +468,38 @@ def _is_uuid(value: str) -> bool:
     return bool(_DASHED.fullmatch(dashed.decode("latin-1")))
 
 
-_DURATION = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)")
-_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
-_UNITS = {"ns": 1, "us": 10**3, "\u00b5s": 10**3, "\u03bcs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "\u00b5s": 10**3,
+    "\u03bcs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_PART = re.compile(r"(?=\.?[0-9])([0-9]*+)(?:\.([0-9]*+))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+
+MAX_DURATION = 256
+"""Characters of a duration, above which it is not read."""
 
 
 def _is_duration(value: str) -> bool:
     """Tell whether Go's time.ParseDuration takes a text, or it is `infinite`."""
-    if value == "infinite":
+    unsigned = value[1:] if value[:1] in ("-", "+") else value
+    if value == "infinite" or unsigned == "0":
         return True
-    if not _DURATION.fullmatch(value):
-        return False
-    total = 0
-    for whole, fraction, unit in _PART.findall(value):
+    total = position = 0
+    while part := _PART.match(unsigned, position):
+        whole, fraction, unit = part.groups("")
         if len(whole.lstrip("0")) > 19:
             return False
-        scale = _UNITS.get(unit, 3600 * 10**9)
-        total += int(whole or "0") * scale + int(int(fraction[:18] or "0") * scale // 10 ** len(fraction[:18]))
+        scale, fraction = _UNITS[unit], fraction[:18]
+        total += int(whole or "0") * scale + int(fraction or "0") * scale // 10 ** len(fraction)
         if total > 2**63:
             return False
-    return total < 2**63 or value.startswith("-")
+        position = part.end()
+    return 0 < position == len(unsigned) and (total < 2**63 or value.startswith("-"))
 
 
 # What the flags may say

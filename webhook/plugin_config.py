@@ -4,7 +4,8 @@ import base64
 import binascii
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import sha256
 from typing import Any
 
 from webhook.dialect import Mark, Unread, Unreadable, is_clean, parse
@@ -47,8 +48,12 @@ class Config:
             where + message,
             advice=not self.certain,
             text_line=self._line(inner),
-            parts=(where + message + self.text,),
+            parts=(where + message + self._digest,),
         )
+
+    @cached_property
+    def _digest(self) -> str:
+        return sha256(self.text.encode("utf-8", "surrogateescape")).hexdigest()
 
     def _line(self, inner: Path) -> int:
         if self.path[0] == "binaryData":
@@ -56,8 +61,11 @@ class Config:
         return self.error.line if self.error else self.mark.at(inner).line
 
 
-MAX_VALUES = 5_000
-"""How many values a configuration may hold: many times what any needs, and little to read."""
+MAX_VALUES = 4_000
+"""How many values the configurations of a ConfigMap may hold: many times what any needs, and little to read."""
+
+MAX_REFUSED = 20
+"""How many places of a configuration are named; one more tells of the rest."""
 
 MAX_UNNAMED = 64 * 1024
 """Characters of a ConfigMap that nothing names, above which it is not looked into."""
@@ -75,22 +83,30 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
     size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
     if not named and size > MAX_UNNAMED:
         return ()
-    found = []
-    for key, text in config_map.data.items():
-        found.append(_read(("data", key), text, named))
-    for key, encoded in config_map.binary_data.items():
-        path = ("binaryData", key)
-        try:
-            found.append(_read(path, _decoded(base64.b64decode(encoded, validate=True)), named))
-        except binascii.Error:
-            error = Unreadable(1, "not base64")
-        except Unread as unread:
-            error = unread
+    found, left = [], MAX_VALUES
+    for path, text, error in _texts(config_map):
+        if error is not None:
+            config = Config(path, text, None, Mark(1), True, error) if named else None
         else:
-            continue
-        if named:
-            found.append(Config(path, encoded, None, Mark(1), True, error))
-    return tuple(config for config in found if config is not None)
+            config = _read(path, text, named, left)
+        if config is not None:
+            # How much was read of a text that is broken nobody knows.
+            left = max(left - (len(text) // 4 if config.error else config.mark.size), 0)
+            found.append(config)
+    return tuple(found)
+
+
+def _texts(config_map: ConfigMap) -> Iterator[tuple[Path, str, Unreadable | None]]:
+    """Yield each key with its text, or with what cannot be made text and why."""
+    for key, text in config_map.data.items():
+        yield ("data", key), text, None
+    for key, encoded in config_map.binary_data.items():
+        try:
+            yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True)), None
+        except binascii.Error:
+            yield ("binaryData", key), encoded, Unreadable(1, "not base64")
+        except Unread as error:
+            yield ("binaryData", key), encoded, error
 
 
 _MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
@@ -113,17 +129,19 @@ def _decoded(raw: bytes) -> str:
     return text
 
 
-def _read(path: Path, text: str, named: bool) -> Config | None:
+def _read(path: Path, text: str, named: bool, max_values: int = MAX_VALUES) -> Config | None:
     folded = text.casefold()
     if not named and not ("sharing" in folded and ("timeslicing" in folded or "mps" in folded)):
         return None
     try:
         if "\ufeff" in text[1:]:
             raise Unread(1, "a byte order mark stands within the text")
-        value, mark = parse(text, last_key_wins=True, max_values=MAX_VALUES)
+        value, mark = parse(text, last_key_wins=True, max_values=max_values)
     except Unreadable as error:
         return Config(path, text, None, Mark(1), named, error)
     plugin, refused = decode(value)
+    if len(refused) > MAX_REFUSED:
+        refused[MAX_REFUSED:] = [Refused((), f"{len(refused) - MAX_REFUSED} more places are wrong")]
     config = Config(path, text, value, mark, named, plugin=plugin, refused=tuple(refused))
     found = [section for name in SECTIONS for _, section in sections(config, name)]
     if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):

@@ -1,9 +1,9 @@
 """`invalid-sharing-config` fires exactly when NVIDIA's device plugin would not start: both asked, side by side.
 
 Not compared is what the rule says that it does not read, by bounds of its own: a text of more values or more depth
-than any configuration, one with a byte order mark inside or with a tag, ? or : on which readers differ, and UTF-16 with
-anything wrong in it. Some things lie beyond the text: MPS_ROOT is set, as the Helm chart and the GPU Operator set it, and the
-node has NVML. The pinned version of the plugin does not know `sharedDevicesAllocationPolicy` yet.
+than any configuration, one with a byte order mark inside, or with a tag, ? or : on which readers differ, and UTF-16
+with anything wrong in it. Some things lie beyond the text: MPS_ROOT is set, as the Helm chart and the GPU Operator set
+it, and the node has NVML. The pinned version of the plugin does not know `sharedDevicesAllocationPolicy` yet.
 """
 
 from hypothesis import HealthCheck, Phase, given, settings
