@@ -4,6 +4,7 @@ What each costs is counted in calls of Python functions, not in seconds: the cou
 """
 
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -94,3 +95,117 @@ def test_a_patch_too_large_for_an_answer_is_not_made(engine: Engine, sample_fact
     verdict = engine.judge(request, sample_facts)
     assert verdict.malformed is not None
     assert str(MAX_OPERATIONS) in str(verdict.malformed)
+
+
+# Texts of a ConfigMap that the policy names, up to the size of one: all of it is looked into
+
+MEBIBYTE = 1_000_000
+CALLS = 150_000
+MEMORY = 12 * MEBIBYTE
+
+
+def named(*texts: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "time-slicing-config", "namespace": "gpu-operator"},
+        "data": {f"k{number}": text for number, text in enumerate(texts)},
+    }
+
+
+def entry(name: str = "gpu", **more: str) -> str:
+    rows = ", ".join(f"{key}: {value}" for key, value in {"name": name, "replicas": "4", **more}.items())
+    return f"sharing: {{timeSlicing: {{failRequestsGreaterThanOne: true, resources: [{{{rows}}}]}}}}"
+
+
+def bomb(levels: int, width: int, more: str = "") -> str:
+    rows = ["a0: &a0 {x: 1}"]
+    rows += [f"a{n}: &a{n} {{k{n}: [{', '.join([f'*a{n - 1}'] * width)}]{more % (n - 1)}}}" for n in range(1, levels)]
+    return "\n".join(rows)
+
+
+def long(before: str, piece: str, after: str = "") -> str:
+    return before + piece * (MEBIBYTE // len(piece)) + after
+
+
+UNREAD = "this check does not"
+REFUSED = "the device plugin would not start on it"
+
+TEXTS = {
+    "a bomb of aliases": (bomb(9, 9, "%.0s"), "nearly nothing but aliases"),
+    "a bomb of merges": (bomb(9, 9, ", <<: *a%d"), "nearly nothing but aliases"),
+    "a bomb that go-yaml would take": ("a: &a [" + "x, " * 100 + "]\nb: [" + "*a, " * 60 + "]", UNREAD),
+    "a wide map merged often": (
+        "a: &a {" + "".join(f"k{n}: 1, " for n in range(1000)) + "}\nb:\n" + "  <<: *a\n" * 1000,
+        UNREAD,
+    ),
+    "a cycle": ("a: &a [*a]", "inside what it refers to"),
+    "a longer cycle": ("a: &a {b: {c: [*a]}}", "inside what it refers to"),
+    "open brackets": (long("", "["), UNREAD),
+    "open braces": (long("", "{"), "key"),
+    "dashes": (long("", "- "), UNREAD),
+    "question marks": (long("", "? "), "key"),
+    "a staircase": ("".join(" " * n + "a:\n" for n in range(1400)), UNREAD),
+    "many keys": ("".join(f"k{n}: 1\n" for n in range(90_000)), UNREAD),
+    "one key again and again": (long("", "a: 1\n"), UNREAD),
+    "many anchors": ("".join(f"- &a{n} x\n" for n in range(80_000)), UNREAD),
+    "many tags": (long("", "- !x y\n"), UNREAD),
+    "many lists": (long("[", "[],", "]"), UNREAD),
+    "a long anchor": (long("- &", "a", " ! x"), "not a map"),
+    "blanks behind an anchor": (long("- &a ", " ", "! x"), "not a map"),
+    "comments behind an anchor": (long("- &a ", "# c\n  ", "! x"), "not a map"),
+    "a long tag": (long("- !", "x", " y"), "not a map"),
+    "a long odd tag": (long("- !", "x", ", y"), UNREAD),
+    "a long base64": (long("a: !!binary ", "QUJD"), ""),
+    "a broken base64": (long("a: !!binary ", "QUJD", "*"), "base64"),
+    "a long timestamp": (long("a: !!timestamp 2001-01-01 ", "1:"), "tag"),
+    "digits": (long("a: ", "9"), ""),
+    "digits and then none": (long("a: ", "9", "x"), ""),
+    "a long hexadecimal": (long("a: 0x", "f", "g"), ""),
+    "low lines": (long("a: 1", "_", "x"), ""),
+    "a long duration": (long("flags: {gfd: {sleepInterval: ", "1s", "}}"), "longer than a duration"),
+    "a long name": (entry(long("", "g")), "63 characters"),
+    "a long UUID": (entry(devices=long("['GPU-", "a", "']")), "UUID"),
+    "a long index": (entry(devices=long("['", "0", "']")), ""),
+    "a long version": (long("version: ", "v"), "only v1"),
+    "comments": (long("", "# c\n"), ""),
+    "documents": (long("a: 1\n", "---\n"), ""),
+    "control characters": (long("", "\x07"), "control"),
+    "control characters far behind": (long("a: 1\n---\n", "x", "\x07"), ""),
+    "entries that are none": ("sharing:\n  mps:\n    resources:\n" + "    - x\n" * 2900, "2880 more places"),
+    "devices that are none": (entry(devices="[" + "x," * 2900 + "]"), "2880 more places"),
+    "all spellings of a key": (
+        "{" + "".join(f"{spelling}: {{mps: 4}}, " for spelling in ("sharing", "SHARING", "Sharing", "sHaring")) + "}",
+        "must be a map",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), TEXTS.values(), ids=TEXTS)
+def test_a_hostile_text_is_judged_in_bounds(engine: Engine, sample_facts: Facts, text: str, words: str) -> None:
+    request = review.decode(review.wrap(named(text)))
+    tracemalloc.start()
+    verdict = engine.validate(request, sample_facts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    messages = [each.finding.message for each in verdict.results if each.rule == "invalid-sharing-config"]
+    assert bool(words) == bool(messages)
+    assert any(words in message for message in messages) or not words
+    assert all(UNREAD in message or REFUSED in message for message in messages)
+    assert all(len(message) <= 1000 and message.isprintable() for message in messages)
+    assert len(messages) <= 21
+    assert peak < MEMORY
+    # The same text in another key: what is remembered of the first must not do the work of the second.
+    again = review.decode(review.wrap(named(text + " ")))
+    assert calls(lambda: engine.validate(again, sample_facts)) < CALLS
+
+
+def test_all_keys_share_a_bound(engine: Engine, sample_facts: Facts) -> None:
+    texts = ["[" + "a," * 2000 + f"] # {n}" for n in range(200)] + ["[" + "a," * 2000 + f"{n}" for n in range(200)]
+    request = review.decode(review.wrap(named(*texts)))
+    assert calls(lambda: engine.validate(request, sample_facts)) < 2 * CALLS
+
+
+def test_honest_keys_do_not_reach_the_bound(engine: Engine, sample_facts: Facts) -> None:
+    request = review.decode(review.wrap(named(*[entry(devices="[0, 1, 2, 3]")] * 100)))
+    assert engine.validate(request, sample_facts).allowed

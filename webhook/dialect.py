@@ -411,13 +411,14 @@ def _plain(text: str) -> Any:
     return text if found is None else found
 
 
+# Possessive: what is a million digits long and then no number is looked at once.
 _INTEGER = re.compile(
-    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)|(?P<dec>0|[1-9][0-9]*))",
+    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]++)|0[bB](?P<bin>[01]++)|0[oO]?(?P<oct>[0-7]++)|(?P<dec>0|[1-9][0-9]*+))",
     re.ASCII,
 )
 _BASES = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
 _SIGNED_BINARY = re.compile(r"0b([-+][01]+)", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]++)?", re.ASCII)
 
 
 def _number(digits: str) -> int | float | None:

@@ -61,7 +61,7 @@ class Config:
         return self.error.line if self.error else self.mark.at(inner).line
 
 
-MAX_VALUES = 4_000
+MAX_VALUES = 3_000
 """How many values the configurations of a ConfigMap may hold: many times what any needs, and little to read."""
 
 MAX_REFUSED = 20
