@@ -253,8 +253,6 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
         parent = stack[-1]
         parent.calls += cost
         if isinstance(parent.value, list):
-            if parent.merging and not isinstance(value, dict):
-                raise Unreadable(line, _WANTS_MAPS)
             parent.value.append(_whole(value) if isinstance(value, float) else value)
             parent.mark.children.append(mark)
         elif parent.key is None:
