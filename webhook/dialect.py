@@ -285,7 +285,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
         parent.size += size
         total = max(total, parent.size)
         if total > max_values:
-            raise Unread(line, f"more than {max_values} values once its aliases are expanded")
+            raise Unread(line, "more values than are read, once its aliases are expanded")
 
 
 _ODD_TAGS = "a tag runs into one of , [ ]"

@@ -90,8 +90,9 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
         else:
             config = _read(path, text, named, left)
         if config is not None:
-            # How much was read of a text that is broken nobody knows.
-            left = max(left - (len(text) // 4 if config.error else config.mark.size), 0)
+            # How much was read of a text that is broken nobody knows, but so much it can have been.
+            spent = text.count("\n") + text.count(",") + 1 if config.error else config.mark.size
+            left = max(left - spent, 0)
             found.append(config)
     return tuple(found)
 
