@@ -85,12 +85,12 @@ def template_of(item: Object) -> Object:
 
 def plain(item: Object) -> Object:
     """A copy that asks for no GPU and no trust, wherever it did."""
-    return _without(item, (*GPUS, TRUST))
+    return dict(_without(item, (*GPUS, TRUST)))
 
 
 def without_gpus(item: Object) -> Object:
     """A copy that asks for no GPU, wherever it did."""
-    return _without(item, GPUS)
+    return dict(_without(item, GPUS))
 
 
 GPUS = ("nvidia.com/",)
@@ -100,4 +100,3 @@ def _without(value: Any, starts: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
         return {key: _without(each, starts) for key, each in value.items() if not key.startswith(starts)}
     return [_without(each, starts) for each in value] if isinstance(value, list) else value
-

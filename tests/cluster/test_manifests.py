@@ -22,12 +22,10 @@ from cluster.objects import (
     plain,
     pod,
     template,
-    template_of,
     without_gpus,
     workload,
 )
 from webhook.workloads import CUSTOM, Workload
-
 
 README = (MANIFESTS / "README.md").read_text("utf-8")
 FILES = sorted((MANIFESTS.parent / "tests" / "kinds").glob("*.yaml"))

@@ -150,7 +150,7 @@ def test_other_config_maps_never_wait(shared: Cluster) -> None:
 def test_a_large_edit_is_within_what_an_expression_may_cost(shared: Cluster) -> None:
     before = len(reviews(shared))
     for letter in "xy":
-        item = config_map("large", {"any": letter * 1024 * 1023})
+        item = config_map("large", "visitors", {"any": letter * 1024 * 1023})
         made = shared.kubectl("replace" if letter == "y" else "create", "--filename=-", stdin=json.dumps(item))
         assert made.returncode == 0, made.stderr
     shared.do("delete", "configmap", "large", "--namespace=visitors")
