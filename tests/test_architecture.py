@@ -18,6 +18,8 @@ LAYERS = (
     ("gpus",),
     ("frameworks",),
     ("placement", "budget", "plugin_config"),
+    ("caps", "record"),
+    ("arguments",),
     ("rules.*",),
     ("rules",),
     ("engine",),
