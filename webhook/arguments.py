@@ -56,7 +56,7 @@ def merge(image: str, words: Sequence[str], cap: Budget, *, append: bool) -> Ste
 def _given(flag: str, words: Sequence[str]) -> str | None:
     """Return the value of an argument, written as one word or two; the last one counts."""
     value = None
-    for word, after in zip(words, (*words[1:], ""), strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):
         name, equals, text = word.partition("=")
         if name.replace("_", "-") == flag:
             value = text if equals else after

@@ -205,18 +205,13 @@ def _not_known(name: str, framework: str) -> Step:
 
 
 def _pytorch(env: Environment, cap: Budget, policy: Policy, torch: Torch) -> Iterator[Step]:
-    known = torch is not None and torch >= CAPPED_SINCE
-    if torch is not None and not known:
-        release = f"{torch[0]}.{torch[1]}"
-        yield Step(
-            Kind.UNSURE,
-            ALLOC,
-            f"PyTorch {release} takes no cap from its environment; use 2.10 or newer",
-            f"pytorch: {release} takes no cap",
-        )
+    if torch is not None and torch < CAPPED_SINCE:
         yield from _older(env, policy, torch)
+        yield from _alloc(env, cap, hidden=True)
+        return
+    known = torch is not None
     if CUDA_ALLOC in env:
-        yield from _cuda_alloc(env, cap, torch, known=known)
+        yield from _cuda_alloc(env, cap, known=known)
         if known:
             yield from _alloc(env, cap, hidden=True)
     elif HIP_ALLOC in env and not known:
@@ -241,7 +236,7 @@ def _alloc(env: Environment, cap: Budget, *, hidden: bool) -> Iterator[Step]:
     yield from (step for step in steps if step.kind in WRITES) if hidden else steps
 
 
-def _cuda_alloc(env: Environment, cap: Budget, torch: Torch, *, known: bool) -> Iterator[Step]:
+def _cuda_alloc(env: Environment, cap: Budget, *, known: bool) -> Iterator[Step]:
     """Merge the variable that hides the others, where its author wrote it."""
     value = env[CUDA_ALLOC]
     if value is None or unknown(value):
@@ -254,8 +249,6 @@ def _cuda_alloc(env: Environment, cap: Budget, torch: Torch, *, known: bool) -> 
         yield Step(Kind.SET, CUDA_ALLOC, f"{CUDA_ALLOC} is empty; {_slice(cap)}", value=_cap_setting(cap))
     elif known or any(setting.key in SETTING_SINCE for setting in settings):
         yield from _completed(CUDA_ALLOC, value, cap)
-    elif torch is not None:
-        return  # too old for any cap, which was said
     elif not settings:
         yield Step(
             Kind.REFUSE,
@@ -283,10 +276,17 @@ def _new_cuda_alloc(env: Environment, cap: Budget) -> Iterator[Step]:
 
 
 def _older(env: Environment, policy: Policy, torch: tuple[int, int]) -> Iterator[Step]:
-    """Give a PyTorch without a cap the settings that the policy chose and that it takes."""
+    """Say that a PyTorch takes no cap, and give it the settings that the policy chose and that it takes."""
+    release = f"{torch[0]}.{torch[1]}"
+    yield Step(
+        Kind.UNSURE,
+        ALLOC,
+        f"PyTorch {release} takes no cap from its environment; use 2.10 or newer",
+        f"pytorch: {release} takes no cap",
+    )
     value = env.get(CUDA_ALLOC, "")
     settings = None if value is None or unknown(value) else parse(value)
-    if settings is None or value is None or any(setting.key in SETTING_SINCE for setting in settings):
+    if settings is None or value is None:
         return
     own = {setting.key for setting in settings}
     more = [
