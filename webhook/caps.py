@@ -79,14 +79,20 @@ def merge(env: Environment, cap: Budget, policy: Policy, torch: Torch = None, *,
     The stricter of the tenant's limit and ours stands, and what else the tenant wrote is kept. Applying the steps
     and merging again yields none that write.
     """
-    if not tgi and KNOWN.isdisjoint(env):
-        return _nothing_set(policy, cap, torch)
+    if not tgi:  # most containers say nothing, and what was added to them is what they say the next time
+        steps, after, notes = _nothing_set(policy, cap, torch)
+        if not env:
+            return steps
+        if env == after:
+            return notes
     return tuple(_merge(env, cap, policy, torch, tgi=tgi))
 
 
 @lru_cache(maxsize=64)
-def _nothing_set(policy: Policy, cap: Budget, torch: Torch) -> tuple[Step, ...]:
-    return tuple(_merge({}, cap, policy, torch, tgi=False))
+def _nothing_set(policy: Policy, cap: Budget, torch: Torch) -> tuple[tuple[Step, ...], Environment, tuple[Step, ...]]:
+    """The steps for a container that says nothing, what they make of it, and those that write nothing."""
+    steps = tuple(_merge({}, cap, policy, torch, tgi=False))
+    return steps, applied({}, steps), tuple(step for step in steps if step.kind not in WRITES)
 
 
 def applied(env: Environment, steps: Iterable[Step]) -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from webhook.budget import Budget
 from webhook.model import shown
@@ -34,10 +35,7 @@ class Record:
     @property
     def text(self) -> str:
         """Write it as one line of JSON, in printable ASCII."""
-        value: dict[str, object] = {"pool": self.pool, "fraction": self.fraction, "mib": self.mib}
-        value |= {"lowered": self.lowered} if self.lowered else {}
-        value |= {"uncapped": self.uncapped} if self.uncapped else {}
-        return json.dumps(value, separators=(",", ":"))
+        return _text(self)
 
     def history(self, container: str, env: Mapping[str, str | None]) -> Iterator[tuple[str, str, str]]:
         """Yield entry, name and former value of a container's variables that still hold what they were lowered to."""
@@ -65,6 +63,14 @@ class Record:
         )
 
 
+@lru_cache(maxsize=64)
+def _text(record: Record) -> str:
+    value: dict[str, object] = {"pool": record.pool, "fraction": record.fraction, "mib": record.mib}
+    value |= {"lowered": record.lowered} if record.lowered else {}
+    value |= {"uncapped": record.uncapped} if record.uncapped else {}
+    return json.dumps(value, separators=(",", ":"))
+
+
 def lowered(container: str, name: str, old: str) -> str:
     """Write down that a variable was lowered."""
     return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
@@ -74,12 +80,30 @@ def of(
     pool: str,
     cap: Budget,
     policy: Policy,
-    lowered: Iterable[str],
-    uncapped: Iterable[str],
+    lowered: Collection[str],
+    uncapped: Collection[str],
     *,
     torch_known: bool,
 ) -> Record:
     """Make the record of a pod: first what no pod's cap reaches, then what this one's does not."""
+    if not lowered and not uncapped:
+        return _plain(pool, cap, policy, torch_known)
+    return Record(
+        pool, _fraction(cap), cap.mib, _bounded(lowered), _bounded((*_general(cap, policy, torch_known), *uncapped))
+    )
+
+
+@lru_cache(maxsize=64)
+def _plain(pool: str, cap: Budget, policy: Policy, torch_known: bool) -> Record:
+    return Record(pool, _fraction(cap), cap.mib, (), tuple(_general(cap, policy, torch_known)))
+
+
+def _fraction(cap: Budget) -> str:
+    return "" if cap.unified else cap.fraction
+
+
+def _general(cap: Budget, policy: Policy, torch_known: bool) -> list[str]:
+    """What no pod's cap reaches."""
     general = []
     if cap.unified:
         general += [
@@ -89,8 +113,7 @@ def of(
         general.append("pytorch before 2.10")
     if "tensorflow" in policy.frameworks:
         general.append("tensorflow")
-    fraction = "" if cap.unified else cap.fraction
-    return Record(pool, fraction, cap.mib, _bounded(lowered), _bounded((*general, *uncapped)))
+    return general
 
 
 def _bounded(entries: Iterable[str]) -> tuple[str, ...]:

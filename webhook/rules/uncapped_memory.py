@@ -87,13 +87,19 @@ def _judged(pod: Pod, pool: Pool, policy: Policy, cap: Budget, torch: caps.Torch
     lowered: list[str] = []
     uncapped: list[str] = []
     past: set[str] = set()
-    before = None if pod.template else record.read(pod.annotations.get(record.KEY))
+    known = torch is not None and torch >= CAPPED_SINCE
+    there = None if pod.template else pod.annotations.get(record.KEY)
+    plain = record.of(pool.name, cap, policy, (), (), torch_known=known)
+    before = plain if there == plain.text else record.read(there)
     for container in {ask.container.path: ask.container for ask in asks(pod, policy)}.values():
         env = container.env
         values = {name: env[name].value for name in caps.KNOWN & env.keys()}
-        steps = _steps(container, values, policy, cap, torch)
+        image = container.image
+        steps = caps.merge(values, cap, policy, torch, tgi=image == "text-generation-inference")
+        if container.spec.get("envFrom"):
+            steps = (*steps, *caps.from_elsewhere(caps.applied(values, steps), container.env_from))
         findings += _found(container, env, steps, pool, policy, cap, template=pod.template)
-        argument = arguments.merge(container.image, container.words, cap, append=policy.append_arguments)
+        argument = arguments.merge(image, container.words, cap, append=policy.append_arguments)
         if argument is not None:
             findings.append(_argument(container, argument))
             steps = (*steps, argument)
@@ -104,21 +110,10 @@ def _judged(pod: Pod, pool: Pool, policy: Policy, cap: Budget, torch: caps.Torch
             past.add(entry)
             message = f"{variable} was {old}, and was set to what a slice of pool {pool.name} allows"
             findings.append(Finding((*env[variable].path, "value"), message, advice=True))
-    known = torch is not None and torch >= CAPPED_SINCE
     if before is not None:
         lowered = [*before.still(past), *lowered]
     wanted = record.of(pool.name, cap, policy, lowered, uncapped, torch_known=known)
     yield from findings if pod.template else _recorded(pod, findings, before, wanted, noted=bool(lowered or uncapped))
-
-
-def _steps(
-    container: Container, values: caps.Environment, policy: Policy, cap: Budget, torch: caps.Torch
-) -> tuple[Step, ...]:
-    tgi = container.image == "text-generation-inference"
-    steps = caps.merge(values, cap, policy, torch, tgi=tgi)
-    if container.spec.get("envFrom"):
-        steps = (*steps, *caps.from_elsewhere(caps.applied(values, steps), container.env_from))
-    return steps
 
 
 def _found(
@@ -174,7 +169,7 @@ def _recorded(
     """Have what is found written down: with the first change, or by itself where there is something to note."""
     there = pod.annotations.get(record.KEY)
     first = next((index for index, finding in enumerate(findings) if finding.fixes), None)
-    written = before is not None and (there == wanted.text or before.stands_for(wanted))
+    written = before is not None and before.stands_for(wanted)
     if not written and (first is not None or noted or there is not None):
         fix = Fix(pod.at("metadata", "annotations"), {record.KEY: wanted.text})
         if first is None:
