@@ -22,7 +22,7 @@ LAYERS = (
     ("arguments",),
     ("rules.*",),
     ("rules",),
-    ("engine",),
+    ("engine", "explain"),
     ("check",),
     ("reports.*",),
     ("reports",),

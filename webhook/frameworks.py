@@ -81,7 +81,7 @@ TABLE = (
         CUDA_ALLOC,
         Form.SETTINGS,
         Effect.HARD,
-        since="the variable since 1.8, the fraction since torch 2.10.0; there it hides PYTORCH_ALLOC_CONF, even empty",
+        since="1.10 or before, the fraction 2.10.0; from there on it hides PYTORCH_ALLOC_CONF, even empty",
         bad="torch before 2.10 fails at the first use of CUDA on the fraction, which it does not know; else as above",
         merge="completed, or set with what PYTORCH_ALLOC_CONF says, where torch is known to be 2.10 or newer; "
         "left alone elsewhere, with a warning",
@@ -131,7 +131,7 @@ TABLE = (
         since="2.15 or before; what is free at the start less this, dropped where that is too little",
         bad="logged and ignored",
         merge="left alone",
-        source="tensorflow tensorflow/core/common_runtime/gpu/gpu_device.cc",
+        source="seen in the wheels 2.15.1 to 2.21.0",
         written=False,
     ),
     Variable(
