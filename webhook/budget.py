@@ -140,19 +140,23 @@ def _of_product(setting: Mapping[str, int], card: Card, otherwise: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A pod's own choice of nodes: labels, and node selector terms of which one must hold (None: no terms)."""
+    """A pod's own choice among the nodes of a pool: labels, and node selector terms of which one must hold."""
 
     labels: frozenset[tuple[str, str]] = frozenset()
     terms: frozenset[tuple[Requirement, ...]] | None = None
 
     @classmethod
-    def of(cls, pod: Pod) -> "Selection":
-        """Read a pod's node selector and required affinity; a term that matches no node is left out."""
-        terms = pod.node_terms
-        return cls(
-            frozenset(pod.node_selector.items()),
-            None if terms is None else frozenset(t.expressions for t in terms if t.expressions is not None),
-        )
+    def of(cls, pod: Pod, pool: Pool) -> "Selection":
+        """Read a pod's node selector and required affinity, without what all nodes of the pool satisfy.
+
+        So a pod says the same before and after it is steered, and most pods say nothing.
+        """
+        labels = frozenset(pod.node_selector.items() - pool.nodes.labels.items())
+        if pod.node_terms is None:
+            return cls(labels) if labels else ANY
+        terms = [term.expressions for term in pod.node_terms if term.expressions is not None]
+        own = [tuple(r for r in term if r not in pool.nodes.requirements) for term in terms]
+        return cls(labels, frozenset(own) if all(own) else None)
 
     def allows(self, node: Node) -> bool:
         """Tell whether the pod may run on a node, as far as its labels say."""
@@ -164,10 +168,17 @@ class Selection:
 ANY = Selection()
 
 
-def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> tuple[Node, ...]:
-    """The nodes of a pool that a pod may land on: all of them while none is known that it selects."""
-    found = tuple(node for node in facts.nodes if pool.nodes.matches(node.labels))
-    return tuple(node for node in found if selection.allows(node)) or found
+@lru_cache(maxsize=16)
+def _cards(pool: Pool, facts: Facts) -> tuple[tuple[Node, Card | None], ...]:
+    return tuple((node, card_of(node)) for node in facts.nodes if pool.nodes.matches(node.labels))
+
+
+def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> tuple[tuple[Node, Card | None], ...]:
+    """The nodes of a pool that a pod may land on, with their cards: all while none is known that it selects."""
+    known = _cards(pool, facts)
+    if selection == ANY:
+        return known
+    return tuple(each for each in known if selection.allows(each[0])) or known
 
 
 @lru_cache(maxsize=64)
@@ -177,20 +188,21 @@ def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selecti
     The cards are those of the nodes; the one the policy assumes stands in while there are none.
     """
     known = nodes(pool, facts, selection)
-    cards = {card for node in known if (card := card_of(node))}
+    cards = {card for _, card in known if card}
     if not cards and pool.assume:
         cards = {pool.assume}
     budgets = [budget(card, policy, wish) for card in cards]
     tightest = min(budgets, key=lambda b: (b.permille, b.card.memory, b.card.product), default=None)
     if tightest is None:
         return None
-    unified = tightest.unified or any(node.labels.get(PRODUCT, "").startswith(policy.unified) for node in known)
-    if len(budgets) > 1:
-        one = tightest.permille
-        least = min(b.least if b.permille == one else one * b.card.memory // 1000 for b in budgets)
-        unified = unified or any(b.unified for b in budgets)
-        tightest = replace(tightest, least=least, mib=min(b.mib for b in budgets))
-    return replace(tightest, unified=True) if unified else tightest
+    one = tightest.permille
+    return replace(
+        tightest,
+        least=min(b.least if b.permille == one else one * b.card.memory // 1000 for b in budgets),
+        mib=min(b.mib for b in budgets),
+        unified=any(b.unified for b in budgets)
+        or any(node.labels.get(PRODUCT, "").startswith(policy.unified) for node, _ in known),
+    )
 
 
 PRODUCT = "nvidia.com/gpu.product"

@@ -278,6 +278,8 @@ def _new_cuda_alloc(env: Environment, cap: Budget) -> Iterator[Step]:
     if any(step.kind is Kind.REFUSE for step in steps):
         yield from steps if name == HIP_ALLOC else ()
         return
+    if name == HIP_ALLOC:
+        yield from (step for step in steps if step.kind is Kind.DEFEAT)
     yield Step(Kind.ADD, CUDA_ALLOC, value=next((step.value for step in steps if step.kind in WRITES), base))
 
 

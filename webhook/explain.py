@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from webhook.budget import Budget, Refused, Selection, budget, card_of, nodes, smallest, wish
+from webhook.budget import Budget, Refused, Selection, budget, nodes, smallest, wish
 from webhook.facts import Facts
 from webhook.frameworks import (
     CAPPED_SINCE,
@@ -42,7 +42,7 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
         yield (pool.name, f"no caps: {pool.sharing}", *("",) * 7)
         return
     known = nodes(pool, facts)
-    cards = {node.name: card_of(node) for node in known}
+    cards = {node.name: card for node, card in known}
     found = sorted({card for card in cards.values() if card}, key=lambda c: (c.product, c.memory, c.replicas))
     least = smallest(pool, policy, facts)
     if least is None:
@@ -116,8 +116,8 @@ def _of(pod: Pod, policy: Policy, facts: Facts) -> Explained:
     pool = placement.pool if placement is not None else None
     if pool is None:
         return Explained("", why="no pool takes it")
-    selection = Selection.of(pod)
-    names = tuple(node.name for node in nodes(pool, facts, selection))
+    selection = Selection.of(pod, pool)
+    names = tuple(node.name for node, _ in nodes(pool, facts, selection))
     if pool.sharing not in policy.capped_sharing:
         return Explained(pool.name, names, why=f"no caps: {pool.sharing}")
     try:

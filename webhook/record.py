@@ -140,4 +140,5 @@ def read(text: object) -> Record | None:
         return None
     if not all(isinstance(each, list) and all(isinstance(entry, str) for entry in each) for each in lists):
         return None
-    return Record(pool, fraction, mib, tuple(lists[0]), tuple(lists[1]))
+    lowered, uncapped = (tuple(each[: MAX_ENTRIES + 1]) for each in lists)
+    return Record(pool, fraction, mib, lowered, uncapped)

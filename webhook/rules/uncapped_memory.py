@@ -49,29 +49,36 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             pod.at("metadata", "annotations", caps.TORCH_VERSION), f"{shown(said)} is no version such as 2.11"
         )
         return
-    cap = smallest(pool, policy, facts, wished, Selection.of(pod))
-    problem = _size(pod, pool, cap, wished, policy, facts)
-    if cap is None or problem is not None:
-        yield problem or Finding(pod.at("spec"), f"no cap can be sized in pool {pool.name}")
-        return
-    yield from _judged(pod, pool, policy, cap, torch)
+    selection = Selection.of(pod, pool)
+    cap = smallest(pool, policy, facts, wished, selection)
+    whole = cap if wished.memory is None else smallest(pool, policy, facts, replace(wished, memory=None), selection)
+    problem = _size(pod, pool, cap, whole, wished)
+    if problem is not None:
+        yield problem
+    elif cap is not None:
+        if cap.unified:
+            yield Finding(
+                pod.at("spec"),
+                f"the GPUs of pool {pool.name} name the host's memory as theirs, of which a fraction is no cap: "
+                "PyTorch and jax have none",
+                advice=True,
+            )
+        yield from _judged(pod, pool, policy, cap, torch)
 
 
-def _size(pod: Pod, pool: Pool, cap: Budget | None, wished: Wish, policy: Policy, facts: Facts) -> Finding | None:
-    """Say what is wrong with the size of a slice, or of what the pod wishes of it."""
-    if cap is None:
+def _size(pod: Pod, pool: Pool, cap: Budget | None, whole: Budget | None, wished: Wish) -> Finding | None:
+    """Say what is wrong with the size of a slice, or of what the pod wishes of the whole of it."""
+    if cap is None or whole is None:
         return Finding(
             pod.at("spec"),
             f"no cap can be sized: no node of pool {pool.name} has the labels nvidia.com/gpu.memory and "
             "nvidia.com/gpu.replicas; wait for GPU Feature Discovery, or give the pool `assume` in the policy",
         )
-    if wished.memory is not None:
-        slice_ = smallest(pool, policy, facts, replace(wished, memory=None), Selection.of(pod))
-        if slice_ is not None and wished.memory > slice_.least * wished.processes:
-            return Finding(
-                pod.at("metadata", "annotations", MEMORY),
-                f"{wished.memory} MiB are more than a slice of pool {pool.name} has: {slice_.arithmetic}; ask for less",
-            )
+    if wished.memory is not None and wished.memory > whole.least * wished.processes:
+        return Finding(
+            pod.at("metadata", "annotations", MEMORY),
+            f"{wished.memory} MiB are more than a slice of pool {pool.name} has: {whole.arithmetic}; ask for less",
+        )
     if not cap.enough:
         way = "the pool needs fewer replicas, or the pod another pool"
         if wished != ALL:
