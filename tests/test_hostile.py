@@ -14,7 +14,7 @@ from webhook import review
 from webhook.engine import MAX_OPERATIONS, Engine
 from webhook.facts import Facts
 
-CALLS_PER_BYTE = 6
+CALLS_PER_BYTE = 8
 """Far above what an honest object of the size costs, and far below anything that is not linear."""
 
 

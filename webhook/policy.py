@@ -19,7 +19,7 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted"
 
-FRAMEWORKS = ("pytorch", "tensorflow", "jax")
+FRAMEWORKS = ("pytorch", "tensorflow", "jax", "cupy", "paddlepaddle", "tgi", "cuda")
 
 CONTEXT_MIB = {
     "Tesla-T4": 512,
@@ -32,6 +32,8 @@ CONTEXT_MIB = {
 }
 """MiB one process takes beside its allocator, by the start of the product: generous, for want of a primary source."""
 
+UNIFIED = ("NVIDIA-GB10", "NVIDIA-Thor", "NVIDIA-Jetson", "Orin", "Xavier", "Thor")
+"""Starts of the products whose GPU has no memory of its own and names the host's as its own."""
 
 SHARED = ("time-slicing", "mps")
 """The kinds of sharing that put no wall between the pods on a card."""
@@ -128,6 +130,19 @@ class Grant:
     scope: Scope
     pools: frozenset[str] = frozenset()
     requesters: Requesters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TorchVersion:
+    """Which PyTorch the pods of some namespaces and pools run; without names, those of all."""
+
+    version: tuple[int, int]
+    namespaces: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+
+    def holds(self, namespace: str, pool: str) -> bool:
+        """Tell whether it speaks of the pods of a namespace in a pool."""
+        return (not self.namespaces or namespace in self.namespaces) and (not self.pools or pool in self.pools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +259,13 @@ class Policy:
     """Whether a kubelet may register its node with the labels of a pool."""
     frameworks: tuple[str, ...] = FRAMEWORKS
     context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
+    reserve_mib: Mapping[str, int] = field(default_factory=dict)
+    unified: tuple[str, ...] = UNIFIED
+    capped_sharing: frozenset[str] = frozenset({"time-slicing"})
+    torch_versions: tuple[TorchVersion, ...] = ()
+    older_settings: Mapping[str, str] = field(default_factory=dict)
+    defeats: Action = Action.WARN
+    append_arguments: bool = False
     config_maps: frozenset[tuple[str, str]] = frozenset()
     limits: Limits = Limits()
     actions: Mapping[str, Action] = field(default_factory=dict)
@@ -272,6 +294,10 @@ class Policy:
         )
         selectors = (scope.selector for scope in scopes if scope and scope.selector)
         return frozenset(r.key for selector in selectors for r in selector.requirements) - {NAME_LABEL}
+
+    def torch(self, namespace: str, pool: str) -> tuple[int, int] | None:
+        """The PyTorch that the pods of a namespace run in a pool, by the first word on it; None when there is none."""
+        return next((each.version for each in self.torch_versions if each.holds(namespace, pool)), None)
 
     @cached_property
     def gpu_resources(self) -> ResourceNames:

@@ -32,6 +32,7 @@ from webhook.policy import (
     Requesters,
     ResourceNames,
     Scope,
+    TorchVersion,
 )
 from webhook.selectors import Requirement, Selector, contradiction
 from webhook.workloads import WORKLOADS, Template, Workload, pod_specs, table
@@ -135,6 +136,9 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
         except ValueError:
             yield ("spec", "exemptions", index, "until"), f"is no day of the calendar: {shown(exemption['until'])}"
     yield from _untolerated(spec)
+    for path, name in _pools_named(spec):
+        if name not in names:
+            yield path, f"no pool named {shown(name)}"
     selectors = [_selector(pool["nodes"]) for pool in pools]
     for index, pool in enumerate(pools):
         at, name = ("spec", "pools", index), shown(pool["name"])
@@ -179,13 +183,20 @@ def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
 
 
 def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
-    for product, value in spec.get("memory", {}).get("context", {}).items():
-        yield ("spec", "memory", "context", product), value
+    for setting in ("context", "reserve"):
+        for product, value in spec.get("memory", {}).get(setting, {}).items():
+            yield ("spec", "memory", setting, product), value
     if "minSliceMemory" in spec.get("sharing", {}):
         yield ("spec", "sharing", "minSliceMemory"), spec["sharing"]["minSliceMemory"]
     for index, pool in enumerate(spec["pools"]):
         if "assume" in pool:
             yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
+
+
+def _pools_named(spec: Object) -> Iterator[tuple[Path, str]]:
+    for index, version in enumerate(spec.get("memory", {}).get("torch", {}).get("versions", ())):
+        for place, name in enumerate(version.get("pools", ())):
+            yield ("spec", "memory", "torch", "versions", index, "pools", place), name
 
 
 def _mib(value: object) -> int:
@@ -205,8 +216,14 @@ def _policy(value: Object) -> Policy:
         "administrators": _requesters(spec["administrators"]) if "administrators" in spec else None,
         "self_registration": labellers.get("selfRegistration"),
         "guard": _guard(spec["guard"]) if "guard" in spec else None,
+        "unified": tuple(memory["unified"]) if "unified" in memory else None,
+        "capped_sharing": frozenset(memory["sharing"]) if "sharing" in memory else None,
+        "defeats": Action(memory["defeats"]) if "defeats" in memory else None,
     }
-    context = {product: _mib(each) for product, each in memory.get("context", {}).items()}
+    context, reserve = (
+        {product: _mib(each) for product, each in memory.get(setting, {}).items()} for setting in ("context", "reserve")
+    )
+    torch = memory.get("torch", {})
     return Policy(
         name=value["metadata"]["name"],
         pools=tuple(map(_pool, spec["pools"])),
@@ -215,6 +232,10 @@ def _policy(value: Object) -> Policy:
         controllers=_requesters(controllers, *CONTROLLERS),
         node_labellers=_requesters(labellers),
         context_mib={**CONTEXT_MIB, **context},
+        reserve_mib=reserve,
+        append_arguments=memory.get("arguments") == "Append",
+        torch_versions=tuple(map(_torch_version, torch.get("versions", ()))),
+        older_settings={key: str(each) for key, each in torch.get("older", {}).items()},
         config_maps=frozenset((each["namespace"], each["name"]) for each in sharing.get("configMaps", ())),
         actions=_actions(spec),
         workloads={**WORKLOADS, **table(tuple(map(_workload, spec.get("workloads", ()))))},
@@ -292,6 +313,13 @@ def _exemption(value: Object) -> Exemption:
 def _requesters(value: Object, *users: str) -> Requesters:
     """Read who is meant, besides the users that always are."""
     return Requesters(frozenset((*users, *value.get("users", ()))), frozenset(value.get("groups", ())))
+
+
+def _torch_version(value: Object) -> TorchVersion:
+    major, minor, *_ = value["version"].split(".")
+    return TorchVersion(
+        (int(major), int(minor)), frozenset(value.get("namespaces", ())), frozenset(value.get("pools", ()))
+    )
 
 
 def _pool(value: Object) -> Pool:

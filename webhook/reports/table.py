@@ -30,6 +30,8 @@ def _object(judged: Judged) -> Iterator[str]:
         yield f"  {result.action:<6} {place}"
         exempt = f" (exempted by {result.exemption})" if result.exemption else ""
         yield f"         {result.finding.message}{exempt}"
+    if judged.explained:
+        yield f"  {judged.explained.text}"
     for operation in judged.verdict.patch:
         yield f"  patch  {operation['op']} {operation['path']}"
 
