@@ -195,7 +195,7 @@ def test_every_judged_kind_is_validated() -> None:
         "workloads.slicewarden.dev": dict.fromkeys(WORKLOADS, both),
         "configmaps.slicewarden.dev": {("", "configmaps"): {*both, "DELETE"}},
         "clusterpolicies.slicewarden.dev": {("nvidia.com", "clusterpolicies"): both},
-        "nodes.slicewarden.dev": {("", "nodes"): both},
+        "nodes.slicewarden.dev": {("", "nodes"): both, ("", "nodes/status"): both},
         "devices.slicewarden.dev": {
             ("resource.k8s.io", plural): both
             for plural in ("deviceclasses", "resourceclaims", "resourceclaimtemplates")
