@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from webhook import frameworks
 from webhook.documents import read
 from webhook.model import Action, Unusable
-from webhook.policy import FRAMEWORKS, Guard, Policy, Requesters
+from webhook.policy import FRAMEWORKS, Guard, Limits, Policy, Requesters
 from webhook.policy_file import load, schema
 from webhook.rules import walk
 
@@ -212,6 +212,15 @@ def test_a_grant_for_accounts_covers_only_those_of_its_namespaces() -> None:
     assert not grant.scope.covers("any", None, "trainer")
 
 
+def test_limits_of_sharing_are_read() -> None:
+    assert policy_of(SMALL).limits == Limits(max_replicas=4)
+    words = "{namespaces: [gpu], maxReplicasByProduct: {Tesla: 2, Tesla-T4: 6}, minSliceMemory: 2Gi, mps: Forbidden}"
+    limits = policy_of(edited(("  sharing:\n    maxReplicas: 4\n", f"  sharing: {words}\n"))).limits
+    assert (limits.namespaces, limits.min_slice, limits.mps) == (("gpu",), 2048, "Forbidden")
+    products = ("Tesla-T4-SHARED", "Tesla-V100", "NVIDIA-A100")
+    assert [limits.of_product(product) for product in products] == [6, 2, None]
+
+
 def test_other_documents_beside_the_policy_are_passed_over() -> None:
     text = f"apiVersion: v1\nkind: Namespace\n---\n- a list\n---\n{SMALL}"
     assert policy_of(text).name == "small"
@@ -256,6 +265,18 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
             "p.yaml:30: spec.sharing.colour: unknown key; known are configMaps, maxReplicas, maxReplicasByProduct, "
             "minSliceMemory, mps, namespaces, renameByDefault"
         ],
+    ),
+    "a slice that is no amount": (
+        [("    maxReplicas: 4\n", "    minSliceMemory: much\n")],
+        ['p.yaml:30: spec.sharing.minSliceMemory: must be a quantity of memory such as 512Mi, found "much"'],
+    ),
+    "an option that is none": (
+        [("    maxReplicas: 4\n", "    mps: No\n")],
+        ["p.yaml:30: spec.sharing.mps: must be one of Allowed, Forbidden, found false"],
+    ),
+    "a product without a name": (
+        [("    maxReplicas: 4\n", "    maxReplicasByProduct: {'': 4}\n")],
+        ["p.yaml:30: spec.sharing.maxReplicasByProduct[]: must be the start of a product's name, such as Tesla-T4"],
     ),
     "unknown key in a pool": (
         [("      maxRequest: 1\n", "      maxRequests: 1\n")],

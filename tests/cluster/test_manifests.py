@@ -247,10 +247,10 @@ SHARING = "version: v1\nsharing:\n  timeSlicing:\n    resources: [{name: nvidia.
     [
         config_map("any-name", "visitors", {"any": SHARING}),
         config_map("upper", "visitors", {"any": SHARING.replace("sharing", "SHARING")}),
-        config_map("long-s", "visitors", {"any": SHARING.replace("timeSlicing", "time\u017flicing")}),
         config_map(
-            "dashes", "visitors", {"any": SHARING.replace("timeSlicing", "time-slicing").replace("sharing", "shared")}
+            "long-s", "visitors", {"any": SHARING.replace("sharing", "\u017fharing").replace("timeSlicing", "mps")}
         ),
+        config_map("at-the-root", "visitors", {"any": SHARING.replace("sharing", "shared")}),
         config_map("mps", "visitors", {"any": SHARING.replace("timeSlicing", "MPS")}),
         config_map("binary", "visitors", {}, binaryData={"any": base64.b64encode(SHARING.encode()).decode()}),
         config_map("any-name", "gpu-operator", {"any": "version: v1"}),
@@ -267,7 +267,6 @@ def test_configurations_that_may_share_gpus(guarded: Guard, item: Object) -> Non
     [
         config_map("settings", "visitors", {"settings.yaml": "replicas: 4\nresources: []\n"}),
         config_map("time-slicing-config", "visitors", {"any": "version: v1"}),
-        config_map("words", "visitors", {"any": "sharing is caring"}),
         config_map("clock", "visitors", {"any": "timestamps: true, slices: 4"}),
         config_map("empty", "visitors", {}),
         config_map("large", "visitors", {"any": "x" * 1024 * 1023}),  # an expression may cost only so much

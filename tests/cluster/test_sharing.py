@@ -52,7 +52,7 @@ def shared(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for item in (plugin_config(TEXTS), cluster_policy(NAME, "any")):
             assert eventually(lambda item=item: cluster.apply(item).returncode == 0)  # type: ignore[misc]
         cluster.do("label", "node", "t4-shared", f"{LABEL}=t4")
-        cluster.do("create", "clusterrole", "node-writer", "--verb=get,list,patch", "--resource=nodes")
+        cluster.do("create", "clusterrole", "node-writer", "--verb=get,list,patch", "--resource=nodes,nodes/status")
         cluster.do("create", "clusterrolebinding", "jane", "--clusterrole=node-writer", f"--user={JANE.name}")
         guard = Guard(cluster)
         guard.start()
@@ -120,7 +120,7 @@ def test_a_good_edit_says_what_is_to_be_done(shared: Cluster) -> None:
     edited = plugin_config({**TEXTS, "t4": sharing(3)})
     said = shared.kubectl("apply", "--dry-run=server", "--filename=-", stdin=json.dumps(edited))
     assert said.returncode == 0, said.stderr
-    assert f"takes effect on 1 node (t4-shared) after {RESTART}" in said.stderr
+    assert f"takes effect after {RESTART}; it touches 1 node (t4-shared)" in said.stderr
 
 
 def test_pods_that_run_are_counted(shared: Cluster) -> None:
@@ -167,6 +167,9 @@ def test_a_tenant_may_not_choose_for_a_node(shared: Cluster) -> None:
         assert '"jane"' in said.stderr
     said = shared.kubectl("label", "node", "t4-shared", f"{LABEL}-", user=JANE)
     assert "is removed by" in said.stderr
+    patch = json.dumps({"metadata": {"labels": {LABEL: "t4"}}})
+    said = shared.kubectl("patch", "node", "a100-exclusive", "--subresource=status", f"--patch={patch}", user=JANE)
+    assert "foreign-node-config: " in said.stderr
 
 
 def test_an_administrator_may_choose_what_is_there(shared: Cluster) -> None:

@@ -5,7 +5,7 @@ without a restart (k8s-device-plugin cmd/config-manager/main.go): who may write 
 whole, under a pod that runs. The policy names who may. A kubelet that registers its node is warned only: its labels
 come from whoever made the machine, and without its node the machine would be lost.
 
-Way out: ask an administrator of the policy to set the label, or be made one.
+Way out: ask an administrator of the policy to set the label, or be made one, as a controller that labels nodes has to.
 """
 
 from collections.abc import Iterator

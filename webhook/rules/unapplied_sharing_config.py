@@ -29,4 +29,4 @@ def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Findi
     used = users(*where, (*config_map.data, *config_map.binary_data), policy, facts)
     for path, _ in changed(config_map):
         if nodes := used.get(str(path[-1])):
-            yield Finding(path, f"takes effect on {some(nodes)} after {restarts}", advice=True)
+            yield Finding(path, f"takes effect after {restarts}; it touches {some(nodes)}", advice=True)
