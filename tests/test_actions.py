@@ -1,5 +1,6 @@
 """What is done about a finding: the rule's action, an override by namespace or pool, an exemption with its end."""
 
+import json
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import review
+from webhook import check, files, reports, review
+from webhook.documents import read as documents_read
 from webhook.engine import Engine
 from webhook.facts import Dated, Facts
 from webhook.model import Action, Request, Requester, Verdict
@@ -146,3 +148,16 @@ def test_there_are_no_facts_before_the_first() -> None:
 )
 def test_administrators(requester: Requester, included: bool) -> None:
     assert Administrators(frozenset({"jane"}), frozenset({"platform"})).include(requester) is included
+
+
+@pytest.mark.parametrize("name", ["json", "table"])
+def test_reports_name_the_exemption(sample_policy: Policy, sample_facts: Facts, name: str) -> None:
+    policy = replace(sample_policy, exemptions=(Exemption("moving", VISION, frozenset(), None),))
+    pod = {"apiVersion": "v1", "kind": "Pod", **(request().object or {})}
+    pod["metadata"] = {**pod["metadata"], "namespace": "vision"}
+    documents, problems = documents_read(json.dumps(pod), "pod.json")
+    items, more = files.items(documents)
+    assert not (*problems, *more)
+    report = check.check(items, Engine(policy, walk()), sample_facts)
+    assert report.count(allowed=True) == 1
+    assert {"json": '"exemption": "moving"', "table": "(exempted by moving)"}[name] in reports.FORMATS[name](report)

@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model",),
-    ("quantity", "selectors", "dialect", "patch", "doors"),
+    ("quantity", "selectors", "dialect", "patch", "doors", "workloads"),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
-    ("policy_file", "ratchet"),
+    ("policy_file", "ratchet", "registration"),
     ("gpus", "openings"),
     ("frameworks",),
     ("placement", "budget", "plugin_config", "guard"),

@@ -8,7 +8,7 @@ import yaml
 
 from webhook import cli
 from webhook.policy import Policy
-from webhook.targets import POD_TEMPLATES
+from webhook.workloads import BUILT_IN
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "manifests" / "base"
@@ -172,7 +172,7 @@ def test_pods_are_mutated_when_they_are_made() -> None:
 
 
 def test_every_judged_kind_is_validated() -> None:
-    assert PLURALS.keys() == POD_TEMPLATES.keys()
+    assert {key: each.resource for key, each in BUILT_IN.items()} == PLURALS
     asked = {name: judged(hook) for name, hook in VALIDATING.items()}
     both = {"CREATE", "UPDATE"}
     assert asked == {

@@ -1,4 +1,4 @@
-"""Rules against manifests of every built-in workload kind, and the budget against its table."""
+"""Rules against manifests of every workload kind, and the budget against its table."""
 
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,30 @@ PLACES = {
     "daemon-set": "spec.template.spec.containers[0]",
     "job": "spec.template.spec.containers[0]",
     "cron-job": "spec.jobTemplate.spec.template.spec.containers[0]",
+    "pytorch-job": "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]",
+    "tf-job": "spec.tfReplicaSpecs.Worker.template.spec.containers[0]",
+    "mpi-job": "spec.mpiReplicaSpecs.Worker.template.spec.containers[0]",
+    "xgboost-job": "spec.xgbReplicaSpecs.Worker.template.spec.containers[0]",
+    "paddle-job": "spec.paddleReplicaSpecs.Worker.template.spec.containers[0]",
+    "jax-job": "spec.jaxReplicaSpecs.Worker.template.spec.containers[0]",
+    "notebook": "spec.template.spec.containers[0]",
+    "training-runtime": "spec.template.spec.replicatedJobs[1].template.spec.template.spec.containers[0]",
+    "job-set": "spec.replicatedJobs[1].template.spec.template.spec.containers[0]",
+    "leader-worker-set": "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]",
+    "inference-service": "spec.predictor.model",
+    "serving-runtime": "spec.containers[0]",
+    "llm-inference-service": "spec.prefill.template.containers[0]",
+    "ray-cluster": "spec.workerGroupSpecs[1].template.spec.containers[0]",
+    "ray-job": "spec.rayClusterSpec.workerGroupSpecs[1].template.spec.containers[0]",
+    "ray-service": "spec.rayClusterConfig.workerGroupSpecs[1].template.spec.containers[0]",
+    "workflow": "spec.templates[1].container",
+    "workflow-template": "spec.templates[1].container",
+    "cron-workflow": "spec.workflowSpec.templates[1].container",
+    "rollout": "spec.template.spec.containers[0]",
+    "volcano-job": "spec.tasks[1].template.spec.containers[0]",
+    "spark-application": "spec.executor.template.spec.containers[0]",
+    "scheduled-spark-application": "spec.template.executor.template.spec.containers[0]",
+    "apache-spark-application": "spec.executorSpec.podTemplateSpec.spec.containers[0]",
 }
 
 each_kind = pytest.mark.parametrize("kind", PLACES)

@@ -62,7 +62,7 @@ def check(items: Iterable[Item], engine: Engine, facts: Facts) -> Report:
     judged: list[Judged] = []
     problems: list[Problem] = []
     for item in items:
-        if not judges(*group_kind(item.value)):
+        if not judges(*group_kind(item.value), engine.policy.workloads):
             continue
         try:
             request = review.decode(review.wrap(item.value))

@@ -107,14 +107,22 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("schema", help="print the JSON Schema of a policy, for editors")
     command.set_defaults(run=_schema)
 
+    command = commands.add_parser("registration", help="print the webhook configurations that a policy needs")
+    _policy_option(command)
+    command.set_defaults(run=_registration)
+
     commands.add_parser("certs", help="issue a certificate authority and serving certificates")
     return parser
 
 
-def _policy_options(command: argparse.ArgumentParser, *, facts_needed: bool = False) -> "_Group":
+def _policy_option(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--policy", metavar="PATH", help="file or folder; default: ./policies if it is there, else the sample"
     )
+
+
+def _policy_options(command: argparse.ArgumentParser, *, facts_needed: bool = False) -> "_Group":
+    _policy_option(command)
     facts = command.add_mutually_exclusive_group(required=facts_needed)
     facts.add_argument(
         "--facts", metavar="PATH", help="namespaces, nodes and so on, as kubectl get -o yaml prints them"
@@ -284,6 +292,14 @@ def _rules(options: argparse.Namespace) -> int:
     if options.rule not in known:
         raise Unusable((Problem(options.rule, 0, f"no such rule; known are {', '.join(known)}"),))
     print(f"{options.rule}\n\n{known[options.rule].page}")
+    return 0
+
+
+def _registration(options: argparse.Namespace) -> int:
+    from webhook import dialect, registration
+
+    for configuration in registration.configurations(load_policy(options.policy)):
+        print("---\n" + dialect.write(configuration), end="")
     return 0
 
 

@@ -252,7 +252,7 @@ def _plain(text: str, line: int) -> Any:
 
 
 def write(value: Any) -> str:
-    """Write a JSON value as YAML, its keys in their order."""
+    """Write a JSON value as YAML, its keys in their order, and texts of several lines as they are."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
@@ -261,3 +261,9 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, _: Any) -> bool:
         return True
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)

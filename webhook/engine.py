@@ -88,7 +88,7 @@ class Engine:
             return ()
         fixes = [
             fix
-            for subject in subjects(request, item)
+            for subject in subjects(request, item, workloads=self.policy.workloads)
             if isinstance(subject, Pod) and not subject.template
             for result in self._results(subject, facts)
             if result.action is Action.DENY
@@ -106,7 +106,7 @@ class Engine:
     def _standing(self, request: Request, item: Object, facts: Facts, old: Object | None = None) -> list[Result]:
         return [
             result
-            for subject in subjects(request, item, old)
+            for subject in subjects(request, item, old, self.policy.workloads)
             for result in self._results(subject, facts)
             if not _mended_later(subject, result)
         ]

@@ -9,6 +9,7 @@ from webhook import doors
 from webhook.doors import Names
 from webhook.model import Action, Object, Requester
 from webhook.selectors import Selector
+from webhook.workloads import WORKLOADS, Workloads
 
 API_VERSION = "slicewarden.dev/v1alpha1"
 
@@ -177,6 +178,7 @@ class Policy:
     max_replicas: int = 8
     actions: Mapping[str, Action] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
+    workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
     forms: Forms = Forms()
     guard: Guard | None = None

@@ -30,6 +30,7 @@ from webhook.policy import (
     Scope,
 )
 from webhook.selectors import Requirement, Selector, contradiction
+from webhook.workloads import WORKLOADS, Template, Workload, pod_specs, table
 
 KIND = ("slicewarden.dev", "GPUSharingPolicy")
 
@@ -201,6 +202,7 @@ def _policy(value: Object) -> Policy:
         context_mib={**CONTEXT_MIB, **context},
         config_maps=frozenset((each["namespace"], each["name"]) for each in sharing.get("configMaps", ())),
         actions=_actions(spec),
+        workloads={**WORKLOADS, **table(tuple(map(_workload, spec.get("workloads", ()))))},
         overrides=tuple(map(_override, spec.get("overrides", ()))),
         exemptions=tuple(map(_exemption, spec.get("exemptions", ()))),
         forms=_forms(spec.get("gpus", {})),
@@ -235,6 +237,14 @@ def _scope(value: Object) -> Scope:
 
 def _actions(value: Object) -> dict[str, Action]:
     return {rule: Action(action) for rule, action in value.get("rules", {}).items()}
+
+
+def _workload(value: Object) -> Workload:
+    templates = (
+        *map(Template, value.get("templates", ())),
+        *pod_specs(*value.get("podSpecs", ()), annotations="/metadata"),
+    )
+    return Workload(value["group"], value["kind"], value["resource"], templates)
 
 
 def _override(value: Object) -> Override:

@@ -9,18 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from webhook.model import Malformed, Object, Path, Request, Requester
 from webhook.selectors import Requirement
-
-POD_TEMPLATES: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("", "PodTemplate"): ("template",),
-    ("", "ReplicationController"): ("spec", "template"),
-    ("apps", "DaemonSet"): ("spec", "template"),
-    ("apps", "Deployment"): ("spec", "template"),
-    ("apps", "ReplicaSet"): ("spec", "template"),
-    ("apps", "StatefulSet"): ("spec", "template"),
-    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
-    ("batch", "Job"): ("spec", "template"),
-}
-"""Group and kind of every built-in workload, and where its pod template stands (k8s.io/api)."""
+from webhook.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, Workloads, keys
 
 POD = ("", "Pod")
 CONFIG_MAP = ("", "ConfigMap")
@@ -87,7 +76,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pod:
-    """A pod, or a pod template of a workload (`template`), at `base` within its object.
+    """A pod, or a pod template of a workload (`template`), with the paths of its metadata and spec in the object.
 
     `node_terms` are the terms of its required node affinity, None without one. `old` is what an update
     replaces, and `requester` who sent it: for most pods a controller.
@@ -98,7 +87,8 @@ class Pod:
     containers: tuple[Container, ...]
     node_selector: Mapping[str, str]
     node_terms: tuple[Term, ...] | None
-    base: Path
+    metadata_path: Path
+    spec_path: Path
     namespace: str
     template: bool
     requester: Requester | None = None
@@ -118,9 +108,9 @@ class Pod:
             _as_map(each, (*path, index)) for index, each in enumerate(_list(self.spec, "tolerations", self.at("spec")))
         ]
 
-    def at(self, *keys: str | int) -> Path:
-        """The path of a place in the pod, counted from the object that holds it."""
-        return (*self.base, *keys)
+    def at(self, part: str, *keys: str | int) -> Path:
+        """The path of a place in the pod's `metadata` or `spec`, counted from the object that holds it."""
+        return (*(self.spec_path if part == "spec" else self.metadata_path), *keys)
 
 
 REQUIRED_AFFINITY: tuple[str, ...] = (
@@ -166,7 +156,9 @@ class Labelled:
 Subject = Pod | ConfigMap | Labelled
 
 
-def subjects(request: Request, item: Object, old: Object | None = None) -> Iterator[Subject]:
+def subjects(
+    request: Request, item: Object, old: Object | None = None, workloads: Workloads = WORKLOADS
+) -> Iterator[Subject]:
     """Yield what is to be judged in the request's object, or in its old one; nothing for other kinds.
 
     A subresource whose object is a Pod is judged as the Pod it is, so that a new one cannot be a way around
@@ -175,47 +167,98 @@ def subjects(request: Request, item: Object, old: Object | None = None) -> Itera
     """
     if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
         return
-    for subject in _views(request, item):
-        for before in _views(request, old) if old is not None else ():
-            subject = replace(cast("Any", subject), old=before)  # of one kind: they come from one request
-        yield subject
+    before = {_place(view): view for view in _views(request, old, workloads)} if old is not None else {}
+    for subject in _views(request, item, workloads):
+        known = before.get(_place(subject))
+        # Both are of one kind: they come from one request.
+        yield replace(cast("Any", subject), old=known) if known is not None else subject
 
 
-def _views(request: Request, item: Object) -> Iterator[Subject]:
+def _place(subject: Subject) -> Path:
+    return subject.spec_path if isinstance(subject, Pod) else ()
+
+
+def _views(request: Request, item: Object, workloads: Workloads) -> Iterator[Subject]:
     kind = (request.group, request.kind)
     if kind == POD:
-        yield _pod(item, (), request, template=False)
-    elif kind in POD_TEMPLATES:
-        path = POD_TEMPLATES[kind]
-        template: Object = item
-        for depth, key in enumerate(path):
-            template = _map(template, key, path[:depth])
-        yield _pod(template, path, request, template=True)
+        at = ("metadata",), ("spec",)
+        yield _pod(item, request, _map(item, "metadata", ()), _map(item, "spec", ()), *at)
+    elif kind in workloads:
+        for template in workloads[kind].templates:
+            for path, value in _found(item, (), template.at):
+                yield _template(item, request, template, path, value)
     elif kind == CONFIG_MAP:
         yield _config_map(item, request)
     elif kind in LABELLED:
         yield _labelled(item, request)
 
 
-def judges(group: str, kind: str) -> bool:
+def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
     """Tell whether objects of this kind are judged at all."""
-    return (group, kind) in (POD, CONFIG_MAP, *LABELLED) or (group, kind) in POD_TEMPLATES
+    return (group, kind) in (POD, CONFIG_MAP, *LABELLED) or (group, kind) in workloads
 
 
-def _pod(item: Object, base: Path, request: Request, *, template: bool) -> Pod:
-    metadata, spec = _map(item, "metadata", base), _map(item, "spec", base)
-    at = (*base, "spec")
-    selector = _map(spec, "nodeSelector", at)
+def _found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
+    """Find what stands at a place (webhook.workloads) below a value; nothing where the way ends before it."""
+    found: list[tuple[Path, Any]] = [(path, value)]
+    for key in keys(place):
+        following: list[tuple[Path, Any]] = []
+        for at, each in found:
+            if key == EACH_ITEM:
+                following += (((*at, index), item) for index, item in enumerate(_as(list, each, at)))
+            elif key == EACH_VALUE:
+                following += (((*at, name), item) for name, item in _as_map(each, at).items())
+            elif (item := _as_map(each, at).get(key)) is not None:
+                following.append(((*at, key), item))
+        found = following
+    yield from found
+
+
+def _template(item: Object, request: Request, template: Template, path: Path, value: Any) -> Pod:
+    def find(place: str) -> Iterator[tuple[Path, Any]]:
+        return _found(item, (), place) if place.startswith("/") else _found(value, path, place)
+
+    annotations: dict[str, Any] = {}
+    metadata_path = (*path, "metadata")
+    for place in template.metadata:
+        for metadata_path, each in find(place):
+            annotations |= _map(_as_map(each, metadata_path), "annotations", metadata_path)
+    spec: dict[str, Any] = {}
+    spec_path = (*path, *keys(template.spec))
+    for place in (template.spec,) if template.defaults is None else (template.defaults, template.spec):
+        for at, each in find(place):
+            spec |= _as_map(each, at)
+    alone = tuple(
+        Container(_as_map(each, at), at, "containers") for place in template.containers for at, each in find(place)
+    )
+    pod = _pod(item, request, {"annotations": annotations}, spec, metadata_path, spec_path, template=True)
+    return replace(pod, containers=(*pod.containers, *alone)) if alone else pod
+
+
+def _pod(
+    item: Object,
+    request: Request,
+    metadata: Object,
+    spec: Object,
+    metadata_path: Path,
+    spec_path: Path,
+    *,
+    template: bool = False,
+) -> Pod:
+    selector = _map(spec, "nodeSelector", spec_path)
     for key in selector:
-        _text(selector, key, (*at, "nodeSelector"))
+        _text(selector, key, (*spec_path, "nodeSelector"))
+    # A template's pods are made in the namespace of what holds it.
+    own = _map(item, "metadata", ())
     return Pod(
         spec=spec,
-        annotations=_map(metadata, "annotations", (*base, "metadata")),
-        containers=tuple(_containers(spec, at)),
+        annotations=_map(metadata, "annotations", metadata_path),
+        containers=tuple(_containers(spec, spec_path)),
         node_selector=selector,
-        node_terms=_node_terms(spec, at),
-        base=base,
-        namespace=request.namespace or _text(metadata, "namespace", (*base, "metadata")) or "default",
+        node_terms=_node_terms(spec, spec_path),
+        metadata_path=metadata_path,
+        spec_path=spec_path,
+        namespace=request.namespace or _text(own, "namespace", ("metadata",)) or "default",
         template=template,
         requester=request.requester,
     )

@@ -15,14 +15,17 @@ import yaml
 from cluster import control_plane
 from cluster.control_plane import Cluster, eventually
 from cluster.test_webhook import TRUSTED, Object, deployment, pod, serve
-from webhook.targets import POD, POD_TEMPLATES
+from webhook.targets import POD
+from webhook.workloads import BUILT_IN, keys
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
 KINDS = sorted((ROOT / "tests" / "kinds").glob("*.yaml"))
 COMMANDS = re.findall(r"^kubectl .*", (MANIFESTS / "README.md").read_text("utf-8"), re.MULTILINE)
 MUTATE, VALIDATE = "/mutate", "/validate"
-PATHS: dict[str, tuple[str, ...]] = {kind: path for (_, kind), path in POD_TEMPLATES.items()} | {POD[1]: ()}
+PATHS: dict[str, tuple[str, ...]] = {
+    kind: keys(template.at) for (_, kind), each in BUILT_IN.items() for template in each.templates
+} | {POD[1]: ()}
 
 overlays = pytest.mark.parametrize("folder", ["base", "overlays/enforce", "overlays/audit"])
 

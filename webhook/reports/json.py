@@ -50,4 +50,5 @@ def _finding(judged: Judged, result: Result) -> dict[str, Any]:
         "line": judged.line(result),
         "path": dotted(result.finding.path),
         "message": result.finding.message,
+        **({"exemption": result.exemption} if result.exemption else {}),
     }

@@ -28,7 +28,8 @@ def _object(judged: Judged) -> Iterator[str]:
     for result in judged.verdict.results:
         place = f"line {judged.line(result):<4} {result.rule:<{width}}  {dotted(result.finding.path)}"
         yield f"  {result.action:<6} {place}"
-        yield f"         {result.finding.message}"
+        exempt = f" (exempted by {result.exemption})" if result.exemption else ""
+        yield f"         {result.finding.message}{exempt}"
     for operation in judged.verdict.patch:
         yield f"  patch  {operation['op']} {operation['path']}"
 
