@@ -85,7 +85,7 @@ VOID = "void"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable that NVIDIA's container toolkit reads.
+    """A variable that a vendor's container toolkit reads.
 
     `harmless` are its values that open nothing; None where none does in a container whose VISIBLE is void.
     `asking` tells whether a container that asks for a GPU may have any value.
@@ -112,6 +112,8 @@ DEVICE_VARIABLES = {
         Variable("NVIDIA_GDS", "GPUDirect Storage", _OFF, asking=True),
         Variable("NVIDIA_GDRCOPY", "GPUDirect RDMA copies", _OFF, asking=True),
         Variable("NVIDIA_MOFED", "InfiniBand devices", _OFF, asking=True),
+        # ROCm/container-toolkit, for containers of its own runtime
+        Variable("AMD_VISIBLE_DEVICES", "AMD's GPUs", frozenset(("", "none"))),
         # With it and without NVIDIA_REQUIRE_CUDA an image counts as one of old, which sees all GPUs.
         Variable("CUDA_VERSION", "GPUs, as for an image of old", None),
     )
