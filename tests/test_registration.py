@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from webhook.policy import Exemption, Policy, Scope
+from webhook import doors
+from webhook.policy import Exemption, Guard, Policy, Scope
 from webhook.registration import configurations
 from webhook.workloads import BUILT_IN, WORKLOADS, Template, Workload, table
 
@@ -32,7 +33,7 @@ def asked(hook: Object) -> set[tuple[str, str]]:
 
 def test_every_workload_is_asked_about_once(sample_policy: Policy) -> None:
     everywhere = [
-        pair for name, hook in hooks(sample_policy).items() if name != "mutate.slicewarden.dev" for pair in asked(hook)
+        pair for name, hook in hooks(sample_policy).items() if not name.startswith("mutate") for pair in asked(hook)
     ]
     assert len(everywhere) == len(set(everywhere))
     assert {(each.group, each.resource) for each in WORKLOADS.values()} <= set(everywhere)
@@ -42,7 +43,7 @@ def test_only_what_kubernetes_itself_runs_waits_for_the_webhook(sample_policy: P
     groups = {group for group, _ in BUILT_IN}
     for hook in hooks(sample_policy).values():
         if {rule["apiGroups"][0] for rule in hook["rules"]} <= groups:
-            assert hook["failurePolicy"] == ("Ignore" if hook["name"] == "mutate.slicewarden.dev" else "Fail")
+            assert hook["failurePolicy"] == ("Ignore" if hook["name"].startswith("mutate") else "Fail")
         else:
             assert hook["failurePolicy"] == "Ignore"
 
@@ -54,6 +55,30 @@ def test_the_words_of_the_policy_are_in_every_condition_on_pods(sample_policy: P
             assert r"'example.com/it\'s' in pod.?metadata.?annotations" in expression(hook)
             assert "name.startsWith('nvidia.com/mig-')" in expression(hook)
             assert "'nvidia.com/gpu'" in expression(hook)
+
+
+def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
+    named = expression(hooks(sample_policy)["pods.slicewarden.dev"])
+    for name in doors.DEVICE_VARIABLES:
+        assert f"'{name}'" in named
+    for start in ("cdi.k8s.io", "devices.nri.io", "io.kubernetes.cri-o.Devices", "hami.io/", "ALIYUN_COM_GPU_"):
+        assert f"key.startsWith('{start}')" in named
+    assert "key.contains('.cdi.k8s.io')" in named
+    assert "'gpu-fraction'" in named
+    assert "m.?mountPath.orValue('').contains('nvidia-container-devices')" in named
+    assert "name.startsWith('nvidia')" in named
+    assert "t.?key.orValue('') in ['', 'slicewarden.dev/pool']" in named
+    assert "hostPID" not in named
+    unguarded = expression(hooks(replace(sample_policy, guard=None))["pods.slicewarden.dev"])
+    for word in ("hostPID", "hostIPC", "hostPath", "privileged", "capabilities", "hostProcess"):
+        assert f".?{word}" in unguarded
+    assert "slicewarden.dev/pool" not in unguarded
+
+
+def test_every_pod_is_asked_about_where_that_is_the_guard(sample_policy: Policy) -> None:
+    every = hooks(replace(sample_policy, guard=Guard()))
+    assert expression(every["pods.slicewarden.dev"]).split() == ["([object]).exists(pod,", "true)"]
+    assert every["mutate-debug.slicewarden.dev"]["rules"][0]["resources"] == ["pods/ephemeralcontainers"]
 
 
 @pytest.mark.parametrize(

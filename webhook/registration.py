@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from webhook import doors
 from webhook.policy import Policy
 from webhook.targets import CONTAINER_LISTS
 from webhook.workloads import BUILT_IN, EACH_ITEM, EACH_VALUE, Template, Workload, keys
@@ -96,8 +97,9 @@ BOTH = ("CREATE", "UPDATE")
 
 
 def _mutating(policy: Policy) -> Iterator[Entry]:
-    pods = {"": ("pods",)}
-    yield Entry("mutate", pods, ("CREATE",), ("concerns-gpus", _concerned(["[object]"], policy)), False, "mutate")
+    condition = ("concerns-gpus", _concerned(["[object]"], policy))
+    yield Entry("mutate", {"": ("pods",)}, ("CREATE",), condition, False, "mutate")
+    yield Entry("mutate-debug", {"": ("pods/ephemeralcontainers",)}, ("UPDATE",), condition, False, "mutate")
 
 
 def _validating(policy: Policy) -> Iterator[Entry]:
@@ -143,13 +145,60 @@ def _concerned(pods: Iterable[str], policy: Policy) -> str:
 
 def _clauses(policy: Policy) -> Iterator[str]:
     """Whatever brings a pod here, one expression each; `pod` is the pod or a template."""
+    if policy.guard is not None and policy.guard.taint is None:
+        yield "true"
+        return
     yield f"{_text(policy.annotation)} in pod.?metadata.?annotations.orValue({{}})"
+    keys = (*policy.forms.annotations, *doors.PLACEMENT_ANNOTATIONS)
+    named = " || ".join((*_matching("key", keys), *_domains("key")))
+    yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {named})"
     lists = " + ".join(f"pod.?spec.?{name}.orValue([])" for name in CONTAINER_LISTS)
     asks = " || ".join(_matching("name", policy.gpu_resources.patterns))
     quantities = "\n    || ".join(
         f"c.?resources.?{part}.orValue({{}}).exists(name, {asks})" for part in ("limits", "requests")
     )
-    yield f"({lists} + pod.?containers.orValue([])).exists(c,\n    {quantities})"
+    variables = f"e.?name.orValue('') in [{', '.join(map(_text, doors.DEVICE_VARIABLES))}]"
+    mounts = " || ".join(f"m.?mountPath.orValue('').contains({_text(place)})" for place in _last(doors.MOUNT_PATHS))
+    places = [
+        f"c.?env.orValue([]).exists(e, {variables})",
+        f"c.?volumeMounts.orValue([]).exists(m, {mounts})",
+        f"c.?volumeDevices.orValue([]).exists(m, {mounts.replace('mountPath', 'devicePath')})",
+        "c.?resources.?claims.orValue([]).size() > 0",
+        *(_privileges("c") if policy.guard is None else ()),
+    ]
+    inside = "\n    || ".join((quantities, *places))
+    yield f"({lists} + pod.?containers.orValue([])).exists(c,\n    {inside})"
+    runtimes = " || ".join(_matching("name", policy.forms.runtime_classes))
+    if runtimes:
+        yield f"[pod.?spec.?runtimeClassName.orValue('')].exists(name, {runtimes})"
+    yield "pod.?spec.?resourceClaims.orValue([]).size() > 0"
+    # A pod that runs has its node, and every update of it would come here.
+    yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
+    taints = ["", *([policy.guard.taint] if policy.guard and policy.guard.taint else [])]
+    yield f"pod.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in [{', '.join(map(_text, taints))}])"
+    if policy.guard is None:  # with one, what is kept off GPUs may do what it likes
+        yield "pod.?spec.?hostPID.orValue(false) || pod.?spec.?hostIPC.orValue(false)"
+        yield "pod.?spec.?volumes.orValue([]).exists(v, v.?hostPath.hasValue())"
+        yield "pod.?spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
+
+
+def _privileges(container: str) -> Iterator[str]:
+    security = f"{container}.?securityContext"
+    yield f"{security}.?privileged.orValue(false)"
+    yield f"{security}.?windowsOptions.?hostProcess.orValue(false)"
+    yield f"{security}.?capabilities.?add.orValue([]).size() > 0"
+
+
+def _domains(key: str) -> Iterator[str]:
+    """Compare an annotation's key with those by which runtimes add devices; more is let through than is meant."""
+    for domain in doors.DEVICE_ANNOTATIONS:
+        yield (
+            f"{key}.contains({_text(domain[1:])})" if domain.startswith("*.") else f"{key}.startsWith({_text(domain)})"
+        )
+
+
+def _last(paths: Iterable[str]) -> Iterator[str]:
+    return (path.rpartition("/")[2] for path in paths)
 
 
 def _matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
