@@ -238,7 +238,7 @@ def test_a_door_is_shut(guarded: Cluster, door: str) -> None:
     assert f"{rule}:" in refused.stderr
 
 
-@pytest.mark.parametrize("key", ["cdi.k8s.io/mine", "nvidia.cdi.k8s.io/pod", "hami.io/vgpu-node", "gpu-fraction"])
+@pytest.mark.parametrize("key", ["cdi.k8s.io/mine", "nvidia.cdi.k8s.io/pod", "devices.nri.io/pod", "gpu-fraction"])
 def test_an_annotation_opens_nothing_later_either(guarded: Cluster, key: str) -> None:
     guarded.do("run", f"plain-{key[:3]}", "--image=i", "--namespace=visitors")
     refused = guarded.kubectl("annotate", "pod", f"plain-{key[:3]}", f"{key}=x", "--namespace=visitors")
