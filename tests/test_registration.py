@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from webhook import doors
 from webhook.budget import CARD_LABELS
 from webhook.facts import CONFIG_LABEL
 from webhook.policy import Exemption, Guard, Policy, Requesters, Scope
@@ -126,7 +127,7 @@ def test_bundles_are_of_every_webhook_and_nothing_else(sample_policy: Policy) ->
 
 def test_every_workload_is_asked_about_once(sample_policy: Policy) -> None:
     everywhere = [
-        pair for name, hook in hooks(sample_policy).items() if name != "mutate.slicewarden.dev" for pair in asked(hook)
+        pair for name, hook in hooks(sample_policy).items() if not name.startswith("mutate") for pair in asked(hook)
     ]
     assert len(everywhere) == len(set(everywhere))
     assert {(each.group, each.resource) for each in WORKLOADS.values()} <= set(everywhere)
@@ -145,6 +146,27 @@ def test_the_words_of_the_policy_are_in_every_condition_on_pods(sample_policy: P
             assert r"key in ['example.com/it\'s', " in expression(hook)
             assert "['nvidia.com/mig-', 'nvidia.com/gpu', " in expression(hook)
             assert "'NVIDIA_VISIBLE_DEVICES'" in expression(hook)
+
+
+def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
+    named = expression(hooks(sample_policy)["pods.slicewarden.dev"])
+    for name in (
+        *doors.DEVICE_VARIABLES,
+        "cdi.k8s.io",
+        "devices.nri.io",
+        "hami.io/",
+        "ALIYUN_COM_GPU_",
+        "gpu-fraction",
+    ):
+        assert f"'{name}'" in named
+    assert "m.?mountPath.orValue('').contains('nvidia-container-devices')" in named
+    assert "['nvidia', 'kata-qemu-nvidia'].exists(start, name.startsWith(start))" in named
+    assert "t.?key.orValue('') in ['', 'slicewarden.dev/pool']" in named
+    assert "hostPID" not in named
+    unguarded = expression(hooks(replace(sample_policy, guard=None))["pods.slicewarden.dev"])
+    for word in ("hostPID", "hostIPC", "hostPath", "privileged", "capabilities", "hostProcess"):
+        assert f".?{word}" in unguarded
+    assert "slicewarden.dev/pool" not in unguarded
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ class Names:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
-        self._names = frozenset(p for p in self.patterns if not p.endswith("*"))
-        self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
+        self.names = frozenset(p for p in self.patterns if not p.endswith("*"))
+        self.prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names or name.startswith(self._prefixes)
+        return name in self.names or name.startswith(self.prefixes)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.patterns)
 
     def any_begins(self, start: str) -> bool:
         """Tell whether something that begins so can be one of them."""
-        return start.startswith(self._prefixes) or any(p.rstrip("*").startswith(start) for p in self.patterns)
+        return start.startswith(self.prefixes) or any(p.rstrip("*").startswith(start) for p in self.patterns)
 
 
 # Asking
@@ -85,7 +85,7 @@ VOID = "void"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable that NVIDIA's container toolkit reads.
+    """A variable that a vendor's container toolkit reads.
 
     `harmless` are its values that open nothing; None where none does in a container whose VISIBLE is void.
     `asking` tells whether a container that asks for a GPU may have any value.
@@ -112,6 +112,8 @@ DEVICE_VARIABLES = {
         Variable("NVIDIA_GDS", "GPUDirect Storage", _OFF, asking=True),
         Variable("NVIDIA_GDRCOPY", "GPUDirect RDMA copies", _OFF, asking=True),
         Variable("NVIDIA_MOFED", "InfiniBand devices", _OFF, asking=True),
+        # ROCm/container-toolkit, for containers of its own runtime
+        Variable("AMD_VISIBLE_DEVICES", "AMD's GPUs", frozenset(("", "none"))),
         # With it and without NVIDIA_REQUIRE_CUDA an image counts as one of old, which sees all GPUs.
         Variable("CUDA_VERSION", "GPUs, as for an image of old", None),
     )
@@ -149,6 +151,11 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 LIMIT_MOUNTS = ("/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.cache")
 """Files by which the dynamic linker is told of libraries; a mount over `/etc` replaces them all."""
+
+
+NAMED_VARIABLES = frozenset((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES.names))
+NAMED_PREFIXES = LIMIT_VARIABLES.prefixes
+"""All variables that a table names, for one look at each of a pod's."""
 
 
 def may_open(prefix: str) -> bool:
@@ -305,12 +312,8 @@ def within(path: str, places: Iterable[str]) -> bool:
     return any(path == place or path.startswith(place + "/") for place in places)
 
 
-_MOUNT_PATHS = tuple(map(normal, MOUNT_PATHS))
-
-
-def requests_device(mount_path: str) -> bool:
-    """Tell whether a mount there is a request for a device."""
-    return within(normal(mount_path), _MOUNT_PATHS)
+DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
+"""The same, written as `normal` does."""
 
 
 def leads_to_gpu(path: str) -> bool:

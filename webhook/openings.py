@@ -91,32 +91,36 @@ def _security(holder: Object, at: Path, container: Container | None, add: Add) -
 
 def _environment(container: Container, add: Add) -> None:
     spec, at = container.spec, (*container.path, "env")
-    for index, entry in entries(spec, "env", container.path):
-        name = entry.get("name")
-        if not isinstance(name, str):
-            raise Malformed((*at, index, "name"), "must be a string")
-        known = name in doors.DEVICE_VARIABLES
-        if known or name in doors.LIMIT_VARIABLES or name == doors.LIBRARY_PATH:
-            value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
-            opening = Opening((*at, index), name, value, container)
-            add(Door.VARIABLE if known else Door.LIMIT_VARIABLE, opening)
-    for index, entry in entries(spec, "envFrom", container.path):
-        place = (*container.path, "envFrom", index)
-        prefix = text(entry, "prefix", place)
-        if doors.may_open(prefix):
-            add(Door.VARIABLES_FROM, Opening(place, prefix, None, container))
+    if spec.get("env") is not None:
+        names = doors.NAMED_VARIABLES
+        for index, entry in entries(spec, "env", container.path):
+            name = entry.get("name")
+            if name.__class__ is not str:  # spelt out: this runs for every variable of every pod
+                raise Malformed((*at, index, "name"), "must be a string")
+            if name in names or name.startswith(doors.NAMED_PREFIXES):
+                value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
+                door = Door.VARIABLE if name in doors.DEVICE_VARIABLES else Door.LIMIT_VARIABLE
+                add(door, Opening((*at, index), name, value, container))
+    if spec.get("envFrom") is not None:
+        for index, entry in entries(spec, "envFrom", container.path):
+            place = (*container.path, "envFrom", index)
+            prefix = text(entry, "prefix", place)
+            if doors.may_open(prefix):
+                add(Door.VARIABLES_FROM, Opening(place, prefix, None, container))
 
 
 def _mounts(container: Container, add: Add) -> None:
     for field, key in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
+        if container.spec.get(field) is None:
+            continue
         for index, mount in entries(container.spec, field, container.path):
             path = mount.get(key)
             if not isinstance(path, str):
                 raise Malformed((*container.path, field, index, key), "must be a string")
             if "nvidia-container" not in path and "etc" not in path:  # most of all mounts, and this is cheap
                 continue
-            opening = Opening((*container.path, field, index, key), path, path, container)
-            if doors.requests_device(path):
-                add(Door.DEVICE_MOUNT, opening)
-            elif doors.normal(path) == "/etc" or doors.within(doors.normal(path), doors.LIMIT_MOUNTS):
-                add(Door.LIMIT_MOUNT, opening)
+            normal = doors.normal(path)
+            if doors.within(normal, doors.DEVICE_MOUNTS):
+                add(Door.DEVICE_MOUNT, Opening((*container.path, field, index, key), path, path, container))
+            elif normal == "/etc" or doors.within(normal, doors.LIMIT_MOUNTS):
+                add(Door.LIMIT_MOUNT, Opening((*container.path, field, index, key), path, path, container))

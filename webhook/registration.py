@@ -194,8 +194,8 @@ def _clauses(policy: Policy) -> Iterator[str]:
     """Whatever brings a pod here, one expression each; `pod` is the pod or a template."""
     annotations = " || ".join(_judged_annotation(policy))
     yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {annotations})"
-    # Of what exists already the node is known, and was chosen before.
-    yield "(request.operation == 'CREATE' && pod.?spec.?nodeName.orValue('') != '')"
+    # A pod that runs has its node, and every update of it would come here.
+    yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
     runtimes = " || ".join(_matching("name", policy.forms.runtime_classes))
     yield f"[pod.?spec.?runtimeClassName.orValue('')].exists(name, {runtimes or 'false'})"
     yield "size(pod.?spec.?resourceClaims.orValue([])) > 0"
@@ -203,8 +203,8 @@ def _clauses(policy: Policy) -> Iterator[str]:
     yield f"pod.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in {_list(keys_of_taints)})"
     if policy.guard is None:  # nothing keeps a pod off, and so what it is matters wherever it runs
         yield "pod.?spec.?hostPID.orValue(false) || pod.?spec.?hostIPC.orValue(false)"
-        yield "pod.?spec.?volumes.orValue([]).exists(v, has(v.hostPath))"
-        yield "has(pod.spec.securityContext.windowsOptions)"
+        yield "pod.?spec.?volumes.orValue([]).exists(v, v.?hostPath.hasValue())"
+        yield "pod.?spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
     lists = " + ".join(f"pod.?spec.?{name}.orValue([])" for name in CONTAINER_LISTS)
     clauses = "\n    || ".join(_container_clauses(policy))
     yield f"({lists} + pod.?containers.orValue([])).exists(c,\n    {clauses})"
@@ -220,7 +220,9 @@ def _container_clauses(policy: Policy) -> Iterator[str]:
     yield f"c.?volumeMounts.orValue([]).exists(m, m.?mountPath.orValue('').contains({folder}))"
     yield f"c.?volumeDevices.orValue([]).exists(m, m.?devicePath.orValue('').contains({folder}))"
     if policy.guard is None:
-        yield "has(c.securityContext)"
+        yield "c.?securityContext.?privileged.orValue(false)"
+        yield "c.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
+        yield "size(c.?securityContext.?capabilities.?add.orValue([])) > 0"
 
 
 def _judged_annotation(policy: Policy) -> Iterator[str]:
@@ -260,9 +262,9 @@ def _changes(labels: Iterable[str]) -> str:
 def _config_map(policy: Policy) -> str:
     """Only what can be a sharing configuration, or was one: by where it is, or by its text.
 
-    The text has `timeSlicing` or `sharing` in it. (?i) folds as the device plugin does, where (?i)s is also U+017F; four
-    more characters would cost more than an expression may, on an edit of two times 1 MiB. Binary data cannot be
-    read here; of very many keys the reading has a limit.
+    The text has `timeSlicing` or `sharing` in it. (?i) folds as the device plugin does, where (?i)s is also U+017F;
+    four more characters would cost more than an expression may, on an edit of two times 1 MiB. Binary data cannot
+    be read here; of very many keys the reading has a limit.
     """
     namespaces = sorted({*policy.limits.namespaces, *(namespace for namespace, _ in policy.config_maps)})
     return (

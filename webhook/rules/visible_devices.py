@@ -1,10 +1,10 @@
 """A container sets a variable by which NVIDIA's container toolkit gives it devices.
 
-`NVIDIA_VISIBLE_DEVICES=all` gives a container every GPU of its node, whether it asks for one or not: what a pod
-says in `env` stands behind what the device plugin says, and the last of two counts (kubernetes pkg/kubelet
+`NVIDIA_VISIBLE_DEVICES=all` gives a container every GPU of its node, whether it asks for one or not: what a pod says
+in `env` stands behind what the device plugin says, and the last of two counts (kubernetes pkg/kubelet
 kubelet_pods.go, nvidia-container-toolkit internal/config/image). Its siblings give the partitioning of cards, other
-nodes' memory and the switches between cards. `void`, `none` and nothing give nothing; NVIDIA_DRIVER_CAPABILITIES and
-CUDA_VISIBLE_DEVICES only narrow what was given.
+nodes' memory and the switches between cards; AMD's toolkit has a variable of its own. `void`, `none` and nothing give
+nothing; NVIDIA_DRIVER_CAPABILITIES and CUDA_VISIBLE_DEVICES only narrow what was given.
 
 Way out: remove the variable, and ask for GPUs in `resources.limits`.
 """
