@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test e2e lint fixtures bench clean
+.PHONY: help demo test e2e frameworks lint fixtures bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -26,6 +26,10 @@ test: lint  ## every test that needs no cluster
 e2e: $(READY)  ## the webhook behind a real API server (needs Go; builds Kubernetes the first time, ten minutes)
 	cd tests && ../$(BIN)/python -m cluster.binaries >/dev/null
 	$(BIN)/pytest tests/cluster
+
+frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
+	cd tests && ../$(BIN)/python -m frameworks
+	$(BIN)/pytest -n 2 tests/frameworks
 
 lint: $(READY)
 	$(BIN)/ruff check .
