@@ -16,6 +16,8 @@ from frameworks.conftest import T4, Program, Ran
 PARSE = str(Path(__file__).parent / "probes" / "parse.py")
 BUDGET = 3251
 """MiB that four slices of a T4 leave to an allocator: the README's own figure."""
+PAGE = 2
+"""MiB: JAX rounds its pool up to the card's pages."""
 
 CAPPED = ("torch-2.10.0", "torch-2.15.0", "jax-0.4.30", "jax-0.10.2")
 UNCAPPED = ("torch-2.9.1", "tensorflow-2.21.0")
@@ -34,7 +36,7 @@ def assert_capped(ran: Ran, mib: float = BUDGET) -> None:
     """The framework itself said no, at its cap and not far below, while the card had more to give."""
     assert ran.stopped
     assert not ran.card.refused
-    assert 0.8 * mib < ran.card.peak <= mib
+    assert 0.8 * mib < ran.card.peak <= mib + PAGE
 
 
 def assert_uncapped(ran: Ran) -> None:
@@ -100,11 +102,7 @@ def test_smaller_fraction_of_the_author_stands(on_greed: Program, name: str) -> 
 
 
 def test_smaller_fraction_under_the_newer_name_stands(on_greed: Program) -> None:
-    assert_capped(on_greed("jax-0.10.2", on_t4(XLA_CLIENT_MEM_FRACTION="0.1")), mib=0.1 * T4 + BESIDE_JAX)
-
-
-BESIDE_JAX = 2
-"""MiB that JAX takes outside of its pool, which a slice's reserve for the context covers."""
+    assert_capped(on_greed("jax-0.10.2", on_t4(XLA_CLIENT_MEM_FRACTION="0.1")), mib=0.1 * T4)
 
 
 # What would be fatal

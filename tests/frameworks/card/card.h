@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Memory, in bytes. CARD_MIB says how much the card has; CARD_LEDGER names a file in which it is counted, so that
-   several processes can share one card and others can read what they took. Reset by removing the file. */
+   several processes can share one card and others can read what they took. */
 size_t card_total(void);
 size_t card_free(void);
 
