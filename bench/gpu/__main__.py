@@ -81,7 +81,7 @@ def main() -> int:
         for r, verdict in zip(rows, verdicts, strict=True)
     ]
     print(
-        f"{card.name}, {card.total:,} MiB, driver {card.driver}; {arguments.slices} slices of {cap:,.0f} MiB each. MiB:\n"
+        f"{card.name}, {card.total:,} MiB, driver {card.driver}; {arguments.slices} slices of {cap:,.0f} each. MiB:\n"
     )
     print(markdown(head, lines))
     return int(any(verdict.startswith("**") for verdict in verdicts))
