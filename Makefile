@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test e2e frameworks lint fixtures bench clean
+.PHONY: help demo test e2e frameworks lint fixtures docs bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -38,6 +38,9 @@ lint: $(READY)
 
 fixtures: $(READY)  ## write the golden pages of the rules again; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(BIN)/pytest tests/test_fixtures.py
+
+docs: $(READY)  ## write the page on frameworks again, from their table
+	$(BIN)/slicewarden explain frameworks > docs/frameworks.md
 
 bench: $(READY)  ## the figures of the README (needs Go for the yardstick)
 	$(BIN)/python -m bench

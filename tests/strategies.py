@@ -110,17 +110,35 @@ ENVIRONMENT = {
         "per_process_memory_fraction:0.9",
         "expandable_segments:True",
         "expandable_segments:True, ",
+        "per_process_memory_fraction:.9 , expandable_segments:True,per_process_memory_fraction:0.8",
+        "backend:cudaMallocAsync",
+        "per_process_memory_fraction:50%",
         "roundup_power2_divisions:[256:1,512:2]",
         "max_split_size_mb",
         "a:b;c:d",
         "",
         "$(OTHER)",
     ),
-    "PYTORCH_CUDA_ALLOC_CONF": ("max_split_size_mb:128", "per_process_memory_fraction:0.1", "broken", ""),
+    "PYTORCH_CUDA_ALLOC_CONF": (
+        "max_split_size_mb:128",
+        "per_process_memory_fraction:0.1",
+        "per_process_memory_fraction:0.9,large_segment_size_mb:40",
+        "throw_on_cudamalloc_oom:True",
+        "broken",
+        "",
+    ),
+    "PYTORCH_HIP_ALLOC_CONF": ("expandable_segments:True", "per_process_memory_fraction:0.9", "=", ""),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1", "", "0"),
     "TF_FORCE_GPU_ALLOW_GROWTH": ("true", "True", "1", ""),
+    "TF_GPU_ALLOCATOR": ("cuda_malloc_async", "bogus"),
+    "TF_FORCE_UNIFIED_MEMORY": ("1", "false", "$(X)"),
     "XLA_PYTHON_CLIENT_MEM_FRACTION": (".10", "0.1", "0.95", "nan", "-1", "much", ""),
-    "XLA_CLIENT_MEM_FRACTION": ("0.1", "0.95", ""),
+    "XLA_CLIENT_MEM_FRACTION": ("0.1", "0.95", "4.0", ""),
     "XLA_PYTHON_CLIENT_PREALLOCATE": ("false", "true"),
+    "XLA_PYTHON_CLIENT_ALLOCATOR": ("platform", "BFC"),
+    "CUPY_GPU_MEMORY_LIMIT": ("10%", "90%", "1073741824", "99999999999", "0", "0%", "1GiB", ""),
+    "FLAGS_gpu_memory_limit_mb": ("1024", "40960", "0", "-1", "abc", ""),
+    "CUDA_MODULE_LOADING": ("EAGER", "LAZY"),
     "NVIDIA_VISIBLE_DEVICES": ("all", "void"),
     "PATH": ("/usr/bin", "line\nbreak"),
 }
@@ -151,8 +169,18 @@ def containers(
             "resources": st.one_of(some, some, st.none()) if resources is None else resources,
         },
         {
-            "image": st.just("registry.example/train:1"),
-            "env": st.one_of(st.lists(env_entries(), max_size=3), st.none()),
+            "image": st.sampled_from(
+                (
+                    "registry.example/train:1",
+                    "ghcr.io/huggingface/text-generation-inference:3",
+                    "vllm/vllm-openai@sha256:0",
+                )
+            ),
+            "env": st.one_of(st.lists(env_entries(), max_size=4), st.none()),
+            "envFrom": st.sampled_from((None, [], [{"secretRef": {"name": "s"}}], [{"prefix": "APP_"}])),
+            "command": st.sampled_from(
+                (["vllm", "serve"], ["python3", "-m", "vllm.entrypoints.openai.api_server"], [])
+            ),
             **optional,
         },
     )
@@ -225,6 +253,15 @@ ANNOTATIONS = st.one_of(
     st.none(),
     st.just({"note": "a/b"}),
     st.fixed_dictionaries({TRUST: st.sampled_from(("trusted", "untrusted", "Trusted", "", "yes"))}),
+    st.fixed_dictionaries(
+        {TRUST: st.just("trusted")},
+        optional={
+            "slicewarden.dev/torch-version": st.sampled_from(("2.11", "2.8.1", "2.10.0+cu130", "2.10", "new")),
+            "slicewarden.dev/gpu-memory": st.sampled_from(("1Gi", "600Mi", "3251Mi", "64Gi", "much")),
+            "slicewarden.dev/gpu-processes": st.sampled_from(("1", "2", "3", "many")),
+            "slicewarden.dev/memory-caps": st.sampled_from(("", "{}", '{"pool":"shared","fraction":"0.211","mib":1}')),
+        },
+    ),
 )
 
 METADATA = _with(

@@ -11,10 +11,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from webhook import frameworks
 from webhook.documents import read
 from webhook.model import Action, Unusable
-from webhook.policy import Policy
-from webhook.policy_file import load
+from webhook.policy import FRAMEWORKS, Policy
+from webhook.policy_file import load, schema
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -375,6 +376,75 @@ def test_an_unusable_policy_can_be_raised_through_a_context_manager() -> None:
 
     with pytest.raises(Unusable), somewhere():
         policy_of("")
+
+
+# Caps
+
+CAPS = """\
+    reserve: {Tesla-T4: 400Mi}
+    sharing: [time-slicing, mps]
+    unified: [NVIDIA-GB10]
+    defeats: Deny
+    arguments: Append
+    torch:
+      versions:
+        - {version: "2.11.1", namespaces: [team-a], pools: [shared]}
+        - {version: "2.8"}
+      older: {max_split_size_mb: 128, expandable_segments: true}
+"""
+MEMORY = "    context: {default: 1Gi}\n"
+BEFORE_CAPS = SMALL[: SMALL.index(MEMORY) + len(MEMORY)].count("\n")
+
+
+def test_every_word_on_caps_is_read() -> None:
+    policy = policy_of(edited((MEMORY, MEMORY + CAPS)))
+    assert policy.reserve_mib == {"Tesla-T4": 400}
+    assert policy.capped_sharing == {"time-slicing", "mps"}
+    assert policy.unified == ("NVIDIA-GB10",)
+    assert policy.defeats is Action.DENY
+    assert policy.append_arguments
+    assert policy.torch("team-a", "shared") == (2, 11)
+    assert policy.torch("team-a", "whole") == policy.torch("team-b", "shared") == (2, 8)
+    assert policy.older_settings == {"max_split_size_mb": "128", "expandable_segments": "True"}
+
+
+def test_caps_have_defaults() -> None:
+    policy = policy_of(SMALL)
+    assert policy.reserve_mib == {}
+    assert policy.capped_sharing == {"time-slicing"}
+    assert policy.defeats is Action.WARN
+    assert not policy.append_arguments
+    assert policy.torch("team-a", "shared") is None
+    assert "NVIDIA-GB10" in policy.unified
+
+
+def test_all_frameworks_of_the_table_may_be_named() -> None:
+    enum = schema(RULES)["$defs"]["memory"]["properties"]["frameworks"]["items"]["enum"]
+    assert tuple(enum) == FRAMEWORKS == frameworks.FRAMEWORKS
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ('"2.8"', "2.10", 9, "torch.versions[1].version: must be of type string, found 2.1"),
+        ('"2.8"', '"2"', 9, 'torch.versions[1].version: must be a version in quotes, such as "2.11", found "2"'),
+        ("pools: [shared]", "pools: [share]", 8, 'torch.versions[0].pools[0]: no pool named "share"'),
+        ("mb: 128", "mb: 20", 10, "torch.older.max_split_size_mb: 20 is less than the minimum of 21"),
+        (
+            "older: {max",
+            "older: {min",
+            10,
+            "torch.older.min_split_size_mb: unknown key, did you mean max_split_size_mb?",
+        ),
+        ("defeats: Deny", "defeats: Audit", 4, 'defeats: must be one of Warn, Deny, found "Audit"'),
+        ("400Mi", "lots", 1, 'reserve.Tesla-T4: must be a quantity of memory such as 512Mi, found "lots"'),
+        ("[time-slicing, mps]", "[]", 2, "sharing: must not be empty"),
+    ],
+)
+def test_an_error_in_caps_names_line_and_place(old: str, new: str, line: int, message: str) -> None:
+    text = edited((MEMORY, MEMORY + CAPS))
+    assert text.count(old) == 1
+    assert problems_of(text.replace(old, new)) == [f"p.yaml:{BEFORE_CAPS + line}: spec.memory.{message}"]
 
 
 # Overlap

@@ -26,6 +26,9 @@ from webhook.targets import Pod
 
 Labels = Mapping[str, str]
 
+RECORD = "slicewarden.dev/memory-caps"
+FRACTION = "per_process_memory_fraction"
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 RULES = [rule.id for rule in walk()]
@@ -163,8 +166,22 @@ def test_a_second_mutation_changes_nothing(engine: Engine, sample_facts: Facts, 
 
 
 TOUCHED = re.compile(
-    r"/spec/(nodeSelector|tolerations|affinity|affinity/nodeAffinity)(/|$)|/spec/(initContainers|containers)/[0-9]+/env(/|$)"
+    r"/spec/(nodeSelector|tolerations|affinity|affinity/nodeAffinity)(/|$)"
+    r"|/spec/(initContainers|containers)/[0-9]+/env(/|$)"
+    r"|/metadata/annotations(/slicewarden.dev~1memory-caps)?$"
 )
+
+
+def assert_stricter(name: str, before: str, after: str) -> None:
+    """A value of the author's is only exchanged for one that allows less, and settings beside a cap are kept."""
+    if name.startswith("PYTORCH"):
+        others, now = ([s for s in text.rstrip(", ").split(",") if FRACTION not in s] for text in (before, after))
+        assert [each for each in others if each] == now
+        assert after.count(FRACTION) == 1
+    elif name.startswith("TF_"):
+        assert (before != "true", after) == (True, "true")
+    elif before.replace(".", "").isdigit() and float(before) > 0:
+        assert float(after) < float(before)
 
 
 @given(pod=pods())
@@ -172,19 +189,20 @@ def test_a_patch_applies_and_keeps_all_that_the_author_wrote(
     engine: Engine, sample_facts: Facts, pod: dict[str, Any]
 ) -> None:
     after, verdict = mutated(engine, pod, sample_facts)
-    replaced = set()
+    replaced: set[tuple[Any, ...]] = set()
     for operation in verdict.patch:
         path = operation["path"]
         assert TOUCHED.match(path), path
         if path.startswith("/spec/affinity") and not path.startswith("/spec/affinity/nodeAffinity"):
             assert path == "/spec/affinity"
             assert set(operation["value"]) == {"nodeAffinity"}
-        if operation["op"] == "replace":
+        if path == f"/metadata/annotations/{RECORD.replace('/', '~1')}":
+            replaced.add(("metadata", "annotations", RECORD))
+        elif operation["op"] == "replace":
             entry = re.fullmatch(r"/spec/(initContainers|containers)/([0-9]+)/env/([0-9]+)/value", path)
             assert entry, path
             place = ("spec", entry[1], int(entry[2]), "env", int(entry[3]))
-            assert at(pod, place)["name"] == "PYTORCH_ALLOC_CONF"
-            assert operation["value"].startswith(at(pod, place)["value"].rstrip(", "))
+            assert_stricter(at(pod, place)["name"], at(pod, place)["value"], operation["value"])
             replaced.add((*place, "value"))
         else:
             assert operation["op"] == "add"
@@ -224,9 +242,11 @@ def test_a_pod_that_skipped_its_steering_is_denied(engine: Engine, sample_facts:
 
 @given(pod=gpu_pods())
 def test_no_part_of_a_patch_may_be_missing(engine: Engine, sample_facts: Facts, pod: dict[str, Any]) -> None:
-    """A later webhook may undo some of it, and must not get away with that."""
+    """A later webhook may undo some of it, and must not get away with that. The record decides nothing."""
     _, verdict = mutated(engine, pod, sample_facts)
-    for left_out in range(len(verdict.patch)):
+    for left_out, left in enumerate(verdict.patch):
+        if left["path"].startswith("/metadata/annotations"):
+            continue
         kept = [operation for index, operation in enumerate(verdict.patch) if index != left_out]
         partly = jsonpatch.apply_patch(pod, copy.deepcopy(kept))
         assert not engine.validate(request_for(partly), sample_facts).allowed

@@ -45,7 +45,7 @@ def update(engine: Engine, facts: Facts, group: str, kind: str, old: dict[str, A
 
 
 CAP = "PYTORCH_ALLOC_CONF"
-RAISED = (CAP, "per_process_memory_fraction:0.9")
+RAISED = (CAP, "per_process_memory_fraction:90%")
 
 WORSE = {
     "more containers take slices": (
@@ -59,7 +59,7 @@ WORSE = {
     ),
     "another wrong value": (
         deployment(container("a", 1, (RAISED,))),
-        deployment(container("a", 1, ((CAP, "per_process_memory_fraction:1.0"),))),
+        deployment(container("a", 1, ((CAP, "per_process_memory_fraction:95%"),))),
     ),
 }
 
@@ -74,7 +74,7 @@ NO_WORSE = {
         deployment(container("a", 1, (("OTHER", "1"), RAISED))),
     ),
     "one of two things is put right": (
-        deployment(container("a", 1, (RAISED, ("TF_FORCE_GPU_ALLOW_GROWTH", "false")))),
+        deployment(container("a", 1, (RAISED, ("XLA_PYTHON_CLIENT_MEM_FRACTION", "90%")))),
         deployment(container("a", 1, (RAISED,))),
     ),
 }

@@ -228,7 +228,7 @@ def test_a_review_is_logged_in_one_line_without_any_body(client: demo.Client, fo
         "user": "jane",
         "allowed": True,
     }
-    assert line["operations"] == 7, "five variables, the node selector, the toleration"
+    assert line["operations"] == 10, "seven variables, their record, the node selector, the toleration"
 
 
 def test_the_command_line_and_the_webhook_give_one_verdict(client: demo.Client) -> None:

@@ -1,15 +1,67 @@
 """How much of a shared card one process may have."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from webhook import quantity
 from webhook.facts import Facts, Node
-from webhook.frameworks import FRACTION_KEY, TABLE, Form, Variable
+from webhook.frameworks import FRACTION_KEY, TABLE, XLA_NEW, Form, Variable
+from webhook.model import shown
 from webhook.policy import Card, Policy, Pool
-from webhook.selectors import integer
+from webhook.selectors import Requirement, integer
+from webhook.targets import Pod
 
 MIN_BUDGET = 512
 """MiB below which no framework does useful work, so that a cap would only move the failure."""
+
+MEMORY = "slicewarden.dev/gpu-memory"
+PROCESSES = "slicewarden.dev/gpu-processes"
+"""Pod annotations: how much a pod's frameworks need of its slice, and how many processes use it at once."""
+
+MAX_PROCESSES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pod says of its slice: MiB that all its processes need together (None: all there is), and how many."""
+
+    memory: int | None = None
+    processes: int = 1
+
+
+ALL = Wish()
+"""One process that takes the whole slice: what every pod wishes that says nothing."""
+
+
+class Refused(ValueError):
+    """An annotation that says nothing sensible of a slice."""
+
+    def __init__(self, annotation: str, message: str) -> None:
+        super().__init__(message)
+        self.annotation = annotation
+        self.message = message
+
+
+def wish(annotations: Mapping[str, object]) -> Wish:
+    """Read what a pod's annotations say of its slice. Raises Refused."""
+    memory, processes = annotations.get(MEMORY), annotations.get(PROCESSES)
+    if memory is None and processes is None:
+        return ALL
+    asked, count = None, 1
+    if memory is not None:
+        try:
+            asked = int(quantity.parse(memory) // 2**20) if isinstance(memory, str) else 0
+        except ValueError:
+            asked = 0
+        if asked < 1:
+            raise Refused(MEMORY, f"{shown(memory)} is no quantity of memory; write one such as 2Gi")
+    if processes is not None:
+        number = integer(processes) if isinstance(processes, str) else None
+        if number is None or not 1 <= number <= MAX_PROCESSES:
+            raise Refused(PROCESSES, f"{shown(processes)} is no whole number from 1 to {MAX_PROCESSES}")
+        count = number
+    return Wish(asked, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +70,8 @@ class Budget:
 
     `reserve` is kept back for driver and fragmentation, `context` is what a process takes beside its
     allocator, `budget` is what the allocator may have, and `permille` the same as thousandths of the card.
-    `least` is what that fraction makes on the smallest card of the pool.
+    `least` is what that fraction makes on the smallest of the cards, `mib` the amount that fits on each of them.
+    Where the GPU's memory is the host's (`unified`) a fraction of it is no cap.
     """
 
     card: Card
@@ -27,11 +80,14 @@ class Budget:
     budget: int
     permille: int
     least: int
+    mib: int
+    wish: Wish = ALL
+    unified: bool = False
 
     @property
     def enough(self) -> bool:
         """Whether a framework can do anything within it."""
-        return self.least >= MIN_BUDGET
+        return self.least >= MIN_BUDGET and self.permille > 0
 
     @property
     def fraction(self) -> str:
@@ -39,41 +95,120 @@ class Budget:
         return f"0.{self.permille:03d}"
 
     @property
+    def percent(self) -> str:
+        """The cap in percent of the card: `dd.d%`."""
+        return f"{self.permille // 10}.{self.permille % 10}%"
+
+    @property
+    def bytes(self) -> str:
+        """The cap in bytes."""
+        return str(self.mib * 2**20)
+
+    @property
     def arithmetic(self) -> str:
         """The sum in words."""
+        shares = f"{self.card.replicas} replicas"
+        if self.wish.processes > 1:
+            shares += f" / {self.wish.processes} processes"
+        asked = ""
+        if self.wish.memory is not None:
+            asked = f"at most {self.wish.memory // self.wish.processes} MiB as {MEMORY} says, "
         return (
-            f"({self.card.memory} MiB - {self.reserve} reserve) / {self.card.replicas} replicas"
-            f" - {self.context} context = {self.budget} MiB, {self.fraction} of the card, "
+            f"({self.card.memory} MiB - {self.reserve} reserve) / {shares}"
+            f" - {self.context} context = {self.budget} MiB, {asked}{self.fraction} of the card, "
             f"or {self.least} MiB of the pool's smallest; {MIN_BUDGET} MiB are needed"
         )
 
 
-def budget(card: Card, policy: Policy) -> Budget:
-    """Divide a card. Always rounds down, so that all slices together fit."""
-    reserve = max(256, -(-card.memory // 50))
-    known = [product for product in policy.context_mib if card.product.startswith(product)]
-    context = policy.context_mib[max(known, key=len, default="default")]
-    share = (card.memory - reserve) // card.replicas - context
-    permille = max(0, 1000 * share // card.memory)
-    return Budget(card, reserve, context, share, permille, least=share)
+def budget(card: Card, policy: Policy, wish: Wish = ALL) -> Budget:
+    """Divide a card. Always rounds down, so that all processes of all slices together fit."""
+    reserve = _of_product(policy.reserve_mib, card, max(256, -(-card.memory // 50)))
+    context = _of_product(policy.context_mib, card, 0)
+    share = (card.memory - reserve) // (card.replicas * wish.processes) - context
+    usable = share if wish.memory is None else min(share, wish.memory // wish.processes)
+    permille = max(0, 1000 * usable // card.memory)
+    return Budget(
+        card, reserve, context, share, permille, usable, usable, wish, card.product.startswith(policy.unified)
+    )
+
+
+def _of_product(setting: Mapping[str, int], card: Card, otherwise: int) -> int:
+    """Return what a setting says of a product by the longest start of its name."""
+    known = [product for product in setting if card.product.startswith(product)]
+    return setting.get(max(known, key=len, default="default"), otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A pod's own choice among the nodes of a pool: labels, and node selector terms of which one must hold."""
+
+    labels: frozenset[tuple[str, str]] = frozenset()
+    terms: frozenset[tuple[Requirement, ...]] | None = None
+
+    @classmethod
+    def of(cls, pod: Pod, pool: Pool) -> "Selection":
+        """Read a pod's node selector and required affinity, without what all nodes of the pool satisfy.
+
+        So a pod says the same before and after it is steered, and most pods say nothing.
+        """
+        labels = frozenset(pod.node_selector.items() - pool.nodes.labels.items())
+        if pod.node_terms is None:
+            return cls(labels) if labels else ANY
+        terms = [term.expressions for term in pod.node_terms if term.expressions is not None]
+        own = [tuple(r for r in term if r not in pool.nodes.requirements) for term in terms]
+        return cls(labels, frozenset(own) if all(own) else None)
+
+    def allows(self, node: Node) -> bool:
+        """Tell whether the pod may run on a node, as far as its labels say."""
+        return all(node.labels.get(key) == value for key, value in self.labels) and (
+            self.terms is None or any(all(r.matches(node.labels) for r in term) for term in self.terms)
+        )
+
+
+ANY = Selection()
+
+
+@lru_cache(maxsize=16)
+def _cards(pool: Pool, facts: Facts) -> tuple[tuple[Node, Card | None], ...]:
+    return tuple((node, card_of(node)) for node in facts.nodes if pool.nodes.matches(node.labels))
+
+
+def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> tuple[tuple[Node, Card | None], ...]:
+    """The nodes of a pool that a pod may land on, with their cards: all while none is known that it selects."""
+    known = _cards(pool, facts)
+    if selection == ANY:
+        return known
+    return tuple(each for each in known if selection.allows(each[0])) or known
 
 
 @lru_cache(maxsize=64)
-def smallest(pool: Pool, policy: Policy, facts: Facts) -> Budget | None:
-    """The least that a process may have on any card of a pool, by fraction; None when no card is known.
+def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selection: Selection = ANY) -> Budget | None:
+    """The least that a process may have on any card it may land on, by fraction; None when no card is known.
 
-    The cards are those of the pool's nodes; the one the policy assumes stands in while there are none.
+    The cards are those of the nodes; the one the policy assumes stands in while there are none.
     """
-    cards = {card for node in facts.nodes if pool.nodes.matches(node.labels) and (card := _card(node))}
+    known = nodes(pool, facts, selection)
+    cards = {card for _, card in known if card}
     if not cards and pool.assume:
         cards = {pool.assume}
-    tightest = min((budget(card, policy) for card in cards), key=lambda b: b.permille, default=None)
-    if tightest is None or len(cards) == 1:
-        return tightest
-    return replace(tightest, least=min(tightest.permille * card.memory // 1000 for card in cards))
+    budgets = [budget(card, policy, wish) for card in cards]
+    tightest = min(budgets, key=lambda b: (b.permille, b.card.memory, b.card.product), default=None)
+    if tightest is None:
+        return None
+    one = tightest.permille
+    return replace(
+        tightest,
+        least=min(b.least if b.permille == one else one * b.card.memory // 1000 for b in budgets),
+        mib=min(b.mib for b in budgets),
+        unified=any(b.unified for b in budgets)
+        or any(node.labels.get(PRODUCT, "").startswith(policy.unified) for node, _ in known),
+    )
 
 
-def _card(node: Node) -> Card | None:
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def card_of(node: Node) -> Card | None:
     """Read a node's card off the labels of GPU Feature Discovery (k8s-device-plugin internal/lm/resource.go).
 
     `gpu.memory` is MiB of the whole card, `gpu.replicas` slices per card. A shared node says more than one:
@@ -82,20 +217,35 @@ def _card(node: Node) -> Card | None:
     memory, replicas = (integer(node.labels.get(f"nvidia.com/gpu.{name}", "")) for name in ("memory", "replicas"))
     if memory is None or replicas is None or memory <= 0 or replicas < 2:
         return None
-    return Card(node.labels.get("nvidia.com/gpu.product", ""), memory, replicas)
+    return Card(node.labels.get(PRODUCT, ""), memory, replicas)
 
 
 @lru_cache(maxsize=64)
 def variables(policy: Policy, cap: Budget) -> tuple[tuple[Variable, str], ...]:
-    """Return the variables of the policy's frameworks with the values that cap a process."""
-    return tuple((variable, _value(variable, cap)) for variable in TABLE if variable.framework in policy.frameworks)
+    """Return the variables that cap a container which says nothing itself, with their values.
+
+    Where the GPU's memory is the host's, only those that name an amount or none at all.
+    """
+    return tuple(
+        (variable, text)
+        for variable in TABLE
+        if variable.framework in policy.frameworks and variable.written and variable.framework != "tgi"
+        if (text := spelt(variable, cap)) is not None
+    )
 
 
-def _value(variable: Variable, cap: Budget) -> str:
+def spelt(variable: Variable, cap: Budget) -> str | None:
+    """Spell a cap as a variable takes it; None where it takes none."""
     match variable.form:
+        case Form.MIB:
+            return str(cap.mib)
+        case Form.PERCENT:
+            return cap.bytes if cap.unified else cap.percent
+        case Form.FRACTION if variable.name == XLA_NEW:
+            return None if cap.unified else ""  # a guard: what an image sets there would stop jax
         case Form.FRACTION:
-            return cap.fraction
+            return None if cap.unified else cap.fraction
         case Form.SETTINGS:
-            return f"{FRACTION_KEY}:{cap.fraction}"
+            return None if cap.unified else f"{FRACTION_KEY}:{cap.fraction}"
         case Form.TEXT:
             return variable.text

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from webhook import review
+from webhook import explain, review
 from webhook.engine import Engine, RuleBroke
+from webhook.explain import Explained
 from webhook.facts import Facts, group_kind
 from webhook.files import Item
 from webhook.model import Action, Problem, Result, Verdict
@@ -13,12 +14,16 @@ from webhook.targets import judges
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """An object with its verdict; findings know their lines in the file."""
+    """An object with its verdict; findings know their lines in the file.
+
+    `explained` says where its pods belong, if that was asked for and they ask for GPUs.
+    """
 
     item: Item
     namespace: str
     name: str
     verdict: Verdict
+    explained: Explained | None = None
 
     @property
     def file(self) -> str:
@@ -54,8 +59,8 @@ class Broke(RuntimeError):
         super().__init__(f"{item.document.file}:{item.line()}: {error}")
 
 
-def check(items: Iterable[Item], engine: Engine, facts: Facts) -> Report:
-    """Judge every object of a kind that is judged.
+def check(items: Iterable[Item], engine: Engine, facts: Facts, *, explained: bool = False) -> Report:
+    """Judge every object of a kind that is judged, and explain where its pods belong if that is asked for.
 
     An object of the wrong shape, which an API server would not have sent, is a problem of its file.
     """
@@ -78,7 +83,8 @@ def check(items: Iterable[Item], engine: Engine, facts: Facts) -> Report:
             problems.append(Problem(item.document.file, line, str(verdict.malformed)))
         else:
             namespace = request.namespace or "default"
-            judged.append(Judged(item, namespace, request.name or _generate_name(item), verdict))
+            explanation = explain.of(request, engine.policy, facts) if explained else None
+            judged.append(Judged(item, namespace, request.name or _generate_name(item), verdict, explanation))
     return Report(tuple(judged), tuple(problems))
 
 

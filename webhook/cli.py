@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from webhook import check, files, policy_file, reports, rules
+from webhook import check, explain, files, policy_file, reports, rules
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, group_kind
 from webhook.model import Problem, Unusable
@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     _policy_options(command)
     command.add_argument("--format", choices=sorted(reports.FORMATS), default="table", help="default: table")
     command.add_argument("--output", metavar="FILE", help="write the report there, not to standard output")
+    command.add_argument("--explain", action="store_true", help="say of each pod its pool, its nodes and its cap")
     command.set_defaults(run=_check)
 
     command = commands.add_parser("serve", help="run the admission webhook")
@@ -98,6 +99,15 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("demo", help="a tour: the real webhook on loopback, and a sample cluster")
     command.set_defaults(run=_demo)
+
+    command = commands.add_parser("explain", help="say how memory caps come about")
+    topics = command.add_subparsers(title="topics", required=True, metavar="TOPIC")
+    topic = topics.add_parser("caps", help="the budget of every card: reserve, context, cap")
+    _policy_options(topic)
+    topic.add_argument("--pool", metavar="NAME", help="of one pool alone")
+    topic.set_defaults(run=_explain_caps)
+    topic = topics.add_parser("frameworks", help="what each framework knows of caps, in Markdown")
+    topic.set_defaults(run=_explain_frameworks)
 
     command = commands.add_parser("rules", help="list the rules, or show the page of one")
     command.add_argument("rule", nargs="?", metavar="RULE", help="its id")
@@ -140,7 +150,7 @@ def _check(options: argparse.Namespace) -> int:
     items, unusable = files.items(documents)
     known = load_facts(options.facts) if options.facts else []
     facts = Facts.of(item.value for item in (*known, *items))
-    report = check.check(items, engine, facts)
+    report = check.check(items, engine, facts, explained=options.explain)
     problems = sorted((*unreadable, *unusable, *report.problems), key=lambda p: (p.file, p.line))
     report = check.Report(report.judged, tuple(problems))
     text = reports.FORMATS[options.format](report)
@@ -251,6 +261,22 @@ def _demo(_: argparse.Namespace) -> int:
     from webhook import demo
 
     return demo.run()
+
+
+def _explain_caps(options: argparse.Namespace) -> int:
+    policy = load_policy(options.policy)
+    facts = Facts.of(item.value for item in (load_facts(options.facts) if options.facts else ()))
+    pools = [pool for pool in policy.pools if options.pool in (None, pool.name)]
+    if not pools:
+        known = ", ".join(pool.name for pool in policy.pools)
+        raise Unusable((Problem(options.pool, 0, f"no such pool; known are {known}"),))
+    _print(explain.caps(policy, facts, pools))
+    return 0
+
+
+def _explain_frameworks(_: argparse.Namespace) -> int:
+    _print(explain.frameworks())
+    return 0
 
 
 def _rules(options: argparse.Namespace) -> int:

@@ -1,33 +1,40 @@
-"""The environment variables by which machine-learning frameworks limit their GPU memory, as a table."""
+"""What machine-learning frameworks know of limits to their GPU memory, as tables.
+
+Most of it was seen by running the frameworks' own wheels on a stub CUDA driver that counts allocations; where a row
+names a file or a thread, that says the same.
+"""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Form(StrEnum):
-    """What a variable holds."""
+    """What a variable holds, and in which unit."""
 
+    SETTINGS = "`key:value` settings with commas between them; the cap is one of them, a fraction of the card"
     FRACTION = "a fraction of the card"
-    SETTINGS = "comma-separated key:value settings with a fraction of the card among them"
+    PERCENT = "a percentage of the card with `%`, or bytes"
+    MIB = "MiB"
     TEXT = "a fixed text"
 
 
 class Effect(StrEnum):
     """What a variable does to a process."""
 
-    HARD = "allocation beyond it fails"
-    GROWTH = "memory is taken when it is needed, with no limit"
-    GUARD = "keeps another variable in force"
+    HARD = "hard: its own allocator gives no more"
+    GROWTH = "growth only: memory is taken when it is needed, without a limit"
+    FRAGMENTATION = "fragmentation only: where memory is taken, not how much"
+    PLAN = "plan only: a size is reckoned from free or total memory, and not kept to"
+    NONE = "none: it limits nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable.
+    """One variable: what it does and how it is merged with what a tenant wrote.
 
-    `text` is the value where the form is fixed. `rivals` are variables that are read instead of this one
-    when a container sets them; `empty_rival_wins` tells whether an empty rival is. A `default` may be
-    replaced by the tenant.
+    `text` is the value where the form is fixed. A variable that is not `written` is never set where it is absent.
     """
 
     framework: str
@@ -35,73 +42,338 @@ class Variable:
     form: Form
     effect: Effect
     since: str
+    bad: str
+    merge: str
     source: str
     text: str = ""
-    rivals: tuple[str, ...] = ()
-    empty_rival_wins: bool = False
-    default: bool = False
+    written: bool = True
 
+
+FRACTION_KEY = "per_process_memory_fraction"
+"""The PyTorch allocator setting that is a cap."""
+
+ALLOC, CUDA_ALLOC, HIP_ALLOC = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+XLA_OLD, XLA_NEW = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+CUPY_LIMIT = "CUPY_GPU_MEMORY_LIMIT"
+PADDLE_LIMIT = "FLAGS_gpu_memory_limit_mb"
+TGI_FRACTION = "CUDA_MEMORY_FRACTION"
+MODULE_LOADING = "CUDA_MODULE_LOADING"
+
+_STRICTER = "set where absent; of two limits the smaller one stands"
+_JAX = "jax jaxlib/xla_client.py generate_pjrt_gpu_plugin_options"
+
+TABLE = (
+    Variable(
+        "pytorch",
+        ALLOC,
+        Form.SETTINGS,
+        Effect.HARD,
+        since="torch 2.10.0; not read for device memory before",
+        bad="a malformed list aborts `import torch`, an unknown key fails at the first use of CUDA",
+        merge="set where no torch variable is; else completed, the other settings kept as they are; "
+        "of two fractions the smaller one stands",
+        source="pytorch c10/cuda/CUDAAllocatorConfig.h; pytorch#161035, pytorch#183387, pytorch#186453",
+    ),
+    Variable(
+        "pytorch",
+        CUDA_ALLOC,
+        Form.SETTINGS,
+        Effect.HARD,
+        since="1.10 or before, the fraction 2.10.0; from there on it hides PYTORCH_ALLOC_CONF, even empty",
+        bad="torch before 2.10 fails at the first use of CUDA on the fraction, which it does not know; else as above",
+        merge="completed, or set with what PYTORCH_ALLOC_CONF says, where torch is known to be 2.10 or newer; "
+        "left alone elsewhere, with a warning",
+        source="pytorch c10/cuda/CUDAAllocatorConfig.h; pytorch#166802",
+        written=False,
+    ),
+    Variable(
+        "pytorch",
+        HIP_ALLOC,
+        Form.SETTINGS,
+        Effect.NONE,
+        since="torch 2.9 or before; read on CUDA from 2.10.0 on where PYTORCH_CUDA_ALLOC_CONF is not set, "
+        "but not for the fraction",
+        bad="an unknown key fails at the first use of CUDA",
+        merge="left alone, with a warning; where torch is known to be 2.10 or newer PYTORCH_CUDA_ALLOC_CONF is "
+        "written with its settings and a fraction",
+        source="pytorch c10/cuda/CUDAAllocatorConfig.h",
+        written=False,
+    ),
+    Variable(
+        "tensorflow",
+        GROWTH,
+        Form.TEXT,
+        Effect.GROWTH,
+        since="tensorflow 1.14 or before",
+        bad="all but `true` and `false` is logged and ignored, `True` and `1` too",
+        merge="set to `true`",
+        source="tensorflow/docs#558",
+        text="true",
+    ),
+    Variable(
+        "tensorflow",
+        "TF_PER_DEVICE_MEMORY_LIMIT_MB",
+        Form.MIB,
+        Effect.NONE,
+        since="a hook for tests; a limit up to 2.16.2, none from 2.17 on",
+        bad="text aborts the process",
+        merge="left alone",
+        source="xla xla/stream_executor/stream_executor_common.cc",
+        written=False,
+    ),
+    Variable(
+        "tensorflow",
+        "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",
+        Form.MIB,
+        Effect.PLAN,
+        since="2.15 or before; what is free at the start less this, dropped where that is too little",
+        bad="logged and ignored",
+        merge="left alone",
+        source="seen in the wheels 2.15.1 to 2.21.0",
+        written=False,
+    ),
+    Variable(
+        "jax",
+        XLA_OLD,
+        Form.FRACTION,
+        Effect.HARD,
+        since="jaxlib 0.4.1; of free memory before",
+        bad="percent is refused, more than 1 may exceed the card, less than 0 is no limit",
+        merge=_STRICTER,
+        source=_JAX,
+    ),
+    Variable(
+        "jax",
+        XLA_NEW,
+        Form.FRACTION,
+        Effect.HARD,
+        since="jaxlib 0.4.33; jax refuses to start where both names are set",
+        bad="as above",
+        merge="of two limits the smaller one stands; where it is absent it is set to nothing, "
+        "so that an image cannot set it beside the older name",
+        source=_JAX,
+    ),
+    Variable(
+        "jax",
+        PREALLOCATE,
+        Form.TEXT,
+        Effect.GROWTH,
+        since="all",
+        bad="all but `false`, `False` and `0` is true",
+        merge="set where absent",
+        source=_JAX,
+        text="false",
+    ),
+    Variable(
+        "cupy",
+        CUPY_LIMIT,
+        Form.PERCENT,
+        Effect.HARD,
+        since="cupy 7.0",
+        bad="fails at the first allocation; so does the empty text",
+        merge=f"{_STRICTER}, 0 being none",
+        source="cupy cupy/cuda/memory.pyx",
+    ),
+    Variable(
+        "paddlepaddle",
+        PADDLE_LIMIT,
+        Form.MIB,
+        Effect.HARD,
+        since="paddle 2.6.2 or before",
+        bad="read as 0, which is no limit; less than 0 is none either",
+        merge=_STRICTER,
+        source="Paddle paddle/common/flags.cc",
+    ),
+    Variable(
+        "tgi",
+        TGI_FRACTION,
+        Form.FRACTION,
+        Effect.HARD,
+        since="text-generation-inference 0.9.4",
+        bad="the launcher does not start",
+        merge=f"{_STRICTER}, for images named text-generation-inference; it replaces torch's own fraction",
+        source="text-generation-inference server/text_generation_server/utils/dist.py",
+    ),
+    Variable(
+        "cuda",
+        MODULE_LOADING,
+        Form.TEXT,
+        Effect.NONE,
+        since="CUDA 11.7, and the default from 12.2 on; contexts take less memory, which is all it does",
+        bad="taken for the default",
+        merge="set where absent",
+        source="CUDA C++ Programming Guide, lazy loading; pytorch#86509",
+        text="LAZY",
+    ),
+)
+"""Every variable, in the order in which they are written."""
+
+FRAMEWORKS = tuple(dict.fromkeys(variable.framework for variable in TABLE))
+
+
+@dataclass(frozen=True, slots=True)
+class Defeat:
+    """A variable that takes a framework's cap away.
+
+    `values` are those that do, in lower case; with `unless` all others do.
+    """
+
+    framework: str
+    name: str
+    what: str
+    values: frozenset[str] = frozenset()
+    unless: bool = False
+
+    def by(self, value: str) -> bool:
+        """Tell whether this value takes the cap away."""
+        return (value.strip().lower() in self.values) is not self.unless
+
+
+DEFEATS = (
+    Defeat("pytorch", "PYTORCH_NO_CUDA_MEMORY_CACHING", "switches off the allocator that keeps the cap", unless=True),
+    Defeat(
+        "jax",
+        "XLA_PYTHON_CLIENT_ALLOCATOR",
+        "chooses an allocator that keeps no cap",
+        frozenset({"", "default", "bfc"}),
+        unless=True,
+    ),
+    Defeat(
+        "jax",
+        "TF_FORCE_UNIFIED_MEMORY",
+        "lets jax take the host's memory as the card's",
+        frozenset({"", "0", "false"}),
+        unless=True,
+    ),
+    Defeat(
+        "tensorflow",
+        "TF_GPU_ALLOCATOR",
+        "chooses an allocator without a limit",
+        frozenset({"cuda_malloc_async"}),
+    ),
+)
+
+DEFEATING_BACKEND = "cudaMallocAsync"
+"""The value of PyTorch's setting `backend` under which the fraction is accepted and not kept (2.10 to 2.15)."""
+
+HIDING = frozenset({CUDA_ALLOC, HIP_ALLOC, *(defeat.name for defeat in DEFEATS)})
+"""Names that take a cap away when they come from where nobody looks."""
+
+SETTING_SINCE: Mapping[str, tuple[int, int]] = {
+    FRACTION_KEY: (2, 10),
+    "pinned_reserve_segment_size_mb": (2, 10),
+    "large_segment_size_mb": (2, 11),
+    "throw_on_cudamalloc_oom": (2, 12),
+    "pinned_free_catch_all": (2, 12),
+    "pinned_max_round_threshold_mb": (2, 13),
+    "pinned_max_cached_size_mb": (2, 13),
+    "expandable_segments_reserve": (2, 15),
+    "expandable_segments_reserve_by_class": (2, 15),
+}
+"""PyTorch's allocator settings that no release before 2.10 takes, and the first that does."""
+
+CAPPED_SINCE = (2, 10)
+"""The first PyTorch that takes a cap from its environment."""
+
+OLDER_SETTINGS: Mapping[str, tuple[int, int]] = {"max_split_size_mb": (1, 10), "expandable_segments": (2, 1)}
+"""Settings that a policy may choose for a PyTorch without a cap, and the first that takes each. Fragmentation only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that has no variable to cap it.
+
+    It is started by one of `commands` (with `verb` as the next word, where there is one), as a module that begins
+    with `module`, or by images named `image`. `flag` is the argument that takes a fraction of the card;
+    without one there is `advice`.
+    """
+
+    name: str
+    commands: frozenset[str]
+    flag: str = ""
+    verb: str = ""
+    module: str = ""
+    image: str = ""
+    advice: str = ""
+    source: str = ""
+
+
+PROGRAMS = (
+    Program(
+        "vLLM",
+        frozenset({"vllm"}),
+        "--gpu-memory-utilization",
+        verb="serve",
+        module="vllm.entrypoints",
+        image="vllm-openai",
+        source="vllm vllm/config/cache.py, vllm/envs.py",
+    ),
+    Program(
+        "SGLang",
+        frozenset({"sglang"}),
+        "--mem-fraction-static",
+        verb="serve",
+        module="sglang.launch_server",
+        image="sglang",
+        source="sglang python/sglang/srt/server_args.py",
+    ),
+    Program(
+        "Triton",
+        frozenset({"tritonserver"}),
+        image="tritonserver",
+        advice="limit each backend in its model's configuration; its PyTorch backend keeps torch's cap",
+        source="triton-inference-server/server src/command_line_parser.cc",
+    ),
+    Program(
+        "Ollama",
+        frozenset({"ollama"}),
+        verb="serve",
+        image="ollama",
+        advice="choose a model and OLLAMA_CONTEXT_LENGTH that fit; OLLAMA_GPU_OVERHEAD only plans",
+        source="ollama envconfig/config.go, llm/llama_server.go",
+    ),
+    Program(
+        "llama.cpp",
+        frozenset({"llama-server"}),
+        advice="choose --n-gpu-layers and --ctx-size that fit; LLAMA_ARG_FIT_TARGET only plans",
+        source="llama.cpp tools/fit-params/README.md",
+    ),
+)
+
+ELSEWHERE = (
+    ("RAPIDS RMM, cuDF", "`maximum_pool_size` of the memory resource", "rmm, every getenv in it"),
+    ("Dask-CUDA", "`--rmm-maximum-pool-size`; `--device-memory-limit` only spills", "dask-cuda documentation"),
+    ("ONNX Runtime", "the provider option `gpu_mem_limit`, for its arena", "onnxruntime documentation"),
+    ("TensorRT", "`setMemoryPoolLimit`, for the builder's workspace", "TensorRT documentation"),
+    ("XGBoost, LightGBM", "nothing", "no such name in the wheels"),
+    ("Transformers, Accelerate", "PyTorch's variables; `device_map` plans with the whole card", "their code"),
+    ("Ray", "nothing: a fractional `num_gpus` is bookkeeping", "docs.ray.io, resources"),
+)
+"""What else is met on GPUs, and where its limit is set: name, place, source."""
 
 _FRACTION = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 
 
 def fraction(text: str) -> float | None:
-    """Read a fraction of the card where every framework's parser reads the same; None for other text.
+    """Read a number of at least 0 where every framework's parser reads the same; None for other text.
 
     Python's `float` takes underscores and other scripts' digits; C++'s `stod` stops at them.
     """
     return float(text) if len(text) <= 40 and _FRACTION.fullmatch(text) else None
 
 
-FRACTION_KEY = "per_process_memory_fraction"
-"""The PyTorch allocator setting that is a cap."""
+_VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]{1,3})?(a|b|rc|\.?dev)?[0-9A-Za-z.+-]*", re.ASCII)
 
-TABLE = (
-    Variable(
-        "pytorch",
-        "PYTORCH_ALLOC_CONF",
-        Form.SETTINGS,
-        Effect.HARD,
-        since="torch 2.10.0; not read for device memory before",
-        source="pytorch c10/cuda/CUDAAllocatorConfig.h; pytorch#161035, pytorch#183387",
-        rivals=("PYTORCH_CUDA_ALLOC_CONF",),
-        empty_rival_wins=True,
-    ),
-    Variable(
-        "tensorflow",
-        "TF_FORCE_GPU_ALLOW_GROWTH",
-        Form.TEXT,
-        Effect.GROWTH,
-        since="tensorflow 1.14; exactly true, other spellings are ignored",
-        source="tensorflow/docs#558",
-        text="true",
-    ),
-    Variable(
-        "jax",
-        "XLA_PYTHON_CLIENT_MEM_FRACTION",
-        Form.FRACTION,
-        Effect.HARD,
-        since="jaxlib 0.4.1; of free memory before",
-        source="jax jaxlib/xla_client.py generate_pjrt_gpu_plugin_options",
-        rivals=("XLA_CLIENT_MEM_FRACTION",),
-    ),
-    Variable(
-        "jax",
-        "XLA_CLIENT_MEM_FRACTION",
-        Form.TEXT,
-        Effect.GUARD,
-        since="jaxlib 0.4.33; jax refuses to start when an image sets it beside the older name",
-        source="jax jaxlib/xla_client.py generate_pjrt_gpu_plugin_options",
-        default=True,
-    ),
-    Variable(
-        "jax",
-        "XLA_PYTHON_CLIENT_PREALLOCATE",
-        Form.TEXT,
-        Effect.GROWTH,
-        since="all",
-        source="jax jaxlib/xla_client.py generate_pjrt_gpu_plugin_options",
-        text="false",
-        default=True,
-    ),
-)
+
+def version(text: str) -> tuple[int, int] | None:
+    """Read the release of a PyTorch version; None for other text. A pre-release counts as the release before it.
+
+    Snapshots of 2.10 and 2.11 before their release may not know their settings.
+    """
+    match = _VERSION.fullmatch(text) if len(text) <= 40 else None
+    if match is None:
+        return None
+    major, minor = int(match[1]), int(match[2])
+    return (major, minor - 1) if match[3] and minor else (major, minor)

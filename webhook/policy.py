@@ -12,7 +12,7 @@ API_VERSION = "slicewarden.dev/v1alpha1"
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted"
 
-FRAMEWORKS = ("pytorch", "tensorflow", "jax")
+FRAMEWORKS = ("pytorch", "tensorflow", "jax", "cupy", "paddlepaddle", "tgi", "cuda")
 
 CONTEXT_MIB = {
     "Tesla-T4": 512,
@@ -25,6 +25,8 @@ CONTEXT_MIB = {
 }
 """MiB one process takes beside its allocator, by the start of the product: generous, for want of a primary source."""
 
+UNIFIED = ("NVIDIA-GB10", "NVIDIA-Thor", "NVIDIA-Jetson", "Orin", "Xavier", "Thor")
+"""Starts of the products whose GPU has no memory of its own and names the host's as its own."""
 
 SHARED = ("time-slicing", "mps")
 """The kinds of sharing that put no wall between the pods on a card."""
@@ -45,6 +47,19 @@ class Grant:
         if namespace in self.namespaces:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchVersion:
+    """Which PyTorch the pods of some namespaces and pools run; without names, those of all."""
+
+    version: tuple[int, int]
+    namespaces: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+
+    def holds(self, namespace: str, pool: str) -> bool:
+        """Tell whether it speaks of the pods of a namespace in a pool."""
+        return (not self.namespaces or namespace in self.namespaces) and (not self.pools or pool in self.pools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +120,13 @@ class Policy:
     grants: tuple[Grant, ...] = ()
     frameworks: tuple[str, ...] = FRAMEWORKS
     context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
+    reserve_mib: Mapping[str, int] = field(default_factory=dict)
+    unified: tuple[str, ...] = UNIFIED
+    capped_sharing: frozenset[str] = frozenset({"time-slicing"})
+    torch_versions: tuple[TorchVersion, ...] = ()
+    older_settings: Mapping[str, str] = field(default_factory=dict)
+    defeats: Action = Action.WARN
+    append_arguments: bool = False
     config_maps: frozenset[tuple[str, str]] = frozenset()
     max_replicas: int = 8
     actions: Mapping[str, Action] = field(default_factory=dict)
@@ -112,6 +134,10 @@ class Policy:
     def action(self, rule: str) -> Action:
         """What is done about the findings of a rule."""
         return self.actions.get(rule, Action.DENY)
+
+    def torch(self, namespace: str, pool: str) -> tuple[int, int] | None:
+        """The PyTorch that the pods of a namespace run in a pool, by the first word on it; None when there is none."""
+        return next((each.version for each in self.torch_versions if each.holds(namespace, pool)), None)
 
     @cached_property
     def gpu_resources(self) -> ResourceNames:

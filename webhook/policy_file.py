@@ -12,7 +12,17 @@ from webhook import quantity
 from webhook.documents import Document
 from webhook.facts import group_kind
 from webhook.model import Action, Object, Path, Problem, Unusable, dotted, shown
-from webhook.policy import API_VERSION, CONTEXT_MIB, SHARED, Card, Grant, Policy, Pool, ResourceNames
+from webhook.policy import (
+    API_VERSION,
+    CONTEXT_MIB,
+    SHARED,
+    Card,
+    Grant,
+    Policy,
+    Pool,
+    ResourceNames,
+    TorchVersion,
+)
 from webhook.selectors import Requirement, Selector, contradiction
 
 KIND = ("slicewarden.dev", "GPUSharingPolicy")
@@ -106,6 +116,9 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
                 ("spec", "trust", "grants", index, "namespaceSelector"),
                 "is empty, and would cover every namespace; name labels",
             )
+    for path, name in _pools_named(spec):
+        if name not in {pool["name"] for pool in pools}:
+            yield path, f"no pool named {shown(name)}"
     selectors = [_selector(pool["nodes"]) for pool in pools]
     for index, pool in enumerate(pools):
         at, name = ("spec", "pools", index), shown(pool["name"])
@@ -126,11 +139,18 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
 
 
 def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
-    for product, value in spec.get("memory", {}).get("context", {}).items():
-        yield ("spec", "memory", "context", product), value
+    for setting in ("context", "reserve"):
+        for product, value in spec.get("memory", {}).get(setting, {}).items():
+            yield ("spec", "memory", setting, product), value
     for index, pool in enumerate(spec["pools"]):
         if "assume" in pool:
             yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
+
+
+def _pools_named(spec: Object) -> Iterator[tuple[Path, str]]:
+    for index, version in enumerate(spec.get("memory", {}).get("torch", {}).get("versions", ())):
+        for place, name in enumerate(version.get("pools", ())):
+            yield ("spec", "memory", "torch", "versions", index, "pools", place), name
 
 
 def _mib(value: object) -> int:
@@ -145,14 +165,24 @@ def _policy(value: Object) -> Policy:
         "annotation": trust.get("annotation"),
         "default_trust": trust.get("default"),
         "frameworks": tuple(memory["frameworks"]) if "frameworks" in memory else None,
+        "unified": tuple(memory["unified"]) if "unified" in memory else None,
+        "capped_sharing": frozenset(memory["sharing"]) if "sharing" in memory else None,
+        "defeats": Action(memory["defeats"]) if "defeats" in memory else None,
         "max_replicas": sharing.get("maxReplicas"),
     }
-    context = {product: _mib(each) for product, each in memory.get("context", {}).items()}
+    context, reserve = (
+        {product: _mib(each) for product, each in memory.get(setting, {}).items()} for setting in ("context", "reserve")
+    )
+    torch = memory.get("torch", {})
     return Policy(
         name=value["metadata"]["name"],
         pools=tuple(map(_pool, spec["pools"])),
         grants=tuple(map(_grant, trust.get("grants", ()))),
         context_mib={**CONTEXT_MIB, **context},
+        reserve_mib=reserve,
+        append_arguments=memory.get("arguments") == "Append",
+        torch_versions=tuple(map(_torch_version, torch.get("versions", ()))),
+        older_settings={key: str(each) for key, each in torch.get("older", {}).items()},
         config_maps=frozenset((each["namespace"], each["name"]) for each in sharing.get("configMaps", ())),
         actions={rule: Action(action) for rule, action in spec.get("rules", {}).items()},
         **{key: each for key, each in given.items() if each is not None},
@@ -165,6 +195,13 @@ def _grant(value: Object) -> Grant:
         namespaces=frozenset(value.get("namespaces", ())),
         selector=_selector(selector) if selector else None,
         service_accounts=frozenset(value.get("serviceAccounts", ())),
+    )
+
+
+def _torch_version(value: Object) -> TorchVersion:
+    major, minor, *_ = value["version"].split(".")
+    return TorchVersion(
+        (int(major), int(minor)), frozenset(value.get("namespaces", ())), frozenset(value.get("pools", ()))
     )
 
 

@@ -72,6 +72,33 @@ class Container(NamedTuple):
             variables[_text(entry, "name", at)] = EnvVar(at, value)
         return variables
 
+    @property
+    def env_from(self) -> Iterator[str]:
+        """The prefix of each source that variables are taken from without being named; empty where it has none."""
+        path = (*self.path, "envFrom")
+        for index, entry in enumerate(_list(self.spec, "envFrom", self.path)):
+            at = (*path, index)
+            yield _text(_as_map(entry, at), "prefix", at)
+
+    @property
+    def words(self) -> list[str]:
+        """What it starts as far as the pod says: `command`, then `args`."""
+        words = [*_list(self.spec, "command", self.path), *_list(self.spec, "args", self.path)]
+        if not all(isinstance(word, str) for word in words):
+            raise Malformed(self.path, "command and args must be lists of strings")
+        return words
+
+    @property
+    def name(self) -> str:
+        """Its name within the pod."""
+        return _text(self.spec, "name", self.path)
+
+    @property
+    def image(self) -> str:
+        """The last part of its image's name, without registry, tag and digest; empty where the pod names none."""
+        name = _text(self.spec, "image", self.path).rpartition("/")[2]
+        return name.partition("@")[0].partition(":")[0]
+
 
 class Term(NamedTuple):
     """A required node selector term: any one may match, and within it every expression has to.

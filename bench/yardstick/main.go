@@ -29,7 +29,11 @@ var (
 		{"XLA_PYTHON_CLIENT_MEM_FRACTION", "0.211"},
 		{"XLA_CLIENT_MEM_FRACTION", ""},
 		{"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
+		{"CUPY_GPU_MEMORY_LIMIT", "21.1%"},
+		{"FLAGS_gpu_memory_limit_mb", "3251"},
 	}
+	record = `{"pool":"shared","fraction":"0.211","mib":3251,` +
+		`"uncapped":["pytorch before 2.10","tensorflow"]}`
 	poolToleration = toleration{"slicewarden.dev/pool", "Equal", "shared", "NoSchedule"}
 )
 
@@ -117,6 +121,9 @@ func patch(r *request) []operation {
 	}
 	if asks != 1 {
 		return nil
+	}
+	if operations != nil {
+		operations = append(operations, operation{"add", "/metadata/annotations/slicewarden.dev~1memory-caps", record})
 	}
 	return append(operations, steering(p)...)
 }

@@ -40,6 +40,7 @@ def _result(judged: Judged) -> dict[str, Any]:
         "allowed": judged.verdict.allowed,
         "findings": [_finding(judged, result) for result in judged.verdict.results],
         "patch": list(judged.verdict.patch),
+        **({"explain": judged.explained.value} if judged.explained else {}),
     }
 
 

@@ -29,6 +29,8 @@ def _object(judged: Judged) -> Iterator[str]:
         place = f"line {judged.line(result):<4} {result.rule:<{width}}  {dotted(result.finding.path)}"
         yield f"  {result.action:<6} {place}"
         yield f"         {result.finding.message}"
+    if judged.explained:
+        yield f"  {judged.explained.text}"
     for operation in judged.verdict.patch:
         yield f"  patch  {operation['op']} {operation['path']}"
 

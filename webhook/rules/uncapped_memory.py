@@ -2,145 +2,186 @@
 
 Time-slicing divides time and not memory: one process can take the whole card, and its neighbours fail. What
 can be had without touching images is each framework's own limit, set by environment and sized so that all
-slices of the pool's smallest card fit. It is cooperative: it binds a framework's own allocator in one process, and a
-program can lift it, or choose another allocator. PyTorch is capped from 2.10 on, JAX in all versions; TensorFlow has no
-such limit and is only kept from taking the whole card at its start. `envFrom` is not looked into.
+slices of the smallest card fit on which the pod may land. It is cooperative: it binds a framework's own allocator in
+one process, and a program can lift it. PyTorch is capped from 2.10 on, JAX, CuPy and PaddlePaddle in all versions;
+TensorFlow has no such limit and is only kept from taking the whole card at its start. vLLM and SGLang are limited
+by an argument alone.
 
-A limit of the tenant's own stands if it is no larger than the slice.
+The stricter of the tenant's limit and ours stands, and what else the tenant wrote is kept. The annotation
+`slicewarden.dev/memory-caps` says what was lowered and what is not capped. `slicewarden.dev/gpu-memory` asks for less
+than the slice, `slicewarden.dev/gpu-processes` divides it, and `slicewarden.dev/torch-version` lets
+`PYTORCH_CUDA_ALLOC_CONF` be written, on which torch before 2.10 would fail.
 
 Way out: leave the variables to Slicewarden, or set a limit no larger than the message names.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from webhook.budget import Budget, smallest, variables
+from webhook import arguments, caps, record
+from webhook.budget import ALL, MEMORY, Budget, Refused, Selection, Wish, smallest, wish
+from webhook.caps import Kind, Step
 from webhook.facts import Facts
-from webhook.frameworks import FRACTION_KEY, Form, Variable, fraction
+from webhook.frameworks import CAPPED_SINCE, version
 from webhook.gpus import asks
-from webhook.model import Finding, Fix, shown
+from webhook.model import Action, Finding, Fix, shown
 from webhook.placement import place
-from webhook.policy import Policy
+from webhook.policy import Policy, Pool
+from webhook.record import Record
 from webhook.targets import Container, EnvVar, Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag containers that ask for a time-sliced GPU and are not capped at their slice of it."""
     placement = place(pod, policy, facts)
-    if placement is None or placement.pool is None or placement.pool.sharing != "time-slicing":
+    if placement is None or placement.pool is None or placement.pool.sharing not in policy.capped_sharing:
         return
     pool = placement.pool
-    cap = smallest(pool, policy, facts)
-    if cap is None:
+    try:
+        wished = wish(pod.annotations)
+    except Refused as error:
+        yield Finding(pod.at("metadata", "annotations", error.annotation), error.message)
+        return
+    said = pod.annotations.get(caps.TORCH_VERSION)
+    torch = policy.torch(pod.namespace, pool.name) if said is None else version(said) if isinstance(said, str) else None
+    if said is not None and torch is None:
         yield Finding(
+            pod.at("metadata", "annotations", caps.TORCH_VERSION), f"{shown(said)} is no version such as 2.11"
+        )
+        return
+    selection = Selection.of(pod, pool)
+    cap = smallest(pool, policy, facts, wished, selection)
+    whole = cap if wished.memory is None else smallest(pool, policy, facts, replace(wished, memory=None), selection)
+    problem = _size(pod, pool, cap, whole, wished)
+    if problem is not None:
+        yield problem
+    elif cap is not None:
+        if cap.unified:
+            yield Finding(
+                pod.at("spec"),
+                f"the GPUs of pool {pool.name} name the host's memory as theirs, of which a fraction is no cap: "
+                "PyTorch and jax have none",
+                advice=True,
+            )
+        yield from _judged(pod, pool, policy, cap, torch)
+
+
+def _size(pod: Pod, pool: Pool, cap: Budget | None, whole: Budget | None, wished: Wish) -> Finding | None:
+    """Say what is wrong with the size of a slice, or of what the pod wishes of the whole of it."""
+    if cap is None or whole is None:
+        return Finding(
             pod.at("spec"),
             f"no cap can be sized: no node of pool {pool.name} has the labels nvidia.com/gpu.memory and "
             "nvidia.com/gpu.replicas; wait for GPU Feature Discovery, or give the pool `assume` in the policy",
         )
-        return
+    if wished.memory is not None and wished.memory > whole.least * wished.processes:
+        return Finding(
+            pod.at("metadata", "annotations", MEMORY),
+            f"{wished.memory} MiB are more than a slice of pool {pool.name} has: {whole.arithmetic}; ask for less",
+        )
     if not cap.enough:
-        yield Finding(
-            pod.at("spec"),
-            f"a slice of pool {pool.name} is too small for a framework: {cap.arithmetic}; "
-            "the pool needs fewer replicas, or the pod another pool",
+        way = "the pool needs fewer replicas, or the pod another pool"
+        if wished != ALL:
+            way = "ask for more memory or fewer processes, or for another pool"
+        return Finding(
+            pod.at("spec"), f"a slice of pool {pool.name} is too small for a framework: {cap.arithmetic}; {way}"
         )
-        return
+    return None
+
+
+def _judged(pod: Pod, pool: Pool, policy: Policy, cap: Budget, torch: caps.Torch) -> Iterator[Finding]:
+    findings: list[Finding] = []
+    lowered: list[str] = []
+    uncapped: list[str] = []
+    past: set[str] = set()
+    known = torch is not None and torch >= CAPPED_SINCE
+    there = None if pod.template else pod.annotations.get(record.KEY)
+    plain = record.of(pool.name, cap, policy, (), (), torch_known=known)
+    before = plain if there == plain.text else record.read(there)
     for container in {ask.container.path: ask.container for ask in asks(pod, policy)}.values():
-        yield from _uncapped(container, variables(policy, cap), cap, pool.name)
+        env = container.env
+        values = {name: env[name].value for name in caps.KNOWN & env.keys()}
+        image = container.image
+        steps = caps.merge(values, cap, policy, torch, tgi=image == "text-generation-inference")
+        if container.spec.get("envFrom"):
+            steps = (*steps, *caps.from_elsewhere(caps.applied(values, steps), container.env_from))
+        findings += _found(container, env, steps, pool, policy, cap, template=pod.template)
+        argument = arguments.merge(image, container.words, cap, append=policy.append_arguments)
+        if argument is not None:
+            findings.append(_argument(container, argument))
+            steps = (*steps, argument)
+        name = shown(container.name, quotes=False)[:63]
+        uncapped += [f"{name}: {step.short}" for step in steps if step.short]
+        lowered += [record.lowered(name, step.name, step.old) for step in steps if step.kind is Kind.LOWER]
+        for entry, variable, old in before.history(name, values) if before is not None and before.lowered else ():
+            past.add(entry)
+            message = f"{variable} was {old}, and was set to what a slice of pool {pool.name} allows"
+            findings.append(Finding((*env[variable].path, "value"), message, advice=True))
+    if before is not None:
+        lowered = [*before.still(past), *lowered]
+    wanted = record.of(pool.name, cap, policy, lowered, uncapped, torch_known=known)
+    yield from findings if pod.template else _recorded(pod, findings, before, wanted, noted=bool(lowered or uncapped))
 
 
-def _uncapped(
-    container: Container, wanted: Iterable[tuple[Variable, str]], cap: Budget, pool: str
+def _found(
+    container: Container,
+    env: Mapping[str, EnvVar],
+    steps: Iterable[Step],
+    pool: Pool,
+    policy: Policy,
+    cap: Budget,
+    *,
+    template: bool,
 ) -> Iterator[Finding]:
-    env = container.env
-    missing: list[tuple[str, str]] = []
-    for variable, text in wanted:
-        rivals = [rival for name in variable.rivals if (rival := _set(env, name, variable)) is not None]
-        own = env.get(variable.name)
-        if own is None and not rivals:
-            missing.append((variable.name, text))
-        for name, entry in rivals or ([(variable.name, own)] if own is not None else []):
-            yield from _judged(variable, name, entry, cap, pool)
+    """Turn the steps of one container into findings, those that add variables into one."""
+    missing = []
+    for step in steps:
+        entry = env.get(step.name)
+        if step.kind is Kind.ADD:
+            missing.append(step)
+        elif entry is None:
+            yield Finding(container.path, step.message, advice=True)
+        elif step.kind in caps.WRITES:
+            path = (*entry.path, "value")
+            yield Finding(path, step.message, (Fix(path, step.value),))
+            if step.kind is Kind.LOWER and template:
+                yield Finding(path, f"{step.message}; its pods are given {shown(step.value)}", advice=True)
+        elif step.kind is Kind.REFUSE:
+            yield Finding((*entry.path, "value"), step.message)
+        else:
+            advice = step.kind is Kind.UNSURE or policy.defeats is not Action.DENY
+            yield Finding(entry.path, step.message, advice=advice)
     if missing:
-        names = ", ".join(name for name, _ in missing)
-        yield Finding(
-            (*container.path, "env"),
-            f"no {names}, so a process may take more than its {cap.budget} MiB of a GPU of pool {pool}; create it "
-            "where Slicewarden's mutating webhook is in force, and undo none of its changes",
-            (Fix((*container.path, "env"), [{"name": name, "value": value} for name, value in missing]),),
-            parts=tuple(f"{pool}: {name}" for name, _ in missing),
-        )
-
-
-def _set(env: Mapping[str, EnvVar], name: str, variable: Variable) -> tuple[str, EnvVar] | None:
-    """Return a rival's entry if the framework would read it instead of the variable."""
-    entry = env.get(name)
-    if entry is None or (entry.value == "" and not variable.empty_rival_wins):
-        return None
-    return name, entry
-
-
-def _judged(variable: Variable, name: str, entry: EnvVar, cap: Budget, pool: str) -> Iterator[Finding]:
-    """Judge a value that the tenant chose for a variable or its rival."""
-    if variable.default:
-        return
-    path, value = (*entry.path, "value"), entry.value
-    limit = f"the slice of pool {pool} is {cap.fraction} of the card"
-    if value is None or "$(" in value:
-        yield Finding(entry.path, f"{name} is not known before the pod runs, so no cap is sure; {limit}", advice=True)
-    elif variable.form is Form.TEXT:
-        if value != variable.text:
-            yield Finding(path, f"{name} is {shown(value)}; use {shown(variable.text)} exactly, or remove it")
-    elif variable.form is Form.FRACTION:
-        if not _within(value, cap):
-            yield Finding(path, f"{name} is {shown(value)}, and {limit}; use that or less, or remove it")
-    else:
-        yield from _judged_settings(variable, name, entry, cap, limit)
-
-
-def _judged_settings(variable: Variable, name: str, entry: EnvVar, cap: Budget, limit: str) -> Iterator[Finding]:
-    value, path = entry.value or "", (*entry.path, "value")
-    ours = f"{FRACTION_KEY}:{cap.fraction}"
-    settings = _settings(value)
-    if settings is None:
-        yield Finding(path, f"{shown(value)} is no list of key:value, which torch refuses; mend or remove {name}")
-    elif not settings and name != variable.name:
-        yield Finding(
-            entry.path, f"{name} is empty and hides {variable.name} from torch, so there is no cap; remove it"
-        )
-    elif FRACTION_KEY in settings:
-        if not _within(settings[FRACTION_KEY], cap):
-            yield Finding(path, f"{FRACTION_KEY} is {shown(settings[FRACTION_KEY])}, and {limit}; use that or less")
-    elif name == variable.name:
-        completed = ",".join(filter(None, (value.rstrip(", "), ours)))
-        yield Finding(path, f"{name} has no {FRACTION_KEY}; {limit}", (Fix(path, completed),))
-    else:
-        # Torch before 2.10 fails on a key it does not know, and which torch this is cannot be seen from here.
+        path = (*container.path, "env")
         yield Finding(
             path,
-            f"{name} hides {variable.name} from torch, so there is no cap; with torch 2.10 or newer add {ours} to it",
-            advice=True,
+            f"no {', '.join(step.name for step in missing)}, so a process may take more than its {cap.least} MiB of a "
+            f"GPU of pool {pool.name}; create it where Slicewarden's mutating webhook is in force, and undo none of "
+            "its changes",
+            (Fix(path, [{"name": step.name, "value": step.value} for step in missing]),),
+            parts=tuple(f"{pool.name}: {step.name}" for step in missing),
         )
 
 
-def _settings(value: str) -> dict[str, str] | None:
-    """Split PyTorch's allocator settings; None for what torch would not take (its c10/core/AllocatorConfig.cpp)."""
-    settings: dict[str, str] = {}
-    if not value.strip(" "):
-        return settings
-    depth, item = 0, ""
-    for character in (*value.rstrip(", "), ","):
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character != "," or depth > 0:
-            item += character
-            continue
-        key, colon, setting = item.strip().partition(":")
-        key, setting, item = key.strip(), setting.strip(), ""
-        if not colon or not setting or not key.replace("_", "").isalnum() or any(c in setting for c in " ;="):
-            return None
-        settings[key] = setting
-    return settings if depth == 0 else None
+def _argument(container: Container, step: Step) -> Finding:
+    path = (*container.path, "args")
+    if step.kind is Kind.ADD:
+        return Finding(path, f"{step.message}; add {step.value}", (Fix(path, [step.value]),))
+    return Finding(path, step.message, advice=True)
 
 
-def _within(text: str, cap: Budget) -> bool:
-    value = fraction(text)
-    return value is not None and 0 < value <= cap.permille / 1000
+def _recorded(
+    pod: Pod, findings: list[Finding], before: Record | None, wanted: Record, *, noted: bool
+) -> Iterator[Finding]:
+    """Have what is found written down: with the first change, or by itself where there is something to note."""
+    there = pod.annotations.get(record.KEY)
+    first = next((index for index, finding in enumerate(findings) if finding.fixes), None)
+    written = before is not None and before.stands_for(wanted)
+    if not written and (first is not None or noted or there is not None):
+        fix = Fix(pod.at("metadata", "annotations"), {record.KEY: wanted.text})
+        if first is None:
+            path = pod.at("metadata", "annotations", record.KEY)
+            findings.append(Finding(path, "does not say how the pod is capped; leave it to Slicewarden", (fix,)))
+        else:
+            findings[first] = findings[first]._replace(fixes=(*findings[first].fixes, fix))
+    yield from findings

@@ -1,0 +1,150 @@
+"""What the command says of caps: for a cluster, for one object, and for frameworks."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from webhook import cli, explain
+from webhook.facts import Facts, Node
+from webhook.frameworks import DEFEATS, FRAMEWORKS, PROGRAMS, TABLE
+from webhook.policy import Policy
+
+ROOT = Path(__file__).parent.parent
+SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
+
+
+def node(name: str, **labels: str) -> Node:
+    own = {f"nvidia.com/gpu.{key}": value for key, value in labels.items()}
+    return Node(name, {"nvidia.com/gpu.sharing-strategy": "time-slicing", **own})
+
+
+def test_caps_of_a_cluster(sample_policy: Policy) -> None:
+    facts = Facts(
+        nodes=(
+            node("a", product="Tesla-T4-SHARED", memory="15360", replicas="4"),
+            node("b", product="Tesla-T4-SHARED", memory="15360", replicas="4"),
+            node("c", product="NVIDIA-A100-SXM4-80GB-SHARED", memory="81920", replicas="10"),
+            node("d", product="NVIDIA-A10", memory="23028", replicas="1"),
+        )
+    )
+    assert explain.caps(sample_policy, facts, sample_policy.pools).splitlines() == [
+        "pool       card                          nodes  memory  replicas  reserve  context   cap  fraction",
+        "shared     NVIDIA-A100-SXM4-80GB-SHARED      1   81920        10     1639      768  7260    0.088*",
+        "shared     Tesla-T4-SHARED                   2   15360         4      308      512  3251     0.211",
+        "shared     no usable labels: d               1",
+        "mig        no caps: mig",
+        "exclusive  no caps: none",
+    ]
+
+
+def test_caps_of_a_pool_without_nodes_are_those_of_the_card_it_assumes(sample_policy: Policy) -> None:
+    shared = sample_policy.pools[0]
+    assert "assumed" in explain.caps(sample_policy, Facts(), [shared])
+    assert "no card is known" in explain.caps(sample_policy, Facts(), [replace(shared, assume=None)])
+
+
+def test_the_hosts_memory_has_no_fraction(sample_policy: Policy) -> None:
+    facts = Facts(nodes=(node("a", product="NVIDIA-GB10", memory="122880", replicas="4"),))
+    assert "none: the host's memory" in explain.caps(sample_policy, facts, sample_policy.pools[:1])
+
+
+def test_explain_caps_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "caps", "--pool", "shared", *SAMPLE]) == 0
+    out = capsys.readouterr().out
+    assert "3251" in out
+    assert "exclusive" not in out
+    assert cli.main(["explain", "caps", "--pool", "other", *SAMPLE]) == 2
+    assert capsys.readouterr().err == "other: no such pool; known are shared, mig, exclusive\n"
+
+
+POD = """\
+apiVersion: v1
+kind: {kind}
+metadata:
+  name: a
+  namespace: vision
+  annotations: {{slicewarden.dev/trust: {trust}, {more}}}
+spec:
+  nodeSelector: {{nvidia.com/gpu.product: {product}}}
+  containers:
+    - name: c
+      resources: {{limits: {{{resource}: 1}}}}
+"""
+
+
+def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **changes: str) -> tuple[object, str]:
+    words = {"kind": "Pod", "trust": "trusted", "more": "", "product": "Tesla-T4", "resource": "nvidia.com/gpu"}
+    file = tmp_path / "pod.yaml"
+    file.write_text(POD.format(**{**words, **changes}))
+    cli.main(["check", str(file), "--explain", "--format", "json", *SAMPLE])
+    value = json.loads(capsys.readouterr().out)["results"][0].get("explain")
+    cli.main(["check", str(file), "--explain", *SAMPLE])
+    return value, capsys.readouterr().out
+
+
+def test_a_pod_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    value, text = explained(tmp_path, capsys, more='slicewarden.dev/gpu-processes: "2"')
+    assert value == {
+        "pool": "shared",
+        "nodes": ["t4-shared-renamed"],
+        "budget": {
+            "product": "Tesla-T4",
+            "memory": 15360,
+            "replicas": 4,
+            "processes": 2,
+            "reserve": 308,
+            "context": 512,
+            "cap": 1369,
+            "fraction": "0.089",
+        },
+    }
+    assert "  pool shared, t4-shared-renamed: (15360 MiB - 308 reserve) / 4 replicas / 2 processes - 512" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "pool", "why"),
+    [
+        ({"trust": "untrusted", "product": "NVIDIA-A100-SXM4-80GB"}, "exclusive", "no caps: none"),
+        ({"more": "slicewarden.dev/gpu-memory: much"}, "shared", "slicewarden.dev/gpu-memory: "),
+        ({"resource": "nvidia.com/gpu.shared", "trust": "untrusted"}, None, "no pool takes it"),
+    ],
+)
+def test_a_pod_without_a_cap_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str], pool: str | None, why: str
+) -> None:
+    value, text = explained(tmp_path, capsys, **changes)
+    assert isinstance(value, dict)
+    assert value["pool"] == pool
+    assert value["why"].startswith(why)
+    assert f"pool {pool or 'none'}" in text
+
+
+def test_what_asks_for_no_gpu_and_what_is_not_asked_about_has_no_explanation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explained(tmp_path, capsys, resource="cpu")[0] is None
+    cli.main(["check", str(tmp_path / "pod.yaml"), "--format", "json", *SAMPLE])
+    assert "explain" not in json.loads(capsys.readouterr().out)["results"][0]
+
+
+# The page on frameworks
+
+
+def test_the_page_on_frameworks_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "frameworks"]) == 0
+    page = capsys.readouterr().out
+    assert page == (ROOT / "docs/frameworks.md").read_text("utf-8"), "write it again: make docs"
+
+
+def test_the_page_names_all_there_is() -> None:
+    page = explain.frameworks()
+    for name in (*FRAMEWORKS, *(variable.name for variable in TABLE), *(defeat.name for defeat in DEFEATS)):
+        assert f"`{name}`" in page
+    assert all(program.name in page for program in PROGRAMS)
+
+
+def test_every_variable_says_all_of_itself() -> None:
+    for variable in TABLE:
+        assert all((variable.since, variable.bad, variable.merge, variable.source))

@@ -1,0 +1,144 @@
+"""The annotation that says how a pod was capped, and what in it was not."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from webhook.budget import Budget
+from webhook.model import shown
+from webhook.policy import Policy
+
+KEY = "slicewarden.dev/memory-caps"
+
+MAX_ENTRIES = 8
+MAX_ENTRY = 160
+"""How many entries a list of a record has at most, and characters an entry."""
+
+_MORE = "and more"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is written down of a pod.
+
+    `fraction` is of the card, and empty where there is none; `mib` is the same in MiB. An entry of `lowered` is
+    `container: NAME from value`, one of `uncapped` names what has no cap and why.
+    """
+
+    pool: str
+    fraction: str
+    mib: int
+    lowered: tuple[str, ...] = ()
+    uncapped: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Write it as one line of JSON, in printable ASCII."""
+        return _text(self)
+
+    def history(self, container: str, env: Mapping[str, str | None]) -> Iterator[tuple[str, str, str]]:
+        """Yield entry, name and former value of a container's variables that still hold what they were lowered to."""
+        for entry in self.lowered:
+            if entry.startswith(f"{container}: "):
+                name, _, old = entry[len(container) + 2 :].partition(" from ")
+                value = env.get(name)
+                if value is not None and any(spelling in value for spelling in self._spellings):
+                    yield entry, name, old
+
+    def still(self, entries: Collection[str]) -> list[str]:
+        """The entries of `lowered` that are among these, in their order."""
+        return [entry for entry in self.lowered if entry in entries or (entry == _MORE and entries)]
+
+    @property
+    def _spellings(self) -> tuple[str, ...]:
+        digits = self.fraction.removeprefix("0.")
+        percent = f"{digits[:2].lstrip('0') or '0'}.{digits[2:]}%"
+        return tuple(filter(None, (self.fraction, percent, str(self.mib), str(self.mib * 2**20), "true")))
+
+    def stands_for(self, other: "Record") -> bool:
+        """Tell whether this says what the other one would, with a cap that is no larger."""
+        return (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped) and (
+            bool(self.fraction) == bool(other.fraction) and self.fraction <= other.fraction and self.mib <= other.mib
+        )
+
+
+@lru_cache(maxsize=64)
+def _text(record: Record) -> str:
+    value: dict[str, object] = {"pool": record.pool, "fraction": record.fraction, "mib": record.mib}
+    value |= {"lowered": record.lowered} if record.lowered else {}
+    value |= {"uncapped": record.uncapped} if record.uncapped else {}
+    return json.dumps(value, separators=(",", ":"))
+
+
+def lowered(container: str, name: str, old: str) -> str:
+    """Write down that a variable was lowered."""
+    return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
+
+
+def of(
+    pool: str,
+    cap: Budget,
+    policy: Policy,
+    lowered: Collection[str],
+    uncapped: Collection[str],
+    *,
+    torch_known: bool,
+) -> Record:
+    """Make the record of a pod: first what no pod's cap reaches, then what this one's does not."""
+    if not lowered and not uncapped:
+        return _plain(pool, cap, policy, torch_known)
+    return Record(
+        pool, _fraction(cap), cap.mib, _bounded(lowered), _bounded((*_general(cap, policy, torch_known), *uncapped))
+    )
+
+
+@lru_cache(maxsize=64)
+def _plain(pool: str, cap: Budget, policy: Policy, torch_known: bool) -> Record:
+    return Record(pool, _fraction(cap), cap.mib, (), tuple(_general(cap, policy, torch_known)))
+
+
+def _fraction(cap: Budget) -> str:
+    return "" if cap.unified else cap.fraction
+
+
+def _general(cap: Budget, policy: Policy, torch_known: bool) -> list[str]:
+    """What no pod's cap reaches."""
+    general = []
+    if cap.unified:
+        general += [
+            f"{name}: the GPU's memory is the host's" for name in ("pytorch", "jax") if name in policy.frameworks
+        ]
+    elif "pytorch" in policy.frameworks and not torch_known:
+        general.append("pytorch before 2.10")
+    if "tensorflow" in policy.frameworks:
+        general.append("tensorflow")
+    return general
+
+
+def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
+    """Keep the first entries, each once and cut, and say that there were more."""
+    found = tuple(dict.fromkeys(e if len(e) <= MAX_ENTRY else f"{e[: MAX_ENTRY - 3]}..." for e in entries))
+    more = _MORE in found
+    found = tuple(entry for entry in found if entry != _MORE)
+    return (*found[:MAX_ENTRIES], *((_MORE,) if more or len(found) > MAX_ENTRIES else ()))
+
+
+def read(text: object) -> Record | None:
+    """Read a record; None for anything else, whoever wrote it."""
+    if not isinstance(text, str) or len(text) > 8192:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    pool, fraction, mib = (value.get(key) for key in ("pool", "fraction", "mib"))
+    lists = [value.get(key, []) for key in ("lowered", "uncapped")]
+    if not isinstance(pool, str) or not isinstance(fraction, str) or type(mib) is not int:
+        return None
+    if not all(isinstance(each, list) and all(isinstance(entry, str) for entry in each) for each in lists):
+        return None
+    lowered, uncapped = (tuple(each[: MAX_ENTRIES + 1]) for each in lists)
+    return Record(pool, fraction, mib, lowered, uncapped)
