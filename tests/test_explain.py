@@ -3,13 +3,19 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from strategies import gpu_pods, request_for
 
 from webhook import cli, explain
+from webhook.engine import Engine
 from webhook.facts import Facts, Node
 from webhook.frameworks import DEFEATS, FRAMEWORKS, PROGRAMS, TABLE
+from webhook.patch import apply
 from webhook.policy import Policy
+from webhook.rules import walk
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
@@ -148,3 +154,14 @@ def test_the_page_names_all_there_is() -> None:
 def test_every_variable_says_all_of_itself() -> None:
     for variable in TABLE:
         assert all((variable.since, variable.bad, variable.merge, variable.source))
+
+
+@given(pod=gpu_pods())
+def test_a_pod_lands_where_it_would_have_landed_before_it_was_steered(
+    sample_policy: Policy, sample_facts: Facts, pod: dict[str, Any]
+) -> None:
+    engine = Engine(sample_policy, walk())
+    after = apply(pod, engine.mutate(request_for(pod), sample_facts).patch)
+    assume(engine.validate(request_for(dict(after)), sample_facts).allowed)
+    before = explain.of(request_for(pod), sample_policy, sample_facts)
+    assert explain.of(request_for(dict(after)), sample_policy, sample_facts) == before

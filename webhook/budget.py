@@ -249,3 +249,5 @@ def spelt(variable: Variable, cap: Budget) -> str | None:
             return None if cap.unified else f"{FRACTION_KEY}:{cap.fraction}"
         case Form.TEXT:
             return variable.text
+        case Form.BYTES:
+            return cap.bytes

@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 WRITES = frozenset({Kind.ADD, Kind.SET, Kind.LOWER})
 
-KNOWN = frozenset({*(variable.name for variable in TABLE), *HIDING})
+KNOWN = frozenset({*(variable.name for variable in TABLE if variable.written), *HIDING})
 """Every name that is looked at."""
 
 

@@ -11,9 +11,11 @@ from webhook.frameworks import (
     DEFEATING_BACKEND,
     DEFEATS,
     ELSEWHERE,
+    OLDER_SETTINGS,
     PROGRAMS,
     SETTING_SINCE,
     TABLE,
+    Effect,
 )
 from webhook.model import Request
 from webhook.placement import place
@@ -190,6 +192,16 @@ def _page() -> Iterator[str]:
     yield from _table(
         ("setting", "since torch"),
         [(f"`{key}`", ".".join(map(str, release))) for key, release in SETTING_SINCE.items()],
+    )
+    yield ""
+    yield "## Settings for an older PyTorch"
+    yield ""
+    yield f"Effect: {Effect.FRAGMENTATION}. Written into `PYTORCH_CUDA_ALLOC_CONF` where the policy chooses them"
+    yield f"(`memory.torch.older`) and torch is known to be older than {since}."
+    yield ""
+    yield from _table(
+        ("setting", "since torch"),
+        [(f"`{key}`", ".".join(map(str, release))) for key, release in OLDER_SETTINGS.items()],
     )
     yield ""
     yield "## Programs that only an argument limits"

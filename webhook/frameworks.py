@@ -17,7 +17,8 @@ class Form(StrEnum):
     FRACTION = "a fraction of the card"
     PERCENT = "a percentage of the card with `%`, or bytes"
     MIB = "MiB"
-    TEXT = "a fixed text"
+    BYTES = "bytes"
+    TEXT = "text"
 
 
 class Effect(StrEnum):
@@ -62,6 +63,7 @@ TGI_FRACTION = "CUDA_MEMORY_FRACTION"
 MODULE_LOADING = "CUDA_MODULE_LOADING"
 
 _STRICTER = "set where absent; of two limits the smaller one stands"
+_ALONE = "left alone"
 _JAX = "jax jaxlib/xla_client.py generate_pjrt_gpu_plugin_options"
 
 TABLE = (
@@ -119,7 +121,7 @@ TABLE = (
         Effect.NONE,
         since="a hook for tests; a limit up to 2.16.2, none from 2.17 on",
         bad="text aborts the process",
-        merge="left alone",
+        merge=_ALONE,
         source="xla xla/stream_executor/stream_executor_common.cc",
         written=False,
     ),
@@ -130,7 +132,7 @@ TABLE = (
         Effect.PLAN,
         since="2.15 or before; what is free at the start less this, dropped where that is too little",
         bad="logged and ignored",
-        merge="left alone",
+        merge=_ALONE,
         source="seen in the wheels 2.15.1 to 2.21.0",
         written=False,
     ),
@@ -207,10 +209,77 @@ TABLE = (
         source="CUDA C++ Programming Guide, lazy loading; pytorch#86509",
         text="LAZY",
     ),
+    Variable(
+        "jax",
+        "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB",
+        Form.MIB,
+        Effect.NONE,
+        since="jaxlib 0.4.36 or before; a pool for collectives beside the fraction",
+        bad="fails at the start",
+        merge=_ALONE,
+        source=_JAX,
+        written=False,
+    ),
+    Variable(
+        "paddlepaddle",
+        "FLAGS_fraction_of_gpu_memory_to_use",
+        Form.FRACTION,
+        Effect.GROWTH,
+        since="paddle 1.2; the size of a chunk, after which more chunks follow",
+        bad="taken as it is, `2` too",
+        merge=_ALONE,
+        source="Paddle paddle/common/flags.cc",
+        written=False,
+    ),
+    Variable(
+        "ollama",
+        "OLLAMA_GPU_OVERHEAD",
+        Form.BYTES,
+        Effect.PLAN,
+        since="ollama 0.3.10; from 0.30 on hardly that",
+        bad="taken for 0; more than the card wraps around",
+        merge=_ALONE,
+        source="ollama envconfig/config.go, server/sched.go",
+        written=False,
+    ),
+    Variable(
+        "llama.cpp",
+        "LLAMA_ARG_FIT_TARGET",
+        Form.MIB,
+        Effect.PLAN,
+        since="end of 2025; what is left free at the start",
+        bad="the default",
+        merge=_ALONE,
+        source="llama.cpp#18390, tools/fit-params/README.md",
+        written=False,
+    ),
+    Variable(
+        "mps",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        Form.TEXT,
+        Effect.HARD,
+        since="with an MPS daemon alone, for each client; the device plugin sets it there",
+        bad="not tried",
+        merge=_ALONE,
+        source="k8s-device-plugin cmd/mps-control-daemon/mps/daemon.go",
+        written=False,
+    ),
+    Variable(
+        "hami",
+        "CUDA_DEVICE_MEMORY_LIMIT",
+        Form.TEXT,
+        Effect.NONE,
+        since="HAMi-core; hard where its library is preloaded, and nothing elsewhere",
+        bad="no limit",
+        merge=_ALONE,
+        source="HAMi-core src/multiprocess/multiprocess_memory_limit.c",
+        written=False,
+    ),
 )
 """Every variable, in the order in which they are written."""
 
-FRAMEWORKS = tuple(dict.fromkeys(variable.framework for variable in TABLE))
+FRAMEWORKS = tuple(dict.fromkeys(variable.framework for variable in TABLE if variable.written))
+"""Those that a policy may name."""
 
 
 @dataclass(frozen=True, slots=True)
