@@ -27,9 +27,10 @@ capped = pytest.mark.parametrize("name", CAPPED)
 new_torch = pytest.mark.parametrize("name", NEW_TORCH)
 
 
-def on_t4(**written: str) -> dict[str, str]:
-    """The environment of a pod on a T4 of four slices, of which its author wrote some."""
-    return injected("Tesla-T4", T4, 4, written)
+def on_t4(annotation: str = "", **written: str) -> dict[str, str]:
+    """The environment of a pod on a T4 of four slices, of which its author wrote some, and one annotation."""
+    name, _, value = annotation.partition("=")
+    return injected("Tesla-T4", T4, 4, written, {f"slicewarden.dev/{name}": value} if name else {})
 
 
 def assert_capped(ran: Ran, mib: float = BUDGET) -> None:
@@ -105,6 +106,36 @@ def test_smaller_fraction_under_the_newer_name_stands(on_greed: Program) -> None
     assert_capped(on_greed("jax-0.10.2", on_t4(XLA_CLIENT_MEM_FRACTION="0.1")), mib=0.1 * T4)
 
 
+@capped
+def test_larger_fraction_is_lowered(on_greed: Program, name: str) -> None:
+    env = on_t4(PYTORCH_ALLOC_CONF="per_process_memory_fraction:0.9", XLA_PYTHON_CLIENT_MEM_FRACTION="0.9")
+    assert_capped(on_greed(name, env))
+
+
+@capped
+def test_two_processes_have_half_each(on_greed: Program, name: str) -> None:
+    assert_capped(on_greed(name, on_t4("gpu-processes=2")), mib=1369)  # as of eight slices
+
+
+@new_torch
+@pytest.mark.parametrize("written", ["", "max_split_size_mb:128"])
+def test_older_name_is_completed_where_torch_is_known(on_greed: Program, name: str, written: str) -> None:
+    env = on_t4("torch-version=2.10", PYTORCH_CUDA_ALLOC_CONF=written)
+    assert_capped(on_greed(name, env))
+
+
+@new_torch
+def test_image_cannot_hide_the_cap_where_torch_is_known(on_greed: Program, name: str) -> None:
+    image = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert_uncapped(on_greed(name, {**image, **on_t4()}))
+    assert_capped(on_greed(name, {**image, **on_t4("torch-version=2.10")}))
+
+
+def test_setting_of_its_own_time_tells_which_torch_it_is(on_greed: Program) -> None:
+    env = on_t4(PYTORCH_CUDA_ALLOC_CONF="large_segment_size_mb:40")
+    assert_capped(on_greed("torch-2.15.0", env))
+
+
 # What would be fatal
 
 
@@ -152,6 +183,7 @@ def test_jax_raises_on_both_names(on_greed: Program) -> None:
     assert "ValueError" in ran.error
     # A container's environment replaces what its image sets.
     assert_capped(on_greed("jax-0.10.2", {**image, **on_t4()}))
+    assert_capped(on_greed("jax-0.10.2", on_t4(**image)))
 
 
 # What undoes a cap
@@ -190,9 +222,10 @@ def everything() -> Iterator[dict[str, str]]:
         for replicas in range(2, 11):
             yield injected(product, mib, replicas)
             yield injected(product, mib, replicas, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:128"})
+            yield injected(product, mib, replicas, annotations={"slicewarden.dev/torch-version": "2.10"})
 
 
-@capped
+@pytest.mark.parametrize("name", [*CAPPED, "cupy-14.2.0"])
 def test_every_value_is_read_as_it_is_meant(on_card: Program, name: str) -> None:
     sent = list(everything())
     meant = [float(each["XLA_PYTHON_CLIENT_MEM_FRACTION"]) for each in sent]

@@ -13,17 +13,22 @@ from importlib import import_module
 def pytorch() -> None:
     torch = import_module("torch")
     torch.cuda.init()
-    torch._C._accelerator_setAllocatorSettings(os.environ["PYTORCH_ALLOC_CONF"])
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        if name in os.environ:
+            torch.cuda.memory._set_allocator_settings(os.environ[name])
+            return
 
 
-def jax() -> float:
+def jax() -> float | None:
     client = import_module("jaxlib.xla_client")
-    return float(client.generate_pjrt_gpu_plugin_options()["memory_fraction"])
+    fraction = client.generate_pjrt_gpu_plugin_options().get("memory_fraction")
+    return None if fraction is None else float(fraction)
 
 
-def cupy() -> float:
+def cupy() -> float | None:
     memory = import_module("cupy.cuda.memory")
-    return float(memory._parse_limit_string()["fraction"])
+    limit = memory._parse_limit_string()
+    return None if limit["fraction"] is None else float(limit["fraction"])
 
 
 def main() -> None:
