@@ -644,3 +644,21 @@ def test_init_containers_and_sidecars_have_the_whole_slice(sample_policy: Policy
     after = apply(item, engine_of(sample_policy).mutate(request_for(item), sample_facts).patch)
     first, second = after["spec"]["initContainers"][0], after["spec"]["containers"][0]
     assert first["env"] == second["env"] != []
+
+
+def test_a_pod_on_the_hosts_memory_is_told_so(sample_policy: Policy, sample_facts: Facts) -> None:
+    labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.product": "NVIDIA-GB10"}
+    size = {"nvidia.com/gpu.memory": "122880", "nvidia.com/gpu.replicas": "4"}
+    facts = Facts(sample_facts.namespaces, (Node("spark", {**labels, **size}),))
+    engine, item = engine_of(sample_policy), pod({A: "per_process_memory_fraction:0.9"})
+    verdict = engine.judge(request_for(item), facts)
+    assert verdict.allowed
+    (told,) = verdict.having(Action.WARN)
+    assert "a fraction is no cap" in told.finding.message
+    after = apply(item, verdict.patch)
+    assert after["spec"]["containers"][0]["env"][0]["value"] == "per_process_memory_fraction:0.9"
+    assert "host's" in after["metadata"]["annotations"][record.KEY]
+    assert not engine.mutate(request_for(dict(after)), facts).patch
+    unsized = Facts(sample_facts.namespaces, (Node("spark", labels),))
+    without = tuple(replace(each, assume=None) for each in sample_policy.pools)
+    assert not engine_of(sample_policy, pools=without).judge(request_for(item), unsized).allowed
