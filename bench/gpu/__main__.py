@@ -12,11 +12,12 @@ from threading import Timer
 from typing import Any, NamedTuple
 
 from bench.gpu import nvml
-from bench.gpu.injected import injected
+from bench.gpu.injected import Denied, injected
 from bench.tables import markdown
 
 GREEDY = Path(__file__).with_name("greedy.py")
 MODULES = {"pytorch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cupy": "cupy"}
+FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 PAGE = 2
 """MiB by which a pool may be larger than it was told: it is rounded up to the card's pages."""
 PATIENCE = 600
@@ -67,8 +68,15 @@ def main() -> int:
     if not pairs:
         print(f"none of {', '.join(MODULES)} is installed; name interpreters with --python", file=sys.stderr)
         return 2
-    env = injected(card.name, card.total, arguments.slices)
-    cap = float(env["XLA_PYTHON_CLIENT_MEM_FRACTION"]) * card.total
+    try:
+        env = injected(card.name, card.total, arguments.slices)
+    except Denied as error:
+        print(error, file=sys.stderr)
+        return 2
+    if FRACTION not in env:
+        print(f"{card.name} has the host's memory, of which a fraction caps nothing", file=sys.stderr)
+        return 2
+    cap = float(env[FRACTION]) * card.total
     try:
         rows = [_measure(python, name, env, card, arguments.slices) for python, name in pairs]
     except Broke as error:
@@ -80,9 +88,8 @@ def main() -> int:
         (r.framework, r.version, f"{r.least:,.0f}-{r.most:,.0f}", f"{r.used:,.0f}", f"{r.beside:,.0f}", verdict)
         for r, verdict in zip(rows, verdicts, strict=True)
     ]
-    print(
-        f"{card.name}, {card.total:,} MiB, driver {card.driver}; {arguments.slices} slices of {cap:,.0f} each. MiB:\n"
-    )
+    slices = f"{arguments.slices} slices of {cap:,.0f} MiB"
+    print(f"{card.name}, {card.total:,} MiB, driver {card.driver}; {slices}:\n")
     print(markdown(head, lines))
     return int(any(verdict.startswith("**") for verdict in verdicts))
 
