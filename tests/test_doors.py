@@ -18,7 +18,7 @@ from webhook.engine import Engine
 from webhook.facts import Facts, Node
 from webhook.guard import unguarded
 from webhook.model import Action, Requester
-from webhook.policy import Guard, Policy
+from webhook.policy import Forms, Guard, Policy, Scope
 from webhook.rules import walk
 
 DOORS = frozenset(
@@ -427,6 +427,30 @@ def test_a_trusted_pod_cannot_lift_a_limit_by_a_debug_container(engine: Engine, 
     request = replace(request_for(debugged, operation="UPDATE", old=running), subresource="ephemeralcontainers")
     (denied,) = engine.judge(request, sample_facts).having(Action.DENY)
     assert denied.rule == "visible-devices"
+
+
+# Claims
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize("device_class", ["gpu.nvidia.com", "nic.example.com", "any"])
+def test_every_class_is_of_gpus_until_the_policy_names_some(
+    sample_policy: Policy, sample_facts: Facts, kind: str, device_class: str
+) -> None:
+    devices: Object = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": device_class}}]}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "c", "namespace": "visitors"},
+        "spec": devices if kind == "ResourceClaim" else {"spec": devices},
+    }
+    (denied,) = Engine(sample_policy, walk()).judge(request_for(claim), sample_facts).having(Action.DENY)
+    assert denied.rule == "claimed-gpu"
+    for forms in (
+        Forms(claims=(Scope(frozenset({"visitors"}), None, frozenset({"mover"})),)),
+        Forms(device_classes=doors.Names(("other",))),
+    ):
+        assert Engine(replace(sample_policy, forms=forms), walk()).judge(request_for(claim), sample_facts).allowed
 
 
 # The same, deterministically: what each fixture is denied for it stays denied for

@@ -117,6 +117,16 @@ def test_labels_and_schedulers_of_the_policy_are_in_the_conditions(sample_policy
     assert "request.namespace in ['gpu-operator']" in expression(found["configmaps.slicewarden.dev"])
 
 
+def test_the_device_classes_of_the_policy_are_in_the_condition(sample_policy: Policy) -> None:
+    assert "[''].exists(start, name.startsWith(start))" in expression(hooks(sample_policy)["devices.slicewarden.dev"])
+    classes = doors.Names(("gpu.nvidia.com", "gpu-*"))
+    named = replace(sample_policy, forms=replace(sample_policy.forms, device_classes=classes))
+    found = expression(hooks(named)["devices.slicewarden.dev"])
+    assert "name in ['gpu.nvidia.com'] || ['gpu-'].exists(start, name.startsWith(start))" in found
+    for always in ("name.contains('nvidia')", "driver.orValue('') == 'gpu.nvidia.com'", "extendedResourceName"):
+        assert always in found  # what unsafe-device-claim and unlisted-resource judge, whatever the classes
+
+
 def test_bundles_are_of_every_webhook_and_nothing_else(sample_policy: Policy) -> None:
     for whole, part in zip(configurations(sample_policy), bundles(sample_policy, "Y2E="), strict=True):
         assert {**whole, "webhooks": None} == {**part, "webhooks": None}

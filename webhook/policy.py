@@ -51,6 +51,10 @@ class Scope:
         """Tell whether it covers an account of a namespace; `labels` is None when nothing is known."""
         if self.service_accounts and service_account not in self.service_accounts:
             return False
+        return self.reaches(namespace, labels)
+
+    def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
+        """Tell whether it covers any account of a namespace, for what runs as none."""
         if namespace in self.namespaces:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
@@ -222,7 +226,8 @@ class Limits:
 class Forms:
     """By which names GPUs are asked for, besides NVIDIA's own and those that the pools offer.
 
-    `claims` are the pods that may claim devices by name: what a claim holds is not seen from the pod.
+    `claims` are the pods that may claim devices by name, what a claim holds being not seen from the pod; claims for
+    GPUs are written in their namespaces alone.
     """
 
     resources: tuple[str, ...] = doors.RESOURCES
@@ -291,6 +296,7 @@ class Policy:
             *(override.scope for override in self.overrides),
             *(exemption.scope for exemption in self.exemptions),
             *(pool.circle for pool in self.pools),
+            *self.forms.claims,
         )
         selectors = (scope.selector for scope in scopes if scope and scope.selector)
         return frozenset(r.key for selector in selectors for r in selector.requirements) - {NAME_LABEL}

@@ -153,7 +153,7 @@ def _validating(policy: Policy) -> Iterator[Entry]:
     yield Entry("clusterpolicies", cluster_policies, ("names-another-configuration", _CLUSTER_POLICY), None)
     devices = (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),)
     versions = ("v1", "v1beta2", "v1beta1")
-    yield Entry("devices", devices, ("may-be-for-gpus", _DEVICES), ALONE, versions=versions)
+    yield Entry("devices", devices, ("may-be-for-gpus", _devices(policy)), ALONE, versions=versions)
 
 
 def _group(workload: Workload) -> str:
@@ -281,6 +281,13 @@ object.?spec.?devicePlugin.?config.orValue({})
 != (oldObject == null ? {} : oldObject.?spec.?devicePlugin.?config.orValue({}))
 """
 
+
+def _devices(policy: Policy) -> str:
+    """What can be a claim for GPUs, a class that is asked for by name, or a word to NVIDIA's driver."""
+    classes = " || ".join(_matching("name", policy.forms.device_classes))
+    return _DEVICES.replace("CLASSES", classes or "false")
+
+
 # In a version before v1 a request is not split in two.
 _DEVICES = """\
 [
@@ -288,10 +295,12 @@ _DEVICES = """\
   : request.kind.kind == 'ResourceClaim' ? object.?spec.?devices.orValue({})
   : object.?spec.?spec.?devices.orValue({})
 ].exists(devices,
-  devices.?config.orValue([]).exists(each, each.?opaque.?driver.orValue('') == 'gpu.nvidia.com')
+  devices.?extendedResourceName.orValue('') != ''
+  || devices.?config.orValue([]).exists(each, each.?opaque.?driver.orValue('') == 'gpu.nvidia.com')
   || devices.?requests.orValue([]).exists(one,
     ([one, one.?exactly.orValue({})] + one.?firstAvailable.orValue([])).exists(asked,
-      asked.?deviceClassName.orValue('').contains('nvidia')
+      [asked.?deviceClassName.orValue('')].exists(name,
+        name.contains('nvidia') || (name != '' && (CLASSES)))
       || asked.?selectors.orValue([]).exists(each, each.?cel.?expression.orValue('').matches('(?i)nvidia')))))
 """
 

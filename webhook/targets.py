@@ -245,13 +245,17 @@ class DeviceConfig(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DeviceClaim:
-    """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`), which has configurations only."""
+    """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`), which has no requests.
+
+    `resource` is what a class's devices are asked for by as an extended resource, empty where they are not (KEP-5004).
+    """
 
     kind: str
     name: str
     namespace: str
     requests: tuple[DeviceRequest, ...]
     configs: tuple[DeviceConfig, ...]
+    resource: str = ""
     requester: Requester | None = None
     old: "DeviceClaim | None" = None
 
@@ -457,6 +461,7 @@ def _device_claim(item: Object, base: Path, request: Request) -> DeviceClaim:
         namespace=namespace if namespaced else "",
         requests=tuple(_device_requests(devices, base)) if namespaced else (),
         configs=tuple(_device_configs(devices, base)),
+        resource="" if namespaced else _text(devices, "extendedResourceName", base),
         requester=request.requester,
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster import control_plane
 from cluster.control_plane import Cluster, User, eventually
-from cluster.guard import Guard
+from cluster.guard import Guard, policy_of
 from cluster.objects import Object, config_map
 from cluster.test_live import CRD
 
@@ -55,7 +55,7 @@ def shared(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         cluster.do("create", "clusterrole", "node-writer", "--verb=get,list,patch", "--resource=nodes,nodes/status")
         cluster.do("create", "clusterrolebinding", "jane", "--clusterrole=node-writer", f"--user={JANE.name}")
         guard = Guard(cluster)
-        guard.start()
+        guard.start(policy_of(cluster) + "  gpus: {claims: [{namespaces: [vision]}]}\n")
         guard.register()
         yield cluster
 
@@ -253,7 +253,9 @@ def test_a_claim_for_everything(shared: Cluster) -> None:
     refused(shared, claim("ResourceClaim", first), "firstAvailable[0].allocationMode: is All")
 
 
-def test_other_claims_never_wait(shared: Cluster) -> None:
+def test_claims_for_other_devices_are_let_in(shared: Cluster) -> None:
+    """They wait: no class is known to have no GPUs until the policy says so."""
     other = {"requests": [{"name": "one", "exactly": {"deviceClassName": "nic.example.com", "allocationMode": "All"}}]}
-    for kind, devices in (("ResourceClaim", other), ("ResourceClaimTemplate", other), ("DeviceClass", {})):
-        assert reached_by(shared, claim(kind, devices)) == []
+    for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+        assert reached_by(shared, claim(kind, other)) == ["/validate"]
+    assert reached_by(shared, claim("DeviceClass", {})) == []

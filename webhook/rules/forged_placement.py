@@ -4,8 +4,8 @@ HAMi, gpushare, vgpu-manager and others write their choice into the pod, and the
 what they read there, whoever wrote it (HAMi#3041): a pod that brings its own is given another's card, past
 every count. No pod has a reason to come with one.
 
-Way out: remove the annotation. The scheduler's own updates pass where the policy lists its account among the
-administrators.
+Way out: remove the annotation. The scheduler's own updates pass where the policy names its account under
+`schedulers`.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,10 @@ from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Flag annotations that only a scheduler writes, from anyone else."""
+    """Flag annotations that only a scheduler writes, from anyone but one that the policy names, or an administrator."""
     found = openings(pod).get(Door.PLACEMENT_ANNOTATION)
-    if not found or (pod.requester is not None and policy.administrators.include(pod.requester)):
+    writers = (policy.schedulers, policy.administrators)
+    if not found or (pod.requester is not None and any(each.include(pod.requester) for each in writers)):
         return
     for path, _, _, _ in found:
         yield Finding(path, "says which GPU a scheduler chose, and none has seen this pod; remove it")

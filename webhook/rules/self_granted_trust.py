@@ -1,9 +1,9 @@
 """A namespace's labels are written in a way that decides what the namespace may have, by no administrator.
 
-Grants, exemptions, overrides and the circles of pools select namespaces by their labels, so whoever writes one of
-these labels could give a namespace trust, or take it. They are the administrators' alone: to create a namespace
-with one, to change it, and to remove it, since a selector may also want a label to be absent. Whoever makes
-namespaces with such labels for others, as a controller may, has to be named as an administrator.
+Grants, exemptions, overrides, the circles of pools and the lists of who may claim devices select namespaces by their
+labels, so whoever writes one of these labels could give a namespace trust, or take it. They are the administrators'
+alone: to create a namespace with one, to change it, and to remove it, since a selector may also want a label to be
+absent. Whoever makes namespaces with such labels for others, as a controller may, has to be named as an administrator.
 
 Way out: have an administrator of the policy write the label.
 """

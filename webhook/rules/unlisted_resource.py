@@ -1,0 +1,28 @@
+"""A DeviceClass offers GPUs under a name that the policy does not know.
+
+`extendedResourceName` lets every pod ask for a class's devices as for any resource, with no claim to be seen
+(KEP-5004). A pod that asks by a name of which the policy knows nothing is taken for one without a GPU: it is not
+steered, not counted, and as a rule not even sent here. Administrators are held to it too: what they write into a class
+they can write into the policy first.
+
+Way out: offer the class under a name that the policy knows, as NVIDIA's `nvidia.com/gpu`, or list the name under
+`gpus.resources` in the policy; for a class of other devices name those that are GPUs under `gpus.deviceClasses`.
+"""
+
+from collections.abc import Iterator
+
+from webhook.facts import Facts
+from webhook.model import Finding, shown
+from webhook.policy import Policy
+from webhook.targets import DeviceClaim
+
+
+def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag the name of a GPU class's resource that is none of the policy's."""
+    if claim.resource and claim.name in policy.forms.device_classes and claim.resource not in policy.gpu_resources:
+        yield Finding(
+            ("spec", "extendedResourceName"),
+            f"would let pods ask for GPUs as {shown(claim.resource)}, of which policy {policy.name} knows nothing; "
+            "list in the policy the name under gpus.resources, or under gpus.deviceClasses only the classes that are "
+            "for GPUs",
+        )
