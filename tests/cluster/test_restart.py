@@ -15,7 +15,7 @@ from cluster.conftest import granted, spaces
 from cluster.control_plane import Cluster, answers, eventually
 from cluster.guard import Guard
 from cluster.objects import TRUSTED, pod
-from webhook.cluster import READ
+from webhook.cluster import READ, READ_WITHIN
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_facts_come_back_after_a_restart_of_the_api_server(restarted: Guard, spa
     assert restarted.asked(space)[before:] == ["/mutate", "/validate"]
     assert cluster.node_of("first", space) == "t4-shared"
     broke = {entry["kind"] for entry in restarted.logged() if entry.get("message") == "watch broke"}
-    assert broke <= {resource.kind for resource in READ}
+    assert broke <= {resource.kind for resource in (*READ, *READ_WITHIN)}
     cluster.do("label", "namespace", space, "slicewarden.dev/trust-")
     assert eventually(lambda: refused(restarted, space), 60)
 
