@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test e2e lint fixtures docs bench clean
+.PHONY: help demo test e2e frameworks lint fixtures docs bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -28,6 +28,10 @@ e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; build
 	cd tests && ../$(BIN)/python -m cluster.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
 	$(BIN)/pytest tests/cluster tests/conformance $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
+
+frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
+	cd tests && ../$(BIN)/python -m frameworks
+	$(BIN)/pytest -n 2 tests/frameworks
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -122,8 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--ca-bundle",
         metavar="BASE64",
-        help="print only the caBundle of every webhook, for kubectl apply --server-side",
+        help="print only the caBundle of every webhook, for kubectl patch",
     )
+    command.add_argument("--half", choices=("mutating", "validating"), help="print only this configuration")
     command.set_defaults(run=_registration)
 
     commands.add_parser("certs", help="issue a certificate authority and serving certificates")
@@ -332,8 +333,9 @@ def _registration(options: argparse.Namespace) -> int:
 
     policy, bundle = load_policy(options.policy), options.ca_bundle
     made = registration.bundles(policy, bundle) if bundle else registration.configurations(policy)
-    for configuration in made:
-        print("---\n" + dialect.write(configuration), end="")
+    for half, configuration in zip(("mutating", "validating"), made, strict=True):
+        if options.half in (None, half):
+            print("---\n" + dialect.write(configuration), end="")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from webhook import patch, ratchet
 from webhook.facts import Facts
@@ -36,6 +36,7 @@ class Engine:
     def __init__(self, policy: Policy, rules: Sequence[Rule]) -> None:
         self.policy = policy
         self.rules = tuple(rules)
+        self._rules_of = {each: [r for r in rules if issubclass(each, r.subject)] for each in get_args(Subject)}
 
     def mutate(self, request: Request, facts: Facts) -> Verdict:
         """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies.
@@ -112,9 +113,7 @@ class Engine:
         ]
 
     def _results(self, subject: Subject, facts: Facts) -> Iterator[Result]:
-        for rule in self.rules:
-            if not isinstance(subject, rule.subject):
-                continue
+        for rule in self._rules_of[type(subject)]:
             try:
                 findings = list(rule.check(subject, self.policy, facts))
             except Malformed:

@@ -42,14 +42,14 @@ def asks(pod: Pod, policy: Policy) -> tuple[Ask, ...]:
 def _asks(pod: Pod, policy: Policy) -> Iterator[Ask]:
     gpus = policy.gpu_resources
     for container in pod.containers:
-        for name, value, path in container.resources:
-            if name in gpus:
+        for name, value, where in container.resources:
+            if "/" in name and name in gpus:  # without a slash it is Kubernetes' own, as cpu and memory are
                 try:
                     amount = quantity.parse(value)
                 except ValueError:
                     amount = None
                 if amount != 0:
-                    yield Ask(container, name, value, amount, path)
+                    yield Ask(container, name, value, amount, (*container.path, "resources", where, name))
 
 
 def annotated(pod: Pod, policy: Policy) -> Iterator[str]:

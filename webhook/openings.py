@@ -63,12 +63,15 @@ def openings(pod: Pod) -> Openings:
 
 def _annotations(pod: Pod, add: Add) -> None:
     for key, value in pod.annotations.items():
-        opening = Opening(pod.at("metadata", "annotations", key), key, value)
         if doors.adds_devices(key):
-            if not doors.harmless_devices(key, value):
-                add(Door.DEVICE_ANNOTATION, opening)
+            if doors.harmless_devices(key, value):
+                continue
+            door = Door.DEVICE_ANNOTATION
         elif key in doors.PLACEMENT_ANNOTATIONS:
-            add(Door.PLACEMENT_ANNOTATION, opening)
+            door = Door.PLACEMENT_ANNOTATION
+        else:
+            continue
+        add(door, Opening(pod.at("metadata", "annotations", key), key, value))
 
 
 def _security(holder: Object, at: Path, container: Container | None, add: Add) -> None:
@@ -76,10 +79,11 @@ def _security(holder: Object, at: Path, container: Container | None, add: Add) -
     if holder.get("securityContext") is None:
         return
     security, at = section(holder, "securityContext", at), (*at, "securityContext")
-    windows = section(security, "windowsOptions", at)
-    if flag(windows, "hostProcess", (*at, "windowsOptions")):
-        add(Door.PRIVILEGE, Opening((*at, "windowsOptions", "hostProcess"), "hostProcess", True, container))
-    if flag(security, "privileged", at):
+    if security.get("windowsOptions") is not None:
+        windows = section(security, "windowsOptions", at)
+        if flag(windows, "hostProcess", (*at, "windowsOptions")):
+            add(Door.PRIVILEGE, Opening((*at, "windowsOptions", "hostProcess"), "hostProcess", True, container))
+    if security.get("privileged") is not None and flag(security, "privileged", at):
         add(Door.PRIVILEGE, Opening((*at, "privileged"), "privileged", True, container))
     capabilities, at = section(security, "capabilities", at), (*at, "capabilities")
     for index, name in enumerate(capabilities.get("add") or ()):
@@ -92,12 +96,12 @@ def _security(holder: Object, at: Path, container: Container | None, add: Add) -
 def _environment(container: Container, add: Add) -> None:
     spec, at = container.spec, (*container.path, "env")
     if spec.get("env") is not None:
-        names = doors.NAMED_VARIABLES
+        names, prefixes = doors.NAMED_VARIABLES, doors.NAMED_PREFIXES
         for index, entry in entries(spec, "env", container.path):
             name = entry.get("name")
-            if name.__class__ is not str:  # spelt out: this runs for every variable of every pod
+            if type(name) is not str:  # spelt out: this runs for every variable of every pod
                 raise Malformed((*at, index, "name"), "must be a string")
-            if name in names or name.startswith(doors.NAMED_PREFIXES):
+            if name in names or name.startswith(prefixes):
                 value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
                 door = Door.VARIABLE if name in doors.DEVICE_VARIABLES else Door.LIMIT_VARIABLE
                 add(door, Opening((*at, index), name, value, container))
@@ -117,7 +121,8 @@ def _mounts(container: Container, add: Add) -> None:
             path = mount.get(key)
             if not isinstance(path, str):
                 raise Malformed((*container.path, field, index, key), "must be a string")
-            if "nvidia-container" not in path and "etc" not in path:  # most of all mounts, and this is cheap
+            # Most of all mounts lead nowhere, and this is cheaper than to write each of them one way.
+            if not ("nvidia-container" in path or "ld.so" in path or ".." in path or path.rstrip("/.").endswith("etc")):
                 continue
             normal = doors.normal(path)
             if doors.within(normal, doors.DEVICE_MOUNTS):

@@ -1,7 +1,7 @@
 """Fixes in, JSON Patch (RFC 6902) out."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from webhook.model import Fix, Object, Path
 
@@ -75,14 +75,20 @@ def apply(document: Object, operations: Iterable[Operation]) -> Object:
             ours[id(container)] = container
         return container
 
-    document = own(document)
-    for operation in operations:
-        *parents, last = [_unescaped(key) for key in operation["path"].split("/")[1:]]
+    def reach(pointer: str) -> Any:
         there: Any = document
-        for key in parents:
-            place = int(key) if isinstance(there, list) else key
-            there[place] = own(there[place])
-            there = there[place]
+        for key in pointer.split("/")[1:]:
+            place = int(key) if isinstance(there, list) else _unescaped(key)
+            there[place] = there = own(there[place])
+        return there
+
+    document = own(document)
+    before, there = "", cast("Any", document)
+    for operation in operations:
+        parent, _, last = operation["path"].rpartition("/")
+        if parent != before:  # many write into one place after each other, as do all new variables of a container
+            before, there = parent, reach(parent)
+        last = _unescaped(last)
         if isinstance(there, dict):
             there[last] = operation["value"]
         elif operation["op"] == "add":

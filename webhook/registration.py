@@ -56,7 +56,7 @@ def configurations(policy: Policy) -> tuple[Object, Object]:
 
 
 def bundles(policy: Policy, ca_bundle: str) -> tuple[Object, Object]:
-    """Make of the configurations only what is applied to them by the server: the caBundle of every webhook."""
+    """Make of the configurations only what an installation adds: the caBundle of every webhook."""
     mutating, validating = configurations(policy)
     for configuration in (mutating, validating):
         configuration["webhooks"] = [

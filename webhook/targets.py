@@ -3,8 +3,9 @@
 A view reads an object as the API would have stored it, and raises Malformed where the shape is another.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from webhook.model import Malformed, Object, Path, Request, Requester
@@ -50,16 +51,16 @@ class Container(NamedTuple):
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") == "Always"
 
     @property
-    def resources(self) -> Iterator[tuple[str, object, Path]]:
-        """Name, quantity and path of each resource asked for; a limit hides the request it is equal to."""
+    def resources(self) -> Iterator[tuple[str, object, str]]:
+        """Name and quantity of each resource asked for, in `limits` or `requests`; a limit hides its equal request."""
         resources = _map(self.spec, "resources", self.path)
         path = (*self.path, "resources")
         limits, requests = _map(resources, "limits", path), _map(resources, "requests", path)
         for name, quantity in limits.items():
-            yield name, quantity, (*path, "limits", name)
+            yield name, quantity, "limits"
         for name, quantity in requests.items():
             if isinstance(quantity, (dict, list)) or limits.get(name) != quantity:
-                yield name, quantity, (*path, "requests", name)
+                yield name, quantity, "requests"
 
     @property
     def env(self) -> Mapping[str, EnvVar]:
@@ -132,7 +133,7 @@ class Pod:
     requester: Requester | None = None
     old: "Pod | None" = None
 
-    @property
+    @cached_property
     def service_account(self) -> str:
         """The account it runs as; `default` when it names none. `serviceAccount` is the field's old name."""
         names = (_text(self.spec, key, self.at("spec")) for key in ("serviceAccountName", "serviceAccount"))
@@ -143,7 +144,7 @@ class Pod:
         """Whether it only shows what a kubelet runs from a file, and will run whatever is said of it here."""
         return MIRROR in self.annotations
 
-    @property
+    @cached_property
     def tolerations(self) -> list[Object]:
         """The taints it tolerates."""
         path = self.at("spec", "tolerations")
@@ -550,10 +551,15 @@ def _text(container: Object, key: str, path: Path) -> str:
 # What rules read of an object beyond its views, with the same refusals
 
 
-def entries(holder: Object, key: str, at: Path) -> Iterator[tuple[int, Object]]:
+def entries(holder: Object, key: str, at: Path) -> Iterable[tuple[int, Object]]:
     """Each map of the list at a key, with its index; `at` is the holder's path. Raises Malformed for another shape."""
-    for index, each in enumerate(_list(holder, key, at)):
-        yield index, each if type(each) is dict else _as_map(each, (*at, key, index))
+    items = _list(holder, key, at)
+    if _MAPS.issuperset(map(type, items)):  # nearly always, and without a step in Python for every one
+        return enumerate(items)
+    return ((index, _as_map(each, (*at, key, index))) for index, each in enumerate(items))
+
+
+_MAPS = frozenset((dict,))
 
 
 def section(holder: Object, key: str, at: Path) -> Object:

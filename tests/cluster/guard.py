@@ -53,6 +53,9 @@ class Guard:
             self._listen = "{}:{}".format(*free.getsockname())
         self.url = f"https://{host}:{self._listen.rpartition(':')[2]}"
         self._identity = [each for each in rendered(cluster) if each["kind"] in IDENTITY]
+        if cluster.kubectl("get", "namespace", OPERATORS).returncode:
+            operators: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERATORS}}
+            self._identity.insert(0, operators)
         self.install(*self._identity)
         self._account = cluster.kubeconfig_of_account("slicewarden", "slicewarden-system")
         self._policy = cluster.folder / "policy.yaml"
@@ -83,10 +86,8 @@ class Guard:
 
     def leave(self) -> None:
         """Take the identity away again."""
-        names = [
-            f"{each['kind']}/{each['metadata']['name']}" for each in self._identity if each["kind"] != "ServiceAccount"
-        ]
-        self.cluster.do("delete", *names, "--wait=false")
+        identity = {"apiVersion": "v1", "kind": "List", "items": self._identity}
+        self.cluster.do("delete", "--wait=false", "--ignore-not-found", "--filename=-", stdin=json.dumps(identity))
 
     def _ready(self) -> bool:
         context = ssl.create_default_context(cadata=b64decode(self._bundle).decode("ascii"))

@@ -84,8 +84,8 @@ def template_of(item: Object) -> Object:
 
 
 def plain(item: Object) -> Object:
-    """A copy that asks for no GPU and no trust, wherever it did."""
-    return dict(_without(item, (*GPUS, TRUST)))
+    """A copy that asks for no GPU and no trust, wherever it did, and tolerates nothing."""
+    return dict(_without(item, (*GPUS, TRUST, "tolerations")))
 
 
 def without_gpus(item: Object) -> Object:

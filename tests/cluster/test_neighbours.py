@@ -103,7 +103,7 @@ def test_a_container_with_a_gpu_that_is_added_later(guarded: Guard, team: str, t
         assert 'webhook "pods.slicewarden.dev" denied the request: multiple-slices: ' in refused.stderr
         refused = guarded.cluster.apply(plain(pod("plain", team)))
         assert refused.returncode == 1
-        assert 'webhook "pods.slicewarden.dev" denied the request: unsteered-pod: ' in refused.stderr
+        assert "unsteered-pod: " in refused.stderr
         # Two whole cards are nobody's harm.
         assert guarded.cluster.apply(pod("whole", team)).returncode == 0
         assert guarded.cluster.node_of("whole", team) == "a100-exclusive"

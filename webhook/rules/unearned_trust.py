@@ -22,9 +22,11 @@ from webhook.targets import Pod
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a trust annotation that is no trust level, or that no grant covers."""
+    if pod.annotations.get(policy.annotation) is None:
+        return
     found = claim(pod, policy, facts)
     path = pod.at("metadata", "annotations", policy.annotation)
-    if found.asked not in (None, TRUSTED, UNTRUSTED):
+    if found.asked not in (TRUSTED, UNTRUSTED):
         yield Finding(path, f"{shown(found.asked)} is no trust level; use {TRUSTED} or {UNTRUSTED}, or remove it")
     elif found.asked == TRUSTED and found.withheld and pod.requester is not None:
         yield Finding(

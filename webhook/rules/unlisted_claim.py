@@ -42,6 +42,8 @@ def _claims(pod: Pod) -> Iterator[Path]:
         yield (*at, "resourceClaims", index)
     for container in pod.containers:
         resources = section(container.spec, "resources", container.path)
+        if resources.get("claims") is None:
+            continue
         place = (*container.path, "resources")
         for index, claim in entries(resources, "claims", place):
             if text(claim, "name", (*place, "claims", index)) not in known:

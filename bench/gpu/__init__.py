@@ -1,0 +1,1 @@
+"""Caps on a real card: `python -m bench.gpu`."""

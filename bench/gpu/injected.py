@@ -1,0 +1,82 @@
+"""The environment that the webhook gives to a container on a card: through the engine, as in a cluster."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from webhook import documents, patch, policy_file, review
+from webhook.engine import Engine
+from webhook.facts import Facts
+from webhook.rules import walk
+
+POLICY = Path(__file__).resolve().parents[2] / "policies" / "sample.yaml"
+NAMESPACE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "bench", "labels": {"slicewarden.dev/trust": "trusted"}},
+}
+
+
+class Denied(Exception):
+    """The webhook does not let the pod in; the message says why."""
+
+
+def injected(
+    product: str,
+    mib: int,
+    replicas: int,
+    written: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the environment of a trusted pod's only container, of which its author wrote some variables.
+
+    The pod lands on a node whose cards have so many MiB and are time-sliced into so many replicas; the policy is the
+    sample, with every framework capped. Raises Denied.
+    """
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "greedy",
+            "namespace": "bench",
+            "annotations": {"slicewarden.dev/trust": "trusted", **(annotations or {})},
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": "greedy",
+                    "image": "greedy",
+                    "resources": {"limits": {"nvidia.com/gpu": 1}},
+                    "env": [{"name": name, "value": value} for name, value in (written or {}).items()],
+                }
+            ]
+        },
+    }
+    request = review.decode(review.wrap(pod))
+    verdict = _engine().judge(request, _facts(product, mib, replicas))
+    if not verdict.allowed:
+        raise Denied(verdict.malformed or "; ".join(result.finding.message for result in verdict.results))
+    (container,) = patch.apply(request.object or {}, verdict.patch)["spec"]["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+@cache
+def _engine() -> Engine:
+    (document, *_), _ = documents.read(POLICY.read_text("utf-8"), POLICY.name)
+    document.value["spec"].pop("memory", None)
+    rules = walk()
+    return Engine(policy_file.load([document], [rule.id for rule in rules], POLICY.name), rules)
+
+
+@cache
+def _facts(product: str, mib: int, replicas: int) -> Facts:
+    labels = {
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.product": product.replace(" ", "-"),
+        "nvidia.com/gpu.memory": str(mib),
+        "nvidia.com/gpu.replicas": str(replicas),
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    }
+    node: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "card", "labels": labels}}
+    return Facts.of([NAMESPACE, node])
