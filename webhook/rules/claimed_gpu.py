@@ -28,7 +28,7 @@ def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]
             yield Finding(
                 (*request.path, "deviceClassName"),
                 f"{shown(request.device_class)} is a class of GPUs to policy {policy.name}, which lets nobody claim "
-                f"devices in namespace {shown(claim.namespace)}; ask for GPUs by a resource that a pool offers, or have "
-                "an administrator list in the policy the namespace under gpus.claims, or under gpus.deviceClasses only "
-                "the classes that are for GPUs",
+                f"devices in namespace {shown(claim.namespace)}; ask for GPUs by a resource that a pool offers, or "
+                "have an administrator list in the policy the namespace under gpus.claims, or under "
+                "gpus.deviceClasses only the classes that are for GPUs",
             )
