@@ -140,7 +140,8 @@ def _found(
         if step.kind is Kind.ADD:
             missing.append(step)
         elif entry is None:
-            yield Finding(container.path, step.message, advice=True)
+            advice = step.kind is Kind.UNSURE or policy.defeats is not Action.DENY
+            yield Finding(container.path, step.message, advice=advice)
         elif step.kind in caps.WRITES:
             path = (*entry.path, "value")
             yield Finding(path, step.message, (Fix(path, step.value),))
