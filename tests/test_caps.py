@@ -575,6 +575,26 @@ def test_what_takes_a_cap_away_is_denied_where_the_policy_says_so(sample_policy:
         assert denied.rule == "uncapped-memory"
     elsewhere = strict.judge(request_for(pod(envFrom=[{"secretRef": {"name": "s"}}])), sample_facts)
     assert "uncapped-memory" not in {denied.rule for denied in elsewhere.having(Action.DENY)}
+    for prefixes in (["PYTORCH_CUDA_"], ["APP_", "P"]):
+        sources = [{"prefix": prefix, "secretRef": {"name": "s"}} for prefix in prefixes]
+        assert engine_of(sample_policy).judge(request_for(pod(envFrom=sources)), sample_facts).allowed
+        (denied,) = strict.judge(request_for(pod(envFrom=sources)), sample_facts).having(Action.DENY)
+        assert denied.rule == "uncapped-memory"
+    harmless = [{"prefix": "APP_", "secretRef": {"name": "s"}}]
+    assert strict.judge(request_for(pod(envFrom=harmless)), sample_facts).allowed
+
+
+def test_an_image_may_be_exchanged_in_place(sample_policy: Policy, sample_facts: Facts) -> None:
+    engine = engine_of(sample_policy)
+    item = pod(image="pytorch")
+    old = dict(apply(item, engine.mutate(request_for(item), sample_facts).patch))
+    now = copy.deepcopy(old)
+    now["spec"]["containers"][0]["image"] = "vllm/vllm-openai:v0.9"
+    verdict = engine.validate(request_for(now, operation="UPDATE", old=old), sample_facts)
+    assert verdict.allowed
+    assert "vLLM" in verdict.having(Action.WARN)[0].text
+    del now["metadata"]["annotations"][record.KEY]
+    assert not engine.validate(request_for(now, operation="UPDATE", old=old), sample_facts).allowed
 
 
 def test_an_argument_is_appended_where_the_policy_says_so(sample_policy: Policy, sample_facts: Facts) -> None:

@@ -268,3 +268,14 @@ def test_schedulers_of_the_policy_bind() -> None:
     item = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "n"}}
     for requester, allowed in ((DANA, False), (Requester("volcano", frozenset({"schedulers"})), True)):
         assert Engine(policy, walk()).judge(sent(item, requester), FACTS).allowed is allowed
+
+
+@pytest.mark.parametrize("requester", [MIA, DANA, *(Requester(name, frozenset()) for name in sorted(CONTROLLERS))])
+def test_a_grant_that_names_requesters_wants_to_be_asked(requester: Requester) -> None:
+    """Else anyone's workload that says nothing would be let through, and its pods be trusted by default."""
+    engine = Engine(policy_of(POLICY.replace("    grants:", "    default: trusted\n    grants:", 1)), walk())
+    item = pod("studio")
+    del item["metadata"]["annotations"]
+    verdict = engine.judge(sent(item, requester), FACTS)
+    assert verdict.allowed
+    assert {"whole"} == {op["value"]["gpus"] for op in verdict.patch if op["path"] == "/spec/nodeSelector"}

@@ -8,7 +8,7 @@ import pytest
 from webhook import doors
 from webhook.budget import CARD_LABELS
 from webhook.facts import CONFIG_LABEL
-from webhook.policy import Exemption, Guard, Policy, Requesters, Scope
+from webhook.policy import Exemption, Grant, Guard, Policy, Requesters, Scope
 from webhook.registration import bundles, configurations
 from webhook.workloads import WORKLOADS, Template, Workload, table
 
@@ -99,6 +99,14 @@ def test_a_guard_of_every_pod_asks_about_every_pod(sample_policy: Policy) -> Non
     for name, hook in hooks(replace(sample_policy, guard=Guard())).items():
         if name.startswith(("mutate.", "pods.", "workloads.")):
             assert expression(hook) == "true"
+
+
+def test_where_a_grant_hears_requesters_no_workload_goes_unasked(sample_policy: Policy) -> None:
+    """Its pods come from a controller, which is always heard: what went past unasked would be trusted."""
+    scope = Scope(frozenset({"vision"}), None, frozenset())
+    for requesters, policies in ((None, {"Fail", "Ignore"}), (Requesters(frozenset({"mia"})), {"Fail"})):
+        found = hooks(replace(sample_policy, grants=(Grant(scope, requesters=requesters),)))
+        assert {hook["failurePolicy"] for name, hook in found.items() if not name.startswith("mutate.")} == policies
 
 
 def test_labels_and_schedulers_of_the_policy_are_in_the_conditions(sample_policy: Policy) -> None:

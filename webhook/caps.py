@@ -430,11 +430,16 @@ def _jax(env: Environment, cap: Budget) -> Iterator[Step]:
 
 
 def from_elsewhere(env: Environment, prefixes: Iterable[str]) -> Iterator[Step]:
-    """Say which names `envFrom` may set that take a cap away; what the container's own `env` names it cannot set."""
+    """Say which names `envFrom` may set that take a cap away; what the container's own `env` names it cannot set.
+
+    A prefix with which such a name begins serves nothing else, so it takes the cap away. Without one that is only not
+    known, and the rule unread-variables speaks of it.
+    """
     names = sorted(HIDING - env.keys())
-    if found := [name for name in names if any(name.startswith(prefix) for prefix in prefixes)]:
+    prefixes = sorted(prefixes, reverse=True)
+    if found := [name for prefix in prefixes for name in names if name.startswith(prefix)]:
         yield Step(
-            Kind.UNSURE,
+            Kind.DEFEAT if any(map(found[0].startswith, filter(None, prefixes))) else Kind.UNSURE,
             found[0],
             f"envFrom is not looked into, and {found[0]} in it would take the cap away; name variables one by one",
             "envFrom is not looked into",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from webhook import doors
 from webhook.model import Malformed, Object, Path
-from webhook.targets import Container, Pod, entries, flag, section, text
+from webhook.targets import Container, Pod, entries, flag, section, text, texts
 
 
 class Door(Enum):
@@ -86,9 +86,7 @@ def _security(holder: Object, at: Path, container: Container | None, add: Add) -
     if security.get("privileged") is not None and flag(security, "privileged", at):
         add(Door.PRIVILEGE, Opening((*at, "privileged"), "privileged", True, container))
     capabilities, at = section(security, "capabilities", at), (*at, "capabilities")
-    for index, name in enumerate(capabilities.get("add") or ()):
-        if not isinstance(name, str):
-            raise Malformed((*at, "add", index), "must be a string")
+    for index, name in texts(capabilities, "add", at):
         if doors.capability(name) in doors.CAPABILITIES:
             add(Door.PRIVILEGE, Opening((*at, "add", index), name, name, container))
 

@@ -51,10 +51,15 @@ def _hears(grant: Grant, pod: Pod, policy: Policy) -> bool:
 
     A controller makes what was judged when its workload was written. What runs already, or a template of
     which the pods stay the same, is asked for by nobody. Otherwise a grant that names requesters hears only
-    them: were bare pods not looked at, anyone could make one in the workload's stead.
+    them: were bare pods not looked at, anyone could make one in the workload's stead. Nor does it hear one that asks
+    for nothing: what a workload leaves to the policy's default nobody was denied, and its pods come from a controller.
     """
     requester, old = pod.requester, pod.old
-    if grant.requesters is None or requester is None or policy.controllers.include(requester):
+    if grant.requesters is None:
+        return True
+    if policy.annotation not in pod.annotations:
+        return False
+    if requester is None or policy.controllers.include(requester):
         return True
     if old is not None:
         key = policy.annotation

@@ -1,7 +1,6 @@
 """Configurations of NVIDIA's device plugin, as they stand in ConfigMaps."""
 
 import base64
-import binascii
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -126,10 +125,10 @@ def _texts(config_map: ConfigMap) -> Iterator[tuple[tuple[str, str], str, Unread
     for key, encoded in config_map.binary_data.items():
         try:
             yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True)), None
-        except binascii.Error:
-            yield ("binaryData", key), encoded, Unreadable(1, "not base64")
         except Unread as error:
             yield ("binaryData", key), encoded, error
+        except ValueError:  # binascii's, or that of a text which is not ASCII
+            yield ("binaryData", key), encoded, Unreadable(1, "not base64")
 
 
 _MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}

@@ -131,10 +131,12 @@ def _validating(policy: Policy) -> Iterator[Entry]:
     pods = (("", ("pods", "pods/ephemeralcontainers", "pods/resize"), BOTH),)
     yield Entry("pods", pods, ("concerns-gpus", _concerned(["[object]"], policy)), system)
     yield _workloads("workloads", BUILT_IN.values(), policy)
-    # Their pods are judged in any case, so that a webhook that is away stops no operator.
+    # Their pods are judged in any case, so that a webhook that is away stops no operator. But where a grant names its
+    # requesters, the pods come from a controller, and who asked for them is only seen here.
+    heard_here = any(grant.requesters for grant in policy.grants)
     others = [each for key, each in policy.workloads.items() if key not in BUILT_IN]
     for group, kinds in groupby(sorted(others, key=_group), key=_group):
-        yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=False, versions=("*",))
+        yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=heard_here, versions=("*",))
 
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)
     yield Entry("bindings", bindings, ("no-scheduler-or-annotations", _binding(policy)), system)

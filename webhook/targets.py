@@ -562,6 +562,12 @@ def entries(holder: Object, key: str, at: Path) -> Iterable[tuple[int, Object]]:
 _MAPS = frozenset((dict,))
 
 
+def texts(holder: Object, key: str, at: Path) -> Iterator[tuple[int, str]]:
+    """Each text of the list at a key, with its index. Raises Malformed for another shape."""
+    for index, each in enumerate(_list(holder, key, at)):
+        yield index, each if type(each) is str else _as(str, each, (*at, key, index))
+
+
 def section(holder: Object, key: str, at: Path) -> Object:
     """The map at a key, empty for null. Raises Malformed for another shape."""
     return _map(holder, key, at)

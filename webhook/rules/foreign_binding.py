@@ -4,7 +4,7 @@ A binding, be it of `pods/binding` or of the older `bindings`, sets a pod's node
 taints, and merges its annotations into the pod, which nobody judges again (kubernetes
 pkg/registry/core/pod/storage/storage.go). So nodes of the pools are for the schedulers that the policy names, which
 keep to the node selection that steering writes; and no binding carries what a pod is judged by: its trust, or the
-devices that a runtime is to inject (CDI and NRI annotations).
+devices that a runtime is to inject (CDI, NRI and CRI-O annotations).
 
 Of the pod itself a binding says only its name. That it suits the node is left to the scheduler, and to the kubelet,
 which compares node selector and affinity once more.
@@ -14,6 +14,7 @@ Way out: leave the pod to its scheduler, or have an administrator name the accou
 
 from collections.abc import Iterator
 
+from webhook.doors import adds_devices
 from webhook.facts import Facts
 from webhook.model import Finding, shown
 from webhook.policy import Policy
@@ -26,7 +27,7 @@ PRESENT = "nvidia.com/gpu.present"
 def check(binding: Binding, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a binding by no scheduler to a node that has GPUs, or may have, and annotations that are judged."""
     for key in binding.annotations:
-        if key == policy.annotation or key.partition("/")[0].endswith("cdi.k8s.io"):
+        if key == policy.annotation or adds_devices(key):
             yield Finding(
                 ("metadata", "annotations", key),
                 "would reach the pod without being judged; remove it from the binding, and create the pod with it",

@@ -140,7 +140,8 @@ def _found(
         if step.kind is Kind.ADD:
             missing.append(step)
         elif entry is None:
-            yield Finding(container.path, step.message, advice=True)
+            advice = step.kind is Kind.UNSURE or policy.defeats is not Action.DENY
+            yield Finding(container.path, step.message, advice=advice)
         elif step.kind in caps.WRITES:
             path = (*entry.path, "value")
             yield Finding(path, step.message, (Fix(path, step.value),))
@@ -177,7 +178,9 @@ def _recorded(
     there = pod.annotations.get(record.KEY)
     first = next((index for index, finding in enumerate(findings) if finding.fixes), None)
     written = before is not None and before.stands_for(wanted)
-    if not written and (first is not None or noted or there is not None):
+    # Only what is created can be written into; of an image that is exchanged later the record need not know.
+    kept = pod.old is not None and first is None and pod.old.annotations.get(record.KEY) == there
+    if not written and not kept and (first is not None or noted or there is not None):
         fix = Fix(pod.at("metadata", "annotations"), {record.KEY: wanted.text})
         if first is None:
             path = pod.at("metadata", "annotations", record.KEY)

@@ -18,7 +18,7 @@ Way out: set what the message names in the section itself, or give the nodes it 
 from collections.abc import Iterable, Iterator
 
 from webhook.budget import budget
-from webhook.facts import CONFIG_LABEL, Facts, Installation, Node
+from webhook.facts import CONFIG_LABEL, MAX_TEXT, Facts, Installation, Node
 from webhook.model import Finding, Path, dotted, shown
 from webhook.plugin import Plugin, Section
 from webhook.plugin_config import configs, held
@@ -77,9 +77,14 @@ def _named(subject: ClusterPolicy, policy: Policy, facts: Facts) -> Iterator[Fin
         return
     for namespace in policy.limits.namespaces:
         for key, text in facts.config_maps.get((namespace, subject.config_map), {}).items():
+            where = shown(f"{key} of ConfigMap {namespace}/{subject.config_map}", quotes=False)
+            if text is None:
+                yield Finding(
+                    (*subject.base, "name"),
+                    f"{where}: is no UTF-8, or over {MAX_TEXT} characters, and nobody judged it; shorten it",
+                )
             for inner, message in _unsafe(held(text), policy) if text else ():
-                where = f"{key} of ConfigMap {namespace}/{subject.config_map}"
-                yield Finding((*subject.base, "name"), f"{shown(where, quotes=False)}: {dotted(inner)}: {message}")
+                yield Finding((*subject.base, "name"), f"{where}: {dotted(inner)}: {message}")
 
 
 # By the text alone
