@@ -30,6 +30,7 @@ LAYERS = (
     ("check",),
     ("reports.*",),
     ("reports",),
+    ("metrics",),
     ("server", "cluster"),
     ("serve", "demo"),
     ("cli",),
@@ -42,6 +43,7 @@ HOMES = {
     "kubernetes": {"webhook.cluster"},
     "werkzeug": {"webhook.server"},  # Flask's own foundation, for the errors it raises
     "granian": {"webhook.serve"},
+    "prometheus_client": {"webhook.metrics"},
     "orjson": {"webhook.review"},
     "yaml": {"webhook.dialect"},
     "jsonschema": {"webhook.policy_file"},

@@ -108,16 +108,11 @@ ALONE = ("kube-system", NAMESPACE)
 
 
 def _system(policy: Policy) -> tuple[str, ...]:
-    """Those, and the namespaces of the system's own components, whose pods no rule holds for."""
-    return (
-        *ALONE,
-        *sorted(
-            namespace
-            for exemption in policy.exemptions
-            if exemption.until is None and not exemption.rules
-            for namespace in exemption.scope.namespaces
-        ),
-    )
+    """Those, and where the device plugin runs: nobody has GPUs to wait for before it is up.
+
+    Exemptions of other components are by service account, which a namespace's selector cannot see.
+    """
+    return (*ALONE, *policy.limits.namespaces)
 
 
 def _mutating(policy: Policy) -> Entry:

@@ -5,13 +5,14 @@ import os
 import signal
 import socket
 import ssl
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from granian import Granian
@@ -22,6 +23,9 @@ from granian.log import LogLevels
 from webhook import server
 from webhook.engine import Engine
 from webhook.facts import Source
+
+if TYPE_CHECKING:
+    from webhook.metrics import Metrics
 
 KEEP_ALIVE = 120_000
 """Milliseconds a connection may wait for its next request.
@@ -77,7 +81,9 @@ def serve(listen: Listen, load: Load) -> None:
     log = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
     caution = "anyone who reaches this port may call: no --client-ca" if listen.client_ca is None else None
     server.log_line({"message": "serving", **log, **({"caution": caution} if caution else {})})
-    granian.serve(target_loader=partial(_worker, listen, load), wrap_loader=False)
+    with tempfile.TemporaryDirectory(prefix="slicewarden-metrics-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before a worker imports what reads it
+        granian.serve(target_loader=partial(_worker, listen, load), wrap_loader=False)
 
 
 def _check_tls(listen: Listen) -> None:
@@ -110,14 +116,17 @@ def _worker(listen: Listen, load: Load) -> Callable[..., Any]:
     # A forked worker has its parent's handlers, which would swallow a signal that comes before granian sets its own.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from webhook.metrics import Metrics
+
     engine, facts = load()
+    metrics = Metrics()
     # Reviews leave no cycles behind, and what lives as long as the worker need not be walked by every collection.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
     if listen.health is not None:
-        _serve_health(*listen.health, facts)
-    return server.application(engine, facts, server.log_line)
+        _serve_health(*listen.health, facts, metrics)
+    return server.application(engine, facts, server.log_line, metrics)
 
 
 class _HealthServer(ThreadingMixIn, WSGIServer):
@@ -132,6 +141,7 @@ class _Quiet(WSGIRequestHandler):
         pass
 
 
-def _serve_health(host: str, port: int, facts: Source) -> None:
-    httpd = make_server(host, port, server.health(facts), server_class=_HealthServer, handler_class=_Quiet)
+def _serve_health(host: str, port: int, facts: Source, metrics: "Metrics") -> None:
+    app = server.health(facts, metrics)
+    httpd = make_server(host, port, app, server_class=_HealthServer, handler_class=_Quiet)
     threading.Thread(target=httpd.serve_forever, daemon=True).start()

@@ -25,6 +25,8 @@ from webhook.model import Request, Verdict
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
+    from webhook.metrics import Metrics
+
     App = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 
 MAX_LOGGED = 253
@@ -33,16 +35,22 @@ MAX_LOGGED = 253
 Log = Callable[[Mapping[str, Any]], None]
 
 
-def application(engine: Engine, facts: Source, log: Log) -> Flask:
-    """Make the whole application, reviews included."""
+def application(engine: Engine, facts: Source, log: Log, metrics: "Metrics | None" = None) -> Flask:
+    """Make the whole application, reviews included; what they decide is counted where there are metrics."""
     app = health(facts)
-    app.wsgi_app = Reviews(app.wsgi_app, engine, facts, log)  # type: ignore[method-assign]
+    app.wsgi_app = Reviews(app.wsgi_app, engine, facts, log, metrics)  # type: ignore[method-assign]
     return app
 
 
-def health(facts: Source) -> Flask:
+def health(facts: Source, metrics: "Metrics | None" = None) -> Flask:
     """Make the application without the review paths, for a port that anyone may reach."""
     app = Flask("slicewarden", static_folder=None)
+
+    if metrics is not None:
+
+        @app.get("/metrics")
+        def counters() -> Response:
+            return Response(metrics.text(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -65,8 +73,9 @@ def health(facts: Source) -> Flask:
 class Reviews:
     """WSGI middleware that answers the review paths and hands everything else on."""
 
-    def __init__(self, app: "App", engine: Engine, facts: Source, log: Log) -> None:
+    def __init__(self, app: "App", engine: Engine, facts: Source, log: Log, metrics: "Metrics | None" = None) -> None:
         self.app = app
+        self.metrics = metrics
         self.facts = Dated(facts, _today)
         self.log = log
         self.halves = {"/mutate": engine.mutate, "/validate": engine.validate}
@@ -111,8 +120,12 @@ class Reviews:
         except Exception as error:  # whatever it is, failurePolicy has to decide
             rule = error.rule if isinstance(error, RuleBroke) else None
             self.log({**_line(path, request), "error": rule or type(error).__name__, "trace": _trace(error)})
+            if self.metrics is not None:
+                self.metrics.failed(path)
             return HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n"
         self.log({**_line(path, request), **_outcome(verdict)})
+        if self.metrics is not None:
+            self.metrics.count(path, request, verdict)
         return HTTPStatus.OK, answer
 
 
