@@ -111,13 +111,20 @@ def _worker(listen: Listen, load: Load) -> Callable[..., Any]:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     engine, facts = load()
-    # Reviews leave no cycles behind, and what lives as long as the worker need not be walked by every collection.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 10, 10)
+    settle()
     if listen.health is not None:
         _serve_health(*listen.health, facts)
     return server.application(engine, facts, server.log_line)
+
+
+def settle() -> None:
+    """Have garbage collected seldom, once all is loaded.
+
+    Reviews leave no cycles behind, and what lives as long as the worker need not be walked by every collection.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 class _HealthServer(ThreadingMixIn, WSGIServer):
