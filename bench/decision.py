@@ -1,6 +1,5 @@
 """How long a decision takes in process: bytes in, bytes out, no network."""
 
-import gc
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from webhook import patch, review
 from webhook.cli import load_engine
 from webhook.engine import Engine
 from webhook.facts import Facts
+from webhook.serve import settle
 
 ROOT = Path(__file__).parent.parent
 POLICY = ROOT / "policies" / "sample.yaml"
@@ -63,7 +63,7 @@ def run() -> str:
             Case(payload.name, "mutate", mutate, payload.body),
             Case(payload.name, "validate", validate, after),
         ]
-    gc.freeze()  # as every worker of `serve` does
+    settle()  # as every worker of `serve` does
     rows = [_row(case) for case in cases]
     head = ("review", "call", "median µs", "p99 µs", "parse only: median µs", "p99 µs", "ratio of medians")
     return tables.markdown(head, rows)

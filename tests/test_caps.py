@@ -1,6 +1,7 @@
 """Merging caps with what tenants write: against tables, and against the frameworks' own grammars."""
 
 import copy
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -430,6 +431,16 @@ def test_the_nodes_that_a_pod_may_land_on(selection: Selection, found: set[str])
         )
     )
     assert {each.name for each, _ in nodes(POOL, facts, selection)} == found
+
+
+def test_a_snapshot_goes_when_newer_ones_are_asked() -> None:
+    snapshots = [Facts(nodes=(node("a", "Tesla-T4", 15360, 4),)) for _ in range(3)]
+    oldest = weakref.ref(snapshots[0])
+    for each in snapshots:
+        assert smallest(POOL, POLICY, each)
+        assert smallest(POOL, POLICY, each, Wish(None, 2))
+    del each, snapshots[0]
+    assert oldest() is None
 
 
 def test_one_node_with_the_hosts_memory_takes_fractions_from_its_pool() -> None:

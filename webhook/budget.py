@@ -1,8 +1,9 @@
 """How much of a shared card one process may have."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 from webhook import quantity
 from webhook.facts import Facts, Node
@@ -172,25 +173,43 @@ class Selection:
 ANY = Selection()
 
 
-@lru_cache(maxsize=16)
-def _cards(pool: Pool, facts: Facts) -> tuple[tuple[Node, Card | None], ...]:
+Cards = tuple[tuple[Node, Card | None], ...]
+"""Nodes with their cards, None for a node that does not say."""
+
+
+class _Reckoned(NamedTuple):
+    """What was reckoned of one snapshot."""
+
+    cards: Callable[[Pool], Cards]
+    smallest: Callable[[Pool, Policy, Wish, Selection], Budget | None]
+
+
+@lru_cache(maxsize=2)  # each keeps its snapshot, of ten thousand nodes, so what is known of an old one goes with it
+def _reckoned(facts: Facts) -> _Reckoned:
+    return _Reckoned(lru_cache(maxsize=16)(partial(_cards, facts)), lru_cache(maxsize=64)(partial(_smallest, facts)))
+
+
+def _cards(facts: Facts, pool: Pool) -> Cards:
     return tuple((node, card_of(node)) for node in facts.nodes if pool.nodes.matches(node.labels))
 
 
-def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> tuple[tuple[Node, Card | None], ...]:
+def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
     """The nodes of a pool that a pod may land on, with their cards: all while none is known that it selects."""
-    known = _cards(pool, facts)
+    known = _reckoned(facts).cards(pool)
     if selection == ANY:
         return known
     return tuple(each for each in known if selection.allows(each[0])) or known
 
 
-@lru_cache(maxsize=64)
 def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selection: Selection = ANY) -> Budget | None:
     """The least that a process may have on any card it may land on, by fraction; None when no card is known.
 
     The cards are those of the nodes; the one the policy assumes stands in while there are none.
     """
+    return _reckoned(facts).smallest(pool, policy, wish, selection)
+
+
+def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: Selection) -> Budget | None:
     known = nodes(pool, facts, selection)
     cards = {card for _, card in known if card}
     if not cards and pool.assume:

@@ -124,7 +124,8 @@ class Engine:
                 continue
             action, exemption = self._action(rule.id, subject, facts)
             for finding in findings:
-                finding = finding._replace(message=line(finding.message))
+                if (message := line(finding.message)) != finding.message:
+                    finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)
 
     def _action(self, rule: str, subject: Subject, facts: Facts) -> tuple[Action, str]:

@@ -167,10 +167,13 @@ def shown(value: object, *, quotes: bool = True) -> str:
     """Show a tenant's value in a message: one line of printable ASCII, at most 80 characters."""
     if isinstance(value, (dict, list)):  # as deep as its author likes
         return "a map" if isinstance(value, dict) else "a list"
-    text = json.dumps(value, default=str)
+    text = _JSON.encode(value)
     if isinstance(value, str) and not quotes:
         text = text[1:-1]
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+_JSON = json.JSONEncoder(default=str)  # made once: a new one costs ten times what it does for a short text
 
 
 def line(text: str) -> str:

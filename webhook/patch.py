@@ -15,7 +15,7 @@ def build(document: Object, fixes: Iterable[Fix]) -> tuple[tuple[Operation, ...]
     """
     build_ = _Build()
     for fix in fixes:
-        document = build_.merged(document, fix.path, fix.value, "")
+        document = build_.merged(document, fix.path, fix.value)
     return tuple(build_.operations), document
 
 
@@ -26,18 +26,19 @@ class _Build:
         self.operations: list[Operation] = []
         self._ours: dict[int, Any] = {}
 
-    def merged(self, there: Any, path: Path, value: Any, at: str) -> Any:
-        """Merge a value into what stands at a path below `there`; `at` is the JSON Pointer of `there` itself."""
-        if path:
-            key, *rest = path
+    def merged(self, there: Any, path: Path, value: Any, depth: int = 0) -> Any:
+        """Merge a value into what stands at a path of the document, of which `there` is this many keys down."""
+        if depth < len(path):
+            key = path[depth]
             child = there[int(key)] if isinstance(there, list) else there.get(key)
             if child is not None:
-                merged = self.merged(child, tuple(rest), value, f"{at}/{_escaped(key)}")
+                merged = self.merged(child, path, value, depth + 1)
                 return there if merged is child else self._with(there, key, merged)
-            for below in reversed(rest):  # the first missing parent is added with all that hangs below it
+            for below in reversed(path[depth + 1 :]):  # the first missing parent is added with all that hangs below it
                 value = {below: value}
-            self._write("replace" if isinstance(there, list) else "add", f"{at}/{_escaped(key)}", value)
+            self._write("replace" if isinstance(there, list) else "add", _pointer(path[: depth + 1]), value)
             return self._with(there, key, value)
+        at = _pointer(path)
         if isinstance(there, dict) and isinstance(value, dict):
             for key, each in value.items():
                 before = there.get(key)
@@ -96,6 +97,10 @@ def apply(document: Object, operations: Iterable[Operation]) -> Object:
         else:
             there[int(last)] = operation["value"]
     return document
+
+
+def _pointer(path: Path) -> str:
+    return "".join([f"/{_escaped(key)}" for key in path])
 
 
 def _escaped(key: str | int) -> str:

@@ -39,8 +39,8 @@ def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     asked = pod.annotations.get(policy.annotation)
     labels = facts.namespaces.get(pod.namespace)
     grants = [grant for grant in policy.grants if grant.scope.covers(pod.namespace, labels, pod.service_account)]
-    every = frozenset(pool.name for pool in policy.pools)
-    pools = frozenset[str]().union(*(grant.pools or every for grant in grants if _hears(grant, pod, policy)))
+    heard = [grant.pools or policy.pool_names for grant in grants if _hears(grant, pod, policy)]
+    pools = frozenset[str]().union(*heard)
     wanted = policy.default_trust if asked is None else asked
     level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
     return Claim(asked, pools, level, withheld=bool(grants) and not pools)
@@ -113,8 +113,7 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
         return None
     claimed = claim(pod, policy, facts)
     count = sum(asked.values())
-    refusals = {p.name: _refusal(p, asked, pod, claimed, facts) for p in policy.pools}
-    willing = [p for p in policy.pools if not refusals[p.name]]
+    willing = [p for p in policy.pools if not _refusal(p, asked, pod, claimed, facts)]
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     share = claimed.level == TRUSTED and count == 1
     right = [p for p in fitting if p.shared == share] or fitting
@@ -124,7 +123,8 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
             return Placement(asked, claimed.in_(pool), pool)
     if pools := right or too_small:
         return Placement(asked, claimed.in_(pools[0]), pools[0], clash(pod, pools[0]))
-    return Placement(asked, claimed.level, None, refusals=tuple(refusals.values()))
+    refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)
+    return Placement(asked, claimed.level, None, refusals=refusals)
 
 
 def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, facts: Facts) -> str:
@@ -147,7 +147,9 @@ def clash(pod: Pod, pool: Pool) -> Clash | None:
 
     A selection that contradicts itself is its author's affair: no node is chosen by it.
     """
-    needed = pool.nodes.requirements
+    needed, labels = pool.nodes.requirements, pod.node_selector
+    if pod.node_terms is None and all(r.matches(labels) for r in needed if r.key in labels):
+        return None  # as nearly all pods, before and after they are steered
     own = _selected(pod, needed)
     if contradiction(own + needed) is not None:
         return _clash(pod.at("spec", "nodeSelector"), own, needed)

@@ -289,6 +289,11 @@ class Policy:
         return next((pool for pool in self.pools if pool.nodes.matches(labels)), None)
 
     @cached_property
+    def pool_names(self) -> frozenset[str]:
+        """The names of all pools."""
+        return frozenset(pool.name for pool in self.pools)
+
+    @cached_property
     def namespace_keys(self) -> frozenset[str]:
         """The labels of namespaces that decide what a namespace may have, but for the API server's own."""
         scopes = (

@@ -120,13 +120,20 @@ def _worker(listen: Listen, load: Load) -> Callable[..., Any]:
 
     engine, facts = load()
     metrics = Metrics()
-    # Reviews leave no cycles behind, and what lives as long as the worker need not be walked by every collection.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 10, 10)
+    settle()
     if listen.health is not None:
         _serve_health(*listen.health, facts, metrics)
     return server.application(engine, facts, server.log_line, metrics)
+
+
+def settle() -> None:
+    """Have garbage collected seldom, once all is loaded.
+
+    Reviews leave no cycles behind, and what lives as long as the worker need not be walked by every collection.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 class _HealthServer(ThreadingMixIn, WSGIServer):

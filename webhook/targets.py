@@ -5,7 +5,6 @@ A view reads an object as the API would have stored it, and raises Malformed whe
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 from webhook.model import Malformed, Object, Path, Request, Requester
@@ -67,9 +66,8 @@ class Container(NamedTuple):
         """Variables by name; of two with one name the last counts, as it does for the kubelet."""
         path = (*self.path, "env")
         variables = {}
-        for index, entry in enumerate(_list(self.spec, "env", self.path)):
+        for index, entry in entries(self.spec, "env", self.path):
             at = (*path, index)
-            entry = _as_map(entry, at)
             value = None if entry.get("valueFrom") else _text(entry, "value", at)
             variables[_text(entry, "name", at)] = EnvVar(at, value)
         return variables
@@ -133,7 +131,7 @@ class Pod:
     requester: Requester | None = None
     old: "Pod | None" = None
 
-    @cached_property
+    @property
     def service_account(self) -> str:
         """The account it runs as; `default` when it names none. `serviceAccount` is the field's old name."""
         names = (_text(self.spec, key, self.at("spec")) for key in ("serviceAccountName", "serviceAccount"))
@@ -144,7 +142,7 @@ class Pod:
         """Whether it only shows what a kubelet runs from a file, and will run whatever is said of it here."""
         return MIRROR in self.annotations
 
-    @cached_property
+    @property
     def tolerations(self) -> list[Object]:
         """The taints it tolerates."""
         path = self.at("spec", "tolerations")
