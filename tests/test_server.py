@@ -364,6 +364,9 @@ def test_health_has_a_port_of_its_own_that_answers_no_reviews(folder: Path) -> N
                     time.sleep(0.05)
             assert plain.getresponse().read() == b"ok\n"
             plain.close()
+            plain.request("GET", "/metrics")
+            assert b"slicewarden_reviews" in plain.getresponse().read()
+            plain.close()
             plain.request("POST", "/mutate", review.wrap(pod()), {"Content-Type": "application/json"})
             assert plain.getresponse().status == 404
             plain.close()
