@@ -253,6 +253,18 @@ def test_merging_twice_changes_nothing(
     assert {name for name in env if env[name] is None} == {n for n, v in caps.applied(env, steps).items() if v is None}
 
 
+@given(env=ENVIRONMENTS, cap=CAPS, policy=POLICIES, hidden=UNKNOWN)
+@example(env={C: "max_split_size_mb:64"}, cap=CAP, policy=POLICY, hidden=[])
+def test_a_doubted_release_leaves_all_as_it_is_without_a_word(
+    env: Env, cap: Budget, policy: Policy, hidden: list[str]
+) -> None:
+    env = {**env, **dict.fromkeys(hidden, None)}
+    note, *steps = caps.merge(env, cap, policy, (2, 8), doubted=True)
+    assert note.kind is Kind.UNSURE
+    silent = caps.merge(env, cap, policy)
+    assert [(step.kind, step.name, step.value) for step in steps] == [(s.kind, s.name, s.value) for s in silent]
+
+
 @given(env=ENVIRONMENTS, torch=RELEASES, cap=CAPS, policy=POLICIES, release=st.sampled_from(VERSIONS))
 @example(env={C: "max_split_size_mb:64"}, torch=None, cap=CAP, policy=POLICY, release=(2, 8))
 @example(env={C: "large_segment_size_mb:40,"}, torch=None, cap=CAP, policy=POLICY, release=(2, 11))
@@ -629,6 +641,25 @@ def test_the_policy_may_say_which_torch_a_namespace_runs(sample_policy: Policy, 
     assert C not in environment(known, annotated, sample_facts)
     other = engine_of(sample_policy, torch_versions=(TorchVersion((2, 11), frozenset({"visitors"})),))
     assert C not in environment(other, pod(), sample_facts)
+
+
+def test_a_pods_own_word_of_an_older_torch_excuses_nothing(sample_policy: Policy, sample_facts: Facts) -> None:
+    item = pod({C: "max_split_size_mb:64"})
+    item["metadata"]["annotations"]["slicewarden.dev/torch-version"] = "2.8"
+    request = request_for(item)
+    assert engine_of(sample_policy).judge(request, sample_facts).allowed
+    strict = replace(sample_policy, defeats=Action.DENY)
+    for stated in ((), (TorchVersion((2, 11), frozenset({"vision"})),), (TorchVersion((2, 8), frozenset({"other"})),)):
+        verdict = engine_of(strict, torch_versions=stated).judge(request, sample_facts)
+        (denied,) = verdict.having(Action.DENY)
+        assert C in denied.finding.message
+        assert "have an administrator name your torch in the policy's memory.torch.versions" in denied.finding.message
+    known = engine_of(strict, torch_versions=(TorchVersion((2, 8), frozenset({"vision"})),))
+    (told,) = known.judge(request, sample_facts).having(Action.WARN)
+    assert "PyTorch 2.8 takes no cap" in told.finding.message
+    assert known.judge(request, sample_facts).allowed
+    item["metadata"]["annotations"]["slicewarden.dev/torch-version"] = "2.11"
+    assert engine_of(strict).judge(request_for(item), sample_facts).allowed
 
 
 def environment(engine: Engine, item: dict[str, Any], facts: Facts) -> dict[str, str]:

@@ -73,25 +73,29 @@ KNOWN = frozenset({*(variable.name for variable in TABLE if variable.written), *
 """Every name that is looked at."""
 
 
-def merge(env: Environment, cap: Budget, policy: Policy, torch: Torch = None, *, tgi: bool = False) -> tuple[Step, ...]:
+def merge(
+    env: Environment, cap: Budget, policy: Policy, torch: Torch = None, *, tgi: bool = False, doubted: bool = False
+) -> tuple[Step, ...]:
     """Return the steps that bring a container's environment under a cap.
 
     The stricter of the tenant's limit and ours stands, and what else the tenant wrote is kept. Applying the steps
-    and merging again yields none that write.
+    and merging again yields none that write. A torch before 2.10 that is `doubted` excuses nothing.
     """
     if not tgi:  # most containers say nothing, and what was added to them is what they say the next time
-        steps, after, notes = _nothing_set(policy, cap, torch)
+        steps, after, notes = _nothing_set(policy, cap, torch, doubted)
         if not env:
             return steps
         if env == after:
             return notes
-    return tuple(_merge(env, cap, policy, torch, tgi=tgi))
+    return tuple(_merge(env, cap, policy, torch, tgi=tgi, doubted=doubted))
 
 
 @lru_cache(maxsize=64)
-def _nothing_set(policy: Policy, cap: Budget, torch: Torch) -> tuple[tuple[Step, ...], Environment, tuple[Step, ...]]:
+def _nothing_set(
+    policy: Policy, cap: Budget, torch: Torch, doubted: bool
+) -> tuple[tuple[Step, ...], Environment, tuple[Step, ...]]:
     """The steps for a container that says nothing, what they make of it, and those that write nothing."""
-    steps = tuple(_merge({}, cap, policy, torch, tgi=False))
+    steps = tuple(_merge({}, cap, policy, torch, tgi=False, doubted=doubted))
     return steps, applied({}, steps), tuple(step for step in steps if step.kind not in WRITES)
 
 
@@ -100,14 +104,14 @@ def applied(env: Environment, steps: Iterable[Step]) -> dict[str, str | None]:
     return {**env, **{step.name: step.value for step in steps if step.kind in WRITES}}
 
 
-def _merge(env: Environment, cap: Budget, policy: Policy, torch: Torch, *, tgi: bool) -> Iterator[Step]:
+def _merge(env: Environment, cap: Budget, policy: Policy, torch: Torch, *, tgi: bool, doubted: bool) -> Iterator[Step]:
     seen = set()
     for variable, ours in variables(policy, cap):
         framework = variable.framework
         if framework not in seen:
             seen.add(framework)
             if framework == "pytorch" and not cap.unified:
-                yield from _pytorch(env, cap, policy, torch)
+                yield from _pytorch(env, cap, policy, torch, doubted=doubted)
             elif framework == "jax" and not cap.unified:
                 yield from _jax(env, cap)
         if variable.name not in _TOGETHER:
@@ -210,18 +214,23 @@ def _not_known(name: str, framework: str) -> Step:
 # PyTorch: one of three variables is read
 
 
-def _pytorch(env: Environment, cap: Budget, policy: Policy, torch: Torch) -> Iterator[Step]:
+def _pytorch(env: Environment, cap: Budget, policy: Policy, torch: Torch, *, doubted: bool) -> Iterator[Step]:
+    way = f"name your torch in {TORCH_VERSION}"
     if torch is not None and torch < CAPPED_SINCE:
-        yield from _older(env, policy, torch)
-        yield from _alloc(env, cap, hidden=True)
-        return
+        yield _takes_none(torch)
+        if not doubted:
+            yield from _older(env, policy, torch)
+            yield from _alloc(env, cap, hidden=True)
+            return
+        torch = None  # a word that would excuse the pod which gives it
+        way = "have an administrator name your torch in the policy's memory.torch.versions"
     known = torch is not None
     if CUDA_ALLOC in env:
-        yield from _cuda_alloc(env, cap, known=known)
+        yield from _cuda_alloc(env, cap, way, known=known)
         if known:
             yield from _alloc(env, cap, hidden=True)
     elif HIP_ALLOC in env and not known:
-        yield _hides(HIP_ALLOC, cap)
+        yield _hides(HIP_ALLOC, "remove it")
     else:
         yield from _alloc(env, cap, hidden=HIP_ALLOC in env)
         if known:
@@ -242,7 +251,7 @@ def _alloc(env: Environment, cap: Budget, *, hidden: bool) -> Iterator[Step]:
     yield from (step for step in steps if step.kind in WRITES) if hidden else steps
 
 
-def _cuda_alloc(env: Environment, cap: Budget, *, known: bool) -> Iterator[Step]:
+def _cuda_alloc(env: Environment, cap: Budget, way: str, *, known: bool) -> Iterator[Step]:
     """Merge the variable that hides the others, where its author wrote it."""
     value = env[CUDA_ALLOC]
     if value is None or unknown(value):
@@ -259,11 +268,10 @@ def _cuda_alloc(env: Environment, cap: Budget, *, known: bool) -> Iterator[Step]
         yield Step(
             Kind.REFUSE,
             CUDA_ALLOC,
-            f"{CUDA_ALLOC} is empty and hides {ALLOC} from torch, so there is no cap; remove it, or name your torch in "
-            f"the annotation {TORCH_VERSION}",
+            f"{CUDA_ALLOC} is empty and hides {ALLOC} from torch, so there is no cap; remove it, or {way}",
         )
     else:
-        yield _hides(CUDA_ALLOC, cap)
+        yield _hides(CUDA_ALLOC, f"with torch 2.10 or newer add {_cap_setting(cap)} to it, or {way}")
 
 
 def _new_cuda_alloc(env: Environment, cap: Budget) -> Iterator[Step]:
@@ -283,15 +291,18 @@ def _new_cuda_alloc(env: Environment, cap: Budget) -> Iterator[Step]:
     yield Step(Kind.ADD, CUDA_ALLOC, value=next((step.value for step in steps if step.kind in WRITES), base))
 
 
-def _older(env: Environment, policy: Policy, torch: tuple[int, int]) -> Iterator[Step]:
-    """Say that a PyTorch takes no cap, and give it the settings that the policy chose and that it takes."""
+def _takes_none(torch: tuple[int, int]) -> Step:
     release = f"{torch[0]}.{torch[1]}"
-    yield Step(
+    return Step(
         Kind.UNSURE,
         ALLOC,
         f"PyTorch {release} takes no cap from its environment; use 2.10 or newer",
         f"pytorch: {release} takes no cap",
     )
+
+
+def _older(env: Environment, policy: Policy, torch: tuple[int, int]) -> Iterator[Step]:
+    """Give a PyTorch that takes no cap the settings that the policy chose and that it takes."""
     value = env.get(CUDA_ALLOC, "")
     settings = None if value is None or unknown(value) else parse(value)
     if settings is None or value is None:
@@ -347,10 +358,7 @@ def _no_settings(name: str, value: str) -> Step:
     return Step(Kind.REFUSE, name, message)
 
 
-def _hides(name: str, cap: Budget) -> Step:
-    way = f"with torch 2.10 or newer add {_cap_setting(cap)} to it, or name your torch in {TORCH_VERSION}"
-    if name == HIP_ALLOC:
-        way = "remove it"
+def _hides(name: str, way: str) -> Step:
     return Step(
         Kind.DEFEAT,
         name,

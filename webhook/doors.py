@@ -119,11 +119,12 @@ DEVICE_VARIABLES = {
     )
 }
 
+LINKER = ("LD_PRELOAD", "LD_AUDIT")
+"""The dynamic linker's, by which every limit is lifted that a library keeps."""
+
 LIMIT_VARIABLES = Names(
     (
-        # The dynamic linker's: every limit that a library keeps.
-        "LD_PRELOAD",
-        "LD_AUDIT",
+        *LINKER,
         # Where the MPS daemon is (k8s-device-plugin internal/plugin/mps.go). Percentage and memory limit only narrow.
         "CUDA_MPS_PIPE_DIRECTORY",
         "CUDA_MPS_LOG_DIRECTORY",

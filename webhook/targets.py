@@ -18,6 +18,8 @@ BINDING = ("", "Binding")
 
 MIRROR = "kubernetes.io/config.mirror"
 """On the pod that a kubelet makes to show one of its files (k8s.io/api core/v1 annotation_key_constants.go)."""
+KUBELETS = "system:nodes"
+"""The group of all kubelets (apiserver pkg/authentication/user/user.go, NodesGroup)."""
 CLUSTER_POLICY = ("nvidia.com", "ClusterPolicy")
 DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("resource.k8s.io", "DeviceClass"): ("spec",),
@@ -141,6 +143,11 @@ class Pod:
     def mirror(self) -> bool:
         """Whether it only shows what a kubelet runs from a file, and will run whatever is said of it here."""
         return MIRROR in self.annotations
+
+    @property
+    def kubelets_own(self) -> bool:
+        """Whether it is a mirror pod on a kubelet's word: anyone can write the annotation."""
+        return self.mirror and self.requester is not None and KUBELETS in self.requester.groups
 
     @property
     def tolerations(self) -> list[Object]:

@@ -2,6 +2,8 @@
 
 A toleration with `operator: Exists` and no key defeats each taint that keeps plain pods off nodes with GPUs, and one
 pool's pods off another's nodes. It is meant for agents that belong on every node, and those are a part of the system.
+A kubelet lets its static pods tolerate all that would evict them (kubernetes pkg/kubelet/config/common.go), and
+what it says of those in their mirror pods is no choice of anyone's.
 
 Way out: tolerate the taints that are meant, by their keys. A part of the system is exempted in the policy, by
 namespace and service account.
@@ -17,6 +19,8 @@ from webhook.targets import Pod
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag tolerations without a key."""
+    if pod.kubelets_own:
+        return
     for index, toleration in enumerate(pod.tolerations):
         if not toleration.get("key"):
             yield Finding(

@@ -15,15 +15,13 @@ from webhook.model import Finding, shown
 from webhook.policy import Policy
 from webhook.targets import Pod, text
 
-_KUBELETS = "system:nodes"
-
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag pods that come with a node; one that the scheduler has put on a node had none before."""
     name = text(pod.spec, "nodeName", pod.at("spec"))
     if not name or (pod.old is not None and pod.old.spec.get("nodeName") == name):
         return
-    if pod.requester is not None and _KUBELETS in pod.requester.groups:
+    if pod.kubelets_own:
         return
     yield Finding(
         pod.at("spec", "nodeName"),

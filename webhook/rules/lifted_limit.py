@@ -2,8 +2,10 @@
 
 MPS's limits hold for clients of its server, which CUDA_MPS_PIPE_DIRECTORY can lead elsewhere; HAMi-core, vgpu-manager
 and cGPU are libraries that are loaded before the program and read their limits, and whether they hold at all, from
-the environment, where a pod's own entry counts over the device plugin's (HAMi#1678). LD_PRELOAD and
+the environment, where a pod's own entry counts over the device plugin's (HAMi#1678). LD_PRELOAD, LD_AUDIT and
 /etc/ld.so.preload load a library before theirs. In pools that share nothing a container only harms itself.
+Time-slicing itself limits nothing by a library, and servers preload their allocators (Triton tcmalloc, Ray jemalloc):
+there the first two are only warned of.
 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT can only narrow, and pass; for LD_LIBRARY_PATH,
 which is common, there is a warning.
 
@@ -12,7 +14,7 @@ Way out: remove the variable or the mount, or put what has to be loaded into the
 
 from collections.abc import Iterator
 
-from webhook.doors import LIBRARY_PATH
+from webhook.doors import LIBRARY_PATH, LINKER
 from webhook.facts import Facts
 from webhook.gpus import asks
 from webhook.model import Finding, shown
@@ -31,13 +33,16 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     placement = place(pod, policy, facts)
     if placement is None or placement.pool is None or not placement.pool.shared:
         return
-    pool = placement.pool.name
+    pool, sliced = placement.pool.name, placement.pool.sharing == "time-slicing"
     asking = {ask.container.path for ask in asks(pod, policy)}
     for path, name, _, container in variables:
         if container is None or container.path not in asking:
             continue
         if name == LIBRARY_PATH:
             yield Finding(path, f"{name} can hide the libraries by which GPUs of pool {pool} are limited", advice=True)
+        elif name in LINKER and sliced:
+            message = f"{name} can load a library before one by which GPUs of pool {pool} are limited"
+            yield Finding(path, message, advice=True)
         else:
             yield Finding(path, f"{name} can lift a limit that holds for everyone in pool {pool}; remove it")
     for path, _, value, container in mounts:

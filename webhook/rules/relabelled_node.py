@@ -19,7 +19,7 @@ from webhook.budget import CARD_LABELS
 from webhook.facts import Facts
 from webhook.model import Finding, Path, Requester, shown
 from webhook.policy import Policy, Pool
-from webhook.targets import Labelled
+from webhook.targets import KUBELETS, Labelled
 
 
 def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def _may(requester: Requester, item: Labelled, policy: Policy) -> bool:
     if policy.administrators.include(requester) or policy.node_labellers.include(requester):
         return True
     registers = item.old is None and requester.username == f"system:node:{item.name}"
-    return registers and policy.self_registration and "system:nodes" in requester.groups
+    return registers and policy.self_registration and KUBELETS in requester.groups
 
 
 def _move(before: Pool | None, now: Pool | None) -> str:

@@ -10,7 +10,8 @@ by an argument alone.
 The stricter of the tenant's limit and ours stands, and what else the tenant wrote is kept. The annotation
 `slicewarden.dev/memory-caps` says what was lowered and what is not capped. `slicewarden.dev/gpu-memory` asks for less
 than the slice, `slicewarden.dev/gpu-processes` divides it, and `slicewarden.dev/torch-version` lets
-`PYTORCH_CUDA_ALLOC_CONF` be written, on which torch before 2.10 would fail.
+`PYTORCH_CUDA_ALLOC_CONF` be written, on which torch before 2.10 would fail. That the torch is older only the policy can
+say (`memory.torch.versions`) where what takes a cap away is refused.
 
 Way out: leave the variables to Slicewarden, or set a limit no larger than the message names.
 """
@@ -43,7 +44,8 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         yield Finding(pod.at("metadata", "annotations", error.annotation), error.message)
         return
     said = pod.annotations.get(caps.TORCH_VERSION)
-    torch = policy.torch(pod.namespace, pool.name) if said is None else version(said) if isinstance(said, str) else None
+    stated = policy.torch(pod.namespace, pool.name)
+    torch = stated if said is None else version(said) if isinstance(said, str) else None
     if said is not None and torch is None:
         yield Finding(
             pod.at("metadata", "annotations", caps.TORCH_VERSION), f"{shown(said)} is no version such as 2.11"
@@ -63,7 +65,9 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
                 "PyTorch and jax have none",
                 advice=True,
             )
-        yield from _judged(pod, pool, policy, cap, torch)
+        older = stated is not None and stated < CAPPED_SINCE
+        doubted = said is not None and not older and policy.defeats is Action.DENY
+        yield from _judged(pod, pool, policy, cap, torch, doubted=doubted)
 
 
 def _size(pod: Pod, pool: Pool, cap: Budget | None, whole: Budget | None, wished: Wish) -> Finding | None:
@@ -89,7 +93,9 @@ def _size(pod: Pod, pool: Pool, cap: Budget | None, whole: Budget | None, wished
     return None
 
 
-def _judged(pod: Pod, pool: Pool, policy: Policy, cap: Budget, torch: caps.Torch) -> Iterator[Finding]:
+def _judged(
+    pod: Pod, pool: Pool, policy: Policy, cap: Budget, torch: caps.Torch, *, doubted: bool
+) -> Iterator[Finding]:
     findings: list[Finding] = []
     lowered: list[str] = []
     uncapped: list[str] = []
@@ -102,7 +108,8 @@ def _judged(pod: Pod, pool: Pool, policy: Policy, cap: Budget, torch: caps.Torch
         env = container.env
         values = {name: env[name].value for name in caps.KNOWN & env.keys()}
         image = container.image
-        steps = caps.merge(values, cap, policy, torch, tgi=image == "text-generation-inference")
+        tgi = image == "text-generation-inference"
+        steps = caps.merge(values, cap, policy, torch, tgi=tgi, doubted=doubted)
         if container.spec.get("envFrom"):
             steps = (*steps, *caps.from_elsewhere(caps.applied(values, steps), container.env_from))
         findings += _found(container, env, steps, pool, policy, cap, template=pod.template)
