@@ -13,6 +13,7 @@ import pytest
 from webhook import review
 from webhook.engine import MAX_OPERATIONS, Engine
 from webhook.facts import Facts
+from webhook.model import Action
 
 CALLS_PER_BYTE = 8
 """Far above what an honest object of the size costs, and far below anything that is not linear."""
@@ -91,10 +92,19 @@ def test_work_is_linear_in_the_size_of_an_object(engine: Engine, sample_facts: F
 def test_a_patch_too_large_for_an_answer_is_not_made(engine: Engine, sample_facts: Facts) -> None:
     request = review.decode(review.wrap(HOSTILE["containers that all need caps"]))
     assert engine.mutate(request, sample_facts).patch == ()
-    assert not engine.validate(request, sample_facts).allowed
-    verdict = engine.judge(request, sample_facts)
-    assert verdict.malformed is not None
-    assert str(MAX_OPERATIONS) in str(verdict.malformed)
+    for verdict in (engine.validate(request, sample_facts), engine.judge(request, sample_facts)):
+        assert f"changes, and at most {MAX_OPERATIONS} fit one answer" in str(verdict.malformed)
+
+
+def test_a_patch_that_fits_an_answer_and_was_not_made_is_told_by_what_is_missing(
+    engine: Engine, sample_facts: Facts
+) -> None:
+    few = HOSTILE["containers that all need caps"]["spec"]["initContainers"][:2]
+    request = review.decode(review.wrap(pod(initContainers=few)))
+    assert engine.mutate(request, sample_facts).patch
+    verdict = engine.validate(request, sample_facts)
+    assert verdict.malformed is None
+    assert "mutating webhook is in force" in " ".join(each.text for each in verdict.having(Action.DENY))
 
 
 # Texts of a ConfigMap that the policy names, up to the size of one: all of it is looked into

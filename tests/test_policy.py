@@ -175,6 +175,16 @@ def test_the_sample_in_the_package_is_the_sample_of_the_repository() -> None:
     assert (ROOT / "webhook" / "sample" / "policy.yaml").read_text("utf-8") == SAMPLE
 
 
+def test_the_samples_examples_of_exemptions_can_be_used_as_they_are() -> None:
+    begin, end = SAMPLE.index("    # - name: calico"), SAMPLE.index("\n  memory:")
+    policy = policy_of(SAMPLE[:begin] + SAMPLE[begin:end].replace("    # ", "    ") + SAMPLE[end:])
+    agents = {each.name: each.scope for each in policy.exemptions}
+    assert agents["calico"].covers("calico-system", None, "calico-node")
+    assert agents["node-exporter"].covers("monitoring", None, "prometheus-node-exporter")
+    for scope in agents.values():
+        assert not scope.covers("calico-system", None, "default")
+
+
 def test_every_word_of_a_policy_is_read() -> None:
     policy = policy_of(SMALL)
     assert policy.name == "small"

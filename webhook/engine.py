@@ -62,6 +62,10 @@ class Engine:
             return Verdict()
         try:
             results = self._standing(request, item, facts, old)
+            if request.operation == CREATE:  # a patch too long to be made is what its author has to hear of
+                _built(
+                    item, [fix for result in results if result.action is Action.DENY for fix in result.finding.fixes]
+                )
         except Malformed as error:
             return Verdict(malformed=error)
         if results and old is not None and request.operation == UPDATE:
@@ -96,9 +100,7 @@ class Engine:
             for fix in result.finding.fixes
             if not debug or _is_added(fix, request)
         ]
-        operations, mutated = patch.build(item, fixes)
-        if len(operations) > MAX_OPERATIONS:
-            raise Malformed((), f"needs {len(operations)} changes, and at most {MAX_OPERATIONS} fit one answer")
+        operations, mutated = _built(item, fixes)
         if patch.apply(item, operations) != mutated:
             # An API server refuses the whole request for a patch that does not apply, even under Ignore.
             raise RuntimeError("the patch does not make of the object what its fixes do")
@@ -142,6 +144,18 @@ class Engine:
                 if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
                     return override.actions[rule], ""
         return policy.action(rule), ""
+
+
+def _built(item: Object, fixes: Sequence[Fix]) -> tuple[tuple[patch.Operation, ...], Object]:
+    """The operations that make the fixes, and what they lead to. Raises Malformed when they are too many."""
+    operations, mutated = patch.build(item, fixes)
+    if len(operations) > MAX_OPERATIONS:
+        raise Malformed(
+            (),
+            f"needs {len(operations)} changes, and at most {MAX_OPERATIONS} fit one answer; give it fewer containers, "
+            "or write caps and selection into it",
+        )
+    return operations, mutated
 
 
 def _is_added(fix: Fix, request: Request) -> bool:
