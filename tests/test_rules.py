@@ -10,6 +10,7 @@ from webhook.engine import Engine
 from webhook.facts import Facts, Node
 from webhook.model import Action, Verdict, dotted
 from webhook.policy import Card, Policy
+from webhook.rules import walk
 
 KINDS = Path(__file__).parent / "kinds"
 
@@ -89,6 +90,11 @@ def test_one_slice_is_allowed(engine: Engine, sample_facts: Facts, kind: str) ->
 @pytest.mark.parametrize("count", [1, 2])
 def test_only_pods_are_patched(engine: Engine, sample_facts: Facts, kind: str, count: int) -> None:
     assert bool(judged(engine, sample_facts, kind, count).patch) is (kind == "pod")
+
+
+def test_the_readme_names_every_rule() -> None:
+    readme = (Path(__file__).resolve().parent.parent / "README.md").read_text("utf-8")
+    assert [rule.id for rule in walk() if f"`{rule.id}`" not in readme] == []
 
 
 # The budget

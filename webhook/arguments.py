@@ -44,7 +44,9 @@ def merge(image: str, words: Sequence[str], cap: Budget, *, append: bool) -> Ste
     if value is None and append and clearly:
         return Step(Kind.ADD, program.name, f"{program.name} is started without {program.flag}", value=ours)
     if value is None:
-        message = f"no variable limits {program.name}; start it with {ours}"
+        message = (
+            f"no variable limits {program.name}; start it with {ours} in args, for the text of a shell is not read"
+        )
         return Step(Kind.UNSURE, program.name, message, f"{program.name}: started without {program.flag}")
     number = fraction(value)
     if number is None or not 0 < number <= cap.permille / 1000:

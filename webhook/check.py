@@ -52,6 +52,10 @@ class Report:
         return sum(bool(each.verdict.having(Action.WARN)) for each in self.judged)
 
 
+CLUSTER_SCOPED = frozenset(("ClusterPolicy", "DeviceClass", "Namespace", "Node"))
+"""The judged kinds that are in no namespace."""
+
+
 class Broke(RuntimeError):
     """A rule raised on an object: a fault of ours, which the rest of the run would hide."""
 
@@ -82,7 +86,7 @@ def check(items: Iterable[Item], engine: Engine, facts: Facts, *, explained: boo
             line = item.line(verdict.malformed.path)
             problems.append(Problem(item.document.file, line, str(verdict.malformed)))
         else:
-            namespace = request.namespace or "default"
+            namespace = "" if request.kind in CLUSTER_SCOPED else request.namespace or "default"
             explanation = explain.of(request, engine.policy, facts) if explained else None
             judged.append(Judged(item, namespace, request.name or _generate_name(item), verdict, explanation))
     return Report(tuple(judged), tuple(problems))

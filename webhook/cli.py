@@ -1,6 +1,7 @@
 """The command `slicewarden`."""
 
 import argparse
+import base64
 import json
 import os
 import sys
@@ -121,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     _policy_option(command)
     command.add_argument(
         "--ca-bundle",
+        type=_base64,
         metavar="BASE64",
         help="print only the caBundle of every webhook, for kubectl patch",
     )
@@ -151,6 +153,15 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all of them
+
+
+def _base64(text: str) -> str:
+    try:
+        if base64.b64decode(text, validate=True):
+            return text
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError("must be what `slicewarden certs bundle` prints")
 
 
 def _workers(text: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
@@ -260,6 +261,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> client
     """
     settings = client.Configuration()
     try:
+        if kubeconfig:
+            Path(kubeconfig).open("rb").close()  # a file that cannot be read is told of as such
         if not (kubeconfig or context):
             try:
                 config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
@@ -267,6 +270,10 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> client
                 config.load_kube_config(client_configuration=settings)  # type: ignore[no-untyped-call]
         else:
             config.load_kube_config(kubeconfig, context=context, client_configuration=settings)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, OSError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise Unreachable(error.strerror or str(error)) from error
+    except config.ConfigException as error:
         raise Unreachable(" ".join(str(error).split())) from error
+    except Exception as error:  # the loader trusts a kubeconfig to be one, and breaks on other files in its own ways
+        raise Unreachable(f"not a kubeconfig ({type(error).__name__})") from error
     return client.ApiClient(settings)

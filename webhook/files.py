@@ -35,6 +35,9 @@ def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
         for file in _files(name):
             try:
                 data = sys.stdin.buffer.read() if file == "-" else FilePath(file).read_bytes()
+                if file == "-" and not data.strip():  # whatever should have written it failed, perhaps
+                    problems.append(Problem(file, 0, "standard input is empty"))
+                    continue
                 found, bad = read(data.decode("utf-8"), file)
             except OSError as error:
                 problems.append(Problem(file, 0, error.strerror or str(error)))

@@ -22,7 +22,7 @@ def render(report: Report) -> str:
 
 def _object(judged: Judged) -> Iterator[str]:
     word = "allowed" if judged.verdict.allowed else "denied "
-    name = shown(f"{judged.namespace}/{judged.name}", quotes=False)
+    name = shown("/".join(filter(None, (judged.namespace, judged.name))), quotes=False)
     yield f"{word}  {judged.file}:{judged.item.line()}  {judged.item.value['kind']} {name}"
     width = max((len(result.rule) for result in judged.verdict.results), default=0)
     for result in judged.verdict.results:

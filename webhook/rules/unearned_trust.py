@@ -36,7 +36,11 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             "have one of them ask, have an administrator grant it to you, or remove the annotation",
         )
     elif found.asked == TRUSTED and not found.pools:
-        unknown = "" if pod.namespace in facts.namespaces else ", of which the labels are not known here,"
+        unknown = (
+            ""
+            if pod.namespace in facts.namespaces
+            else ", of which the labels are not known here (a check needs the Namespace among its facts),"
+        )
         yield Finding(
             path,
             f"no grant of policy {policy.name} lets service account {shown(pod.service_account)} of namespace "
