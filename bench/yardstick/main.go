@@ -23,6 +23,7 @@ const (
 
 var (
 	trustedNamespaces = map[string]bool{"vision": true}
+	blind             = []envVar{{"NVIDIA_VISIBLE_DEVICES", "void"}}
 	environment       = []envVar{
 		{"PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.211"},
 		{"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
@@ -109,15 +110,17 @@ func patch(r *request) []operation {
 		return nil
 	}
 	asks := 0
-	var operations []operation
+	var operations, blinding []operation
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
+		path := "/spec/containers/" + strconv.Itoa(i) + "/env"
 		n, err := strconv.Atoi(c.Resources.Limits[resource])
 		if err != nil || n < 1 {
+			blinding = append(blinding, variables(c, path, blind)...)
 			continue
 		}
 		asks += n
-		operations = append(operations, variables(c, "/spec/containers/"+strconv.Itoa(i)+"/env")...)
+		operations = append(operations, variables(c, path, environment)...)
 	}
 	if asks != 1 {
 		return nil
@@ -125,12 +128,13 @@ func patch(r *request) []operation {
 	if operations != nil {
 		operations = append(operations, operation{"add", "/metadata/annotations/slicewarden.dev~1memory-caps", record})
 	}
+	operations = append(operations, blinding...)
 	return append(operations, steering(p)...)
 }
 
-func variables(c *container, path string) []operation {
+func variables(c *container, path string, all []envVar) []operation {
 	var missing []envVar
-	for _, wanted := range environment {
+	for _, wanted := range all {
 		found := false
 		for i := range c.Env {
 			found = found || c.Env[i].Name == wanted.Name
