@@ -1,6 +1,6 @@
 """Says how a cap comes about: for a cluster, for one object, and for frameworks in general."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,20 +189,14 @@ def _page() -> Iterator[str]:
     since = ".".join(map(str, CAPPED_SINCE))
     yield f"No release before {since} takes these in `PYTORCH_CUDA_ALLOC_CONF`; the cap joins them there."
     yield ""
-    yield from _table(
-        ("setting", "since torch"),
-        [(f"`{key}`", ".".join(map(str, release))) for key, release in SETTING_SINCE.items()],
-    )
+    yield from _settings(SETTING_SINCE)
     yield ""
     yield "## Settings for an older PyTorch"
     yield ""
     yield f"Effect: {Effect.FRAGMENTATION}. Written into `PYTORCH_CUDA_ALLOC_CONF` where the policy chooses them"
     yield f"(`memory.torch.older`) and torch is known to be older than {since}."
     yield ""
-    yield from _table(
-        ("setting", "since torch"),
-        [(f"`{key}`", ".".join(map(str, release))) for key, release in OLDER_SETTINGS.items()],
-    )
+    yield from _settings(OLDER_SETTINGS)
     yield ""
     yield "## Programs that only an argument limits"
     yield ""
@@ -219,6 +213,11 @@ def _page() -> Iterator[str]:
     yield "## Without any"
     yield ""
     yield from _table(("framework", "where its limit is set", "source"), ELSEWHERE)
+
+
+def _settings(since: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    rows = [(f"`{key}`", ".".join(map(str, release))) for key, release in since.items()]
+    yield from _table(("setting", "since torch"), rows)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -57,6 +57,11 @@ def annotated(pod: Pod, policy: Policy) -> Iterator[str]:
     return (key for key in pod.annotations if key in policy.forms.annotations)
 
 
+def asking(pod: Pod, policy: Policy) -> frozenset[Path]:
+    """The paths of the containers that ask for a GPU."""
+    return frozenset(ask.container.path for ask in asks(pod, policy))
+
+
 def totals(asked: Iterable[Ask]) -> dict[str, Amount]:
     """What a pod asks for of each resource, summed as Kubernetes does (component-helpers resource, PodRequests).
 

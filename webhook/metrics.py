@@ -6,7 +6,7 @@ imported; without it they are those of one process.
 
 import os
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest, multiprocess
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, generate_latest, multiprocess
 
 from webhook.model import Request, Verdict
 
@@ -15,6 +15,8 @@ FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 class Metrics:
     """Counters of reviews and of findings. A dry run counts for nothing."""
+
+    content_type = CONTENT_TYPE_PLAIN_0_0_4
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

@@ -50,7 +50,7 @@ def health(facts: Source, metrics: "Metrics | None" = None) -> Flask:
 
         @app.get("/metrics")
         def counters() -> Response:
-            return Response(metrics.text(), content_type="text/plain; version=0.0.4; charset=utf-8")
+            return Response(metrics.text(), content_type=metrics.content_type)
 
     @app.get("/healthz")
     def healthz() -> Response:

@@ -78,9 +78,8 @@ class Container(NamedTuple):
     def env_from(self) -> Iterator[str]:
         """The prefix of each source that variables are taken from without being named; empty where it has none."""
         path = (*self.path, "envFrom")
-        for index, entry in enumerate(_list(self.spec, "envFrom", self.path)):
-            at = (*path, index)
-            yield _text(_as_map(entry, at), "prefix", at)
+        for index, entry in entries(self.spec, "envFrom", self.path):
+            yield _text(entry, "prefix", (*path, index))
 
     @property
     def words(self) -> list[str]:
@@ -152,10 +151,7 @@ class Pod:
     @property
     def tolerations(self) -> list[Object]:
         """The taints it tolerates."""
-        path = self.at("spec", "tolerations")
-        return [
-            _as_map(each, (*path, index)) for index, each in enumerate(_list(self.spec, "tolerations", self.at("spec")))
-        ]
+        return [each for _, each in entries(self.spec, "tolerations", self.at("spec"))]
 
     def at(self, part: str, *keys: str | int) -> Path:
         """The path of a place in the pod's `metadata` or `spec`, counted from the object that holds it."""

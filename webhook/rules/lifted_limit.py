@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from webhook.doors import LIBRARY_PATH, LINKER
 from webhook.facts import Facts
-from webhook.gpus import asks
+from webhook.gpus import asking
 from webhook.model import Finding, shown
 from webhook.openings import Door, openings
 from webhook.placement import place
@@ -34,9 +34,9 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     if placement is None or placement.pool is None or not placement.pool.shared:
         return
     pool, sliced = placement.pool.name, placement.pool.sharing == "time-slicing"
-    asking = {ask.container.path for ask in asks(pod, policy)}
+    asks_for_one = asking(pod, policy)
     for path, name, _, container in variables:
-        if container is None or container.path not in asking:
+        if container is None or container.path not in asks_for_one:
             continue
         if name == LIBRARY_PATH:
             yield Finding(path, f"{name} can hide the libraries by which GPUs of pool {pool} are limited", advice=True)
@@ -46,7 +46,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         else:
             yield Finding(path, f"{name} can lift a limit that holds for everyone in pool {pool}; remove it")
     for path, _, value, container in mounts:
-        if container is not None and container.path in asking:
+        if container is not None and container.path in asks_for_one:
             yield Finding(
                 path,
                 f"a mount at {shown(value)} can lift a limit that holds for everyone in pool {pool}; remove it",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from webhook.doors import VISIBLE, VOID
 from webhook.facts import Facts
-from webhook.gpus import asks
+from webhook.gpus import asking
 from webhook.guard import exposed
 from webhook.model import Finding, Fix
 from webhook.openings import Door, openings
@@ -26,10 +26,11 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag containers that neither ask for a GPU nor say that they see none, where one may be seen."""
     if not exposed(pod, policy):
         return
-    asking = {ask.container.path for ask in asks(pod, policy)}
-    said = {each.container.path for each in openings(pod).get(Door.VARIABLE, ()) if _says(each.name) and each.container}
+    asks_for_one = asking(pod, policy)
+    variables = openings(pod).get(Door.VARIABLE, ())
+    said = {each.container.path for each in variables if each.name == VISIBLE and each.container}
     for container in pod.containers:
-        if container.path not in asking and container.path not in said:
+        if container.path not in asks_for_one and container.path not in said:
             path = (*container.path, "env")
             yield Finding(
                 path,
@@ -37,7 +38,3 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
                 "where Slicewarden's mutating webhook is in force, and undo none of its changes",
                 (Fix(path, [{"name": VISIBLE, "value": VOID}]),),
             )
-
-
-def _says(name: str) -> bool:
-    return name == VISIBLE

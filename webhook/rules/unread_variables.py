@@ -11,7 +11,7 @@ Way out: give the entry a `prefix` with which no such name begins, or name the v
 from collections.abc import Iterator
 
 from webhook.facts import Facts
-from webhook.gpus import asks
+from webhook.gpus import asking
 from webhook.model import Finding
 from webhook.openings import Door, openings
 from webhook.policy import Policy
@@ -23,9 +23,9 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     found = openings(pod).get(Door.VARIABLES_FROM)
     if not found:
         return
-    asking = {ask.container.path for ask in asks(pod, policy)}
+    asks_for_one = asking(pod, policy)
     for path, _, _, container in found:
-        if container is not None and container.path in asking:
+        if container is not None and container.path in asks_for_one:
             yield Finding(
                 path,
                 "what it holds is not read here, and may be NVIDIA_VISIBLE_DEVICES, which counts over what the device "

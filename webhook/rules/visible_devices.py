@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from webhook.doors import DEVICE_VARIABLES
 from webhook.facts import Facts
-from webhook.gpus import asks
+from webhook.gpus import asking
 from webhook.model import Finding, shown
 from webhook.openings import Door, openings
 from webhook.policy import Policy
@@ -25,10 +25,10 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     found = openings(pod).get(Door.VARIABLE)
     if not found:
         return
-    asking = {ask.container.path for ask in asks(pod, policy)}
+    asks_for_one = asking(pod, policy)
     for path, name, value, container in found:
         variable = DEVICE_VARIABLES[name]
-        asks_here = container is not None and container.path in asking
+        asks_here = container is not None and container.path in asks_for_one
         if variable.harmless is None or value in variable.harmless or (variable.asking and asks_here):
             continue
         said = "is not known before the pod runs, and may open" if value is None else f"is {shown(value)}, which opens"
