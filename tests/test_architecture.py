@@ -33,6 +33,9 @@ LAYERS = (
     ("metrics",),
     ("server", "cluster"),
     ("serve", "demo"),
+    ("inputs", "options", "outputs"),
+    ("commands.*",),
+    ("commands",),
     ("cli",),
     ("__main__",),
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from webhook import cli, cluster, registration
+from webhook import cli, cluster, inputs, registration
 from webhook.policy import Policy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,7 +102,7 @@ def test_the_audit_overlay_relaxes_every_validating_webhook() -> None:
 
 @pytest.mark.parametrize("folder", [ROOT / "policies", OVERLAYS / "audit"], ids=["enforce", "audit"])
 def test_the_policy_is_where_the_command_looks_for_it(folder: Path) -> None:
-    cli.load_policy(str(folder))  # a folder with a kustomization in it can still be used
+    inputs.load_policy(str(folder))  # a folder with a kustomization in it can still be used
     (kustomization,) = read(folder / "kustomization.yaml")
     (generator,) = kustomization["configMapGenerator"]
     (key,) = [file.partition("=")[0] for file in generator["files"]]
@@ -172,7 +172,7 @@ def test_the_pod_is_restricted() -> None:
 
 def test_the_arguments_are_those_of_the_command() -> None:
     (container,) = CONTAINERS
-    options = cli._parser().parse_args(container["args"])
+    options = cli.parser("serve").parse_args(container["args"])
     assert options.live
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert ports == {"webhook": options.listen[1], "health": options.health_listen[1]}

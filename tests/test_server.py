@@ -20,8 +20,8 @@ import strategies
 from hypothesis import given, settings
 
 from webhook import cli, demo, files, patch, review, server
-from webhook.cli import load_engine
 from webhook.engine import Engine
+from webhook.inputs import load_engine
 
 ROOT = Path(__file__).parent.parent
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"

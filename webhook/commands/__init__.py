@@ -1,0 +1,15 @@
+"""The commands: one file each, with its options and what it does. Only the one that is asked for is imported."""
+
+from collections.abc import Mapping
+
+COMMANDS: Mapping[str, str] = {
+    "check": "judge manifests as the webhook would",
+    "serve": "run the admission webhook",
+    "demo": "a tour: the real webhook on loopback, and a sample cluster",
+    "explain": "say how memory caps come about",
+    "rules": "list the rules, or show the page of one",
+    "schema": "print the JSON Schema of a policy, for editors",
+    "registration": "print the webhook configurations that a policy needs",
+    "certs": "issue a certificate authority and serving certificates",
+}
+"""Each command's name and what it does; the module of that name has `options(parser)` and `run(options)`."""

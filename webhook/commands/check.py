@@ -1,0 +1,52 @@
+"""`slicewarden check`: judge manifests as the webhook would."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from webhook import check, files, guard, inputs, outputs, reports, rules
+from webhook import options as common
+from webhook.engine import Engine
+from webhook.facts import Facts
+
+DENIED, UNUSABLE = 1, 2
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = common.STATUS
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        default=["."],
+        metavar="PATH",
+        help="files and folders, - for standard input; default: this folder",
+    )
+    common.policy(parser)
+    common.facts(parser)
+    parser.add_argument("--format", choices=sorted(reports.FORMATS), default="table", help="default: table")
+    parser.add_argument("--output", metavar="FILE", help="write the report there, not to standard output")
+    parser.add_argument("--explain", action="store_true", help="say of each pod its pool, its nodes and its cap")
+
+
+def run(chosen: Namespace) -> int:
+    """Judge everything, write the report; the exit status says the worst of it."""
+    engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
+    documents, unreadable = files.load(chosen.paths)
+    items, unusable = files.items(documents)
+    known = inputs.load_facts(chosen.facts) if chosen.facts else []
+    facts = replace(Facts.of(item.value for item in (*known, *items)), today=datetime.now(UTC).date())
+    if caution := guard.unguarded(engine.policy, facts):
+        print(f"warning: {caution}", file=sys.stderr)
+    report = check.check(items, engine, facts, explained=chosen.explain)
+    problems = sorted((*unreadable, *unusable, *report.problems), key=lambda p: (p.file, p.line))
+    report = check.Report(report.judged, tuple(problems))
+    text = reports.FORMATS[chosen.format](report)
+    if chosen.output:
+        outputs.save(chosen.output, text)
+    else:
+        outputs.show(text)
+    if report.problems:
+        return UNUSABLE
+    return DENIED if report.count(allowed=False) else 0

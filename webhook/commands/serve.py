@@ -1,0 +1,93 @@
+"""`slicewarden serve`: run the admission webhook."""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from functools import partial
+from pathlib import Path
+
+from webhook import inputs, rules, serve, server
+from webhook import options as common
+from webhook.engine import Engine
+from webhook.facts import Source
+from webhook.model import Problem, Unusable
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    common.policy(parser)
+    facts = common.facts(parser, needed=True)
+    facts.add_argument("--live", action="store_true", help="watch the cluster for facts")
+    common.cluster(parser)
+    parser.add_argument(
+        "--listen", type=_address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443"
+    )
+    parser.add_argument("--tls-cert", type=Path, required=True, metavar="FILE", help="serving certificate, PEM")
+    parser.add_argument("--tls-key", type=Path, required=True, metavar="FILE", help="its key, PEM")
+    parser.add_argument("--client-ca", type=Path, metavar="FILE", help="only callers with a certificate of this CA")
+    parser.add_argument(
+        "--health-listen",
+        type=_address,
+        metavar="HOST:PORT",
+        help="health over plain HTTP, on a port of its own",
+    )
+    parser.add_argument("--workers", type=_workers, default=2, metavar="N", help="processes; default: 2")
+
+
+def run(chosen: Namespace) -> int:
+    """Serve until told to end."""
+    # What cannot be used is found before anything listens.
+    inputs.load_policy(chosen.policy)
+    if chosen.facts:
+        inputs.load_facts(chosen.facts)
+    load = _live(chosen) if chosen.live else partial(_fixed, chosen.policy, chosen.facts)
+    listen = serve.Listen(
+        host=chosen.listen[0],
+        port=chosen.listen[1],
+        certificate=chosen.tls_cert,
+        key=chosen.tls_key,
+        client_ca=chosen.client_ca,
+        workers=chosen.workers,
+        health=chosen.health_listen,
+    )
+    try:
+        serve.serve(listen, load)
+    except OSError as error:
+        raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
+    return 0
+
+
+def _fixed(policy_path: str | None, facts_path: str) -> tuple[Engine, Source]:
+    engine, facts = inputs.load_engine(policy_path, facts_path)
+    return engine, inputs.cautious(engine.policy, lambda: facts, server.log_line)
+
+
+def _live(chosen: Namespace) -> serve.Load:
+    from webhook import cluster  # 30 MiB, which only a live cluster needs
+
+    try:
+        cluster.connect(chosen.kubeconfig, chosen.context)
+    except cluster.Unreachable as error:
+        raise Unusable((Problem(chosen.kubeconfig or "kubeconfig", 0, str(error)),)) from error
+    return partial(_watching, chosen.policy, chosen.kubeconfig, chosen.context)
+
+
+def _watching(policy_path: str | None, kubeconfig: str | None, context: str | None) -> tuple[Engine, Source]:
+    from webhook import cluster
+
+    engine = Engine(inputs.load_policy(policy_path), rules.walk())
+    connection = cluster.connect(kubeconfig, context)
+    watched = cluster.Cluster(connection, server.log_line, cluster.namespaces(engine.policy))
+    watched.start()
+    return engine, inputs.cautious(engine.policy, watched.facts, server.log_line)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all of them
+
+
+def _workers(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 64):
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 to 64")
+    return int(text)

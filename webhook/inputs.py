@@ -1,0 +1,57 @@
+"""What the commands are given: the policy, and the facts that stand in files."""
+
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from webhook import files, guard, policy_file, rules
+from webhook.engine import Engine
+from webhook.facts import KINDS, Facts, Source, group_kind
+from webhook.model import Problem, Unusable
+from webhook.policy import Policy
+
+
+def load_policy(path: str | None) -> Policy:
+    """Read the policy from a file or folder; from ./policies or the sample in the package when None is given."""
+    if path is None:
+        sample = resources.files("webhook").joinpath("sample", "policy.yaml")
+        path = "policies" if Path("policies").is_dir() else str(sample)
+    documents, problems = files.load([path])
+    if problems:
+        raise Unusable(tuple(problems))
+    return policy_file.load(documents, [rule.id for rule in rules.walk()], path)
+
+
+def load_facts(path: str) -> list[files.Item]:
+    """Read the objects that facts are made of from a file or folder."""
+    documents, unreadable = files.load([path])
+    items, unusable = files.items(documents)
+    if unreadable or unusable:
+        raise Unusable((*unreadable, *unusable))
+    known = [item for item in items if group_kind(item.value) in KINDS]
+    if not known:
+        raise Unusable((Problem(path, 0, "no facts in it: no Namespace, Node or ClusterPolicy"),))
+    return known
+
+
+def load_engine(policy_path: str | None, facts_path: str) -> tuple[Engine, Facts]:
+    """Read all that a worker of the webhook needs."""
+    engine = Engine(load_policy(policy_path), rules.walk())
+    return engine, Facts.of(item.value for item in load_facts(facts_path))
+
+
+def cautious(policy: Policy, source: Source, log: Callable[[Mapping[str, Any]], None]) -> Source:
+    """A source that, with the first facts it has, logs where nothing keeps plain pods from GPUs."""
+    told = False
+
+    def facts() -> Facts | None:
+        nonlocal told
+        found = source()
+        if found is not None and not told:
+            told = True
+            if caution := guard.unguarded(policy, found):
+                log({"message": "unguarded", "caution": caution})
+        return found
+
+    return facts
