@@ -160,4 +160,4 @@ def test_reports_name_the_exemption(sample_policy: Policy, sample_facts: Facts, 
     assert not (*problems, *more)
     report = check.check(items, Engine(policy, walk()), sample_facts)
     assert report.count(allowed=True) == 1
-    assert {"json": '"exemption": "moving"', "table": "(exempted by moving)"}[name] in reports.FORMATS[name](report)
+    assert {"json": '"exemption": "moving"', "table": "(exempted by moving)"}[name] in reports.render(name, report)

@@ -13,7 +13,7 @@ from webhook.targets import Subject
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model",),
+    ("model", "terminal"),
     ("quantity", "selectors", "dialect", "patch", "workloads", "doors", "plugin"),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
@@ -33,7 +33,8 @@ LAYERS = (
     ("metrics",),
     ("server", "cluster"),
     ("serve", "demo"),
-    ("inputs", "options", "outputs"),
+    ("outputs",),
+    ("inputs", "options"),
     ("commands.*",),
     ("commands",),
     ("cli",),

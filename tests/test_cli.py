@@ -276,6 +276,49 @@ def test_output_goes_to_a_file(run: Any, tmp_path: Path) -> None:
     assert run("pod.yaml", "--output", "no/such/folder").status == 2
 
 
+def test_several_reports_of_one_run(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(BAD)
+    done = run("pod.yaml", "--format", "json", "--output", "a.json", "--format", "table")
+    assert done.status == 1
+    assert done.out.startswith("denied")
+    assert json.loads((tmp_path / "a.json").read_text())["summary"]["denied"] == 1
+    run("pod.yaml", "--output", "b.json", "--format", "json")
+    assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--format", "json", "--format", "table"), "json and table would both go to standard output"),
+        (("--format", "json", "--output", "a", "--format", "table", "--output", "a"), "two reports would go to a"),
+        (("--format", "json", "--output", "a", "--output", "b"), "name its --format before it"),
+    ],
+)
+def test_reports_that_would_overwrite_each_other_are_wrong_usage(
+    run: Any, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    done = run("pod.yaml", *arguments)
+    assert done.status == 2
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("action", "fail_on", "status"),
+    [("Warn", (), 0), ("Warn", ("warn",), 4), ("Warn", ("never",), 0), ("Deny", ("warn",), 1), ("Deny", ("never",), 0)],
+)
+def test_what_a_run_fails_for_can_be_chosen(
+    run: Any, tmp_path: Path, action: str, fail_on: tuple[str, ...], status: int
+) -> None:
+    (tmp_path / "pod.yaml").write_text(BAD)
+    sample = (ROOT / "policies/sample.yaml").read_text()
+    (tmp_path / "policy.yaml").write_text(sample.replace("multiple-slices: Deny", f"multiple-slices: {action}"))
+    options = ["--policy", "policy.yaml", *SAMPLE[2:], *(("--fail-on", *fail_on) if fail_on else ())]
+    assert run("pod.yaml", options=options).status == status
+    (tmp_path / "broken.yaml").write_text("a: [")
+    assert run("pod.yaml", "broken.yaml", options=options).status == 2
+
+
 def test_a_rule_that_breaks_is_status_3_and_says_which(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,46 +1,63 @@
 """Judges the objects of files as an API server would send them."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from webhook import explain, review
 from webhook.engine import Engine, RuleBroke
-from webhook.explain import Explained
+from webhook.explain import Landing
 from webhook.facts import Facts, group_kind
 from webhook.files import Item
 from webhook.model import Action, Problem, Result, Verdict
 from webhook.targets import judges
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """An object with its verdict; findings know their lines in the file.
+    """An object with its verdict, and nothing of the object itself, so that ten thousand fit and can be sent on.
 
-    `explained` says where its pods belong, if that was asked for and they ask for GPUs.
+    `file` is empty and `line` 0 for one that stands in no file. `lines` are those of the verdict's results.
+    `landings` say where its pods belong, one for each that asks for GPUs.
     """
 
-    item: Item
+    file: str
+    line: int
+    document: int
+    api_version: str
+    kind: str
     namespace: str
     name: str
     verdict: Verdict
-    explained: Explained | None = None
+    lines: tuple[int, ...] = ()
+    landings: tuple[Landing, ...] = ()
 
     @property
-    def file(self) -> str:
-        """The file it stands in."""
-        return self.item.document.file
+    def findings(self) -> Iterator[tuple[Result, int]]:
+        """Each result with its line: of the finding, or of the nearest place above it that the file has."""
+        return zip(self.verdict.results, self.lines, strict=True)
 
-    def line(self, result: Result) -> int:
-        """The line of a finding, or of the nearest place above it that the file has."""
-        return self.item.line(result.finding.path, result.finding.text_line)
+    @property
+    def warned(self) -> bool:
+        """Whether it has a warning."""
+        return bool(self.verdict.having(Action.WARN))
+
+    @property
+    def place(self) -> str:
+        """File and line; empty for what stands in no file."""
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Everything one run found."""
+    """Everything one run found.
+
+    `explained` asks for the reasoning behind each landing. `pages` are of findings that no rule in `rules/` makes.
+    """
 
     judged: tuple[Judged, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...] = ()
+    explained: bool = False
+    pages: Mapping[str, str] = field(default_factory=dict)
 
     def count(self, *, allowed: bool) -> int:
         """How many objects were allowed, or denied."""
@@ -49,7 +66,7 @@ class Report:
     @property
     def warned(self) -> int:
         """How many objects have a warning."""
-        return sum(bool(each.verdict.having(Action.WARN)) for each in self.judged)
+        return sum(each.warned for each in self.judged)
 
 
 CLUSTER_SCOPED = frozenset(("ClusterPolicy", "DeviceClass", "Namespace", "Node"))
@@ -64,32 +81,45 @@ class Broke(RuntimeError):
 
 
 def check(items: Iterable[Item], engine: Engine, facts: Facts, *, explained: bool = False) -> Report:
-    """Judge every object of a kind that is judged, and explain where its pods belong if that is asked for.
+    """Judge every object of a kind that is judged.
 
     An object of the wrong shape, which an API server would not have sent, is a problem of its file.
     """
-    judged: list[Judged] = []
-    problems: list[Problem] = []
-    for item in items:
-        if not judges(*group_kind(item.value), engine.policy.workloads):
-            continue
-        try:
-            request = review.decode(review.wrap(item.value))
-        except review.NotAReview as error:
-            problems.append(Problem(item.document.file, item.line(("metadata",)), f"metadata: {error}"))
-            continue
-        try:
-            verdict = engine.judge(request, facts)
-        except RuleBroke as error:
-            raise Broke(item, error) from error.__cause__
-        if verdict.malformed is not None:
-            line = item.line(verdict.malformed.path)
-            problems.append(Problem(item.document.file, line, str(verdict.malformed)))
-        else:
-            namespace = "" if request.kind in CLUSTER_SCOPED else request.namespace or "default"
-            explanation = explain.of(request, engine.policy, facts) if explained else None
-            judged.append(Judged(item, namespace, request.name or _generate_name(item), verdict, explanation))
-    return Report(tuple(judged), tuple(problems))
+    found = [each for item in items if (each := judge(item, engine, facts)) is not None]
+    return Report(
+        tuple(each for each in found if isinstance(each, Judged)),
+        tuple(each for each in found if isinstance(each, Problem)),
+        explained,
+    )
+
+
+def judge(item: Item, engine: Engine, facts: Facts) -> Judged | Problem | None:
+    """Judge one object; None for one of a kind that is not judged. Raises Broke."""
+    value, file = item.value, item.document.file
+    if not judges(*group_kind(value), engine.policy.workloads):
+        return None
+    try:
+        request = review.decode(review.wrap(value))
+    except review.NotAReview as error:
+        return Problem(file, item.line(("metadata",)), f"metadata: {error}")
+    try:
+        verdict = engine.judge(request, facts)
+    except RuleBroke as error:
+        raise Broke(item, error) from error.__cause__
+    if verdict.malformed is not None:
+        return Problem(file, item.line(verdict.malformed.path), str(verdict.malformed))
+    return Judged(
+        file=file,
+        line=item.line(),
+        document=item.document.index,
+        api_version=value["apiVersion"],
+        kind=value["kind"],
+        namespace="" if request.kind in CLUSTER_SCOPED else request.namespace or "default",
+        name=request.name or _generate_name(item),
+        verdict=verdict,
+        lines=tuple(item.line(r.finding.path, r.finding.text_line) for r in verdict.results),
+        landings=tuple(explain.landings(request, engine.policy, facts)),
+    )
 
 
 def _generate_name(item: Item) -> str:

@@ -10,12 +10,11 @@ from importlib import import_module
 from webhook import options
 from webhook.commands import COMMANDS
 from webhook.model import Unusable
-
-UNUSABLE, INTERNAL, INTERRUPTED = 2, 3, 130
+from webhook.options import INTERNAL, INTERRUPTED, UNUSABLE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 1 denied, 2 unusable input or usage, 3 internal error."""
+    """Run the command; the exit status is 0, or what `options.STATUS` says."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["certs"]:  # a command of its own, which knows nothing of policies
         from certs.__main__ import main as certs

@@ -18,7 +18,7 @@ from webhook.frameworks import (
     Effect,
 )
 from webhook.model import Request
-from webhook.placement import place
+from webhook.placement import Placement, place
 from webhook.policy import Policy, Pool
 from webhook.targets import Pod, subjects
 
@@ -66,7 +66,7 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Landing:
     """Where a pod belongs, the nodes it may land on there, and the cap that follows; `why` says what is missing."""
 
     pool: str
@@ -104,30 +104,30 @@ class Explained:
         }
 
 
-def of(request: Request, policy: Policy, facts: Facts) -> Explained | None:
-    """Explain the pod of a request, or the pods of its template; None where there is none that asks for a GPU.
+def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing]:
+    """Say of the pod of a request, or of those of each of its templates, where it lands if it asks for a GPU.
 
     Raises Malformed where the object's shape is another.
     """
-    pods = (each for each in subjects(request, request.object or {}) if isinstance(each, Pod))
-    return next((_of(pod, policy, facts) for pod in pods if place(pod, policy, facts)), None)
+    for pod in subjects(request, request.object or {}, workloads=policy.workloads):
+        if isinstance(pod, Pod) and (placement := place(pod, policy, facts)) is not None:
+            yield _landing(pod, placement, policy, facts)
 
 
-def _of(pod: Pod, policy: Policy, facts: Facts) -> Explained:
-    placement = place(pod, policy, facts)
-    pool = placement.pool if placement is not None else None
+def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Landing:
+    pool = placement.pool
     if pool is None:
-        return Explained("", why="no pool takes it")
+        return Landing("", why="no pool takes it")
     selection = Selection.of(pod, pool)
     names = tuple(node.name for node, _ in nodes(pool, facts, selection))
     if pool.sharing not in policy.capped_sharing:
-        return Explained(pool.name, names, why=f"no caps: {pool.sharing}")
+        return Landing(pool.name, names, why=f"no caps: {pool.sharing}")
     try:
         wished = wish(pod.annotations)
     except Refused as error:
-        return Explained(pool.name, names, why=f"{error.annotation}: {error.message}")
+        return Landing(pool.name, names, why=f"{error.annotation}: {error.message}")
     cap = smallest(pool, policy, facts, wished, selection)
-    return Explained(pool.name, names, cap, "" if cap else "no card is known, and the policy assumes none")
+    return Landing(pool.name, names, cap, "" if cap else "no card is known, and the policy assumes none")
 
 
 def _some(names: Iterable[str]) -> str:

@@ -3,8 +3,10 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as FilePath
 
+from webhook.dialect import Mark
 from webhook.documents import Document, read
 from webhook.model import Object, Path, Problem
 
@@ -22,6 +24,11 @@ class Item:
     def line(self, path: Path = (), text_line: int = 0) -> int:
         """The line of a place in the object, or of a line within the text that stands there."""
         return self.document.line((*self.base, *path), text_line)
+
+
+def alone(value: Object) -> Item:
+    """An object that stands in no file, as one from a cluster: its lines are 0."""
+    return Item(Document("", 0, value, partial(Mark, 0)), (), value)
 
 
 def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:

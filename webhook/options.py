@@ -1,8 +1,32 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the exit statuses they share."""
 
-from argparse import ArgumentParser, _MutuallyExclusiveGroup
+from argparse import Action, ArgumentParser, Namespace, _MutuallyExclusiveGroup
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-STATUS = "Exit status: 0 nothing denied, 1 something denied, 2 unusable input or usage, 3 internal error."
+from webhook.model import Problem, Unusable
+from webhook.outputs import Wanted
+
+DENIED, UNUSABLE, INTERNAL, WARNED, INTERRUPTED = 1, 2, 3, 4, 130
+
+STATUS = (
+    "Exit status: 0 nothing denied, 1 something denied, 2 unusable input or usage, 3 internal error, "
+    "4 only warnings, with --fail-on warn."
+)
+
+FAIL_ON = ("deny", "warn", "never")
+
+
+def status(fail_on: str, *, denied: bool, warned: bool, unusable: bool = False) -> int:
+    """Return the exit status that says the worst of a run, of what `--fail-on` lets it fail for.
+
+    Unusable input is never passed over: what could not be read was not judged.
+    """
+    if unusable:
+        return UNUSABLE
+    if denied and fail_on != "never":
+        return DENIED
+    return WARNED if warned and fail_on == "warn" else 0
 
 
 def policy(parser: ArgumentParser) -> None:
@@ -27,3 +51,70 @@ def cluster(parser: ArgumentParser) -> None:
         "--kubeconfig", metavar="FILE", help="for --live; default: the pod's service account, else kubectl's"
     )
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
+
+
+def report(parser: ArgumentParser, formats: Mapping[str, str]) -> None:
+    """Add `--format` and `--output`, which may stand several times, and `--fail-on`.
+
+    `formats` are the names and what each is for; the first is the default. `wanted` reads what was given.
+    """
+    parser.set_defaults(reports=(), formats=tuple(formats))
+    named = ", ".join(f"{name} ({what})" for name, what in formats.items())
+    parser.add_argument(
+        "--format",
+        action=_Format,
+        choices=tuple(formats),
+        metavar="FORMAT",
+        help=f"{named}; may stand several times, each before the --output it goes to",
+    )
+    parser.add_argument(
+        "--output", action=_Output, metavar="FILE", help="write the report there, not to standard output"
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=FAIL_ON,
+        default="deny",
+        help="what makes the exit status other than 0, besides unusable input; default: deny",
+    )
+
+
+class _Format(Action):
+    """Begins a report; an `--output` before the first format is that one's."""
+
+    def __call__(self, _: ArgumentParser, chosen: Namespace, value: Any, __: str | None = None) -> None:
+        given: tuple[Wanted, ...] = chosen.reports
+        if given and not given[-1].format:
+            chosen.reports = (*given[:-1], given[-1]._replace(format=value))
+        else:
+            chosen.reports = (*given, Wanted(value, None))
+
+
+class _Output(Action):
+    """Says where the report goes whose format stands before it."""
+
+    def __call__(self, parser: ArgumentParser, chosen: Namespace, value: Any, _: str | None = None) -> None:
+        given: tuple[Wanted, ...] = chosen.reports
+        if not given:
+            chosen.reports = (Wanted("", value),)
+        elif given[-1].file is None:
+            chosen.reports = (*given[:-1], given[-1]._replace(file=value))
+        else:
+            parser.error(f"--output {value}: name its --format before it")
+
+
+_BESIDE = frozenset(("github", "table"))
+"""Formats that may share standard output: annotations are lines of their own there."""
+
+
+def wanted(chosen: Namespace) -> Sequence[Wanted]:
+    """The reports that were asked for; one in the default format without any. Raises Unusable."""
+    given = [each._replace(format=each.format or chosen.formats[0]) for each in chosen.reports]
+    given = given or [Wanted(chosen.formats[0], None)]
+    shown = [each.format for each in given if each.file is None]
+    if len(shown) != len(set(shown)) or (len(shown) > 1 and not _BESIDE.issuperset(shown)):
+        said = f"{' and '.join(shown)} would both go to standard output; give all but one an --output"
+        raise Unusable((Problem("--format", 0, said),))
+    files = [each.file for each in given if each.file is not None]
+    if twice := next((file for file in files if files.count(file) > 1), None):
+        raise Unusable((Problem("--output", 0, f"two reports would go to {twice}"),))
+    return given

@@ -1,9 +1,41 @@
 """Where the commands write."""
 
+import os
+import shutil
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from webhook.model import Problem, Unusable
+from webhook.terminal import PLAIN, Look
+
+
+class Wanted(NamedTuple):
+    """A report that was asked for: its format, and the file it goes to, None for standard output."""
+
+    format: str
+    file: str | None
+
+
+def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str]) -> None:
+    """Render each report and write it where it goes. Raises as `show` and `save` do.
+
+    Files are written first: whoever reads standard output may leave early.
+    """
+    for each in sorted(wanted, key=lambda each: each.file is None):
+        if each.file is None:
+            show(render(each.format, look()))
+        else:
+            save(each.file, render(each.format, PLAIN))
+
+
+def look() -> Look:
+    """How standard output looks: https://no-color.org says when a terminal shows no colours."""
+    if not sys.stdout.isatty():
+        return PLAIN
+    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Look(shutil.get_terminal_size().columns, colour)
 
 
 def show(text: str) -> None:

@@ -10,8 +10,6 @@ from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Facts
 
-DENIED, UNUSABLE = 1, 2
-
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
@@ -25,13 +23,13 @@ def options(parser: ArgumentParser) -> None:
     )
     common.policy(parser)
     common.facts(parser)
-    parser.add_argument("--format", choices=sorted(reports.FORMATS), default="table", help="default: table")
-    parser.add_argument("--output", metavar="FILE", help="write the report there, not to standard output")
+    common.report(parser, reports.FORMATS)
     parser.add_argument("--explain", action="store_true", help="say of each pod its pool, its nodes and its cap")
 
 
 def run(chosen: Namespace) -> int:
     """Judge everything, write the report; the exit status says the worst of it."""
+    wanted = common.wanted(chosen)
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     documents, unreadable = files.load(chosen.paths)
     items, unusable = files.items(documents)
@@ -41,12 +39,11 @@ def run(chosen: Namespace) -> int:
         print(f"warning: {caution}", file=sys.stderr)
     report = check.check(items, engine, facts, explained=chosen.explain)
     problems = sorted((*unreadable, *unusable, *report.problems), key=lambda p: (p.file, p.line))
-    report = check.Report(report.judged, tuple(problems))
-    text = reports.FORMATS[chosen.format](report)
-    if chosen.output:
-        outputs.save(chosen.output, text)
-    else:
-        outputs.show(text)
-    if report.problems:
-        return UNUSABLE
-    return DENIED if report.count(allowed=False) else 0
+    report = replace(report, problems=tuple(problems))
+    outputs.write(wanted, lambda name, look: reports.render(name, report, look))
+    return common.status(
+        chosen.fail_on,
+        denied=report.count(allowed=False) > 0,
+        warned=report.warned > 0,
+        unusable=bool(report.problems),
+    )

@@ -1,8 +1,19 @@
-"""Reports: one file a format, each a function from a Report to text."""
+"""Reports: one file a format, each a function from a Report to text. Only those that are asked for are imported."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 
 from webhook.check import Report
-from webhook.reports import json, table
+from webhook.terminal import PLAIN, Look
 
-FORMATS: Mapping[str, Callable[[Report], str]] = {"table": table.render, "json": json.render}
+FORMATS: Mapping[str, str] = {
+    "table": "for people",
+    "json": "for programs",
+}
+"""Each format's name and what it is for; the module of that name has `render(report, look)`."""
+
+
+def render(name: str, report: Report, look: Look = PLAIN) -> str:
+    """Write the report in a format."""
+    text: str = import_module(f"{__name__}.{name}").render(report, look)
+    return text

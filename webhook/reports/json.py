@@ -6,11 +6,12 @@ from typing import Any
 from webhook.check import Judged, Report
 from webhook.model import Result, dotted
 from webhook.policy import API_VERSION
+from webhook.terminal import PLAIN, Look
 
 
-def render(report: Report) -> str:
+def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report as JSON."""
-    results = [_result(each) for each in report.judged]
+    results = [_result(each, explained=report.explained) for each in report.judged]
     value = {
         "apiVersion": API_VERSION,
         "kind": "CheckReport",
@@ -27,28 +28,27 @@ def render(report: Report) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _result(judged: Judged) -> dict[str, Any]:
-    value = judged.item.value
+def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
     return {
         "file": judged.file,
-        "line": judged.item.line(),
-        "document": judged.item.document.index,
-        "apiVersion": value["apiVersion"],
-        "kind": value["kind"],
+        "line": judged.line,
+        "document": judged.document,
+        "apiVersion": judged.api_version,
+        "kind": judged.kind,
         "namespace": judged.namespace,
         "name": judged.name,
         "allowed": judged.verdict.allowed,
-        "findings": [_finding(judged, result) for result in judged.verdict.results],
+        "findings": [_finding(result, line) for result, line in judged.findings],
         "patch": list(judged.verdict.patch),
-        **({"explain": judged.explained.value} if judged.explained else {}),
+        **({"explain": judged.landings[0].value} if explained and judged.landings else {}),
     }
 
 
-def _finding(judged: Judged, result: Result) -> dict[str, Any]:
+def _finding(result: Result, line: int) -> dict[str, Any]:
     return {
         "rule": result.rule,
         "action": result.action.value,
-        "line": judged.line(result),
+        "line": line,
         "path": dotted(result.finding.path),
         "message": result.finding.message,
         **({"exemption": result.exemption} if result.exemption else {}),

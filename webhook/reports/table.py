@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from webhook.check import Judged, Report
 from webhook.model import dotted, shown
+from webhook.terminal import PLAIN, Look
 
 
-def render(report: Report) -> str:
+def render(report: Report, look: Look = PLAIN) -> str:
     """Write the report as aligned text."""
-    lines = [line for judged in report.judged for line in _object(judged)]
+    lines = [line for judged in report.judged for line in _object(judged, look, explained=report.explained)]
     lines += [f"error    {problem}" for problem in report.problems]
     if lines:
         lines.append("")
@@ -20,18 +21,20 @@ def render(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _object(judged: Judged) -> Iterator[str]:
-    word = "allowed" if judged.verdict.allowed else "denied "
+def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
+    word = "allowed" if judged.verdict.allowed else "denied"
     name = shown("/".join(filter(None, (judged.namespace, judged.name))), quotes=False)
-    yield f"{word}  {judged.file}:{judged.item.line()}  {judged.item.value['kind']} {name}"
+    place = f"{judged.place}  " if judged.place else ""
+    yield f"{look.paint(f'{word:<7}', word)}  {place}{judged.kind} {name}"
     width = max((len(result.rule) for result in judged.verdict.results), default=0)
-    for result in judged.verdict.results:
-        place = f"line {judged.line(result):<4} {result.rule:<{width}}  {dotted(result.finding.path)}"
-        yield f"  {result.action:<6} {place}"
+    for result, line in judged.findings:
+        where = f"line {line:<4} " if line else ""
+        yield f"  {result.action:<6} {where}{result.rule:<{width}}  {dotted(result.finding.path)}"
         exempt = f" (exempted by {result.exemption})" if result.exemption else ""
-        yield f"         {result.finding.message}{exempt}"
-    if judged.explained:
-        yield f"  {judged.explained.text}"
+        yield from look.wrap(f"{result.finding.message}{exempt}", " " * 9)
+    if explained:
+        for landing in judged.landings:
+            yield from look.wrap(landing.text, "  ")
     for operation in judged.verdict.patch:
         yield f"  patch  {operation['op']} {operation['path']}"
 

@@ -1,0 +1,46 @@
+"""How text looks where it is read: how wide it may be, and whether it has colours."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """The width in characters, None for a file or a pipe, which has no end of a line; and whether colours are shown."""
+
+    width: int | None = None
+    colour: bool = False
+
+    def paint(self, text: str, style: str) -> str:
+        """Give a text one of the styles, where there are colours."""
+        return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and text else text
+
+    def wrap(self, text: str, indent: str) -> Iterator[str]:
+        """Break a text of one line at blanks into lines that fit, each behind the indent; a long word stays whole."""
+        if self.width is None or len(indent) + len(text) <= self.width:
+            yield indent + text
+            return
+        room = max(self.width - len(indent), _NARROWEST)
+        line = ""
+        for word in _WORDS.findall(text):
+            if line and len(line) + len(word.rstrip()) > room:
+                yield indent + line.rstrip()
+                line = ""
+            line += word
+        yield indent + line.rstrip()
+
+
+PLAIN = Look()
+"""How a file looks."""
+
+_STYLES = {
+    "denied": "1;31",
+    "allowed": "32",
+    "warned": "33",
+    "faint": "2",
+    "added": "32",
+    "removed": "31",
+    "strong": "1",
+}
+_NARROWEST = 24
+_WORDS = re.compile(r"\S+\s*")
