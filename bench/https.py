@@ -48,6 +48,7 @@ class Round:
     p99: float
     cpu: float
     resident: float
+    charged: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Bench:
             p99=report.p99,
             cpu=used / report.requests,
             resident=processes.resident(pids),
+            charged=processes.charged(pids),
         )
 
 
@@ -219,9 +221,10 @@ def _figures(measured: Measured) -> str:
                     tables.spread([r.p99 for r in rounds], ".2f"),
                     f"{statistics.median(r.cpu for r in rounds):.0f}",
                     f"{statistics.median(r.resident for r in rounds):.0f}",
+                    f"{statistics.median(r.charged for r in rounds):.0f}",
                 )
             )
-    return tables.markdown((*head, "CPU µs a request", "RSS MiB"), rows)
+    return tables.markdown((*head, "CPU µs a request", "RSS MiB", "PSS MiB"), rows)
 
 
 def _ratios(measured: Measured) -> str:

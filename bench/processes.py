@@ -55,6 +55,16 @@ def resident(pids: list[int]) -> float:
     return sum(page * int(fields[21]) for pid in pids if (fields := _stat(pid))) / 2**20
 
 
+def charged(pids: list[int]) -> float:
+    """MiB of memory that the processes hold together: a page that several share counts once (Pss)."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            rollup = (PROC / str(pid) / "smaps_rollup").read_text()
+            total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total / 1024
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat that follow the name, from the state on; none if it has ended."""
     try:
