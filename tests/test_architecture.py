@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model", "terminal"),
-    ("quantity", "selectors", "dialect", "patch", "workloads", "doors", "plugin"),
+    ("quantity", "duration", "log", "tls", "selectors", "dialect", "patch", "workloads", "doors", "plugin"),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
     ("policy_file", "ratchet"),
@@ -30,8 +30,9 @@ LAYERS = (
     ("check",),
     ("reports.*",),
     ("reports",),
-    ("metrics",),
+    ("metrics", "connection"),
     ("server", "cluster"),
+    ("worker",),
     ("serve", "demo"),
     ("outputs",),
     ("inputs", "options"),
@@ -46,12 +47,13 @@ HOMES = {
     "flask": {"webhook.server"},
     "kubernetes": {"webhook.cluster"},
     "werkzeug": {"webhook.server"},  # Flask's own foundation, for the errors it raises
-    "granian": {"webhook.serve"},
+    "httptools": {"webhook.connection"},
+    "uvloop": {"webhook.worker"},
     "prometheus_client": {"webhook.metrics"},
     "orjson": {"webhook.review"},
     "yaml": {"webhook.dialect"},
     "jsonschema": {"webhook.policy_file"},
-    "cryptography": {"certs.issue"},
+    "cryptography": {"certs.issue", "webhook.tls"},
     "certs": {"webhook.cli", "webhook.demo"},
 }
 """Where a package may be imported; certs imports itself anywhere."""

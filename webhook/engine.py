@@ -1,6 +1,6 @@
 """The one way through: a request, facts and a policy in; a verdict out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -30,6 +30,19 @@ class RuleBroke(RuntimeError):
         self.rule = rule
 
 
+class TooLate(RuntimeError):
+    """The time for a review was over before every rule had its turn."""
+
+
+Late = Callable[[], bool]
+"""Says whether the time for a review is over."""
+
+
+def never() -> bool:
+    """Be in no hurry."""
+    return False
+
+
 class Engine:
     """Judges requests by a policy, which is fixed for its life; facts come with each request."""
 
@@ -38,18 +51,19 @@ class Engine:
         self.rules = tuple(rules)
         self._rules_of = {each: [r for r in rules if issubclass(each, r.subject)] for each in get_args(Subject)}
 
-    def mutate(self, request: Request, facts: Facts) -> Verdict:
+    def mutate(self, request: Request, facts: Facts, late: Late = never) -> Verdict:
         """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies.
 
         Only pods and debug containers that are being created are patched: later most of their fields are fixed, and
         a patched workload would differ from what is kept in Git. A mirror pod would differ from what the kubelet runs.
+        Raises TooLate when `late` says so before a rule's turn, as `validate` does.
         """
         try:
-            return Verdict(patch=self._patch(request, facts))
+            return Verdict(patch=self._patch(request, facts, late))
         except Malformed:  # the API server or /validate refuses it, with a better place to say why
             return Verdict()
 
-    def validate(self, request: Request, facts: Facts) -> Verdict:
+    def validate(self, request: Request, facts: Facts, late: Late = never) -> Verdict:
         """Answer `/validate`: every finding on the object as it stands. Never patches.
 
         A workload's template is judged as its pods would be once they are mutated. On UPDATE only what the
@@ -61,7 +75,7 @@ class Engine:
         if item is None or request.operation == CONNECT:
             return Verdict()
         try:
-            results = self._standing(request, item, facts, old)
+            results = self._standing(request, item, facts, late, old)
             if request.operation == CREATE:  # a patch too long to be made is what its author has to hear of
                 _built(
                     item, [fix for result in results if result.action is Action.DENY for fix in result.finding.fixes]
@@ -70,7 +84,7 @@ class Engine:
             return Verdict(malformed=error)
         if results and old is not None and request.operation == UPDATE:
             try:
-                before = self._standing(replace(request, requester=None), old, facts)  # nobody's doing any more
+                before = self._standing(replace(request, requester=None), old, facts, late)  # nobody's doing any more
             except Malformed:
                 before = []
             results = ratchet.news(results, item, before, old)
@@ -79,14 +93,14 @@ class Engine:
     def judge(self, request: Request, facts: Facts) -> Verdict:
         """Do what the API server does with both halves: mutate, apply the patch, validate the outcome."""
         try:
-            operations = self._patch(request, facts)
+            operations = self._patch(request, facts, never)
         except Malformed as error:
             return Verdict(malformed=error)
         if operations and request.object is not None:
             request = replace(request, object=patch.apply(request.object, operations))
         return replace(self.validate(request, facts), patch=operations)
 
-    def _patch(self, request: Request, facts: Facts) -> tuple[patch.Operation, ...]:
+    def _patch(self, request: Request, facts: Facts, late: Late) -> tuple[patch.Operation, ...]:
         item = request.object
         debug = (request.operation, request.subresource) == (UPDATE, "ephemeralcontainers")
         if item is None or not (debug or (request.operation == CREATE and not request.subresource)):
@@ -95,7 +109,7 @@ class Engine:
             fix
             for subject in subjects(request, item, workloads=self.policy.workloads)
             if isinstance(subject, Pod) and not subject.template and not subject.mirror
-            for result in self._results(subject, facts)
+            for result in self._results(subject, facts, late)
             if result.action is Action.DENY
             for fix in result.finding.fixes
             if not debug or _is_added(fix, request)
@@ -106,16 +120,20 @@ class Engine:
             raise RuntimeError("the patch does not make of the object what its fixes do")
         return operations
 
-    def _standing(self, request: Request, item: Object, facts: Facts, old: Object | None = None) -> list[Result]:
+    def _standing(
+        self, request: Request, item: Object, facts: Facts, late: Late, old: Object | None = None
+    ) -> list[Result]:
         return [
             result
             for subject in subjects(request, item, old, self.policy.workloads)
-            for result in self._results(subject, facts)
+            for result in self._results(subject, facts, late)
             if not _mended_later(subject, result)
         ]
 
-    def _results(self, subject: Subject, facts: Facts) -> Iterator[Result]:
+    def _results(self, subject: Subject, facts: Facts, late: Late) -> Iterator[Result]:
         for rule in self._rules_of[type(subject)]:
+            if late():
+                raise TooLate
             try:
                 findings = list(rule.check(subject, self.policy, facts))
             except Malformed:

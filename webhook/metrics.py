@@ -43,6 +43,12 @@ class Metrics:
         """Take in a review that could not be decided."""
         self._reviews.labels(endpoint, "failed").inc()
 
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Take in a request of any kind that was answered, so long after its first byte came."""
+
+    def shed(self) -> None:
+        """Take in a request that was turned away because too much was waiting."""
+
     def text(self) -> bytes:
         """Write all counters in Prometheus' text format."""
         if FOLDER not in os.environ:

@@ -1,43 +1,39 @@
-"""Serves the application with granian: TLS, HTTP/1.1, several worker processes that share nothing."""
+"""Serves the application: the main process loads everything, then forks workers and keeps their number.
+
+What was loaded before a fork lies in memory once, however many workers there are. The main process itself does
+nothing but wait for signals, so that a worker that is forked later finds everything as the first one did.
+"""
 
 import gc
 import os
 import signal
 import socket
-import ssl
 import tempfile
-import threading
+import time
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from ssl import TLSVersion
 
-from granian import Granian
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
-from granian.log import LogLevels
-
-from webhook import server
+from webhook import tls
+from webhook.connection import Limits
 from webhook.engine import Engine
 from webhook.facts import Source
+from webhook.log import log_line
 
-if TYPE_CHECKING:
-    from webhook.metrics import Metrics
+PAUSE = 0.5
+"""Seconds before a worker that ended is replaced."""
 
-KEEP_ALIVE = 120_000
-"""Milliseconds a connection may wait for its next request.
-
-The API server keeps idle connections for 90 s, and does not send a POST again on one that closed under it.
-granian's limit on reading headers counts from the end of the request before, so it is this limit too.
-"""
+PATIENCE = 40.0
+"""Seconds that workers have to end, once they were told to and have stopped accepting."""
 
 
 @dataclass(frozen=True)
 class Listen:
-    """Where and how to listen; `host:port` pairs split."""
+    """Where and how to listen; `host:port` pairs split, times in seconds."""
 
     host: str
     port: int
@@ -46,10 +42,16 @@ class Listen:
     client_ca: Path | None
     workers: int
     health: tuple[str, int] | None
+    client_names: frozenset[str] = frozenset()
+    """Those whose certificate of `client_ca` may call: its common name or a DNS name; all of them if empty."""
+    tls_min: TLSVersion = TLSVersion.TLSv1_3
+    delay: float = 0.0
+    """How long to go on accepting when told to end, while the endpoints of a Service move elsewhere."""
+    limits: Limits = field(default_factory=Limits)
 
 
-Load = Callable[[], tuple[Engine, Source]]
-"""Gives a worker all that it needs. It runs in every worker, and has to be picklable."""
+Load = Callable[[], tuple[Engine, Callable[[], Source]]]
+"""Gives what to judge by, and what gives the facts. It runs once, and what it gives runs in every worker."""
 
 
 def serve(listen: Listen, load: Load) -> None:
@@ -57,98 +59,105 @@ def serve(listen: Listen, load: Load) -> None:
 
     Raises OSError, naming the file or the place, for what cannot be served with or listened on.
     """
-    _check_tls(listen)
-    _check_ports(listen)
-    granian = Granian(
-        target="slicewarden",
-        address=listen.host,
-        port=listen.port,
-        interface=Interfaces.WSGI,
-        workers=listen.workers,
-        blocking_threads=1,
-        http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=KEEP_ALIVE),
-        websockets=False,
-        log_level=LogLevels.warning,
-        ssl_cert=listen.certificate,
-        ssl_key=listen.key,
-        ssl_ca=listen.client_ca,
-        ssl_client_verify=listen.client_ca is not None,
-        respawn_failed_workers=True,
-        respawn_interval=0.5,
-        workers_kill_timeout=30,
-    )
-    log = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
-    caution = "anyone who reaches this port may call: no --client-ca" if listen.client_ca is None else None
-    server.log_line({"message": "serving", **log, **({"caution": caution} if caution else {})})
-    with tempfile.TemporaryDirectory(prefix="slicewarden-metrics-") as folder:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # before a worker imports what reads it
-        granian.serve(target_loader=partial(_worker, listen, load), wrap_loader=False)
+    files = tls.Files(listen.certificate, listen.key, listen.client_ca, listen.tls_min)
+    tls.Certificates(files, log_line)
+    engine, follow = load()
+    with ExitStack() as stack:
+        listener = stack.enter_context(_listener(listen.host, listen.port))
+        health = stack.enter_context(_listener(*listen.health)) if listen.health else None
+        # The folder has to be known before anything imports what writes there.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="slicewarden-metrics-")
+        )
+        from webhook import worker
+
+        task = partial(
+            worker.Task, listener, health, files, listen.client_names, listen.limits, listen.delay, engine, follow
+        )
+        _say(listen)
+        settle()
+        _keep(listen.workers, lambda lifeline: worker.run(task(lifeline)), PATIENCE + listen.delay)
 
 
-def _check_tls(listen: Listen) -> None:
-    """Load the TLS files as the listener will, which would only say that they do not fit."""
-    for file in filter(None, (listen.certificate, listen.key, listen.client_ca)):
-        file.read_bytes()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def _say(listen: Listen) -> None:
+    cautions = []
+    if listen.client_ca is None:
+        cautions.append("anyone who reaches this port may call: no --client-ca")
+    elif not listen.client_names:
+        cautions.append("anyone with a certificate of --client-ca may call: no --client-name")
+    line = {"message": "serving", "listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
+    log_line({**line, **({"caution": "; ".join(cautions)} if cautions else {})})
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A socket that every worker accepts from, so that none of its connections depends on one of them."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        context.load_cert_chain(listen.certificate, listen.key)
-    except ssl.SSLError as error:
-        files = f"{listen.certificate}, {listen.key}"
-        raise OSError(error.errno, error.reason or "not a certificate and its key", files) from error
-    if listen.client_ca is not None:
-        try:
-            context.load_verify_locations(listen.client_ca)
-        except ssl.SSLError as error:
-            raise OSError(error.errno, "no certificate in PEM in it", str(listen.client_ca)) from error
-
-
-def _check_ports(listen: Listen) -> None:
-    """Find out what else has a port: a listener shares it with whoever does the same, another webhook too."""
-    for host, port in filter(None, ((listen.host, listen.port), listen.health)):
-        try:
-            socket.create_server((host, port)).close()
-        except OSError as error:
-            raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from error
-
-
-def _worker(listen: Listen, load: Load) -> Callable[..., Any]:
-    # A forked worker has its parent's handlers, which would swallow a signal that comes before granian sets its own.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from webhook.metrics import Metrics
-
-    engine, facts = load()
-    metrics = Metrics()
-    settle()
-    if listen.health is not None:
-        _serve_health(*listen.health, facts, metrics)
-    return server.application(engine, facts, server.log_line, metrics)
+        listener = socket.create_server(
+            (host, port), family=family, backlog=1024, dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6()
+        )
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from error
+    listener.setblocking(False)
+    return listener
 
 
 def settle() -> None:
     """Have garbage collected seldom, once all is loaded.
 
-    Reviews leave no cycles behind, and what lives as long as the worker need not be walked by every collection.
+    Reviews leave no cycles behind, and what lives as long as the process need not be walked by every collection,
+    which would also copy the memory that workers share.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
 
 
-class _HealthServer(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    allow_reuse_port = True  # every worker answers for itself; the kernel chooses among them
+def _keep(number: int, work: Callable[[int], None], patience: float) -> None:
+    """Have so many processes at work until SIGTERM or SIGINT, then until they have ended.
+
+    Each is given a descriptor that becomes readable when this process is gone, or wants it to end.
+    """
+    ends, awaited = {signal.SIGTERM, signal.SIGINT}, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    lifeline, held = os.pipe()
+
+    def fork() -> int:
+        if pid := os.fork():
+            return pid
+        status = 1
+        try:
+            os.close(held)
+            for number in ends:  # which are for the main process, even if a terminal tells all of them
+                signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
+            work(lifeline)
+            status = 0
+        except BaseException:  # a process of its own from here: nothing above may go on
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    workers = {fork() for _ in range(number)}
+    while signal.sigwait(awaited) not in ends:
+        for pid in _ended(workers):
+            log_line({"message": "worker ended", "worker": pid})
+        if missing := number - len(workers):
+            stop = signal.sigtimedwait(ends, PAUSE)
+            if stop is not None:
+                break
+            workers |= {fork() for _ in range(missing)}
+    os.close(held)
+    end = time.monotonic() + patience
+    while workers and (left := end - time.monotonic()) > 0:
+        signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
+        _ended(workers)
+    for pid in workers:  # none of them is reaped yet, so the ids are still theirs
+        os.kill(pid, signal.SIGKILL)
 
 
-class _Quiet(WSGIRequestHandler):
-    timeout = 5
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-def _serve_health(host: str, port: int, facts: Source, metrics: "Metrics") -> None:
-    app = server.health(facts, metrics)
-    httpd = make_server(host, port, app, server_class=_HealthServer, handler_class=_Quiet)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+def _ended(workers: set[int]) -> list[int]:
+    """Take out the processes that have ended."""
+    gone = [pid for pid in workers if os.waitpid(pid, os.WNOHANG)[0]]
+    workers.difference_update(gone)
+    return gone

@@ -1,14 +1,19 @@
 """`slicewarden serve`: run the admission webhook."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from ssl import TLSVersion
 
-from webhook import inputs, rules, serve, server
+from webhook import inputs, rules, serve
 from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Source
+from webhook.log import log_line
 from webhook.model import Problem, Unusable
+
+TLS_VERSIONS = {"1.2": TLSVersion.TLSv1_2, "1.3": TLSVersion.TLSv1_3}
 
 
 def options(parser: ArgumentParser) -> None:
@@ -22,7 +27,17 @@ def options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--tls-cert", type=Path, required=True, metavar="FILE", help="serving certificate, PEM")
     parser.add_argument("--tls-key", type=Path, required=True, metavar="FILE", help="its key, PEM")
+    parser.add_argument(
+        "--tls-min", choices=sorted(TLS_VERSIONS), default="1.3", help="oldest version of TLS to speak; default: 1.3"
+    )
     parser.add_argument("--client-ca", type=Path, metavar="FILE", help="only callers with a certificate of this CA")
+    parser.add_argument(
+        "--client-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --client-ca: only callers whose certificate has this common name or DNS name; may be repeated",
+    )
     parser.add_argument(
         "--health-listen",
         type=_address,
@@ -30,14 +45,19 @@ def options(parser: ArgumentParser) -> None:
         help="health over plain HTTP, on a port of its own",
     )
     parser.add_argument("--workers", type=_workers, default=2, metavar="N", help="processes; default: 2")
+    parser.add_argument(
+        "--stop-delay",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="when told to end: go on accepting for so long, though not ready, while endpoints move; default: 0",
+    )
 
 
 def run(chosen: Namespace) -> int:
     """Serve until told to end."""
-    # What cannot be used is found before anything listens.
-    inputs.load_policy(chosen.policy)
-    if chosen.facts:
-        inputs.load_facts(chosen.facts)
+    if chosen.client_name and not chosen.client_ca:
+        raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
     load = _live(chosen) if chosen.live else partial(_fixed, chosen.policy, chosen.facts)
     listen = serve.Listen(
         host=chosen.listen[0],
@@ -47,6 +67,9 @@ def run(chosen: Namespace) -> int:
         client_ca=chosen.client_ca,
         workers=chosen.workers,
         health=chosen.health_listen,
+        client_names=frozenset(chosen.client_name),
+        tls_min=TLS_VERSIONS[chosen.tls_min],
+        delay=chosen.stop_delay,
     )
     try:
         serve.serve(listen, load)
@@ -55,9 +78,9 @@ def run(chosen: Namespace) -> int:
     return 0
 
 
-def _fixed(policy_path: str | None, facts_path: str) -> tuple[Engine, Source]:
+def _fixed(policy_path: str | None, facts_path: str) -> tuple[Engine, Callable[[], Source]]:
     engine, facts = inputs.load_engine(policy_path, facts_path)
-    return engine, inputs.cautious(engine.policy, lambda: facts, server.log_line)
+    return engine, lambda: inputs.cautious(engine.policy, lambda: facts, log_line)
 
 
 def _live(chosen: Namespace) -> serve.Load:
@@ -70,14 +93,20 @@ def _live(chosen: Namespace) -> serve.Load:
     return partial(_watching, chosen.policy, chosen.kubeconfig, chosen.context)
 
 
-def _watching(policy_path: str | None, kubeconfig: str | None, context: str | None) -> tuple[Engine, Source]:
+def _watching(
+    policy_path: str | None, kubeconfig: str | None, context: str | None
+) -> tuple[Engine, Callable[[], Source]]:
     from webhook import cluster
 
     engine = Engine(inputs.load_policy(policy_path), rules.walk())
-    connection = cluster.connect(kubeconfig, context)
-    watched = cluster.Cluster(connection, server.log_line, cluster.namespaces(engine.policy))
-    watched.start()
-    return engine, inputs.cautious(engine.policy, watched.facts, server.log_line)
+
+    def follow() -> Source:
+        connection = cluster.connect(kubeconfig, context)
+        watched = cluster.Cluster(connection, log_line, cluster.namespaces(engine.policy))
+        watched.start()
+        return inputs.cautious(engine.policy, watched.facts, log_line)
+
+    return engine, follow
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -91,3 +120,9 @@ def _workers(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 64):
         raise ArgumentTypeError(f"{text!r} is not a number from 1 to 64")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not (text.isascii() and text.isdigit() and int(text) <= 600):
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds up to 600")
+    return float(text)

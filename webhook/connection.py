@@ -1,0 +1,499 @@
+"""HTTP/1.1 for a WSGI application, within limits: a peer that is slow, silent or hostile costs others nothing.
+
+llhttp, the parser of Node.js, reads what comes in and refuses what two readers could understand differently; here
+is what no parser decides: how long, how much and how many. One request of a connection is answered at a time.
+"""
+
+import asyncio
+import io
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from email.utils import formatdate
+from enum import Enum
+from functools import lru_cache
+from http import HTTPStatus
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from webhook import tls
+
+if TYPE_CHECKING:
+    import socket
+
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+    App = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
+
+ARRIVED = "slicewarden.arrived"
+"""The key of a WSGI environment under which the time lies when the first byte of a request came (`monotonic`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, bytes and numbers; those of connections and requests are for each worker.
+
+    The API server keeps idle connections for 90 s, and does not send a POST again on one that closed under it
+    (client-go transport/cache.go).
+    """
+
+    handshake: float = 5.0
+    head: float = 5.0
+    body: float = 10.0
+    idle: float = 120.0
+    parting: float = 2.0
+    """How long a connection that is to end is still read from, so that its peer gets to read our answer."""
+    line_bytes: int = 8 * 1024
+    headers: int = 64
+    header_bytes: int = 32 * 1024
+    body_bytes: int = 7 * 1024 * 1024
+    small_bytes: int = 64 * 1024
+    """Bodies up to this size are always taken; larger ones share `large_bytes`."""
+    large_bytes: int = 4 * 7 * 1024 * 1024
+    connections: int = 1024
+    waiting: int = 256
+    """Requests that may wait for their turn; at 0.15 ms each, they take 40 ms."""
+
+
+class Reply(NamedTuple):
+    """An answer as it goes out."""
+
+    status: HTTPStatus
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
+"""The API server tries again after a Retry-After, within its deadline (client-go rest/with_retry.go)."""
+
+
+class Watch(Protocol):
+    """Is told what goes through."""
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """A request was answered, so long after its first byte."""
+
+    def shed(self) -> None:
+        """A request was turned away because too much was waiting."""
+
+
+class Port:
+    """What all connections to one port share: the application, its limits, and the requests that wait.
+
+    `refuse` may answer a request before its body is read. With `names`, a caller's certificate must bear one.
+    """
+
+    def __init__(
+        self,
+        app: "App",
+        limits: Limits,
+        watch: Watch,
+        refuse: "Callable[[WSGIEnvironment], Reply | None]" = lambda _: None,
+        names: frozenset[str] = frozenset(),
+    ) -> None:
+        self.limits = limits
+        self.watch = watch
+        self.refuse = refuse
+        self.names = names
+        self.draining = False
+        self.large = 0
+        self.date = ""
+        self.connections: set[Connection] = set()
+        self.strangers: dict[Connection, None] = {}
+        """Connections that have not asked anything yet, the oldest first."""
+        self._app = app
+        self._waiting: deque[tuple[Connection, WSGIEnvironment]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self.tick()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return len(self._waiting)
+
+    def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
+        """Begin to serve a connection that was accepted. At the limit the oldest that never asked makes room."""
+        if len(self.connections) >= self.limits.connections:
+            if not self.strangers:
+                peer.close()
+                return
+            next(iter(self.strangers)).abort()
+        connection = Connection(self)
+        self.connections.add(connection)
+        self.strangers[connection] = None
+        connection.arriving = self._loop.create_task(self._welcome(connection, peer, context))
+
+    async def _welcome(self, connection: "Connection", peer: "socket.socket", context: ssl.SSLContext | None) -> None:
+        limits: dict[str, Any] = {}
+        if context is not None:
+            limits = {
+                "ssl": context,
+                "ssl_handshake_timeout": self.limits.handshake,
+                "ssl_shutdown_timeout": self.limits.parting,
+            }
+        try:
+            await self._loop.connect_accepted_socket(lambda: connection, peer, **limits)
+        except OSError:  # no handshake, or none in time
+            self.forget(connection)
+        finally:
+            connection.arriving = None
+
+    def forget(self, connection: "Connection") -> None:
+        """Let go of a connection that has ended."""
+        self.connections.discard(connection)
+        self.strangers.pop(connection, None)
+
+    def take(self, connection: "Connection", environ: "WSGIEnvironment") -> bool:
+        """Put a request in line; False when the line is full."""
+        if len(self._waiting) >= self.limits.waiting:
+            return False
+        self._waiting.append((connection, environ))
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._turn)
+        return True
+
+    def _turn(self) -> None:
+        """Answer the request that has waited longest; what has arrived meanwhile is read before the next turn."""
+        connection, environ = self._waiting.popleft()
+        if self._waiting:
+            self._loop.call_soon(self._turn)
+        if not connection.gone:
+            reply = called(self._app, environ)
+            connection.answer(reply)
+            self.watch.answered(environ["PATH_INFO"], reply.status, monotonic() - environ[ARRIVED])
+
+    def tick(self) -> None:
+        """Look which connections have used up their time; to be called a few times a second."""
+        self.date = formatdate(usegmt=True)
+        now = monotonic()
+        for connection in [each for each in self.connections if each.until < now]:
+            connection.out_of_time()
+
+    def drain(self) -> None:
+        """Have every connection end: with its next answer, or soon if it asks nothing."""
+        self.draining = True
+        for connection in self.connections:
+            connection.drain()
+
+
+def called(app: "App", environ: "WSGIEnvironment") -> Reply:
+    """What a WSGI application answers, whole; 500 without a word if it raises."""
+    said: list[tuple[str, list[tuple[str, str]]]] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], object]:
+        said.append((status, headers))
+        return chunks.append
+
+    chunks: list[bytes] = []
+    try:
+        iterable = app(environ, start_response)
+        chunks.extend(iterable)
+        if (close := getattr(iterable, "close", None)) is not None:
+            close()
+        status, headers = said[-1]
+        return Reply(HTTPStatus(int(status[:3])), b"".join(chunks), tuple(headers))
+    except Exception:  # whatever it is, the caller must not wait for an answer that never comes
+        return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+@lru_cache(256)
+def _key(name: bytes) -> str:
+    """A header's name as WSGI has it. One with an underscore must not pass for that with a hyphen."""
+    text = name.decode("latin-1").replace("_", "?").upper().replace("-", "_")
+    return text if text in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{text}"
+
+
+class Stage(Enum):
+    """What a connection is at."""
+
+    IDLE = "between requests"
+    HEAD = "reading the request line and headers"
+    BODY = "reading the body"
+    WAITING = "waiting for the turn"
+    PARTING = "ending; what still comes is dropped"
+
+
+IDLE, HEAD, BODY, WAITING, PARTING = Stage
+_PARSING = (httptools.HttpParserError, httptools.HttpParserUpgrade)
+
+
+class _Refused(Exception):
+    """Ends the parsing of a request that is refused."""
+
+
+class Connection(asyncio.Protocol):
+    """One peer: its requests are read one after the other, and answered in that order."""
+
+    arriving: "asyncio.Task[None] | None" = None
+    """The handshake, while it lasts."""
+
+    def __init__(self, port: Port) -> None:
+        self.until = float("inf")
+        """When the time of the present stage is used up."""
+        self.gone = False
+        self._port = port
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._stage = IDLE
+        self._last = False
+        self._stranger = False
+        self._large = 0
+
+    # The transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first request."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.until = monotonic() + self._port.limits.idle
+        if self._port.names:
+            self._stranger = not (self._port.names & tls.names(transport.get_extra_info("peercert")))
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Forget it all."""
+        self.gone = True
+        del self._parser  # which holds this in turn
+        self._port.large -= self._large
+        self._large = 0
+        self._port.forget(self)
+
+    def pause_writing(self) -> None:
+        """Read nothing from a peer that does not read either."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on in the request that is under way."""
+        if self._stage is PARTING:
+            return
+        if self._stage is WAITING:
+            # Its answer will be the last one, and a client that sends ahead has to expect that (RFC 9112, 9.3.2).
+            self._last = True
+            return
+        if self._stage is IDLE:
+            self._begin()
+        if self._stage is HEAD:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except _PARSING:
+            if self._stage is WAITING:
+                self._last = True
+            elif self._stage is not PARTING:
+                self._refuse(Reply(HTTPStatus.BAD_REQUEST))
+            return
+        limits = self._port.limits
+        if self._stage is HEAD and self._head_bytes > limits.line_bytes + limits.header_bytes:
+            self._refuse(Reply(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+
+    # The parser's calls
+
+    def _begin(self) -> None:
+        self._stage = HEAD
+        self._arrived = monotonic()
+        self.until = self._arrived + self._port.limits.head
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head_bytes = self._header_bytes = 0
+        self._chunks: list[bytes] = []
+
+    def on_message_begin(self) -> None:
+        """Note what was sent ahead."""
+        if self._stage is WAITING:
+            self._last = True
+        elif self._stage is IDLE:  # answered while its data was still being read
+            self._begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take in the target, or a part of it."""
+        if self._stage is not HEAD:
+            return
+        self._url += url
+        if len(self._parser.get_method()) + len(self._url) + len("  HTTP/1.1") > self._port.limits.line_bytes:
+            self._refuse_and_stop(Reply(HTTPStatus.REQUEST_URI_TOO_LONG))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take in one header."""
+        if self._stage is not HEAD:
+            return
+        self._header_bytes += len(name) + len(value) + len(": \r\n")
+        self._headers.append((name, value))
+        limits = self._port.limits
+        if self._header_bytes > limits.header_bytes or len(self._headers) > limits.headers:
+            self._refuse_and_stop(Reply(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+
+    def on_headers_complete(self) -> None:
+        """Refuse the request, or be ready for its body."""
+        if self._stage is not HEAD:
+            return
+        parser = self._parser
+        version = parser.get_http_version()
+        self._keep = version == "1.1" and parser.should_keep_alive()
+        environ = self._environ(version)
+        if environ is None or parser.should_upgrade():
+            self._refuse_and_stop(Reply(HTTPStatus.BAD_REQUEST))
+            return
+        self._request = environ
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        self._reply = self._refusal(environ, length)
+        if length and self._reply is not None:
+            self._refuse_and_stop(self._reply)
+        if length:
+            self._stage = BODY
+            self.until = monotonic() + self._port.limits.body
+            if "HTTP_EXPECT" in environ:
+                self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _refusal(self, environ: "WSGIEnvironment", length: int) -> Reply | None:
+        limits = self._port.limits
+        if self._stranger:
+            return Reply(HTTPStatus.FORBIDDEN)
+        if (expected := environ.get("HTTP_EXPECT")) is not None and expected.lower() != "100-continue":
+            return Reply(HTTPStatus.EXPECTATION_FAILED)
+        if (reply := self._port.refuse(environ)) is not None:
+            return reply
+        if length > limits.body_bytes:
+            return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if length > limits.small_bytes:
+            if self._port.large + length > limits.large_bytes:
+                self._port.watch.shed()
+                return SHED
+            self._large = length
+            self._port.large += length
+        return None
+
+    def _environ(self, version: str) -> "WSGIEnvironment | None":
+        """The request as WSGI has it; None for one that cannot be meant well."""
+        target, _, query = self._url.partition(b"?")
+        if not target.startswith(b"/"):
+            url = httptools.parse_url(self._url)
+            target, query = url.path or b"/", url.query or b""
+        if b"%" in target:
+            target = unquote_to_bytes(target)
+        environ: WSGIEnvironment = {
+            "REQUEST_METHOD": self._parser.get_method().decode("latin-1"),
+            "SCRIPT_NAME": "",
+            "PATH_INFO": target.decode("latin-1"),
+            "QUERY_STRING": query.decode("latin-1"),
+            "SERVER_PROTOCOL": f"HTTP/{version}",
+            "SERVER_NAME": "",
+            "SERVER_PORT": "",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "https",
+            "wsgi.input": None,
+            "wsgi.errors": None,
+            "wsgi.multithread": False,
+            "wsgi.multiprocess": True,
+            "wsgi.run_once": False,
+            ARRIVED: self._arrived,
+        }
+        for name, value in self._headers:
+            key, text = _key(name), value.decode("latin-1")
+            environ[key] = f"{environ[key]},{text}" if key in environ else text
+        host = environ.get("HTTP_HOST")
+        if version not in ("1.0", "1.1") or (version == "1.1" and host is None) or "," in (host or ""):
+            return None
+        if "HTTP_TRANSFER_ENCODING" in environ:
+            return None  # the API server says how long its body is
+        return environ
+
+    def on_body(self, body: bytes) -> None:
+        """Take in a part of the body."""
+        if self._stage is BODY:
+            self._chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        """Have the request wait for its turn."""
+        if self._stage not in (HEAD, BODY):
+            return
+        self._stage = WAITING
+        self.until = float("inf")
+        if self._reply is not None:
+            self.answer(self._reply)
+            return
+        self._request["wsgi.input"] = io.BytesIO(b"".join(self._chunks))
+        self._chunks = []
+        self._port.strangers.pop(self, None)
+        if not self._port.take(self, self._request):
+            self._port.watch.shed()
+            self.answer(SHED)
+
+    # Answers
+
+    def answer(self, reply: Reply) -> None:
+        """Answer the request that waited; wait for the next, unless this was to be the last."""
+        if self.gone or self._transport is None or self._transport.is_closing():
+            return
+        self._port.large -= self._large
+        self._large = 0
+        del self._request
+        keep = self._keep and not self._last and not self._port.draining
+        self._send(reply, keep=keep)
+        if keep:
+            self._stage = IDLE
+            self.until = monotonic() + self._port.limits.idle
+        else:
+            self._part()
+            self._transport.close()
+
+    def _refuse_and_stop(self, reply: Reply) -> None:
+        """Refuse a request that has not been read to its end, from within the parser."""
+        self._refuse(reply)
+        raise _Refused
+
+    def _refuse(self, reply: Reply) -> None:
+        """Answer, and read no more of what comes: it may belong to the request that was refused."""
+        self._send(reply, keep=False)
+        self._part()
+
+    def _part(self) -> None:
+        self._stage = PARTING
+        self._chunks = []
+        self.until = monotonic() + self._port.limits.parting
+
+    def _send(self, reply: Reply, *, keep: bool) -> None:
+        status, body, headers = reply
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", f"Date: {self._port.date}"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        if not any(name.lower() == "content-length" for name, _ in headers):
+            lines.append(f"Content-Length: {len(body)}")
+        if not keep:
+            lines.append("Connection: close")
+        self._write("\r\n".join((*lines, "\r\n")).encode("latin-1") + body)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    # Ends
+
+    def drain(self) -> None:
+        """Wait for one more request, which a peer may be sending this moment, but not for long."""
+        if self._stage is IDLE:
+            self.until = monotonic() + self._port.limits.parting
+
+    def out_of_time(self) -> None:
+        """End what has lasted too long."""
+        if self._stage is PARTING or self._transport is None:
+            self.abort()
+            return
+        if self._stage is not IDLE:
+            self._send(Reply(HTTPStatus.REQUEST_TIMEOUT), keep=False)
+        self._part()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self._port.forget(self)
+        if self.arriving is not None:
+            self.arriving.cancel()
+        if self._transport is not None:
+            self._transport.abort()

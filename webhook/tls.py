@@ -1,0 +1,126 @@
+"""The serving certificate: read from files, tried before it is used, and read again when the files change."""
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+Log = Callable[[Mapping[str, Any]], None]
+
+WARNING = timedelta(days=14)
+"""How long before its end a certificate is warned of."""
+
+TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Forward secrecy and authenticated encryption; TLS 1.3 has nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where certificate and key lie, the authority of callers' certificates if they need one, and the oldest TLS."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    oldest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+
+
+class Certificates:
+    """What new connections are served with.
+
+    Raises OSError, naming the files, when the first pair cannot be used. A later one that cannot be, or that has
+    expired, is logged once and the one before it stays.
+    """
+
+    def __init__(self, files: Files, log: Log) -> None:
+        self._files = files
+        self._log = log
+        self._seen = _contents(files)
+        self.context = _context(files)
+        """For the handshake of the next connection."""
+        self.not_after = _validity(self._seen[0], files)[1]
+        """When the certificate that is served ends."""
+
+    def look(self) -> None:
+        """Take over what the files hold now, if that has changed and can be used."""
+        try:
+            contents = _contents(self._files)
+            if contents == self._seen:
+                return
+            context = _context(self._files)
+            not_before, not_after = _validity(contents[0], self._files)
+            if contents != _contents(self._files):
+                return  # they are being replaced this moment: the next look sees all of it
+            if not not_before <= datetime.now(UTC) < not_after:
+                raise OSError(0, "not valid now", str(self._files.certificate))
+        except OSError as error:
+            self._refuse(error)
+            return
+        self._seen, self.context, self.not_after = contents, context, not_after
+        self._refused = ""
+        self._log({"message": "certificate replaced", "notAfter": not_after.isoformat()})
+
+    _refused = ""
+
+    def _refuse(self, error: OSError) -> None:
+        problem = f"{error.filename}: {error.strerror}"
+        if problem != self._refused:
+            self._refused = problem
+            self._log({"message": "certificate not replaced", "problem": problem})
+
+    def condition(self) -> tuple[bool, str]:
+        """Whether the served certificate is still good, and what to say of it."""
+        left = self.not_after - datetime.now(UTC)
+        day = f"{self.not_after:%Y-%m-%d %H:%M} UTC"
+        if left <= timedelta(0):
+            return False, f"the serving certificate ended at {day}"
+        return True, f"the serving certificate ends at {day}" if left < WARNING else ""
+
+
+def names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
+    """The common name and the DNS names of a caller's certificate, as `ssl.SSLSocket.getpeercert` gives it."""
+    found: Mapping[str, Any] = certificate or {}
+    subject = {value for part in found.get("subject", ()) for key, value in part if key == "commonName"}
+    return frozenset(subject | {value for key, value in found.get("subjectAltName", ()) if key == "DNS"})
+
+
+def _contents(files: Files) -> tuple[bytes, ...]:
+    """What the files hold, the certificate first. Raises OSError."""
+    return tuple(file.read_bytes() for file in (files.certificate, files.key, files.client_ca) if file is not None)
+
+
+def _context(files: Files) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = files.oldest
+    context.set_ciphers(TLS_1_2_CIPHERS)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.num_tickets = 0  # no caller resumes, and one who did would not be asked for a certificate again
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or "not a certificate and its key"
+        raise OSError(0, reason, f"{files.certificate}, {files.key}") from error
+    if files.client_ca is not None:
+        try:
+            context.load_verify_locations(files.client_ca)
+        except ssl.SSLError as error:
+            raise OSError(0, "no certificate in PEM in it", str(files.client_ca)) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _no_password() -> str:
+    """Keep OpenSSL from asking for one on a terminal."""
+    raise ValueError("the key is encrypted")
+
+
+def _validity(certificate: bytes, files: Files) -> tuple[datetime, datetime]:
+    try:
+        leaf = x509.load_pem_x509_certificate(certificate)
+    except ValueError as error:
+        raise OSError(0, "not a certificate in PEM", str(files.certificate)) from error
+    return leaf.not_valid_before_utc, leaf.not_valid_after_utc

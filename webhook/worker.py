@@ -1,0 +1,126 @@
+"""A worker process: one event loop that accepts, answers in turn, looks after the certificate, and ends in order."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import uvloop
+
+from webhook import server, tls
+from webhook.connection import Limits, Port
+from webhook.engine import Engine
+from webhook.facts import Source
+from webhook.log import log_line
+from webhook.metrics import Metrics
+
+TICK = 0.25
+"""Seconds between looks at the clock for slow peers."""
+
+LOOK = 1.0
+"""Seconds between looks at the certificate's files."""
+
+LAST_WORD = 30.0
+"""Seconds that requests in flight have once no more are taken in."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is given: sockets that listen, whom to serve on them, and what to serve them with."""
+
+    listener: socket.socket
+    health: socket.socket | None
+    files: tls.Files
+    names: frozenset[str]
+    limits: Limits
+    delay: float
+    engine: Engine
+    follow: Callable[[], Source]
+    lifeline: int
+    """A descriptor that becomes readable when the main process is gone, or wants the workers to end."""
+
+
+def run(task: Task) -> None:
+    """Serve for as long as the main process holds the lifeline; then drain."""
+    uvloop.run(_work(task))
+
+
+async def _work(task: Task) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_exception)
+    stop = asyncio.Event()
+    loop.add_reader(task.lifeline, stop.set)
+
+    certificates = tls.Certificates(task.files, log_line)
+    facts, metrics = task.follow(), Metrics()
+    conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
+    app = server.application(task.engine, facts, log_line, metrics, conditions)
+    reviews = Port(app, task.limits, metrics, server.refusal, task.names)
+    ports, tasks = [reviews], [loop.create_task(accept(task.listener, reviews, lambda: certificates.context))]
+    if task.health is not None:
+        health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
+        ports.append(health)
+        tasks.append(loop.create_task(accept(task.health, health, lambda: None)))
+    tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]
+    tasks.append(loop.create_task(every(LOOK, certificates.look)))
+
+    await stop.wait()
+    loop.remove_reader(task.lifeline)  # it stays readable
+    await asyncio.sleep(task.delay)
+    tasks.pop(0).cancel()
+    _stop_listening(task.listener, reviews, certificates.context)
+    reviews.drain()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORD):
+            while reviews.connections:
+                await asyncio.sleep(0.02)
+    for each in tasks:
+        each.cancel()
+
+
+def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext) -> None:
+    """Take in who is at the door already; who comes later is refused at once, and asks another replica."""
+    with contextlib.suppress(OSError):  # there is nobody, or another worker was first
+        while True:
+            port.open(listener.accept()[0], context)
+    with contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
+
+
+async def accept(listener: socket.socket, port: Port, context: Callable[[], ssl.SSLContext | None]) -> None:
+    """Take in connections for ever; each is served with the context of its moment."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            peer, _ = await loop.sock_accept(listener)
+        except OSError:  # the peer is gone already, or there are no descriptors left
+            await asyncio.sleep(0.01)
+            continue
+        port.open(peer, context())
+        await asyncio.sleep(0)  # the other workers take their share
+
+
+async def every(seconds: float, act: Callable[[], None]) -> None:
+    """Act again and again, so many seconds apart."""
+    while True:
+        await asyncio.sleep(seconds)
+        act()
+
+
+class Unwatched:
+    """Counts nothing: requests to the health port are no reviews."""
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Do nothing."""
+
+    def shed(self) -> None:
+        """Do nothing."""
+
+
+def _log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    error = context.get("exception")
+    if not isinstance(error, OSError):  # a peer's doing
+        log_line({"message": "internal error", "error": type(error).__name__, "where": str(context.get("message"))})
