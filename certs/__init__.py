@@ -1,5 +1,22 @@
-"""Certificates for the webhook: a private CA, what it signs, and the forms Kubernetes wants them in."""
+"""Certificates for the webhook: a private CA, what it signs, their life, and the forms Kubernetes wants them in."""
 
 from certs.issue import Pair, ca_bundle, issue_ca, issue_serving, secret_manifest, service_names
+from certs.life import Authorities, Changed, Store, Stored, Terms, Unsettled, authorities, keep, written
 
-__all__ = ["Pair", "ca_bundle", "issue_ca", "issue_serving", "secret_manifest", "service_names"]
+__all__ = [
+    "Authorities",
+    "Changed",
+    "Pair",
+    "Store",
+    "Stored",
+    "Terms",
+    "Unsettled",
+    "authorities",
+    "ca_bundle",
+    "issue_ca",
+    "issue_serving",
+    "keep",
+    "secret_manifest",
+    "service_names",
+    "written",
+]

@@ -1,19 +1,29 @@
-"""The command `slicewarden certs`: issue certificates into files or a Secret, and bundle CAs."""
+"""The command `slicewarden certs`: issue certificates into files or a Secret, show them, and keep a cluster's."""
 
 import argparse
 import json
 import os
+import re
 import secrets
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from certs.issue import Pair, ca_bundle, issue_ca, issue_serving, secret_manifest, service_names
+from certs.life import Choice, Store, Terms, Unsettled, keep, renew, rotate
+from certs.read import Certificate, certificates
 
 PROG = "slicewarden certs"
 PUBLIC, PRIVATE = 0o644, 0o600
+UNSETTLED, UNUSABLE = 1, 2
+SHORTEST_OVERLAP = timedelta(minutes=10)  # a kubelet may take two to bring a changed Secret into a pod
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+Reach = Callable[[argparse.Namespace], Store]
+"""Finds the cluster whose certificates are to be kept, by the options of `keep`. Raises ValueError."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -21,14 +31,17 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(message)  # reported as every other error is, in one line
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `slicewarden certs` and return its exit status: 0, or 2 after one line of error on stderr."""
+def main(argv: Sequence[str] | None = None, reach: Reach | None = None) -> int:
+    """Run `slicewarden certs` and return its exit status: 0, or 2 after one line of error on stderr.
+
+    With `reach` there is `keep` too, whose status is 1 where another run may do what this one could not.
+    """
     try:
-        arguments = _parser().parse_args(argv)
-        if arguments.command == "bundle":
-            print(ca_bundle(*map(_read_ca_certificates, arguments.files)))
-        else:
-            _issue(arguments)
+        arguments = _parser(reach).parse_args(argv)
+        arguments.run(arguments)
+    except Unsettled as error:
+        print(f"{PROG}: not now: {error}", file=sys.stderr)
+        return UNSETTLED
     except OSError as error:
         name = error.filename2 or error.filename  # of a rename, the second is the one that the user knows
         return _fail(f"{name}: {error.strerror}" if name else str(error))
@@ -37,14 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(reach: Reach | None) -> argparse.ArgumentParser:
     parser = _Parser(prog=PROG, description="Issue the certificates that the webhook serves with.")
     commands = parser.add_subparsers(dest="command", required=True)
 
     issue = commands.add_parser("issue", help="issue a CA and a serving certificate for a Service")
-    issue.add_argument("--service", default="slicewarden", help="name of the Service (%(default)s)")
-    issue.add_argument("--namespace", default="slicewarden-system", help="its namespace (%(default)s)")
-    issue.add_argument("--dns", metavar="NAME", action="append", default=[], help="one more DNS name")
+    issue.set_defaults(run=_issue)
+    _names(issue)
     issue.add_argument("--ip", metavar="ADDR", action="append", default=[], help="one more IP address")
     issue.add_argument("--days", type=int, default=365, help="validity, at most 365 (%(default)s)")
     issue.add_argument("--ca-cert", metavar="FILE", type=Path, help="issue from this CA, not from a new one")
@@ -55,8 +67,91 @@ def _parser() -> argparse.ArgumentParser:
     issue.add_argument("--secret-name", metavar="NAME", default="slicewarden-tls", help="(%(default)s)")
 
     bundle = commands.add_parser("bundle", help="print the caBundle of one or more CA certificates")
+    bundle.set_defaults(run=_bundle)
     bundle.add_argument("files", metavar="FILE", nargs="+", type=Path)
+
+    show = commands.add_parser("show", help="say whose certificates are in files, of whom, and when they end")
+    show.set_defaults(run=_show)
+    show.add_argument("files", metavar="FILE", nargs="+", type=Path)
+
+    if reach:
+        _keep_options(
+            commands.add_parser("keep", help="issue, renew and rotate what a cluster has, as it is due"), reach
+        )
     return parser
+
+
+def _names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--service", default="slicewarden", help="name of the Service (%(default)s)")
+    parser.add_argument("--namespace", default="slicewarden-system", help="its namespace (%(default)s)")
+    parser.add_argument("--dns", metavar="NAME", action="append", default=[], help="one more DNS name")
+
+
+def _keep_options(parser: argparse.ArgumentParser, reach: Reach) -> None:
+    parser.set_defaults(run=partial(_keep, reach))
+    _names(parser)
+    parser.add_argument("--secret-name", metavar="NAME", default="slicewarden-tls", help="what is served (%(default)s)")
+    parser.add_argument("--ca-secret-name", metavar="NAME", default="slicewarden-ca", help="the CAs (%(default)s)")
+    parser.add_argument(
+        "--configuration", metavar="NAME", default="slicewarden", help="the webhook configurations (%(default)s)"
+    )
+    parser.add_argument("--days", type=int, default=90, help="validity of what is served (%(default)s)")
+    parser.add_argument("--ca-days", type=int, default=730, help="validity of a CA (%(default)s)")
+    parser.add_argument(
+        "--overlap",
+        type=_overlap,
+        default=timedelta(days=1),
+        metavar="TIME",
+        help="how long two CAs are trusted side by side before the next change: 30m, 12h or 2d (1d)",
+    )
+    parser.add_argument("--renew", action="store_true", help="issue a new serving certificate now")
+    parser.add_argument("--rotate-ca", action="store_true", help="begin to replace the CA now")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing, and say what would be done now")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account, else kubectl's")
+    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
+
+
+def _overlap(text: str) -> timedelta:
+    match = re.fullmatch(r"([0-9]{1,6})([mhd])", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30m, 12h or 2d")
+    overlap = timedelta(**{UNITS[match[2]]: int(match[1])})
+    if overlap < SHORTEST_OVERLAP:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is too short for every replica to load a changed Secret: 10m is not"
+        )
+    return overlap
+
+
+def _keep(reach: Reach, arguments: argparse.Namespace) -> None:
+    names = (*service_names(arguments.service, arguments.namespace), *arguments.dns)
+    terms = Terms(names, arguments.days, arguments.ca_days, arguments.overlap)
+    wishes: list[Choice] = [rotate] if arguments.rotate_ca else []
+    if arguments.renew:
+        wishes.append(renew)
+    done = keep(reach(arguments), terms, partial(datetime.now, UTC), wishes, dry_run=arguments.dry_run)
+    for line in done:
+        print(f"would be: {line}" if arguments.dry_run else line, flush=True)
+
+
+def _bundle(arguments: argparse.Namespace) -> None:
+    print(ca_bundle(*map(_read_ca_certificates, arguments.files)))
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    for file in arguments.files:
+        try:
+            found = certificates(file.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+        for each in found:
+            print(f"{file}: {_line(each)}")
+
+
+def _line(each: Certificate) -> str:
+    kind = "CA" if each.is_ca else f"for {', '.join(each.names) or 'no name'}"
+    by = "itself" if each.issuer == each.subject else each.issuer
+    return f"{each.subject or 'no subject'}; {kind}; signed by {by}; ends {each.end:%Y-%m-%dT%H:%MZ}"
 
 
 def _issue(arguments: argparse.Namespace) -> None:
@@ -125,7 +220,7 @@ def _write(path: Path, data: bytes, mode: int) -> None:
 
 def _fail(message: str) -> int:
     print(f"{PROG}: error: {message}", file=sys.stderr)
-    return 2
+    return UNUSABLE
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ LAYERS = (
     ("reports.*",),
     ("reports",),
     ("metrics", "connection"),
-    ("server", "cluster"),
+    ("server", "cluster", "keeper"),
     ("worker",),
     ("serve", "demo"),
     ("outputs",),
@@ -45,7 +45,7 @@ LAYERS = (
 
 HOMES = {
     "flask": {"webhook.server"},
-    "kubernetes": {"webhook.cluster"},
+    "kubernetes": {"webhook.cluster", "webhook.keeper"},
     "werkzeug": {"webhook.server"},  # Flask's own foundation, for the errors it raises
     "httptools": {"webhook.connection"},
     "uvloop": {"webhook.worker"},
@@ -53,8 +53,8 @@ HOMES = {
     "orjson": {"webhook.review"},
     "yaml": {"webhook.dialect"},
     "jsonschema": {"webhook.policy_file"},
-    "cryptography": {"certs.issue", "webhook.tls"},
-    "certs": {"webhook.cli", "webhook.demo"},
+    "cryptography": {"certs.issue", "certs.read", "webhook.tls"},
+    "certs": {"webhook.cli", "webhook.demo", "webhook.keeper"},
 }
 """Where a package may be imported; certs imports itself anywhere."""
 

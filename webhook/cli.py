@@ -6,11 +6,15 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from webhook import options
 from webhook.commands import COMMANDS
 from webhook.model import Unusable
 from webhook.options import INTERNAL, INTERRUPTED, UNUSABLE
+
+if TYPE_CHECKING:
+    from webhook import keeper
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["certs"]:  # a command of its own, which knows nothing of policies
         from certs.__main__ import main as certs
 
-        return certs(arguments[1:])
+        return certs(arguments[1:], _keeper)
     chosen = parser(arguments[0] if arguments else "").parse_args(arguments)
     try:
         return int(chosen.run(chosen))
@@ -35,6 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exception(error.__cause__ or error)
         print(f"slicewarden: internal error: {error}", file=sys.stderr)
         return INTERNAL
+
+
+def _keeper(chosen: argparse.Namespace) -> "keeper.Keeper":
+    from webhook import cluster, keeper
+
+    names = keeper.Names(chosen.namespace, chosen.ca_secret_name, chosen.secret_name, chosen.configuration)
+    api = cluster.connect(chosen.kubeconfig, chosen.context)
+    return keeper.Keeper(api, names, lambda line: print(line, file=sys.stderr))
 
 
 def parser(name: str) -> argparse.ArgumentParser:

@@ -10,6 +10,6 @@ COMMANDS: Mapping[str, str] = {
     "rules": "list the rules, or show the page of one",
     "schema": "print the JSON Schema of a policy, for editors",
     "registration": "print the webhook configurations that a policy needs",
-    "certs": "issue a certificate authority and serving certificates",
+    "certs": "issue certificates, and keep those of a cluster",
 }
 """Each command's name and what it does; the module of that name has `options(parser)` and `run(options)`."""

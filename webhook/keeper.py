@@ -1,0 +1,170 @@
+"""The webhook's certificates in a cluster: two Secrets, and the bundles of its own configurations, by name.
+
+What is written carries the version that was read, so that nobody's change is ever undone unseen.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from json import loads
+from typing import Any
+
+from kubernetes import client
+
+import certs
+from webhook.model import Object
+
+TIMEOUT = (5, 30)
+"""Seconds to connect, and to wait for an answer."""
+
+CLOCKS = timedelta(minutes=5)
+"""How far the API server's clock and ours may be apart: by a wrong one, certificates would be issued that fail."""
+
+CONFLICT, NOT_FOUND, TOO_MANY = 409, 404, 429
+
+_CRT, _KEY, _CA = "tls.crt", "tls.key", "ca.crt"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the objects are called: the namespace of the Secrets, both of them, and the two configurations."""
+
+    namespace: str
+    ca_secret: str
+    serving_secret: str
+    configuration: str
+
+
+class Keeper:
+    """A store of certificates (`certs.Store`). Raises ValueError for what a person has to mend."""
+
+    def __init__(self, api: client.ApiClient, names: Names, say: Callable[[str], None]) -> None:
+        core, admission = client.CoreV1Api(api), client.AdmissionregistrationV1Api(api)
+        self._names, self._say = names, say
+        self._read_secret, self._patch_secret = core.read_namespaced_secret, core.patch_namespaced_secret
+        self._halves: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+            "MutatingWebhookConfiguration": (
+                admission.read_mutating_webhook_configuration,
+                admission.patch_mutating_webhook_configuration,
+            ),
+            "ValidatingWebhookConfiguration": (
+                admission.read_validating_webhook_configuration,
+                admission.patch_validating_webhook_configuration,
+            ),
+        }
+        self._versions: dict[str, str] = {}
+        self._before = certs.Stored()
+        self._missed: set[str] = set()
+
+    def read(self) -> certs.Stored:
+        """Read the bundles, and then the Secrets: a bundle is never judged by what was known before it was read."""
+        bundles = {key: value for kind in self._halves for key, value in self._bundles(kind).items()}
+        name = self._names.ca_secret
+        try:
+            authorities = certs.authorities(self._secret(name))
+        except ValueError as error:
+            raise ValueError(f"Secret {self._names.namespace}/{name}: {error}; nothing is changed") from error
+        data = self._secret(self._names.serving_secret)
+        serving = certs.Pair(data.get(_CRT, b""), data.get(_KEY, b""))
+        found = serving if serving.certificate_pem or serving.key_pem else None
+        self._before = certs.Stored(authorities, found, bundles)
+        return self._before
+
+    def write(self, after: certs.Stored) -> None:
+        """Write what differs from what was read: each object in one piece. Raises `certs.Changed`."""
+        before = self._before
+        if after.authorities != before.authorities:
+            self._change(self._names.ca_secret, certs.written(before.authorities), certs.written(after.authorities))
+        if after.serving != before.serving and after.serving and after.authorities.signing:
+            pair, ca = after.serving, after.authorities.signing.certificate_pem
+            self._change(self._names.serving_secret, {}, {_CRT: pair.certificate_pem, _KEY: pair.key_pem, _CA: ca})
+        for kind, (_, patch) in self._halves.items():
+            hooks = [
+                {"name": name, "clientConfig": {"caBundle": b64encode(bundle).decode("ascii")}}
+                for (half, _, name), bundle in ((key.partition("/"), each) for key, each in after.bundles.items())
+                if half == kind and bundle != before.bundles[f"{kind}/{name}"]
+            ]
+            if hooks:
+                body = {"metadata": {"resourceVersion": self._versions[kind]}, "webhooks": hooks}
+                _ask(f"{kind} {self._names.configuration}", patch, self._names.configuration, body)
+
+    def _bundles(self, kind: str) -> dict[str, bytes]:
+        """The bundle of every webhook of a configuration, by the kind of that and its own name."""
+        read, _ = self._halves[kind]
+        name = self._names.configuration
+        try:
+            found = _ask(f"{kind} {name}", read, name)
+        except _Absent as absent:
+            if kind not in self._missed:  # it is taken away in an emergency, when certificates are to go on
+                self._missed.add(kind)
+                self._say(f"{absent}: nobody is told whom to trust")
+            return {}
+        self._versions[kind] = found["metadata"]["resourceVersion"]
+        return {
+            f"{kind}/{hook['name']}": b64decode(hook["clientConfig"].get("caBundle") or "")
+            for hook in found.get("webhooks") or ()
+        }
+
+    def _secret(self, name: str) -> dict[str, bytes]:
+        where = f"Secret {self._names.namespace}/{name}"
+        try:
+            found = _ask(where, self._read_secret, name, self._names.namespace)
+        except _Absent as absent:
+            raise ValueError(f"{absent}: create it, empty, as the manifests do") from None
+        self._versions[name] = found["metadata"]["resourceVersion"]
+        return {key: b64decode(value) for key, value in (found.get("data") or {}).items()}
+
+    def _change(self, name: str, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
+        gone = dict.fromkeys(before.keys() - after.keys())
+        data = {key: b64encode(value).decode("ascii") for key, value in after.items()}
+        body = {"metadata": {"resourceVersion": self._versions[name]}, "data": gone | data}
+        where = f"Secret {self._names.namespace}/{name}"
+        _ask(where, self._patch_secret, name, self._names.namespace, body)
+
+
+class _Absent(ValueError):
+    """There is no object of that name."""
+
+
+def _ask(what: str, call: Callable[..., Any], *arguments: Any) -> Object:
+    """Ask the API server; its answer is an object. Raises ValueError and `certs.Unsettled`, naming the object."""
+    try:
+        response = call(*arguments, _preload_content=False, _request_timeout=TIMEOUT)
+        status, content, date = response.status, response.data, response.headers.get("Date")
+    except client.ApiException as error:
+        status, content, date = error.status or 0, error.body or b"", None
+        if not status:
+            raise certs.Unsettled(f"{what}: {_line(error.reason)}") from error
+    except Exception as error:  # the client lets every library below it fail in its own way
+        raise certs.Unsettled(f"{what}: {type(error).__name__}: {_line(error)}") from error
+    if status in (200, 201):
+        found: Object = loads(content)
+        _compare_clocks(date)
+        return found
+    said = f"{what}: {_said(content) or status}"
+    if status == NOT_FOUND:
+        raise _Absent(f"{what} is not there")
+    if status == CONFLICT:
+        raise certs.Changed(said)
+    raise certs.Unsettled(said) if status == TOO_MANY or status >= 500 else ValueError(said)
+
+
+def _compare_clocks(date: str | None) -> None:
+    if date:
+        ahead = datetime.now(UTC) - parsedate_to_datetime(date)
+        if abs(ahead) > CLOCKS:
+            raise certs.Unsettled(f"the clock here is {abs(ahead)} off the API server's, and issues nothing")
+
+
+def _said(content: bytes | str) -> str:
+    """The API server's own words, where they are ones."""
+    try:
+        return _line(loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _line(what: object) -> str:
+    return " ".join(str(what).split())[:300]
