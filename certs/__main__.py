@@ -90,7 +90,9 @@ def _names(parser: argparse.ArgumentParser) -> None:
 def _keep_options(parser: argparse.ArgumentParser, reach: Reach) -> None:
     parser.set_defaults(run=partial(_keep, reach))
     _names(parser)
-    parser.add_argument("--secret-name", metavar="NAME", default="slicewarden-tls", help="what is served (%(default)s)")
+    parser.add_argument(
+        "--secret-name", metavar="NAME", default="slicewarden-serving", help="what is served (%(default)s)"
+    )
     parser.add_argument("--ca-secret-name", metavar="NAME", default="slicewarden-ca", help="the CAs (%(default)s)")
     parser.add_argument(
         "--configuration", metavar="NAME", default="slicewarden", help="the webhook configurations (%(default)s)"
