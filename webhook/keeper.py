@@ -22,7 +22,7 @@ TIMEOUT = (5, 30)
 CLOCKS = timedelta(minutes=5)
 """How far the API server's clock and ours may be apart: by a wrong one, certificates would be issued that fail."""
 
-CONFLICT, NOT_FOUND, TOO_MANY = 409, 404, 429
+OK, NOT_FOUND, CONFLICT, TOO_MANY = 200, 404, 409, 429
 
 _CRT, _KEY, _CA = "tls.crt", "tls.key", "ca.crt"
 
@@ -61,11 +61,12 @@ class Keeper:
     def read(self) -> certs.Stored:
         """Read the bundles, and then the Secrets: a bundle is never judged by what was known before it was read."""
         bundles = {key: value for kind in self._halves for key, value in self._bundles(kind).items()}
-        name = self._names.ca_secret
+        stored = self._secret(self._names.ca_secret)
         try:
-            authorities = certs.authorities(self._secret(name))
+            authorities = certs.authorities(stored)
         except ValueError as error:
-            raise ValueError(f"Secret {self._names.namespace}/{name}: {error}; nothing is changed") from error
+            where = f"Secret {self._names.namespace}/{self._names.ca_secret}"
+            raise ValueError(f"{where}: {error}; nothing is changed") from error
         data = self._secret(self._names.serving_secret)
         serving = certs.Pair(data.get(_CRT, b""), data.get(_KEY, b""))
         found = serving if serving.certificate_pem or serving.key_pem else None
@@ -132,23 +133,21 @@ def _ask(what: str, call: Callable[..., Any], *arguments: Any) -> Object:
     """Ask the API server; its answer is an object. Raises ValueError and `certs.Unsettled`, naming the object."""
     try:
         response = call(*arguments, _preload_content=False, _request_timeout=TIMEOUT)
-        status, content, date = response.status, response.data, response.headers.get("Date")
+        status, answer, date = response.status, response.data, response.headers.get("Date")
+        found: Object = loads(answer) if status == OK else {}
     except client.ApiException as error:
-        status, content, date = error.status or 0, error.body or b"", None
-        if not status:
-            raise certs.Unsettled(f"{what}: {_line(error.reason)}") from error
+        status, answer, date, found = error.status or 0, error.body or error.reason, None, {}
     except Exception as error:  # the client lets every library below it fail in its own way
         raise certs.Unsettled(f"{what}: {type(error).__name__}: {_line(error)}") from error
-    if status in (200, 201):
-        found: Object = loads(content)
+    if status == OK:
         _compare_clocks(date)
         return found
-    said = f"{what}: {_said(content) or status}"
+    said = f"{what}: {_said(answer)}"
     if status == NOT_FOUND:
         raise _Absent(f"{what} is not there")
     if status == CONFLICT:
         raise certs.Changed(said)
-    raise certs.Unsettled(said) if status == TOO_MANY or status >= 500 else ValueError(said)
+    raise ValueError(said) if 400 <= status < 500 and status != TOO_MANY else certs.Unsettled(said)
 
 
 def _compare_clocks(date: str | None) -> None:
@@ -158,12 +157,12 @@ def _compare_clocks(date: str | None) -> None:
             raise certs.Unsettled(f"the clock here is {abs(ahead)} off the API server's, and issues nothing")
 
 
-def _said(content: bytes | str) -> str:
+def _said(answer: bytes | str | None) -> str:
     """The API server's own words, where they are ones."""
     try:
-        return _line(loads(content)["message"])
+        return _line(loads(answer or "")["message"])
     except (ValueError, KeyError, TypeError):
-        return ""
+        return _line(answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer)
 
 
 def _line(what: object) -> str:
