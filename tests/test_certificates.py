@@ -174,4 +174,4 @@ def test_the_page_names_what_there_is() -> None:
     named = (OPTIONS.ca_secret_name, OPTIONS.secret_name, OURS, "slicewarden-tls", "inject-ca-from")
     assert [each for each in named if each not in PAGE] == []
     commands = [line.split()[2:] for line in PAGE.splitlines() if line.startswith("slicewarden certs keep")]
-    assert [parsed(each).command for each in commands] == ["keep"] * 4
+    assert [parsed(each).command for each in commands] == ["keep"] * 5
