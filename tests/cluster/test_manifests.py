@@ -27,7 +27,7 @@ from cluster.objects import (
 )
 from webhook.workloads import CUSTOM, WORKLOADS, Workload
 
-README = (MANIFESTS / "README.md").read_text("utf-8")
+BY_HAND = (MANIFESTS.parent / "docs" / "certificates.md").read_text("utf-8")
 FILES = sorted((MANIFESTS.parent / "tests" / "kinds").glob("*.yaml"))
 NAMESPACES = {"vision": TRUSTED, "visitors": {}, "limited": {}, "gpu-operator": {}}
 
@@ -279,7 +279,7 @@ def test_other_configurations(guarded: Guard, item: Object) -> None:
     assert guarded.reached_by(item, refused=False) == []
 
 
-# The commands of the README; the last tests, since they take the registration away
+# The commands of the pages; the last tests, since they take the registration away
 
 
 def test_one_command_removes_the_registration(guarded: Guard) -> None:
@@ -293,7 +293,7 @@ def test_one_command_removes_the_registration(guarded: Guard) -> None:
 def test_the_bundle_is_filled_in_and_stays(guarded: Guard) -> None:
     configurations = [each for each in rendered(guarded.cluster) if "webhooks" in each]
     assert guarded.cluster.apply(*configurations).returncode == 0
-    (loop,) = re.findall(r"^for half in .*?^done$", README, re.MULTILINE | re.DOTALL)
+    (loop,) = re.findall(r"^for half in .*?^done$", BY_HAND, re.MULTILINE | re.DOTALL)
     programs = f"{Path(sys.executable).parent}:{guarded.cluster.binaries}"
     script = f'slicewarden() {{ python -m webhook "$@"; }}; ca=Y2E=\n{loop}'
     environment = {
