@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test e2e frameworks lint fixtures docs chart bench clean
+.PHONY: help demo test e2e frameworks lint fixtures docs chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -46,6 +46,19 @@ docs: $(READY)  ## write the page on frameworks again, from their table
 
 chart: $(READY)  ## write what the Helm chart has in common with the kustomize base
 	$(BIN)/python manifests/make_chart.py
+
+LOCKED := export --quiet --frozen --no-default-groups --no-emit-project --no-header --no-annotate
+
+lock: $(READY)  ## pin what the image is made of, with hashes; `make lock UPGRADE=--upgrade` takes newer releases
+	$(BIN)/uv lock $(UPGRADE)
+	$(BIN)/uv $(LOCKED) > manifests/image/runtime.txt
+	$(BIN)/uv $(LOCKED) --only-group build > manifests/image/build.txt
+
+sbom: $(READY)  ## print what the image is made of, as CycloneDX
+	@$(BIN)/uv export --quiet --frozen --no-default-groups --preview-features sbom-export --format cyclonedx1.5
+
+image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI)
+	$(BIN)/pytest tests/image
 
 bench: $(READY)  ## the figures of the README (needs Go; builds Kubernetes the first time, ten minutes)
 	$(BIN)/python -m bench

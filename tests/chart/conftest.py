@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from go_programs import Missing, built
+from go_programs import Missing
 
+from chart import helm
 from cluster import binaries
 
 HERE = Path(__file__).resolve().parent
 MANIFESTS = HERE.parents[1] / "manifests"
-WITHOUT_GO = "the chart's tests need Go 1.26 (https://go.dev/dl)"
 
 Object = dict[str, Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -29,8 +29,7 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 def programs() -> dict[str, Path]:
     """Helm and kubectl; the run ends in one line when they cannot be had."""
     try:
-        helm = built(HERE, {"helm": "helm.sh/helm/v4/cmd/helm"}, without_go=WITHOUT_GO, patience="; two minutes or so")
-        return {"helm": helm / "helm", "kubectl": binaries.find(["kubectl"]) / "kubectl"}
+        return {"helm": helm.find(), "kubectl": binaries.find(["kubectl"]) / "kubectl"}
     except Missing as missing:
         pytest.exit(str(missing), returncode=2)
 
