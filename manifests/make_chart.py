@@ -41,10 +41,10 @@ TEMPLATES: dict[str, Replacements] = {
             "{{- range .Values.sharingNamespaces }}\n---\n# Where the device plugin runs.\n"
         ),
         "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: gpu-operator\n": (
-            "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: {{ . }}\n"
+            "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: {{ quote . }}\n"
         ),
         "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: gpu-operator\n": (
-            "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: {{ . }}\n"
+            "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: {{ quote . }}\n"
         ),
     },
     "service.yaml": {},
@@ -59,7 +59,7 @@ TEMPLATES: dict[str, Replacements] = {
         "        {{- end }}\n"
         "      {{- end }}\n",
         "kubernetes.io/metadata.name: monitoring": (
-            "kubernetes.io/metadata.name: {{ .Values.networkPolicy.monitoringNamespace }}"
+            "kubernetes.io/metadata.name: {{ quote .Values.networkPolicy.monitoringNamespace }}"
         ),
         "        - {port: 6443}\n": "        - {port: 6443}\n"
         "      {{- with .Values.networkPolicy.apiServer }}\n"

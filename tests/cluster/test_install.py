@@ -209,8 +209,9 @@ def test_one_command_takes_it_out_of_the_way_and_another_removes_it(cluster: Clu
 
 def gone(cluster: Cluster) -> bool:
     """Whether nothing with our label is left, and not the namespace."""
-    kinds = "clusterroles,clusterrolebindings,roles,rolebindings,namespaces"
-    return bool(cluster.get(kinds, "--all-namespaces", "-l=app.kubernetes.io/part-of=slicewarden")["items"] == [])
+    kinds = "clusterroles,clusterrolebindings,roles,rolebindings"
+    left = cluster.get(kinds, "--all-namespaces", "-l=app.kubernetes.io/part-of=slicewarden")["items"]
+    return not left and cluster.kubectl("get", "namespace", "slicewarden-system").returncode != 0
 
 
 def test_helm_installs_it_as_well(cluster: Cluster, sh: Sh) -> None:
