@@ -1,9 +1,9 @@
-# Kept: an image of python.org's Debian, as docker-library/repo-info records its digest in
-# repos/python/remote/3.13-slim-trixie.md (2986dca3a80c). Renew it with its patch releases:
+# The official image, by the digest that Docker's own record gives: docker-library/repo-info,
+# repos/python/remote/3.13-slim-trixie.md at 2986dca3a80c (Python 3.13.14). Renew it with each patch release:
 #   docker buildx imagetools inspect python:3.13-slim-trixie
-ARG PYTHON=docker.io/library/python:3.13-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
+ARG BASE=docker.io/library/python:3.13-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
 
-FROM ${PYTHON} AS build
+FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
@@ -13,7 +13,7 @@ COPY certs certs
 COPY webhook webhook
 RUN manifests/image/build.sh /opt/slicewarden
 
-FROM ${PYTHON}
+FROM ${BASE}
 # Nothing is installed here any more.
 RUN python -m pip uninstall --yes --quiet --root-user-action ignore pip
 ARG VERSION=0.1.0

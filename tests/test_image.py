@@ -1,5 +1,6 @@
 """What the image is made of, as far as can be told without making it."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -64,6 +65,14 @@ def test_what_builds_the_wheel_is_what_the_project_says() -> None:
     assert PROJECT["dependency-groups"]["build"] == PROJECT["build-system"]["requires"]
 
 
+def test_the_list_of_what_is_in_it_names_all_of_it() -> None:
+    """What `make sbom` prints."""
+    options = "export --quiet --frozen --no-default-groups --preview-features sbom-export --format cyclonedx1.5"
+    assert options in (ROOT / "Makefile").read_text("utf-8")
+    listed = {each["name"] for each in json.loads(uv(*options.split()).stdout)["components"]}
+    assert listed == {*re.findall(r"^([\w.-]+)==", (IMAGE / "runtime.txt").read_text("utf-8"), re.MULTILINE)}
+
+
 # The Dockerfile
 
 
@@ -71,9 +80,9 @@ STAGES = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.MULTILINE)[1:]
 
 
 def test_both_stages_are_of_one_image_by_its_digest() -> None:
-    (base,) = re.findall(r"^ARG PYTHON=(.*)$", DOCKERFILE, re.MULTILINE)
+    (base,) = re.findall(r"^ARG BASE=(.*)$", DOCKERFILE, re.MULTILINE)
     assert re.fullmatch(r"docker\.io/library/python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
-    assert [stage.splitlines()[0].split()[1] for stage in STAGES] == ["${PYTHON}", "${PYTHON}"]
+    assert [stage.splitlines()[0].split()[1] for stage in STAGES] == ["${BASE}", "${BASE}"]
 
 
 def test_it_runs_the_command_as_a_nobody() -> None:

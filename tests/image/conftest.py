@@ -1,8 +1,10 @@
 """The tests here run when they are asked for by path: `pytest tests/image`. They need PyPI, and Linux's namespaces."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +48,9 @@ def source(folder: Path) -> Path:
 
 def build(source: Path, prefix: Path) -> None:
     """Run the image's build steps."""
-    made = subprocess.run([source / "manifests/image/build.sh", prefix], capture_output=True, text=True, check=False)
+    command = [source / "manifests/image/build.sh", prefix]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
 
 
