@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test e2e frameworks lint fixtures docs bench clean
+.PHONY: help demo test e2e frameworks lint fixtures docs chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -26,7 +26,7 @@ test: lint  ## every test that needs no cluster
 # KUBECONFIG_E2E=FILE takes a cluster that is there; WEBHOOK_HOST=ADDRESS is where its API server reaches this machine.
 e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; builds Kubernetes the first time, ten minutes)
 	cd tests && ../$(BIN)/python -m cluster.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
-	$(BIN)/pytest tests/cluster tests/conformance $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
+	$(BIN)/pytest tests/cluster tests/conformance tests/chart $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
@@ -43,6 +43,22 @@ fixtures: $(READY)  ## write the golden pages of the rules again; read the diff 
 
 docs: $(READY)  ## write the page on frameworks again, from their table
 	$(BIN)/slicewarden explain frameworks > docs/frameworks.md
+
+chart: $(READY)  ## write what the Helm chart has in common with the kustomize base
+	$(BIN)/python manifests/make_chart.py
+
+LOCKED := export --quiet --frozen --no-default-groups --no-emit-project --no-header --no-annotate
+
+lock: $(READY)  ## pin what the image is made of, with hashes; `make lock UPGRADE=--upgrade` takes newer releases
+	$(BIN)/uv lock $(UPGRADE)
+	$(BIN)/uv $(LOCKED) > manifests/image/runtime.txt
+	$(BIN)/uv $(LOCKED) --only-group build > manifests/image/build.txt
+
+sbom: $(READY)  ## print what the image is made of, as CycloneDX
+	@$(BIN)/uv export --quiet --frozen --no-default-groups --preview-features sbom-export --format cyclonedx1.5
+
+image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI)
+	$(BIN)/pytest tests/image
 
 bench: $(READY)  ## the figures of the README (needs Go; builds Kubernetes the first time, ten minutes)
 	$(BIN)/python -m bench

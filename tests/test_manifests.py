@@ -1,10 +1,13 @@
 """The manifests as they stand in Git; tests/cluster has them judged by an API server."""
 
+import runpy
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from registration_contract import WHOLE_REQUEST
 
 from webhook import cli, cluster, inputs, registration
 from webhook.policy import Policy
@@ -82,7 +85,10 @@ def test_every_file_of_the_base_is_used() -> None:
 def test_everything_but_a_role_lives_in_the_namespace_or_in_none() -> None:
     homes = {each["kind"]: each["metadata"].get("namespace") for each in OBJECTS}
     inside = {kind for kind, namespace in homes.items() if namespace == "slicewarden-system"}
-    assert inside == {"ServiceAccount", "Deployment", "PodDisruptionBudget", "Service"}
+    assert inside == {
+        *("ServiceAccount", "Deployment", "PodDisruptionBudget", "Service"),
+        *("NetworkPolicy", "ResourceQuota"),
+    }
     assert {homes.pop(kind) for kind in ("Role", "RoleBinding")} == {"gpu-operator"}
     assert {homes[kind] for kind in homes.keys() - inside} == {None}
 
@@ -111,6 +117,76 @@ def test_the_policy_is_where_the_command_looks_for_it(folder: Path) -> None:
     (mount,) = [each["mountPath"] for each in CONTAINERS[0]["volumeMounts"] if each["name"] == volume]
     arguments = CONTAINERS[0]["args"]
     assert arguments[arguments.index("--policy") + 1] == f"{mount}/{key}"
+
+
+# What keeps it there
+
+
+LABELS = {"app.kubernetes.io/name": "slicewarden"}
+
+
+def test_everything_speaks_of_the_same_pods() -> None:
+    deployment = one("Deployment")["spec"]
+    assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"] == LABELS
+    assert one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == LABELS
+    assert one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"] == LABELS
+    assert one("Service")["spec"]["selector"] == LABELS
+    spread = deployment["template"]["spec"]["topologySpreadConstraints"]
+    assert [each["labelSelector"]["matchLabels"] for each in spread] == [LABELS, LABELS]
+    assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+
+
+def test_one_pod_goes_at_a_time() -> None:
+    deployment, budget = one("Deployment")["spec"], one("PodDisruptionBudget")["spec"]
+    assert deployment["replicas"] >= 3
+    assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_what_is_in_flight_is_answered_before_the_pod_is_killed() -> None:
+    """No longer an endpoint, it waits until that is known everywhere; then it drains for as long as a request lives."""
+    spec = one("Deployment")["spec"]["template"]["spec"]
+    pause = CONTAINERS[0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert spec["terminationGracePeriodSeconds"] > pause + WHOLE_REQUEST
+
+
+def test_the_quota_allows_the_priority_of_the_pods() -> None:
+    quota, deployment = one("ResourceQuota")["spec"], one("Deployment")["spec"]
+    (scope,) = quota["scopeSelector"]["matchExpressions"]
+    assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
+    assert scope["values"] == [deployment["template"]["spec"]["priorityClassName"]]
+    assert int(quota["hard"]["pods"]) >= deployment["replicas"] + deployment["strategy"]["rollingUpdate"]["maxSurge"]
+
+
+def test_the_network_lets_in_reviews_and_prometheus_and_out_to_the_api_server() -> None:
+    spec = one("NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    reviews, metrics = spec["ingress"]
+    assert reviews == {"ports": [{"port": "webhook"}]}
+    assert metrics["ports"] == [{"port": "health"}]
+    (source,) = metrics["from"]
+    assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert spec["egress"] == [{"ports": [{"port": 443}, {"port": 6443}]}]
+    assert {"webhook", "health"} == {each["name"] for each in CONTAINERS[0]["ports"]}
+
+
+# The chart
+
+
+def test_the_chart_is_made_from_the_base() -> None:
+    """`make chart` has nothing to write."""
+    made = runpy.run_path(str(ROOT / "manifests" / "make_chart.py"))
+    for file, text in made["files"]():
+        assert file.read_text("utf-8") == text, file.name
+
+
+def test_the_chart_is_of_this_release() -> None:
+    (chart,) = read(ROOT / "manifests" / "chart" / "Chart.yaml")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]
+    assert chart["description"] == project["description"]
+    (values,) = read(ROOT / "manifests" / "chart" / "values.yaml")
+    assert values["image"] == CONTAINERS[0]["image"] == f"slicewarden:{project['version']}"
 
 
 # What it may do

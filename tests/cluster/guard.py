@@ -139,7 +139,7 @@ class Guard:
 
     def unregister(self) -> None:
         """Run the command for emergencies, and wait until the API server calls it no more."""
-        (remove,) = commands("delete")
+        remove, *_ = commands("delete")
         self.cluster.do(*remove)
         assert eventually(lambda: all(map(self._passed_by, _probes())))
 

@@ -1,0 +1,58 @@
+"""The tests here run when they are asked for by path: `pytest tests/chart`. They need Go, for Helm and kubectl."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from go_programs import Missing
+
+from chart import helm
+from cluster import binaries
+
+HERE = Path(__file__).resolve().parent
+MANIFESTS = HERE.parents[1] / "manifests"
+
+Object = dict[str, Any]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Leave this folder out of a run of all tests."""
+    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
+    return None if any(path.is_relative_to(HERE) for path in asked) else True
+
+
+@pytest.fixture(scope="session")
+def programs() -> dict[str, Path]:
+    """Helm and kubectl; the run ends in one line when they cannot be had."""
+    try:
+        return {"helm": helm.find(), "kubectl": binaries.find(["kubectl"]) / "kubectl"}
+    except Missing as missing:
+        pytest.exit(str(missing), returncode=2)
+
+
+@pytest.fixture(scope="session")
+def run(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run one of them, away from whatever the person who runs the tests has set up."""
+    environment = {"HOME": str(tmp_path_factory.mktemp("home")), "PATH": "/usr/bin:/bin"}
+
+    def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [programs[program], *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def kustomized(run: Run) -> Callable[[str], list[Object]]:
+    """The objects of a folder of the manifests."""
+
+    def kustomized(folder: str) -> list[Object]:
+        made = run("kubectl", "kustomize", MANIFESTS / folder)
+        assert made.returncode == 0, made.stderr
+        return [*yaml.safe_load_all(made.stdout)]
+
+    return kustomized

@@ -1,0 +1,150 @@
+"""The Helm chart, rendered by Helm: it is the overlays, and its values do what they say."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from registration_contract import broken
+
+from chart.conftest import MANIFESTS, Run
+from webhook.dialect import write
+from webhook.inputs import load_policy
+from webhook.registration import configurations
+
+Object = dict[str, Any]
+Kustomized = Callable[[str], list[Object]]
+CHART = MANIFESTS / "chart"
+OVERLAYS = sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir())
+
+
+def template(run: Run, *values: str) -> list[Object]:
+    """What the chart renders to."""
+    made = run("helm", "template", "slicewarden", CHART, "--namespace=slicewarden-system", *values)
+    assert made.returncode == 0, made.stderr
+    return [each for each in yaml.safe_load_all(made.stdout) if each]
+
+
+def refusal(run: Run, *values: str) -> str:
+    """Why the chart does not render."""
+    made = run("helm", "template", "slicewarden", CHART, "--namespace=slicewarden-system", *values)
+    assert made.returncode != 0
+    return made.stderr
+
+
+def by_name(objects: list[Object]) -> dict[tuple[str, str, str], Object]:
+    named = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in objects}
+    assert len(named) == len(objects)
+    return named
+
+
+def one(objects: list[Object], kind: str) -> Object:
+    (found,) = [each for each in objects if each["kind"] == kind]
+    return found
+
+
+def test_helm_finds_no_fault(run: Run) -> None:
+    linted = run("helm", "lint", "--strict", CHART)
+    assert linted.returncode == 0, linted.stdout
+
+
+@pytest.mark.parametrize("mode", ["audit", "enforce"])
+def test_it_is_the_overlay(run: Run, kustomized: Kustomized, mode: str) -> None:
+    """But for the namespace, which is there before, with the certificate."""
+    overlay = by_name(kustomized(f"overlays/{mode}"))
+    del overlay["Namespace", "", "slicewarden-system"]
+    assert by_name(template(run, f"--set=mode={mode}")) == overlay
+
+
+def test_audit_is_what_nobody_chose(run: Run) -> None:
+    assert template(run) == template(run, "--set=mode=audit")
+
+
+@pytest.mark.parametrize("folder", ["base", *OVERLAYS])
+def test_the_registration_of_every_overlay_keeps_the_contract(kustomized: Kustomized, folder: str) -> None:
+    assert broken(kustomized(folder)) == []
+
+
+@pytest.mark.parametrize("mode", ["audit", "enforce"])
+def test_the_registration_of_the_chart_keeps_the_contract(run: Run, mode: str) -> None:
+    assert broken(template(run, f"--set=mode={mode}", "--set=caBundle=Y2E=")) == []
+
+
+# Values
+
+
+def test_a_bundle_goes_to_every_webhook(run: Run) -> None:
+    hooks = [hook for each in template(run, "--set=caBundle=Y2E=") for hook in each.get("webhooks", ())]
+    assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {"Y2E="}
+
+
+def test_the_api_servers_address_is_all_that_is_let_in_and_out(run: Run) -> None:
+    spec = one(template(run, "--set=networkPolicy.apiServer={203.0.113.7/32,2001:db8::7/128}"), "NetworkPolicy")["spec"]
+    blocks = [{"ipBlock": {"cidr": "203.0.113.7/32"}}, {"ipBlock": {"cidr": "2001:db8::7/128"}}]
+    assert spec["ingress"][0] == {"ports": [{"port": "webhook"}], "from": blocks}
+    assert [(each["ports"], each["to"]) for each in spec["egress"]] == [([{"port": 443}, {"port": 6443}], blocks)]
+
+
+def test_what_can_be_left_out(run: Run) -> None:
+    kinds = {each["kind"] for each in template(run)}
+    left = {each["kind"] for each in template(run, "--set=networkPolicy.enabled=false", "--set=quota=0")}
+    assert kinds - left == {"NetworkPolicy", "ResourceQuota"}
+
+
+def test_what_pods_get(run: Run) -> None:
+    values = ["image=registry.example.com/slicewarden@sha256:00", "replicas=5", "imagePullSecrets[0].name=registry"]
+    values += ["tolerations[0].key=infra", "tolerations[0].operator=Exists", "resources.requests.cpu=2"]
+    spec = one(template(run, *(f"--set={each}" for each in values)), "Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    assert (spec["replicas"], pod["containers"][0]["image"]) == (5, values[0].partition("=")[2])
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["tolerations"] == [{"key": "infra", "operator": "Exists"}]
+    assert pod["containers"][0]["resources"]["requests"] == {"cpu": 2, "memory": "192Mi"}
+
+
+def test_the_roles_are_where_the_policy_looks(run: Run) -> None:
+    objects = template(run, "--set=sharingNamespaces={gpu-operator,nvidia}")
+    for kind in ("Role", "RoleBinding"):
+        homes = [each["metadata"]["namespace"] for each in objects if each["kind"] == kind]
+        assert homes == ["gpu-operator", "nvidia"]
+
+
+def test_a_policy_of_ones_own_comes_with_its_registration(run: Run, tmp_path: Path) -> None:
+    policy, registration = tmp_path / "policy.yaml", tmp_path / "registration.yaml"
+    sample = (CHART / "files" / "policies" / "enforce.yaml").read_text("utf-8")
+    policy.write_text(sample.replace("annotation: slicewarden.dev/trust", "annotation: example.com/trust"), "utf-8")
+    made = configurations(load_policy(str(policy)))
+    registration.write_text("".join("---\n" + write(each) for each in made), "utf-8")
+    own = [f"--set-file=policy={policy}", f"--set-file=registration={registration}"]
+    objects = template(run, "--set=mode=enforce", *own)
+    assert one(objects, "ConfigMap")["data"]["policy.yaml"] == policy.read_text("utf-8")
+    found = {each["kind"]: each["webhooks"] for each in objects if "webhooks" in each}
+    assert found == {each["kind"]: each["webhooks"] for each in made}
+    for alone in own:
+        assert "policy and registration are set together" in refusal(run, alone)
+
+
+@pytest.mark.parametrize("text", ["kind: Pod\nmetadata: {}\n", "# nothing\n", "- 1\n", "{"])
+def test_a_registration_that_is_none(run: Run, tmp_path: Path, text: str) -> None:
+    registration = tmp_path / "registration.yaml"
+    registration.write_text(text, "utf-8")
+    assert "registration: " in refusal(run, "--set=policy=x", f"--set-file=registration={registration}")
+
+
+def test_a_change_of_policy_is_another_name(run: Run) -> None:
+    names = [one(template(run, f"--set=mode={mode}"), "ConfigMap")["metadata"]["name"] for mode in ("audit", "enforce")]
+    assert len({*names}) == 2
+
+
+def test_it_lives_in_one_namespace(run: Run) -> None:
+    made = run("helm", "template", "slicewarden", CHART, "--namespace=elsewhere")
+    assert "--namespace slicewarden-system" in made.stderr
+    assert made.returncode != 0
+
+
+@pytest.mark.parametrize(
+    "value", ["mode=warn", "repicas=2", "replicas=0", "caBundle=%%", "networkPolicy.apiServer={203.0.113.7}", "image="]
+)
+def test_values_that_mean_nothing(run: Run, value: str) -> None:
+    assert "values don't meet the specifications of the schema" in refusal(run, f"--set={value}")

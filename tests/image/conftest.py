@@ -1,0 +1,61 @@
+"""The tests here run when they are asked for by path: `pytest tests/image`. They need PyPI, and Linux's namespaces."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Leave this folder out of a run of all tests."""
+    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
+    return None if any(path.is_relative_to(HERE) for path in asked) else True
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """A folder that another /tmp does not hide."""
+    with tempfile.TemporaryDirectory(prefix="slicewarden-image-", dir="/var/tmp") as made:
+        yield Path(made)
+        subprocess.run(["chmod", "-R", "u+w", made], check=True)
+
+
+@pytest.fixture(scope="session")
+def source(folder: Path) -> Path:
+    """What the Dockerfile copies, and nothing else."""
+    context = folder / "source"
+    for words in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):
+        *names, target = words.split()
+        for name in names:
+            place = context / target / name if target.endswith("/") else context / target
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, place, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, place)
+    return context
+
+
+def build(source: Path, prefix: Path) -> None:
+    """Run the image's build steps."""
+    command = [source / "manifests/image/build.sh", prefix]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.fixture(scope="session")
+def prefix(source: Path, folder: Path) -> Path:
+    """What the image has under /opt."""
+    build(source, folder / "built")
+    return folder / "built"

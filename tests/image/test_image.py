@@ -1,0 +1,199 @@
+"""What the image's build steps make, put to use as a container would: nobody's user, and only /tmp to write to.
+
+No container engine is asked for. The Dockerfile's own lines are read, its build script is run.
+"""
+
+import base64
+import hashlib
+import http.client
+import json
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from certs.__main__ import main as certs
+from image.conftest import DOCKERFILE, ROOT, build
+
+(DEPLOYMENT,) = (
+    each
+    for each in yaml.safe_load_all((ROOT / "manifests/base/deployment.yaml").read_text("utf-8"))
+    if each["kind"] == "Deployment"
+)
+POD = DEPLOYMENT["spec"]["template"]["spec"]
+USER = POD["securityContext"]["runAsUser"]
+(TMP,) = (each["emptyDir"]["sizeLimit"] for each in POD["volumes"] if each["name"] == "tmp")
+
+# A file system that nobody can write to, but for a /tmp of its own of the Deployment's size, as the image's user.
+CONFINED = (
+    "mount --make-rprivate / && mount -o remount,ro,bind / && "
+    f"mount -t tmpfs -o size={TMP.removesuffix('Mi')}m none /tmp && "
+    f'exec unshare --user --map-user={USER} --map-group={USER} "$@"'
+)
+
+
+def confined(*command: str | Path) -> list[str | Path]:
+    """Have a command run so."""
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", CONFINED, "sh", *command]
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[str]
+    folder: Path
+    port: int
+    health: int
+
+    def probe(self, path: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}{path}", timeout=5) as answer:
+                return int(answer.status)
+        except OSError:
+            return 0
+
+
+@pytest.fixture(scope="module")
+def running(prefix: Path, folder: Path) -> Iterator[Running]:
+    """The command of the image with the arguments of the Deployment, but for a cluster to watch."""
+    if subprocess.run(confined("true"), capture_output=True, check=False).returncode:
+        pytest.skip("needs user namespaces, which are switched off here")
+    mounted = folder / "etc"
+    assert certs(["issue", "--dns", "localhost", "--out", str(mounted)]) == 0
+    shutil.copy(ROOT / "policies/sample.yaml", mounted / "policy.yaml")
+    shutil.copy(ROOT / "webhook/sample/facts.yaml", mounted / "facts.yaml")
+    ports = []
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            ports.append(free.getsockname()[1])
+    arguments = ["--listen", f"127.0.0.1:{ports[0]}", "--health-listen", f"127.0.0.1:{ports[1]}"]
+    arguments += ["--tls-cert", str(mounted / "tls.crt"), "--tls-key", str(mounted / "tls.key")]
+    arguments += ["--policy", str(mounted / "policy.yaml"), "--facts", str(mounted / "facts.yaml")]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            confined(prefix / "bin" / "slicewarden", "serve", *arguments),
+            cwd="/", env=environment, stdout=log, stderr=log, text=True,
+        )  # fmt: skip
+    started = Running(process, folder, *ports)
+    try:
+        deadline = time.monotonic() + 60
+        while started.probe("/readyz") != 200:
+            assert process.poll() is None, (folder / "log").read_text("utf-8")
+            assert time.monotonic() < deadline, (folder / "log").read_text("utf-8")
+            time.sleep(0.1)
+        yield started
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def test_it_is_alive_and_ready(running: Running) -> None:
+    assert [running.probe(path) for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+
+
+def test_it_is_nobody(running: Running) -> None:
+    status = Path(f"/proc/{running.process.pid}/status").read_text("utf-8")
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+    (mapped,) = Path(f"/proc/{running.process.pid}/uid_map").read_text("utf-8").splitlines()
+    assert int(mapped.split()[0]) == USER
+
+
+def test_it_judges(running: Running) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "train", "namespace": "vision"},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
+    }
+    request = {
+        "uid": "1",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": "vision",
+        "operation": "CREATE",
+        "userInfo": {"username": "mia"},
+        "object": pod,
+    }
+    asked = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    context = ssl.create_default_context(cafile=running.folder / "etc" / "ca.crt")
+    connection = http.client.HTTPSConnection("localhost", running.port, context=context, timeout=10)
+    connection.request("POST", "/mutate", asked, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    response = json.loads(answer.read())["response"]
+    connection.close()
+    assert (answer.status, response["uid"], response["allowed"]) == (200, "1", True)
+    changes = json.loads(base64.b64decode(response["patch"]))
+    assert "/spec/affinity" in {each["path"] for each in changes}  # an untrusted pod is kept off shared GPUs
+
+
+def test_it_goes_when_it_is_told_to(running: Running) -> None:
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(timeout=40) == 0
+
+
+def test_nothing_can_be_written_but_in_tmp(prefix: Path, running: Running) -> None:
+    del running  # it skips where nothing can be confined
+    tries = f"touch {prefix}/x; touch /etc/x; touch /x; touch /tmp/x && echo written"
+    made = subprocess.run(confined("sh", "-c", tries), capture_output=True, text=True, check=False)
+    assert made.stdout == "written\n"
+    assert made.stderr.count("Read-only file system") == 3
+
+
+# What is in it
+
+
+def test_it_has_all_that_a_cluster_needs(prefix: Path) -> None:
+    modules = "webhook.cluster, webhook.commands.serve, certs.__main__"
+    subprocess.run([prefix / "bin" / "python", "-I", "-c", f"import {modules}"], check=True)
+    version = subprocess.run([prefix / "bin" / "slicewarden", "--version"], capture_output=True, text=True, check=True)
+    label = re.search(r"^ARG VERSION=(.*)$", DOCKERFILE, re.MULTILINE)
+    assert label is not None
+    assert version.stdout == f"slicewarden {label[1]}\n"
+
+
+def test_it_has_nothing_to_install_or_build_with(prefix: Path) -> None:
+    names = {each.name for each in (prefix / "bin").iterdir()}
+    assert "slicewarden" in names
+    assert not {each for each in names if re.match(r"pip|hatch|gcc|cc|uv", each)}
+    packages = {each.name.partition("-")[0] for each in prefix.glob("lib/python3*/site-packages/*.dist-info")}
+    pinned = re.findall(r"^([\w.-]+)==", (ROOT / "manifests/image/runtime.txt").read_text("utf-8"), re.MULTILINE)
+    assert {name.replace("-", "_") for name in pinned} >= packages - {"slicewarden"}
+    assert packages.isdisjoint({"pip", "setuptools", "wheel", "hatchling", "pytest"})
+
+
+def test_the_tree_is_nobodys_to_write(prefix: Path) -> None:
+    writable = [each for each in prefix.rglob("*") if not each.is_symlink() and each.stat().st_mode & 0o222]
+    assert writable == []
+
+
+def digest(folder: Path) -> str:
+    """A hash of every file's name, mode and contents."""
+    hashed = hashlib.sha256()
+    for each in sorted(folder.rglob("*")):
+        content = str(each.readlink()).encode() if each.is_symlink() else each.read_bytes() if each.is_file() else b""
+        hashed.update(f"{each.relative_to(folder)} {each.lstat().st_mode} {len(content)}\n".encode() + content)
+    return hashed.hexdigest()
+
+
+def test_the_same_sources_make_the_same_bytes(source: Path, prefix: Path) -> None:
+    """A second time at the same place; the first one steps aside meanwhile."""
+    first = digest(prefix)
+    aside = prefix.with_name("first")
+    prefix.rename(aside)
+    try:
+        build(source, prefix)
+        assert digest(prefix) == first
+    finally:
+        subprocess.run(["chmod", "-R", "u+w", aside], check=True)
+        shutil.rmtree(aside)
