@@ -1,11 +1,12 @@
-"""Writes what the Helm chart has in common with the kustomize base: `make chart`.
+"""Writes what the Helm chart has in common with what kustomize is given: `make chart`.
 
-A template is a file of the base with some of its text replaced by what a value says; the policies and the
-registration are copied. What is the chart's alone (values, the policy's ConfigMap, notes) is written by hand.
+A template is a file of ours with some of its text replaced by what a value says; the policies and the registration are
+copied. What is the chart's alone (values, the policy's ConfigMap, notes) is written by hand.
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -15,88 +16,143 @@ COPIES = {
     "policies/audit.yaml": HERE / "overlays" / "audit" / "policy.yaml",
     "policies/enforce.yaml": HERE.parent / "policies" / "sample.yaml",
 }
-NOTE = "{{- /* Made from base/%s by `make chart`. */}}\n"
-
-Replacements = dict[str, str]
-"""What stands exactly once in a file, and what takes its place."""
-
-TEMPLATES: dict[str, Replacements] = {
-    "deployment.yaml": {
-        "replicas: 3": "replicas: {{ .Values.replicas }}",
-        "image: slicewarden:0.1.0  # a name for kustomize's `images` to replace": "image: {{ .Values.image | quote }}",
-        "      containers:\n": "      {{- with .Values.imagePullSecrets }}\n"
-        "      imagePullSecrets: {{ toJson . }}\n"
-        "      {{- end }}\n"
-        "      {{- with .Values.tolerations }}\n"
-        "      tolerations: {{ toJson . }}\n"
-        "      {{- end }}\n"
-        "      containers:\n",
-        "resources:\n            requests: {cpu: 250m, memory: 192Mi}\n            limits: {memory: 512Mi}\n": (
-            "resources: {{ toJson .Values.resources }}\n"
-        ),
-        "configMap: {name: slicewarden-policy}": 'configMap: {name: {{ include "slicewarden.policyName" . }}}',
-    },
-    "rbac.yaml": {
-        "---\n# Where the device plugin runs; one pair for each of the policy's sharing namespaces.\n": (
-            "{{- range .Values.sharingNamespaces }}\n---\n# Where the device plugin runs.\n"
-        ),
-        "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: gpu-operator\n": (
-            "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: {{ quote . }}\n"
-        ),
-        "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: gpu-operator\n": (
-            "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: {{ quote . }}\n"
-        ),
-    },
-    "service.yaml": {},
-    "network.yaml": {
-        "# An API server": "{{- if .Values.networkPolicy.enabled }}\n# An API server",
-        "both places (README.md)": "networkPolicy.apiServer",
-        "    - ports:\n        - {port: webhook}\n": "    - ports:\n        - {port: webhook}\n"
-        "      {{- with .Values.networkPolicy.apiServer }}\n"
-        "      from:\n"
-        "        {{- range . }}\n"
-        "        - ipBlock: {cidr: {{ . | quote }}}\n"
-        "        {{- end }}\n"
-        "      {{- end }}\n",
-        "kubernetes.io/metadata.name: monitoring": (
-            "kubernetes.io/metadata.name: {{ quote .Values.networkPolicy.monitoringNamespace }}"
-        ),
-        "        - {port: 6443}\n": "        - {port: 6443}\n"
-        "      {{- with .Values.networkPolicy.apiServer }}\n"
-        "      to:\n"
-        "        {{- range . }}\n"
-        "        - ipBlock: {cidr: {{ . | quote }}}\n"
-        "        {{- end }}\n"
-        "      {{- end }}\n"
-        "{{- end }}\n",
-    },
-    "quota.yaml": {
-        "# Some providers": "{{- if .Values.quota }}\n# Some providers",
-        'hard: {pods: "20"}': "hard: {pods: {{ .Values.quota | quote }}}",
-        "values: [system-cluster-critical]}\n": "values: [system-cluster-critical]}\n{{- end }}\n",
-    },
-}
-ENDS = {"rbac.yaml": "{{- end }}\n"}
+NOTE = "{{- /* Made from %s by `make chart`. */}}\n"
 LABEL = "app.kubernetes.io/part-of: slicewarden"
 
 
+@dataclass(frozen=True)
+class Template:
+    """A file of the manifests, under which condition it counts, and what takes the place of text that is there once."""
+
+    source: str
+    only: str = ""
+    replaced: dict[str, str] = field(default_factory=dict)
+
+
+IMAGE = {"image: slicewarden:0.1.0  # a name for kustomize's `images` to replace": "image: {{ .Values.image | quote }}"}
+
+
+def _pods(indent: str) -> dict[str, str]:
+    """What pods get besides, before their containers."""
+    values = {"imagePullSecrets": ".Values.imagePullSecrets", "tolerations": ".Values.tolerations"}
+    more = (
+        f"{indent}{{{{- with {value} }}}}\n{indent}{key}: {{{{ toJson . }}}}\n{indent}{{{{- end }}}}\n"
+        for key, value in values.items()
+    )
+    return {f"\n{indent}containers:\n": "\n" + "".join(more) + f"{indent}containers:\n"}
+
+
+def _addresses(direction: str) -> str:
+    return (
+        "      {{- with .Values.networkPolicy.apiServer }}\n"
+        f"      {direction}:\n"
+        "        {{- range . }}\n"
+        "        - ipBlock: {cidr: {{ . | quote }}}\n"
+        "        {{- end }}\n"
+        "      {{- end }}\n"
+    )
+
+
+OUT = {"        - {port: 6443}\n": "        - {port: 6443}\n" + _addresses("to")}
+
+TEMPLATES = {
+    "deployment.yaml": Template(
+        "base/deployment.yaml",
+        replaced={
+            **IMAGE,
+            **_pods(" " * 6),
+            "replicas: 3": "replicas: {{ .Values.replicas }}",
+            "resources:\n            requests: {cpu: 250m, memory: 192Mi}\n            limits: {memory: 512Mi}\n": (
+                "resources: {{ toJson .Values.resources }}\n"
+            ),
+            "configMap: {name: slicewarden-policy}": 'configMap: {name: {{ include "slicewarden.policyName" . }}}',
+            "secret: {secretName: slicewarden-tls, defaultMode: 0440}": (
+                "secret:\n"
+                "            defaultMode: 0440\n"
+                '            {{- if eq .Values.certificates "self" }}\n'
+                "            secretName: slicewarden-serving\n"
+                "            items:  # a pod waits until both are there\n"
+                "              - {key: tls.crt, path: tls.crt}\n"
+                "              - {key: tls.key, path: tls.key}\n"
+                "            {{- else }}\n"
+                "            secretName: slicewarden-tls\n"
+                "            {{- end }}"
+            ),
+        },
+    ),
+    "rbac.yaml": Template(
+        "base/rbac.yaml",
+        replaced={
+            "---\n# Where the device plugin runs; one pair for each of the policy's sharing namespaces.\n": (
+                "{{- range .Values.sharingNamespaces }}\n---\n# Where the device plugin runs.\n"
+            ),
+            "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: gpu-operator\n": (
+                "kind: Role\nmetadata:\n  name: slicewarden\n  namespace: {{ quote . }}\n"
+            ),
+            "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: gpu-operator\n": (
+                "kind: RoleBinding\nmetadata:\n  name: slicewarden\n  namespace: {{ quote . }}\n"
+            ),
+            "  kind: Role\n  name: slicewarden\nsubjects:\n"
+            "  - kind: ServiceAccount\n    name: slicewarden\n    namespace: slicewarden-system\n": (
+                "  kind: Role\n  name: slicewarden\nsubjects:\n"
+                "  - kind: ServiceAccount\n    name: slicewarden\n    namespace: slicewarden-system\n"
+                "{{- end }}\n"
+            ),
+        },
+    ),
+    "service.yaml": Template("base/service.yaml"),
+    "network.yaml": Template(
+        "base/network.yaml",
+        ".Values.networkPolicy.enabled",
+        {
+            **OUT,
+            "both places (README.md)": "networkPolicy.apiServer",
+            "        - {port: webhook}\n": "        - {port: webhook}\n" + _addresses("from"),
+            "kubernetes.io/metadata.name: monitoring": (
+                "kubernetes.io/metadata.name: {{ quote .Values.networkPolicy.monitoringNamespace }}"
+            ),
+        },
+    ),
+    "quota.yaml": Template(
+        "base/quota.yaml", ".Values.quota", {'hard: {pods: "20"}': "hard: {pods: {{ .Values.quota | quote }}}"}
+    ),
+    "certificates.yaml": Template(
+        "components/certificates/certificates.yaml",
+        'eq .Values.certificates "self"',
+        {
+            **IMAGE,
+            **_pods(" " * 10),
+            "---\n# API servers, behind their Service, and nobody else.\n": (
+                "{{- if .Values.networkPolicy.enabled }}\n---\n# API servers, behind their Service, and nobody else.\n"
+            ),
+            "        - {port: 6443}\n": OUT["        - {port: 6443}\n"] + "{{- end }}\n",
+        },
+    ),
+    "cert-manager.yaml": Template("overlays/cert-manager/certificates.yaml", 'eq .Values.certificates "cert-manager"'),
+}
+
+
 def files() -> Iterator[tuple[Path, str]]:
-    """Make every file that is not written by hand: where it lies, and its text. ValueError where the base differs."""
+    """Make every file that is not written by hand: where it lies, and its text. ValueError where a source differs."""
     for name, source in COPIES.items():
         yield CHART / "files" / name, source.read_text("utf-8")
-    for name, replacements in TEMPLATES.items():
-        text = (HERE / "base" / name).read_text("utf-8")
-        yield CHART / "templates" / name, NOTE % name + _template(text, replacements) + ENDS.get(name, "")
+    for name, template in TEMPLATES.items():
+        yield CHART / "templates" / name, _text(template)
 
 
-def _template(text: str, replacements: Replacements) -> str:
-    for old, new in replacements.items():
+def _text(template: Template) -> str:
+    text = (HERE / template.source).read_text("utf-8")
+    for old, new in template.replaced.items():
         if text.count(old) != 1:
-            raise ValueError(f"{old!r} stands {text.count(old)} times in it")
+            raise ValueError(f"{old!r} stands {text.count(old)} times in {template.source}")
         text = text.replace(old, new)
-    # As the base's kustomization does: every object, and the pods.
-    text = re.sub(r"^metadata:$", f"metadata:\n  labels: {{{LABEL}}}", text, flags=re.MULTILINE)
-    return re.sub(r"^( +labels: {app\.kubernetes\.io/name: slicewarden)}", rf"\1, {LABEL}}}", text, flags=re.MULTILINE)
+    if LABEL not in text:  # as the base's kustomization does: every object, and the pods
+        text = re.sub(r"^metadata:$", f"metadata:\n  labels: {{{LABEL}}}", text, flags=re.MULTILINE)
+        name = r"^( +labels: {app\.kubernetes\.io/name: slicewarden)}"
+        text = re.sub(name, rf"\1, {LABEL}}}", text, flags=re.MULTILINE)
+    if template.only:
+        text = f"{{{{- if {template.only} }}}}\n{text}{{{{- end }}}}\n"
+    return NOTE % template.source + text
 
 
 def main() -> None:

@@ -49,16 +49,39 @@ def test_helm_finds_no_fault(run: Run) -> None:
     assert linted.returncode == 0, linted.stdout
 
 
-@pytest.mark.parametrize("mode", ["audit", "enforce"])
-def test_it_is_the_overlay(run: Run, kustomized: Kustomized, mode: str) -> None:
-    """But for the namespace, which is there before, with the certificate."""
-    overlay = by_name(kustomized(f"overlays/{mode}"))
+SHIPPED = {
+    "overlays/audit": ("audit", "self"),
+    "overlays/enforce": ("enforce", "self"),
+    "overlays/cert-manager": ("enforce", "cert-manager"),
+}
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_it_is_the_overlay(run: Run, kustomized: Kustomized, folder: str) -> None:
+    """But for the namespace, which is there before."""
+    overlay = by_name(kustomized(folder))
     del overlay["Namespace", "", "slicewarden-system"]
-    assert by_name(template(run, f"--set=mode={mode}")) == overlay
+    mode, certificates = SHIPPED[folder]
+    assert by_name(template(run, f"--set=mode={mode}", f"--set=certificates={certificates}")) == overlay
+
+
+def test_certificates_that_are_provided_need_nothing_more(run: Run, kustomized: Kustomized) -> None:
+    """It is the base with a policy."""
+    objects = by_name([*kustomized("base"), *kustomized("../policies")])
+    del objects["Namespace", "", "slicewarden-system"]
+    made = by_name(template(run, "--set=mode=enforce", "--set=certificates=provided"))
+    assert made.keys() == objects.keys()
+    (name,) = (name for kind, _, name in made if kind == "ConfigMap")
+    deployment = made.pop(("Deployment", "slicewarden-system", "slicewarden"))
+    (policy,) = (each for each in deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "policy")
+    assert policy["configMap"].pop("name") == name
+    policy["configMap"]["name"] = "slicewarden-policy"
+    assert deployment == objects.pop(("Deployment", "slicewarden-system", "slicewarden"))
+    assert made == objects
 
 
 def test_audit_is_what_nobody_chose(run: Run) -> None:
-    assert template(run) == template(run, "--set=mode=audit")
+    assert template(run) == template(run, "--set=mode=audit", "--set=certificates=self")
 
 
 @pytest.mark.parametrize("folder", ["base", *OVERLAYS])
@@ -80,10 +103,12 @@ def test_a_bundle_goes_to_every_webhook(run: Run) -> None:
 
 
 def test_the_api_servers_address_is_all_that_is_let_in_and_out(run: Run) -> None:
-    spec = one(template(run, "--set=networkPolicy.apiServer={203.0.113.7/32,2001:db8::7/128}"), "NetworkPolicy")["spec"]
+    objects = template(run, "--set=networkPolicy.apiServer={203.0.113.7/32,2001:db8::7/128}")
+    specs = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "NetworkPolicy"}
+    spec, keeper = specs["slicewarden"], specs["slicewarden-certificates"]
     blocks = [{"ipBlock": {"cidr": "203.0.113.7/32"}}, {"ipBlock": {"cidr": "2001:db8::7/128"}}]
     assert spec["ingress"][0] == {"ports": [{"port": "webhook"}], "from": blocks}
-    assert [(each["ports"], each["to"]) for each in spec["egress"]] == [([{"port": 443}, {"port": 6443}], blocks)]
+    assert spec["egress"] == keeper["egress"] == [{"ports": [{"port": 443}, {"port": 6443}], "to": blocks}]
 
 
 def test_what_can_be_left_out(run: Run) -> None:
@@ -95,8 +120,12 @@ def test_what_can_be_left_out(run: Run) -> None:
 def test_what_pods_get(run: Run) -> None:
     values = ["image=registry.example.com/slicewarden@sha256:00", "replicas=5", "imagePullSecrets[0].name=registry"]
     values += ["tolerations[0].key=infra", "tolerations[0].operator=Exists", "resources.requests.cpu=2"]
-    spec = one(template(run, *(f"--set={each}" for each in values)), "Deployment")["spec"]
+    objects = template(run, *(f"--set={each}" for each in values))
+    spec = one(objects, "Deployment")["spec"]
     pod = spec["template"]["spec"]
+    job = one(objects, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert job["containers"][0]["image"] == pod["containers"][0]["image"]
+    assert (job["imagePullSecrets"], job["tolerations"]) == (pod["imagePullSecrets"], pod["tolerations"])
     assert (spec["replicas"], pod["containers"][0]["image"]) == (5, values[0].partition("=")[2])
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     assert pod["tolerations"] == [{"key": "infra", "operator": "Exists"}]
@@ -106,7 +135,8 @@ def test_what_pods_get(run: Run) -> None:
 def test_the_roles_are_where_the_policy_looks(run: Run) -> None:
     objects = template(run, "--set=sharingNamespaces={gpu-operator,nvidia}")
     for kind in ("Role", "RoleBinding"):
-        homes = [each["metadata"]["namespace"] for each in objects if each["kind"] == kind]
+        found = [each["metadata"] for each in objects if each["kind"] == kind]
+        homes = [each["namespace"] for each in found if each["name"] == "slicewarden"]
         assert homes == ["gpu-operator", "nvidia"]
 
 

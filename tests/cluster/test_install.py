@@ -63,6 +63,10 @@ def sh(cluster: Cluster, checkout: Path) -> Sh:
     }
 
     def sh(commands: str) -> str:
+        # No container runs here: what the Job would do is done in its place.
+        commands = re.sub(
+            r"^kubectl create job .*\nkubectl wait job/.*$", "slicewarden certs keep", commands, flags=re.M
+        )
         script = f'slicewarden() {{ python -m webhook "$@"; }}\n{commands}'
         command = ["bash", "-euo", "pipefail", "-c", script]
         made = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
@@ -217,7 +221,7 @@ def gone(cluster: Cluster) -> bool:
 def test_helm_installs_it_as_well(cluster: Cluster, sh: Sh) -> None:
     (block,) = BLOCKS["With Helm"]
     install, upgrade = block.rsplit("\n", 2)[0], block.splitlines()[-1]
-    sh(f"rm -r tls\n{install}")  # those of the first installation
+    sh(install)
     audit = policy_name(cluster)
     bundles = {hook["clientConfig"]["caBundle"] for hook in hooks(cluster)}
     assert len(bundles) == 1
