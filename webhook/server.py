@@ -102,6 +102,9 @@ class Reviews:
         self.facts = Dated(facts, _today)
         self.log = log
         self.halves = dict(zip(PATHS, (engine.mutate, engine.validate), strict=True))
+        self.policy = engine.policy.digest
+        if metrics is not None:
+            metrics.judging_by(self.policy)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer one HTTP request."""
@@ -139,7 +142,7 @@ class Reviews:
     def _judged(self, path: str, request: Request, facts: Facts, late: Callable[[], bool]) -> Reply:
         try:
             verdict = self.halves[path](request, facts, late)
-            answer = review.encode(request, verdict)
+            answer = review.encode(request, verdict, self.policy)
         except TooLate:
             return self._late(path, _line(path, request))
         except Exception as error:  # whatever it is, failurePolicy has to decide
