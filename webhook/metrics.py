@@ -151,10 +151,10 @@ class Metrics:
         """Take in that the watch of a kind broke."""
         self._breaks.labels(kind).inc()
 
-    def heard(self, kind: str) -> None:
-        """Take in that the API server said something of a kind, be it that nothing changed."""
+    def heard(self, kind: str, at: float) -> None:
+        """Take in when the API server last said something of a kind, be it that nothing changed (`time.monotonic`)."""
         self._breaks.labels(kind)
-        self._heard.labels(kind).set(time.monotonic())
+        self._heard.labels(kind).set(at)
 
     def loaded(self, *, whether: bool) -> None:
         """Say whether there are facts to judge by."""
