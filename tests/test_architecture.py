@@ -31,7 +31,7 @@ LAYERS = (
     ("reports.*",),
     ("reports",),
     ("metrics", "connection"),
-    ("server", "cluster"),
+    ("server", "cluster", "events"),
     ("worker",),
     ("serve", "demo"),
     ("outputs",),
@@ -45,7 +45,7 @@ LAYERS = (
 
 HOMES = {
     "flask": {"webhook.server"},
-    "kubernetes": {"webhook.cluster"},
+    "kubernetes": {"webhook.cluster", "webhook.events"},
     "werkzeug": {"webhook.server"},  # Flask's own foundation, for the errors it raises
     "httptools": {"webhook.connection"},
     "uvloop": {"webhook.worker"},
