@@ -95,7 +95,7 @@ class Metrics:
         for endpoint, outcomes in OUTCOMES.items():
             for outcome in outcomes:
                 self._reviews.labels(endpoint, outcome)
-        for status in ("500", "503"):
+        for status in ("403", "500", "503", "504"):
             self._unjudged.labels(status)
         for outcome in ("written", "dropped", "failed"):
             self._events.labels(outcome)
