@@ -186,7 +186,8 @@ def test_no_tenant_makes_a_series(engine: Engine, sample_facts: Facts) -> None:
     after = series(metrics)
     assert not {name for name in after if "canary" in name}
     assert len(after) - before <= 3
-    assert 100 < len(after) <= 200
+    assert len({name for name in after if "findings" in name}) >= 25
+    assert len(after) <= 200
 
 
 def series(metrics: Metrics) -> set[str]:
