@@ -54,6 +54,7 @@ class Metrics:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # several processes have none
         self._registry = CollectorRegistry()
+        self._lost_so_far = 0
         with _alone():
             self._declare()
 
@@ -65,7 +66,9 @@ class Metrics:
             *("rule", "action", "exemption"),
         )
         self._unjudged = self._counter(
-            "unjudged", "Requests to the review paths that were answered without a verdict, by HTTP status.", "status"
+            "unjudged",
+            "Requests that were refused or failed, by HTTP status; those turned away are not among them.",
+            "status",
         )
         seconds = Histogram(
             "slicewarden_review_duration_seconds",
@@ -130,8 +133,12 @@ class Metrics:
         """Take in an HTTP answer, so long after the request's first byte."""
         if path in self._seconds:
             self._seconds[path].observe(seconds)
-            if status != HTTPStatus.OK:
-                self._unjudged.labels(str(status)).inc()
+        if status >= HTTPStatus.BAD_REQUEST:
+            self.refused(status)
+
+    def refused(self, status: int) -> None:
+        """Take in a request that was answered without a verdict."""
+        self._unjudged.labels(str(int(status))).inc()
 
     def shed(self) -> None:
         """Take in a request that was turned away because too many waited."""
@@ -141,9 +148,10 @@ class Metrics:
         """Say how many requests wait for an answer."""
         self._waiting.set(requests)
 
-    def lost_line(self) -> None:
-        """Take in a log line that could not be written."""
-        self._lost.inc()
+    def lost_lines(self, so_far: int) -> None:
+        """Say how many log lines could not be written since the worker started."""
+        self._lost.inc(so_far - self._lost_so_far)
+        self._lost_so_far = so_far
 
     def event(self, outcome: str, times: int = 1) -> None:
         """Take in what became of denials that ask for an event: `written`, `dropped` or `failed`."""
