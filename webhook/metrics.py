@@ -97,9 +97,12 @@ class Metrics:
 
     def _begin(self) -> None:
         """Start from what holds of a worker that has done nothing: a first increase is to be seen as one."""
-        for endpoint, outcomes in OUTCOMES.items():
-            for outcome in outcomes:
-                self._reviews.labels(endpoint, outcome)
+        # Looked up here once, which costs as much as counting.
+        self._ended = {
+            (endpoint, outcome): self._reviews.labels(endpoint, outcome)
+            for endpoint, outcomes in OUTCOMES.items()
+            for outcome in outcomes
+        }
         for status in ("403", "500", "503", "504"):
             self._unjudged.labels(status)
         for outcome in ("written", "dropped", "failed"):
@@ -121,13 +124,13 @@ class Metrics:
         if request.dry_run:
             return
         outcome = "malformed" if verdict.malformed else "allowed" if verdict.allowed else "denied"
-        self._reviews.labels(endpoint, outcome).inc()
+        self._ended[endpoint, outcome].inc()
         for result in verdict.results:
             self._findings.labels(result.rule, result.action.value, result.exemption).inc()
 
     def failed(self, endpoint: str) -> None:
         """Take in a review that could not be decided."""
-        self._reviews.labels(endpoint, "failed").inc()
+        self._ended[endpoint, "failed"].inc()
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Take in an HTTP answer, so long after the request's first byte."""
