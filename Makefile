@@ -26,7 +26,7 @@ test: lint  ## every test that needs no cluster
 # KUBECONFIG_E2E=FILE takes a cluster that is there; WEBHOOK_HOST=ADDRESS is where its API server reaches this machine.
 e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; builds Kubernetes the first time, ten minutes)
 	cd tests && ../$(BIN)/python -m cluster.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
-	$(BIN)/pytest tests/cluster tests/conformance tests/chart $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
+	$(BIN)/pytest tests/cluster tests/conformance tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)

@@ -22,7 +22,9 @@ def lacking(folder: Path, names: Collection[str]) -> list[str]:
     return [name for name in names if not os.access(folder / name, os.X_OK)]
 
 
-def built(pins: Path, packages: Mapping[str, str], *, without_go: str, patience: str = "", ldflags: str = "") -> Path:
+def built(
+    pins: Path, packages: Mapping[str, str], *, without_go: str, patience: str = "", ldflags: str = "", tags: str = ""
+) -> Path:
     """Return the folder of the programs, which are Go packages by name; build those it lacks.
 
     It is in the cache, by a hash of `go.mod`, `go.sum` and what Go code there is beside them. Raises Missing,
@@ -44,17 +46,28 @@ def built(pins: Path, packages: Mapping[str, str], *, without_go: str, patience:
         for number, name in enumerate(names, start=1):
             say(f"building {name} ({number} of {len(names)}{patience})")
             start = time.monotonic()
-            _build(name, packages[name], pins, folder, ldflags)
+            _build(name, packages[name], pins, folder, ldflags, tags)
             say(f"built {name} in {time.monotonic() - start:.0f} s")
     return folder
 
 
-def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str) -> None:
+def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str, tags: str) -> None:
     environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
     # Built beside its place and then moved: a build that is cut off leaves nothing that looks whole.
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
         output = Path(scratch) / name
-        command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {ldflags}", "-o", str(output), package]
+        command = [
+            "go",
+            "build",
+            "-trimpath",
+            "-ldflags",
+            f"-s -w {ldflags}",
+            "-tags",
+            tags,
+            "-o",
+            str(output),
+            package,
+        ]
         if subprocess.run(command, cwd=pins, env=environment, stdout=sys.stderr, check=False).returncode:
             raise Missing(f"{name} could not be built")
         output.replace(folder / name)

@@ -31,7 +31,7 @@ LAYERS = (
     ("reports.*",),
     ("reports",),
     ("metrics", "connection"),
-    ("server", "cluster", "keeper"),
+    ("server", "cluster", "events", "keeper"),
     ("worker",),
     ("serve", "demo"),
     ("outputs",),
@@ -45,7 +45,7 @@ LAYERS = (
 
 HOMES = {
     "flask": {"webhook.server"},
-    "kubernetes": {"webhook.cluster", "webhook.keeper"},
+    "kubernetes": {"webhook.cluster", "webhook.events", "webhook.keeper"},
     "werkzeug": {"webhook.server"},  # Flask's own foundation, for the errors it raises
     "httptools": {"webhook.connection"},
     "uvloop": {"webhook.worker"},

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,7 +14,8 @@ from kubernetes import client
 
 from webhook import cluster
 from webhook.cluster import Cluster
-from webhook.facts import Facts
+from webhook.facts import Facts, Fresh
+from webhook.metrics import Metrics
 
 NAMESPACES, NODES, POLICIES = "/api/v1/namespaces", "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
 PODS, CONFIG_MAPS = "/api/v1/pods", "/api/v1/namespaces/gpu-operator/configmaps"
@@ -95,16 +97,16 @@ def logged() -> list[Any]:
 
 
 @pytest.fixture
-def follow(server: Server, monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -> Iterator[Callable[[], Cluster]]:
+def follow(server: Server, monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -> Iterator[Callable[..., Cluster]]:
     started: list[Cluster] = []
     monkeypatch.setattr(cluster, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(cluster, "LAST_PAUSE", 0.05)
     monkeypatch.setattr(cluster, "SETTLE_SECONDS", 0.01)
 
-    def start() -> Cluster:
+    def start(metrics: Metrics | None = None) -> Cluster:
         settings = client.Configuration()
         settings.host = server.url  # type: ignore[attr-defined]
-        followed = Cluster(client.ApiClient(settings), logged.append, ["gpu-operator"])
+        followed = Cluster(client.ApiClient(settings), logged.append, ["gpu-operator"], metrics)
         followed.start()
         started.append(followed)
         return followed
@@ -320,6 +322,104 @@ def test_pods_alone_make_a_snapshot_in_the_end(
     server.lists[PODS] = [[pod("a", 1, 1)]]
     server.watches[PODS] = [[event("ADDED", pod("c", 11, 2))]]
     until(follow(), lambda facts: {each.name for each in facts.holders} == {"a", "c"})
+
+
+# What is told of it
+
+
+def waiting_for(holds: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come to hold")
+
+
+def shown(metrics: Metrics, name: str) -> float:
+    (line,) = [line for line in metrics.text().decode().splitlines() if line.startswith(f"{name} ")]
+    return float(line.rpartition(" ")[2])
+
+
+def test_facts_age_while_the_api_server_is_silent_and_are_fresh_when_it_speaks(
+    server: Server, follow: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ABSENT_PAUSE", 0.05)
+    speak = threading.Event()
+
+    def events() -> Iterator[dict[str, Any]]:
+        speak.wait(10)
+        yield event("BOOKMARK", {"metadata": {"resourceVersion": "15"}})
+
+    for path in ALL:
+        server.watches[path] = [events()]
+    server.lists[NODES] = [500, []]
+    followed = follow()
+    fresh = Fresh(followed.facts, followed.age, 0.3)
+    assert (followed.age(), fresh()) == (float("inf"), None)
+    until(followed, lambda _: True)
+    assert fresh() is followed.facts()
+    waiting_for(lambda: followed.age() > 0.3)
+    assert (fresh(), followed.facts()) == (None, followed.facts())
+    assert followed.facts() is not None
+    speak.set()
+    waiting_for(lambda: fresh() is not None)
+
+
+def test_how_old_facts_are_and_what_broke_is_counted(server: Server, follow: Callable[..., Cluster]) -> None:
+    metrics = Metrics()
+    assert shown(metrics, "slicewarden_facts_loaded") == 0
+    server.watches[NODES] = [500, 500, 410]
+    until(follow(metrics), lambda _: True)
+    waiting_for(lambda: shown(metrics, "slicewarden_facts_loaded") == 1)
+    waiting_for(lambda: shown(metrics, 'slicewarden_watch_breaks_total{kind="Node"}') == 2)
+    assert shown(metrics, 'slicewarden_watch_breaks_total{kind="Pod"}') == 0
+    for kind in ("Namespace", "Node", "ClusterPolicy", "Pod", "ConfigMap", "DaemonSet"):
+        assert 0 <= shown(metrics, f'slicewarden_facts_age_seconds{{kind="{kind}"}}') < 60
+
+
+def test_a_break_says_where_and_why(server: Server, follow: Callable[..., Cluster], logged: list[Any]) -> None:
+    server.lists[NODES] = [503]
+    follow()
+    waiting_for(lambda: bool(logged))
+    line = logged[0]
+    assert line["host"] == server.url.removeprefix("http://")  # type: ignore[attr-defined]
+    assert (line["message"], line["kind"], line["error"]) == ("watch broke", "Node", "503 Service Unavailable")
+
+
+def refusal(message: str) -> client.ApiException:
+    error = client.ApiException(status=403, reason="Forbidden")
+    error.body = json.dumps({"kind": "Status", "message": message})
+    return error
+
+
+def caused(*errors: Exception) -> Exception:
+    for outer, inner in pairwise(errors):
+        outer.__cause__ = inner
+    return errors[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (refusal("nodes is forbidden"), "nodes is forbidden"),
+        (refusal("x" * 9000), "x" * cluster.MAX_REASON),
+        (client.ApiException(status=502, reason="Bad Gateway"), ""),
+        (
+            caused(RuntimeError("https://u:canary@h/"), ConnectionRefusedError(111, "Connection refused")),
+            "ConnectionRefusedError: Connection refused",
+        ),
+        (caused(OSError("canary"), ValueError("canary")), "ValueError"),
+        (KeyError("canary"), "KeyError"),
+    ],
+)
+def test_the_reason_of_a_break_holds_no_secret(error: Exception, reason: str) -> None:
+    assert cluster._reason(error) == reason
+
+
+def test_nothing_but_the_host_is_said_of_an_address() -> None:
+    settings = client.Configuration()
+    settings.host = "https://user:canary@api.example:6443/canary"
+    assert Cluster(client.ApiClient(settings), print)._host == "api.example:6443"
 
 
 def test_only_what_facts_are_made_of_is_kept() -> None:

@@ -82,6 +82,18 @@ def edited(*edits: tuple[str, str]) -> str:
 # What is read
 
 
+def test_the_digest_is_of_what_a_policy_says() -> None:
+    digest = policy_of(SMALL).digest
+    assert len(digest) == 16
+    assert set(digest) <= set("0123456789abcdef")
+    rewritten = edited(
+        ("    default: untrusted\n", ""), ("  trust:\n", "  trust:\n    default: 'untrusted' # so far\n")
+    )
+    assert policy_of(rewritten, "other.yaml").digest == digest
+    for change in (("Warn", "Audit"), ("name: small", "name: other"), ("maxReplicas: 4", "maxReplicas: 5")):
+        assert policy_of(edited(change)).digest != digest
+
+
 def test_actions_are_eased_where_the_policy_says_so() -> None:
     more = """\
   administrators: {users: [jane], groups: [platform]}

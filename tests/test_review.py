@@ -500,6 +500,18 @@ def test_41_a_second_round_audits_the_same(webhook: Webhook) -> None:
     assert audit.validate(many_bad(3), uid="another")["auditAnnotations"] == first["auditAnnotations"]
 
 
+@pytest.mark.parametrize("item", [pod_of(), pod_of("bad")], ids=["fine", "malformed"])
+@pytest.mark.parametrize("action", Action)
+@pytest.mark.parametrize("half", ["mutate", "validate"])
+def test_41_every_answer_says_by_which_policy(webhook: Webhook, item: Any, action: Action, half: str) -> None:
+    judging = webhook.under(action)
+    request = decode(orjson.dumps(review_of(item)))
+    answer = encode(request, getattr(judging.engine, half)(request, judging.facts), "0123456789abcdef")
+    annotations = json.loads(answer)["response"]["auditAnnotations"]
+    assert annotations["policy"] == "0123456789abcdef"
+    assert "policy" not in {rule.id for rule in walk()}
+
+
 def test_42_43_no_environment_value_is_repeated(webhook: Webhook) -> None:
     pod = pod_of()
     pod["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "canary"}]

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 
 from webhook import cli, demo, files, patch, review, server
 from webhook.engine import Engine
-from webhook.inputs import load_engine
+from webhook.inputs import load_engine, load_policy
 
 ROOT = Path(__file__).parent.parent
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
@@ -85,7 +85,12 @@ def test_both_halves_answer_and_the_mutated_pod_passes(client: demo.Client) -> N
     assert mutated["allowed"] is True
     assert mutated["patchType"] == "JSONPatch"
     after = patch.apply(pod(), json.loads(base64.b64decode(mutated["patch"])))
-    assert demo.review_by(client, "/validate", after) == {"uid": "offline", "allowed": True}
+    policy = {"policy": load_policy(str(POLICY)).digest}
+    assert demo.review_by(client, "/validate", after) == {
+        "uid": "offline",
+        "allowed": True,
+        "auditAnnotations": policy,
+    }
 
 
 def test_an_unsteered_pod_is_denied_with_http_200_and_403_inside(client: demo.Client) -> None:

@@ -35,11 +35,15 @@ class Seen:
     """Counts what goes through."""
 
     answers: list[tuple[str, int]] = field(default_factory=list)
+    refusals: list[int] = field(default_factory=list)
     sheds: int = 0
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         assert 0 <= seconds < LONG
         self.answers.append((path, int(status)))
+
+    def refused(self, status: int) -> None:
+        self.refusals.append(int(status))
 
     def shed(self) -> None:
         self.sheds += 1
@@ -319,6 +323,7 @@ def test_a_slow_request_is_cut_off(sent: bytes, limits: Limits) -> None:
     with opened(limits) as door:
         status, data = talk(door, sent)
     assert status == 408
+    assert door.seen.refusals == [408]
     assert b"Connection: close" in data
 
 
@@ -414,7 +419,7 @@ def test_when_the_line_is_full_the_next_is_told_at_once_to_come_again() -> None:
             each.read()
             peer.sendall(GET)
             assert answer(peer).status == 200
-    assert door.seen.sheds == 4
+    assert (door.seen.sheds, door.seen.refusals) == (4, [])
 
 
 def test_large_bodies_share_what_memory_there_is_for_them() -> None:
@@ -562,6 +567,7 @@ def test_a_caller_needs_a_certificate_of_the_authority_and_an_allowed_name(
             if status == 403:  # and no body is taken from it
                 peer.sendall(POST + b"Content-Length: 1000\r\n\r\n")
                 assert received(peer).startswith(b"HTTP/1.1 403 ")
+        assert door.seen.refusals == ([] if status == 200 else [403] * 3)
         assert len(door.seen.answers) == (2 if status == 200 else 0)
 
 
@@ -736,7 +742,7 @@ def test_readiness_warns_of_the_certificates_end_and_ends_with_it(mounted: Mount
     assert status == 503
     assert text.startswith("the serving certificate ended at 20")
     facts = None
-    assert ready(30) == (503, "facts are not loaded yet\n")
+    assert ready(30) == (503, "facts are not loaded yet, or too old\n")
 
 
 # Deadlines

@@ -1,6 +1,7 @@
 """The facts of a live cluster: listed once, then watched. A review only ever reads the newest snapshot."""
 
 import json
+import math
 import random
 import threading
 import time
@@ -9,13 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kubernetes import client, config
 
 from webhook.facts import Facts, kept
 from webhook.model import Object
 from webhook.policy import Policy
+
+if TYPE_CHECKING:
+    from webhook.metrics import Metrics
 
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -36,6 +41,9 @@ FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0
 
 ABSENT_PAUSE = 60.0
 """Seconds between looks for a kind that is not installed."""
+
+MAX_REASON = 300
+"""Characters of a reason that a log line repeats of an API server."""
 
 FORBIDDEN, NOT_FOUND, GONE = 403, 404, 410
 
@@ -89,7 +97,9 @@ class Cluster:
     A kind that is not installed, or a namespace that is not there, holds nothing.
     """
 
-    def __init__(self, api: client.ApiClient, log: Log, within: Iterable[str] = ()) -> None:
+    def __init__(
+        self, api: client.ApiClient, log: Log, within: Iterable[str] = (), metrics: "Metrics | None" = None
+    ) -> None:
         core, custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
         self._lists: Mapping[str, Callable[..., Any]] = {
             "Namespace": core.list_namespace,
@@ -102,6 +112,9 @@ class Cluster:
         inside = [replace(each, namespace=namespace) for namespace in within for each in READ_WITHIN]
         self._read = (*READ, *inside)
         self._log = log
+        self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # no user and no password of it
+        self._metrics = metrics
+        self._heard: dict[Resource, float] = {}
         self._objects: dict[Resource, dict[Name, Object]] = {}
         self._random = random.Random()  # noqa: S311 - spreads the workers' retries, hides nothing
         self._stopped = threading.Event()
@@ -113,6 +126,16 @@ class Cluster:
     def facts(self) -> Facts | None:
         """Return the newest snapshot; never waits."""
         return self._facts
+
+    def age(self) -> float:
+        """Return for how many seconds the API server has said nothing, of the kind for which that is longest.
+
+        It says something at least every WATCH_SECONDS, be it that nothing changed; until every kind was listed once
+        it is infinite. Never waits.
+        """
+        if len(self._heard) < len(self._read):
+            return math.inf
+        return time.monotonic() - min(self._heard.values())
 
     def start(self) -> None:
         """Begin to follow the cluster."""
@@ -138,6 +161,8 @@ class Cluster:
                 complete = len(self._objects) == len(self._read)
             if complete:
                 self._facts = Facts.of(known)
+                if self._metrics is not None:
+                    self._metrics.loaded(whether=True)
 
     def _follow(self, resource: Resource) -> None:
         pause, version = FIRST_PAUSE, ""
@@ -146,6 +171,8 @@ class Cluster:
                 version = version or self._list(resource)
                 for seen in self._watch(resource, version):
                     version, pause = seen, FIRST_PAUSE
+                    self._hear(resource)
+                self._hear(resource)  # it ended the watch as it was asked to
                 self._stopped.wait(SETTLE_SECONDS)  # what ends every watch at once is not asked without pause
             except client.ApiException as error:
                 version = ""  # too old, or never good: start over
@@ -153,6 +180,7 @@ class Cluster:
                     # There is none of it where there is no such kind or place, for which no powers can be given;
                     # there may be yet.
                     self._replace(resource, {})
+                    self._hear(resource)
                     self._stopped.wait(ABSENT_PAUSE)
                 elif error.status != GONE:
                     pause = self._wait(resource, error, pause)
@@ -164,10 +192,19 @@ class Cluster:
             known = next((found for each, found in self._objects.items() if each.kind == "Namespace"), None)
             return bool(namespace) and known is not None and ("", namespace) not in known
 
+    def _hear(self, resource: Resource) -> None:
+        """Take in that the API server spoke of a kind."""
+        self._heard[resource] = time.monotonic()
+        if self._metrics is not None:
+            same = [at for each, at in tuple(self._heard.items()) if each.kind == resource.kind]
+            self._metrics.heard(resource.kind, min(same))
+
     def _wait(self, resource: Resource, error: Exception, pause: float) -> float:
         """Say what broke, wait, and return how long to wait the next time."""
-        why = f"{error.status} {error.reason}" if isinstance(error, client.ApiException) else type(error).__name__
-        self._log({"message": "watch broke", "kind": resource.kind, "error": why, "seconds": pause})
+        if self._metrics is not None:
+            self._metrics.broke(resource.kind)
+        told = {"kind": resource.kind, "host": self._host, "error": _what(error), "reason": _reason(error)}
+        self._log({"message": "watch broke", **told, "seconds": pause})
         self._stopped.wait(pause * self._random.uniform(0.5, 1.0))
         return min(pause * 2, LAST_PAUSE)
 
@@ -185,6 +222,7 @@ class Cluster:
             if not token:
                 break
         self._replace(resource, found)
+        self._hear(resource)
         version: str = page["metadata"]["resourceVersion"]
         return version
 
@@ -248,6 +286,26 @@ def _name(item: Object) -> Name:
 def _trimmed(resource: Resource, item: Object) -> Object | None:
     """Keep of an object what facts are made of; the items of a list do not say their kind."""
     return kept({**item, "apiVersion": resource.api_version, "kind": resource.kind})
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, client.ApiException):
+        return f"{error.status} {error.reason}"
+    return type(error).__name__
+
+
+def _reason(error: BaseException) -> str:
+    """Say why the API server could not be heard; of an exception only what holds no address with a secret in it."""
+    if isinstance(error, client.ApiException):
+        try:
+            message = json.loads(error.body or "")["message"]
+        except (KeyError, TypeError, ValueError):  # not a Status, as of a proxy
+            return ""
+        return str(message)[:MAX_REASON]
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = getattr(error, "verify_message", None) or (error.strerror if isinstance(error, OSError) else None)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 class Unreachable(ValueError):

@@ -77,6 +77,9 @@ class Watch(Protocol):
     def answered(self, path: str, status: int, seconds: float) -> None:
         """A request was answered, so long after its first byte."""
 
+    def refused(self, status: int) -> None:
+        """A request was refused before anything was made of it."""
+
     def shed(self) -> None:
         """A request was turned away because too much was waiting."""
 
@@ -417,6 +420,7 @@ class Connection(asyncio.Protocol):
         self._stage = WAITING
         self.until = float("inf")
         if self._reply is not None:
+            self._port.watch.refused(self._reply.status)
             self.answer(self._reply)
             return
         self._request["wsgi.input"] = io.BytesIO(b"".join(self._chunks))
@@ -451,6 +455,8 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, reply: Reply) -> None:
         """Answer, and read no more of what comes: it may belong to the request that was refused."""
+        if reply is not SHED:
+            self._port.watch.refused(reply.status)
         self._send(reply, keep=False)
         self._part()
 
@@ -486,6 +492,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         if self._stage is not IDLE:
+            self._port.watch.refused(HTTPStatus.REQUEST_TIMEOUT)
             self._send(Reply(HTTPStatus.REQUEST_TIMEOUT), keep=False)
         self._part()
         self._transport.close()

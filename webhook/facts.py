@@ -367,6 +367,19 @@ class Dated:
         return self._last[1]
 
 
+class Fresh:
+    """A source that gives nothing while what it has is older than a limit, in seconds."""
+
+    def __init__(self, source: Source, age: Callable[[], float], limit: float) -> None:
+        self._source = source
+        self._age = age
+        self._limit = limit
+
+    def __call__(self) -> Facts | None:
+        """Return the newest snapshot that is fresh enough."""
+        return self._source() if self._age() <= self._limit else None
+
+
 def group_kind(item: Object) -> tuple[str, str]:
     """The API group (empty for core) and kind of an object."""
     version = _text(item.get("apiVersion"))

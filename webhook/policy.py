@@ -249,10 +249,15 @@ class Guard:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A GPUSharingPolicy that has been checked."""
+    """A GPUSharingPolicy that has been checked.
+
+    `digest` is the same for files that say the same, whatever their comments and order: 16 hexadecimal digits of
+    SHA-256.
+    """
 
     name: str
     pools: tuple[Pool, ...]
+    digest: str = ""
     annotation: str = "slicewarden.dev/trust"
     default_trust: str = UNTRUSTED
     grants: tuple[Grant, ...] = ()

@@ -1,6 +1,7 @@
 """GPUSharingPolicy files: read, checked, and made into a Policy."""
 
 import difflib
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -226,6 +227,7 @@ def _policy(value: Object) -> Policy:
     torch = memory.get("torch", {})
     return Policy(
         name=value["metadata"]["name"],
+        digest=hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16],
         pools=tuple(map(_pool, spec["pools"])),
         grants=tuple(map(_grant, trust.get("grants", ()))),
         schedulers=_requesters(schedulers, SCHEDULER),

@@ -29,6 +29,10 @@ MAX_ANNOTATION = 1024
 """Characters of an audit annotation's value."""
 
 
+POLICY = "policy"
+"""The audit annotation that says by which policy was judged; a rule may not be called so."""
+
+
 class NotAReview(ValueError):
     """The bytes are not an AdmissionReview that can be judged."""
 
@@ -123,8 +127,8 @@ def wrap(item: Object, *, uid: str = "offline") -> bytes:
         raise NotAReview(f"not JSON: {error}") from error
 
 
-def encode(request: Request, verdict: Verdict) -> bytes:
-    """Write the AdmissionReview that answers the request."""
+def encode(request: Request, verdict: Verdict, policy: str = "") -> bytes:
+    """Write the AdmissionReview that answers the request; its audit annotation `policy` has that policy's digest."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = _status(verdict)
@@ -133,8 +137,11 @@ def encode(request: Request, verdict: Verdict) -> bytes:
         response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode("ascii")
     if warnings := warnings_of(verdict):
         response["warnings"] = warnings
-    if audited := verdict.having(Action.AUDIT):
-        response["auditAnnotations"] = _annotations(audited)
+    annotations = _annotations(verdict.having(Action.AUDIT))
+    if policy:
+        annotations[POLICY] = policy
+    if annotations:
+        response["auditAnnotations"] = annotations
     return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 

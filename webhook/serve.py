@@ -17,12 +17,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from ssl import TLSVersion
+from typing import TYPE_CHECKING
 
 from webhook import tls
 from webhook.connection import Limits
 from webhook.engine import Engine
-from webhook.facts import Source
 from webhook.log import log_line
+
+if TYPE_CHECKING:
+    from webhook.metrics import Metrics
+    from webhook.server import Followed
 
 PAUSE = 0.5
 """Seconds before a worker that ended is replaced."""
@@ -50,7 +54,7 @@ class Listen:
     limits: Limits = field(default_factory=Limits)
 
 
-Load = Callable[[], tuple[Engine, Callable[[], Source]]]
+Load = Callable[[], tuple[Engine, "Callable[[Metrics], Followed]"]]
 """Gives what to judge by, and what gives the facts. It runs once, and what it gives runs in every worker."""
 
 
@@ -74,18 +78,19 @@ def serve(listen: Listen, load: Load) -> None:
         task = partial(
             worker.Task, listener, health, files, listen.client_names, listen.limits, listen.delay, engine, follow
         )
-        _say(listen)
+        _say(listen, engine)
         settle()
         _keep(listen.workers, lambda lifeline: worker.run(task(lifeline)), PATIENCE + listen.delay)
 
 
-def _say(listen: Listen) -> None:
+def _say(listen: Listen, engine: Engine) -> None:
     cautions = []
     if listen.client_ca is None:
         cautions.append("anyone who reaches this port may call: no --client-ca")
     elif not listen.client_names:
         cautions.append("anyone with a certificate of --client-ca may call: no --client-name")
-    line = {"message": "serving", "listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
+    where = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
+    line = {"message": "serving", **where, "policy": engine.policy.digest}
     log_line({**line, **({"caution": "; ".join(cautions)} if cautions else {})})
 
 

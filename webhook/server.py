@@ -38,10 +38,18 @@ PATHS = ("/mutate", "/validate")
 PATIENCE = 10.0
 """Seconds an API server waits unless a registration says otherwise (admissionregistration/v1 types.go)."""
 
+NO_FACTS = "facts are not loaded yet, or too old"
+
 MARGIN = 0.05
 """The part of its time that is kept for the answer's way back."""
 
 Log = Callable[[Mapping[str, Any]], None]
+
+Told = Callable[[Request, Verdict], None]
+"""Is told of every verdict. It must not wait for anything."""
+
+Followed = tuple[Source, Told | None]
+"""What a worker has of its own: where facts come from, and who is told of its verdicts."""
 
 Condition = Callable[[], tuple[bool, str]]
 """Says whether something allows to be ready, and a line about it, empty if there is nothing to say."""
@@ -53,10 +61,11 @@ def application(
     log: Log,
     metrics: "Metrics | None" = None,
     conditions: Sequence[Condition] = (),
+    told: Told | None = None,
 ) -> Flask:
     """Make the whole application, reviews included; what they decide is counted where there are metrics."""
     app = health(facts, conditions=conditions)
-    app.wsgi_app = Reviews(app.wsgi_app, engine, facts, log, metrics)  # type: ignore[method-assign]
+    app.wsgi_app = Reviews(app.wsgi_app, engine, facts, log, metrics, told)  # type: ignore[method-assign]
     return app
 
 
@@ -79,7 +88,7 @@ def health(facts: Source, metrics: "Metrics | None" = None, conditions: Sequence
 
     @app.get("/readyz")
     def readyz() -> Response:
-        states = [(facts() is not None, "" if facts() is not None else "facts are not loaded yet")]
+        states = [(facts() is not None, "" if facts() is not None else NO_FACTS)]
         states += [condition() for condition in conditions]
         missing = [text for ready, text in states if not ready]
         lines = missing or ["ok", *(text for _, text in states if text)]
@@ -96,12 +105,24 @@ def health(facts: Source, metrics: "Metrics | None" = None, conditions: Sequence
 class Reviews:
     """WSGI middleware that answers the review paths and hands everything else on."""
 
-    def __init__(self, app: "App", engine: Engine, facts: Source, log: Log, metrics: "Metrics | None" = None) -> None:
+    def __init__(
+        self,
+        app: "App",
+        engine: Engine,
+        facts: Source,
+        log: Log,
+        metrics: "Metrics | None" = None,
+        told: Told | None = None,
+    ) -> None:
         self.app = app
+        self.told = told
         self.metrics = metrics
         self.facts = Dated(facts, _today)
         self.log = log
         self.halves = dict(zip(PATHS, (engine.mutate, engine.validate), strict=True))
+        self.policy = engine.policy.digest
+        if metrics is not None:
+            metrics.judging_by(self.policy)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer one HTTP request."""
@@ -133,13 +154,13 @@ class Reviews:
             return Reply(HTTPStatus.BAD_REQUEST, f"{error}\n".encode("ascii", "backslashreplace"))
         facts = self.facts()
         if facts is None:
-            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, b"facts are not loaded yet\n")
+            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{NO_FACTS}\n".encode())
         return self._judged(path, request, facts, lambda: monotonic() > end)
 
     def _judged(self, path: str, request: Request, facts: Facts, late: Callable[[], bool]) -> Reply:
         try:
             verdict = self.halves[path](request, facts, late)
-            answer = review.encode(request, verdict)
+            answer = review.encode(request, verdict, self.policy)
         except TooLate:
             return self._late(path, _line(path, request))
         except Exception as error:  # whatever it is, failurePolicy has to decide
@@ -151,6 +172,8 @@ class Reviews:
         self.log({**_line(path, request), **_outcome(verdict)})
         if self.metrics is not None:
             self.metrics.count(path, request, verdict)
+        if self.told is not None:
+            self.told(request, verdict)
         return Reply(HTTPStatus.OK, answer)
 
     def _late(self, path: str, line: Mapping[str, Any]) -> Reply:

@@ -13,7 +13,6 @@ import uvloop
 from webhook import server, tls
 from webhook.connection import Limits, Port
 from webhook.engine import Engine
-from webhook.facts import Source
 from webhook.log import log_line
 from webhook.metrics import Metrics
 
@@ -38,7 +37,7 @@ class Task:
     limits: Limits
     delay: float
     engine: Engine
-    follow: Callable[[], Source]
+    follow: Callable[[Metrics], server.Followed]
     lifeline: int
     """A descriptor that becomes readable when the main process is gone, or wants the workers to end."""
 
@@ -55,9 +54,10 @@ async def _work(task: Task) -> None:
     loop.add_reader(task.lifeline, stop.set)
 
     certificates = tls.Certificates(task.files, log_line)
-    facts, metrics = task.follow(), Metrics()
+    metrics = Metrics()
+    facts, told = task.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
-    app = server.application(task.engine, facts, log_line, metrics, conditions)
+    app = server.application(task.engine, facts, log_line, metrics, conditions, told)
     reviews = Port(app, task.limits, metrics, server.refusal, task.names)
     ports, tasks = [reviews], [loop.create_task(accept(task.listener, reviews, lambda: certificates.context))]
     if task.health is not None:
@@ -66,6 +66,7 @@ async def _work(task: Task) -> None:
         tasks.append(loop.create_task(accept(task.health, health, lambda: None)))
     tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]
     tasks.append(loop.create_task(every(LOOK, certificates.look)))
+    tasks.append(loop.create_task(every(TICK, lambda: _report(metrics, reviews, certificates))))
 
     await stop.wait()
     loop.remove_reader(task.lifeline)  # it stays readable
@@ -110,10 +111,19 @@ async def every(seconds: float, act: Callable[[], None]) -> None:
         act()
 
 
+def _report(metrics: Metrics, reviews: Port, certificates: tls.Certificates) -> None:
+    metrics.waiting(reviews.waiting)
+    metrics.lost_lines(log_line.dropped)
+    metrics.certificate(certificates.not_after.timestamp())
+
+
 class Unwatched:
     """Counts nothing: requests to the health port are no reviews."""
 
     def answered(self, path: str, status: int, seconds: float) -> None:
+        """Do nothing."""
+
+    def refused(self, status: int) -> None:
         """Do nothing."""
 
     def shed(self) -> None:

@@ -1,17 +1,28 @@
 """`slicewarden serve`: run the admission webhook."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from ssl import TLSVersion
+from typing import TYPE_CHECKING
 
 from webhook import inputs, rules, serve
 from webhook import options as common
 from webhook.engine import Engine
-from webhook.facts import Source
+from webhook.facts import Fresh
 from webhook.log import log_line
 from webhook.model import Problem, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.metrics import Metrics
+    from webhook.server import Followed
+
+    Follow = Callable[[Metrics], Followed]
+
+LEAST_AGE = 360
+"""Seconds for which a cluster where nothing happens may be silent (cluster.WATCH_SECONDS, and one bookmark)."""
 
 TLS_VERSIONS = {"1.2": TLSVersion.TLSv1_2, "1.3": TLSVersion.TLSv1_3}
 
@@ -21,6 +32,15 @@ def options(parser: ArgumentParser) -> None:
     common.policy(parser)
     facts = common.facts(parser, needed=True)
     facts.add_argument("--live", action="store_true", help="watch the cluster for facts")
+    parser.add_argument(
+        "--max-facts-age",
+        type=_age,
+        metavar="SECONDS",
+        help="with --live: answer 503 while the API server was silent for longer; default: judge by what is known",
+    )
+    parser.add_argument(
+        "--events", action="store_true", help="with --live: write Events for what is denied under a controller"
+    )
     common.cluster(parser)
     parser.add_argument(
         "--listen", type=_address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443"
@@ -58,6 +78,9 @@ def run(chosen: Namespace) -> int:
     """Serve until told to end."""
     if chosen.client_name and not chosen.client_ca:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
+    for option, given in (("--events", chosen.events), ("--max-facts-age", chosen.max_facts_age is not None)):
+        if given and not chosen.live:
+            raise Unusable((Problem(option, 0, "needs --live"),))
     load = _live(chosen) if chosen.live else partial(_fixed, chosen.policy, chosen.facts)
     listen = serve.Listen(
         host=chosen.listen[0],
@@ -78,9 +101,14 @@ def run(chosen: Namespace) -> int:
     return 0
 
 
-def _fixed(policy_path: str | None, facts_path: str) -> tuple[Engine, Callable[[], Source]]:
+def _fixed(policy_path: str | None, facts_path: str) -> "tuple[Engine, Follow]":
     engine, facts = inputs.load_engine(policy_path, facts_path)
-    return engine, lambda: inputs.cautious(engine.policy, lambda: facts, log_line)
+
+    def follow(metrics: "Metrics") -> "Followed":
+        metrics.loaded(whether=True)
+        return inputs.cautious(engine.policy, lambda: facts, log_line), None
+
+    return engine, follow
 
 
 def _live(chosen: Namespace) -> serve.Load:
@@ -90,21 +118,23 @@ def _live(chosen: Namespace) -> serve.Load:
         cluster.connect(chosen.kubeconfig, chosen.context)
     except cluster.Unreachable as error:
         raise Unusable((Problem(chosen.kubeconfig or "kubeconfig", 0, str(error)),)) from error
-    return partial(_watching, chosen.policy, chosen.kubeconfig, chosen.context)
+    return partial(_watching, chosen)
 
 
-def _watching(
-    policy_path: str | None, kubeconfig: str | None, context: str | None
-) -> tuple[Engine, Callable[[], Source]]:
-    from webhook import cluster
+def _watching(chosen: Namespace) -> "tuple[Engine, Follow]":
+    from webhook import cluster, events
 
-    engine = Engine(inputs.load_policy(policy_path), rules.walk())
+    engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
 
-    def follow() -> Source:
-        connection = cluster.connect(kubeconfig, context)
-        watched = cluster.Cluster(connection, log_line, cluster.namespaces(engine.policy))
+    def follow(metrics: "Metrics") -> "Followed":
+        connection = cluster.connect(chosen.kubeconfig, chosen.context)
+        watched = cluster.Cluster(connection, log_line, cluster.namespaces(engine.policy), metrics)
         watched.start()
-        return inputs.cautious(engine.policy, watched.facts, log_line)
+        source = Fresh(watched.facts, watched.age, chosen.max_facts_age) if chosen.max_facts_age else watched.facts
+        told = events.Events(connection, log_line, metrics) if chosen.events else None
+        if told is not None:
+            told.start()
+        return inputs.cautious(engine.policy, source, log_line), told
 
     return engine, follow
 
@@ -125,4 +155,10 @@ def _workers(text: str) -> int:
 def _seconds(text: str) -> float:
     if not (text.isascii() and text.isdigit() and int(text) <= 600):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds up to 600")
+    return float(text)
+
+
+def _age(text: str) -> float:
+    if not (text.isascii() and text.isdigit() and LEAST_AGE <= int(text) <= 86400):
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds from {LEAST_AGE} to 86400")
     return float(text)

@@ -1,0 +1,1 @@
+"""Alerts and dashboard, read and tried by the code of Prometheus."""

@@ -1,0 +1,40 @@
+"""The tests here run when they are asked for by path: `pytest tests/monitoring`. They need Go."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from go_programs import Missing, built
+
+HERE = Path(__file__).resolve().parent
+
+Promtool = Callable[..., "subprocess.CompletedProcess[str]"]
+"""Runs promtool with arguments and standard input."""
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Leave this folder out of a run of all tests."""
+    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
+    return None if any(path.is_relative_to(HERE) for path in asked) else True
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Promtool:
+    """Prometheus' own tool; the run ends in one line when it cannot be had."""
+    try:
+        folder = built(
+            HERE,
+            {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+            without_go="the monitoring tests need Go 1.26 (https://go.dev/dl)",
+            patience="; the first time, four minutes or so",
+            tags="remove_all_sd",  # the clients of clouds
+        )
+    except Missing as missing:
+        pytest.exit(str(missing), returncode=2)
+
+    def run(*arguments: str | Path, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        command = [folder / "promtool", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+
+    return run
