@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ class Task:
 
     listener: socket.socket
     health: socket.socket | None
-    files: tls.Files
+    certificates: tls.Certificates
     names: frozenset[str]
     limits: Limits
     delay: float
@@ -45,6 +46,8 @@ class Task:
 
 def run(task: Task) -> None:
     """Serve for as long as the main process holds the lifeline; then drain."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     uvloop.run(_work(task))
 
 
@@ -54,7 +57,8 @@ async def _work(task: Task) -> None:
     stop = asyncio.Event()
     loop.add_reader(task.lifeline, stop.set)
 
-    certificates = tls.Certificates(task.files, log_line)
+    certificates = task.certificates
+    certificates.look()  # a worker may be forked long after they were read
     facts, metrics = task.follow(), Metrics()
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
     app = server.application(task.engine, facts, log_line, metrics, conditions)
