@@ -89,7 +89,9 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
     """Take in who is at the door already; who comes later is refused at once, and asks another replica."""
     with contextlib.suppress(OSError):  # there is nobody, or another worker was first
         while True:
-            port.open(listener.accept()[0], context)
+            peer, _ = listener.accept()
+            peer.setblocking(False)
+            port.open(peer, context)
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
 
@@ -108,10 +110,13 @@ async def accept(listener: socket.socket, port: Port, context: Callable[[], ssl.
 
 
 async def every(seconds: float, act: Callable[[], None]) -> None:
-    """Act again and again, so many seconds apart."""
+    """Act again and again, so many seconds apart, whatever comes of it."""
     while True:
         await asyncio.sleep(seconds)
-        act()
+        try:
+            act()
+        except Exception as error:  # the next time may be better, and there has to be one
+            log_line({"message": "internal error", "error": type(error).__name__, "where": act.__qualname__})
 
 
 class Unwatched:
