@@ -60,14 +60,14 @@ class Guard:
         self._account = cluster.kubeconfig_of_account("slicewarden", "slicewarden-system")
         self._policy = cluster.folder / "policy.yaml"
 
-    def start(self, policy: str | None = None) -> None:
+    def start(self, policy: str | None = None, *options: str | Path) -> None:
         """Start the webhook, by default with the policy of the overlay, and wait until it is ready."""
         self._policy.write_text(policy or policy_of(self.cluster), "utf-8")
         command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--policy", self._policy, "--live"]
         command += ["--kubeconfig", self._account, "--listen", self._listen]
         command += ["--tls-cert", self._certificate, "--tls-key", self._key]
         # One worker: what it has seen is then known to whoever asks next.
-        self.cluster.start("webhook", *command, "--workers", "1", orphaned=signal.SIGTERM)
+        self.cluster.start("webhook", *command, "--workers", "1", *options, orphaned=signal.SIGTERM)
         self.cluster.wait_until("the webhook is ready", self._ready)
 
     @property
