@@ -21,7 +21,7 @@ from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.model import Action, Finding, Malformed, Result, Verdict
 from webhook.policy import Policy
-from webhook.review import MAX_ANNOTATION, MAX_WARNING, MAX_WARNINGS, NotAReview, decode, encode, wrap
+from webhook.review import MAX_ANNOTATION, MAX_PARTS, MAX_WARNING, MAX_WARNINGS, NotAReview, decode, encode, wrap
 from webhook.rules import walk
 
 GPU = "nvidia.com/gpu"
@@ -738,3 +738,17 @@ def test_a_malformed_object_is_refused_in_one_line() -> None:
     status = json.loads(encode(request, Verdict(malformed=error)))["response"]["status"]
     assert status["message"].isprintable()
     assert status["code"] == 422
+
+
+def test_more_maps_and_lists_than_memory_has_room_for_are_refused_unread() -> None:
+    item: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"many": []}}
+    around = wrap(item).count(b"{") + wrap(item).count(b"[")
+    part: Any
+    for part in ({}, []):
+        item["spec"] = {"many": [part] * (MAX_PARTS - around)}
+        decode(wrap(item))
+        item["spec"] = {"many": [part] * (MAX_PARTS - around + 1)}
+        with pytest.raises(NotAReview, match="maps and lists"):
+            decode(wrap(item))
+    item["spec"] = {"text": 'a"{["\\' * MAX_PARTS}
+    assert decode(wrap(item)).object == item

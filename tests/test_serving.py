@@ -781,3 +781,17 @@ def test_reviews_of_many_connections_are_all_answered(folder: Path, files: tls.F
     with opened(folder=folder, files=files) as door, ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(one, [door] * 16)) == 160
     assert len(door.seen.answers) == 160
+
+
+def test_what_is_done_every_second_is_done_again_after_it_failed() -> None:
+    times = iter((1, 0, 1))
+    done: list[int] = []
+
+    async def main() -> None:
+        task = asyncio.create_task(worker.every(0.001, lambda: done.append(1 // next(times))))
+        while len(done) < 2:
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    uvloop.run(main())
+    assert done == [1, 1]

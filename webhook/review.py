@@ -1,6 +1,7 @@
 """AdmissionReview v1: bytes to Request, Verdict to bytes (k8s.io/api admission/v1 types.go)."""
 
 import base64
+import re
 from typing import Any
 
 import orjson
@@ -11,6 +12,14 @@ API_VERSION = "admission.k8s.io/v1"
 
 MAX_BODY = 7 * 1024 * 1024
 """Bytes: an object and its old self of 3 MiB each, the API server's own limit, and 1 MiB around them."""
+
+MAX_PARTS = 100_000
+"""Maps and lists in a body, by their opening brackets outside strings; a pod has hundreds.
+
+As Python's objects they take thirty times the bytes of the shortest JSON, so 7 MiB of them could fill the memory.
+"""
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 MAX_UID = 128
 """Characters of a request's uid, which is a UUID of 36."""
@@ -39,6 +48,8 @@ class NotAReview(ValueError):
 
 def decode(body: bytes) -> Request:
     """Read an AdmissionReview. Fields of newer API versions are ignored. Raises NotAReview."""
+    if _parts(body) > MAX_PARTS and _parts(_STRING.sub(b"", body)) > MAX_PARTS:
+        raise NotAReview(f"more than {MAX_PARTS} maps and lists")
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -75,6 +86,10 @@ def decode(body: bytes) -> Request:
         object=item,
         old_object=_object(request, "oldObject"),
     )
+
+
+def _parts(body: bytes) -> int:
+    return body.count(b"{") + body.count(b"[")
 
 
 def _text(container: dict[str, Any], key: str) -> str:

@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from ssl import TLSVersion
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 PAUSE = 0.5
 """Seconds before a worker that ended is replaced."""
 
-PATIENCE = 40.0
+PATIENCE = 35.0
 """Seconds that workers have to end, once they were told to and have stopped accepting."""
 
 
@@ -64,7 +63,7 @@ def serve(listen: Listen, load: Load) -> None:
     Raises OSError, naming the file or the place, for what cannot be served with or listened on.
     """
     files = tls.Files(listen.certificate, listen.key, listen.client_ca, listen.tls_min)
-    tls.Certificates(files, log_line)
+    certificates = tls.Certificates(files, log_line)
     engine, follow = load()
     with ExitStack() as stack:
         listener = stack.enter_context(_listener(listen.host, listen.port))
@@ -75,12 +74,24 @@ def serve(listen: Listen, load: Load) -> None:
         )
         from webhook import worker
 
-        task = partial(
-            worker.Task, listener, health, files, listen.client_names, listen.limits, listen.delay, engine, follow
-        )
+        def work(lifeline: int) -> None:
+            worker.run(
+                worker.Task(
+                    listener=listener,
+                    health=health,
+                    certificates=certificates,
+                    names=listen.client_names,
+                    limits=listen.limits,
+                    delay=listen.delay,
+                    engine=engine,
+                    follow=follow,
+                    lifeline=lifeline,
+                )
+            )
+
         _say(listen, engine)
         settle()
-        _keep(listen.workers, lambda lifeline: worker.run(task(lifeline)), PATIENCE + listen.delay)
+        _keep(listen.workers, work, PATIENCE + listen.delay)
 
 
 def _say(listen: Listen, engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ class Task:
 
     listener: socket.socket
     health: socket.socket | None
-    files: tls.Files
+    certificates: tls.Certificates
     names: frozenset[str]
     limits: Limits
     delay: float
@@ -44,6 +45,8 @@ class Task:
 
 def run(task: Task) -> None:
     """Serve for as long as the main process holds the lifeline; then drain."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     uvloop.run(_work(task))
 
 
@@ -53,7 +56,8 @@ async def _work(task: Task) -> None:
     stop = asyncio.Event()
     loop.add_reader(task.lifeline, stop.set)
 
-    certificates = tls.Certificates(task.files, log_line)
+    certificates = task.certificates
+    certificates.look()  # a worker may be forked long after they were read
     metrics = Metrics()
     facts, told = task.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
@@ -86,7 +90,9 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
     """Take in who is at the door already; who comes later is refused at once, and asks another replica."""
     with contextlib.suppress(OSError):  # there is nobody, or another worker was first
         while True:
-            port.open(listener.accept()[0], context)
+            peer, _ = listener.accept()
+            peer.setblocking(False)
+            port.open(peer, context)
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
 
@@ -105,10 +111,13 @@ async def accept(listener: socket.socket, port: Port, context: Callable[[], ssl.
 
 
 async def every(seconds: float, act: Callable[[], None]) -> None:
-    """Act again and again, so many seconds apart."""
+    """Act again and again, so many seconds apart, whatever comes of it."""
     while True:
         await asyncio.sleep(seconds)
-        act()
+        try:
+            act()
+        except Exception as error:  # the next time may be better, and there has to be one
+            log_line({"message": "internal error", "error": type(error).__name__, "where": act.__qualname__})
 
 
 def _report(metrics: Metrics, reviews: Port, certificates: tls.Certificates) -> None:

@@ -60,7 +60,7 @@ class Guard:
         self._account = cluster.kubeconfig_of_account("slicewarden", "slicewarden-system")
         self._policy = cluster.folder / "policy.yaml"
 
-    def start(self, policy: str | None = None, *options: str) -> None:
+    def start(self, policy: str | None = None, *options: str | Path) -> None:
         """Start the webhook, by default with the policy of the overlay, and wait until it is ready."""
         self._policy.write_text(policy or policy_of(self.cluster), "utf-8")
         command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--policy", self._policy, "--live"]
