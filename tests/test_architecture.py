@@ -28,6 +28,7 @@ LAYERS = (
     ("rules",),
     ("engine", "explain"),
     ("check",),
+    ("policy_report",),
     ("reports.*",),
     ("reports",),
     ("metrics", "connection"),

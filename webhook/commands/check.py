@@ -34,12 +34,14 @@ def run(chosen: Namespace) -> int:
     documents, unreadable = files.load(chosen.paths)
     items, unusable = files.items(documents)
     known = inputs.load_facts(chosen.facts) if chosen.facts else []
-    facts = replace(Facts.of(item.value for item in (*known, *items)), today=datetime.now(UTC).date())
+    now = datetime.now(UTC)
+    facts = replace(Facts.of(item.value for item in (*known, *items)), today=now.date())
     if caution := guard.unguarded(engine.policy, facts):
         print(f"warning: {caution}", file=sys.stderr)
-    report = check.check(items, engine, facts, explained=chosen.explain)
+    diffs = chosen.explain or any(each.format == "markdown" for each in wanted)
+    report = check.check(items, engine, facts, explained=chosen.explain, diffs=diffs)
     problems = sorted((*unreadable, *unusable, *report.problems), key=lambda p: (p.file, p.line))
-    report = replace(report, problems=tuple(problems))
+    report = replace(report, problems=tuple(problems), at=now)
     outputs.write(wanted, lambda name, look: reports.render(name, report, look))
     return common.status(
         chosen.fail_on,
