@@ -28,7 +28,7 @@ LAYERS = (
     ("rules",),
     ("engine", "explain"),
     ("check",),
-    ("policy_report",),
+    ("batches", "policy_report"),
     ("reports.*",),
     ("reports",),
     ("metrics", "connection"),

@@ -89,9 +89,6 @@ CLUSTER_SCOPED = frozenset(("ClusterPolicy", "DeviceClass", "Namespace", "Node")
 class Broke(RuntimeError):
     """A rule raised on an object: a fault of ours, which the rest of the run would hide."""
 
-    def __init__(self, item: Item, error: RuleBroke) -> None:
-        super().__init__(f"{item.document.file}:{item.line()}: {error}")
-
 
 def check(
     items: Iterable[Item], engine: Engine, facts: Facts, *, explained: bool = False, diffs: bool = False
@@ -127,7 +124,7 @@ def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> J
     try:
         verdict = engine.judge(request, facts)
     except RuleBroke as error:
-        raise Broke(item, error) from error.__cause__
+        raise Broke(f"{file}:{item.line()}: {error}") from error.__cause__
     base: Path = ("request", "oldObject" if request.object is None else "object") if reviewed else ()
     if verdict.malformed is not None:
         return Problem(file, item.line((*base, *verdict.malformed.path)), str(verdict.malformed))
