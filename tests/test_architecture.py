@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("model", "terminal"),
     ("quantity", "duration", "log", "tls", "selectors", "dialect", "patch", "workloads", "doors", "plugin"),
+    ("fitting",),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
     ("policy_file", "ratchet"),

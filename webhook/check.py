@@ -1,6 +1,5 @@
 """Judges the objects of files as an API server would send them."""
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -149,6 +148,8 @@ REVIEW = ("admission.k8s.io", "AdmissionReview")
 
 
 def _diff(value: Object, verdict: Verdict) -> str:
+    import difflib  # for the reports that show what a patch changes
+
     before, after = (dialect.write(each).splitlines() for each in (value, patch.apply(value, verdict.patch)))
     return "\n".join(list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:])
 
