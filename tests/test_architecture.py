@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("model", "terminal"),
     ("quantity", "duration", "log", "tls", "selectors", "dialect", "patch", "workloads", "doors", "plugin"),
+    ("fitting",),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
     ("policy_file", "ratchet"),
@@ -28,6 +29,7 @@ LAYERS = (
     ("rules",),
     ("engine", "explain"),
     ("check",),
+    ("batches", "policy_report"),
     ("reports.*",),
     ("reports",),
     ("metrics", "connection"),

@@ -42,6 +42,8 @@ def test_caps_of_a_cluster(sample_policy: Policy) -> None:
         "shared     no usable labels: d               1",
         "mig        no caps: mig",
         "exclusive  no caps: none",
+        "",
+        "* the least fraction of the pool, to which all its pods are held that choose no card",
     ]
 
 
@@ -106,7 +108,8 @@ def test_a_pod_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             "fraction": "0.089",
         },
     }
-    assert "  pool shared, t4-shared-renamed: (15360 MiB - 308 reserve) / 4 replicas / 2 processes - 512" in text
+    assert "  lands  pool shared on t4-shared-renamed: asks for 1 nvidia.com/gpu; trusted as it asks, by" in text
+    assert "  memory (15360 MiB - 308 reserve) / 4 replicas / 2 processes - 512" in text
 
 
 @pytest.mark.parametrize(
@@ -124,7 +127,8 @@ def test_a_pod_without_a_cap_is_explained(
     assert isinstance(value, dict)
     assert value["pool"] == pool
     assert value["why"].startswith(why)
-    assert f"pool {pool or 'none'}" in text
+    assert (f"pool {pool} on" if pool else "no pool takes it: ") in text
+    assert f"  memory {why}" in text
 
 
 def test_what_asks_for_no_gpu_and_what_is_not_asked_about_has_no_explanation(

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from webhook import explain, review
+from webhook import dialect, explain, patch, review
 from webhook.engine import Engine, RuleBroke
 from webhook.explain import Landing
 from webhook.facts import Facts, group_kind
 from webhook.files import Item
-from webhook.model import Action, Problem, Result, Verdict
+from webhook.model import Action, Object, Path, Problem, Result, Verdict, shown
 from webhook.targets import judges
 
 
@@ -17,7 +18,8 @@ class Judged:
     """An object with its verdict, and nothing of the object itself, so that ten thousand fit and can be sent on.
 
     `file` is empty and `line` 0 for one that stands in no file. `lines` are those of the verdict's results.
-    `landings` say where its pods belong, one for each that asks for GPUs.
+    `landings` say where its pods belong, one for each that asks for GPUs. `diff` is what the patch changes in its YAML,
+    where that was asked for. `operation` is that of the request, which is CREATE for what is no AdmissionReview.
     """
 
     file: str
@@ -30,6 +32,8 @@ class Judged:
     verdict: Verdict
     lines: tuple[int, ...] = ()
     landings: tuple[Landing, ...] = ()
+    diff: str = ""
+    operation: str = "CREATE"
 
     @property
     def findings(self) -> Iterator[tuple[Result, int]]:
@@ -42,6 +46,11 @@ class Judged:
         return bool(self.verdict.having(Action.WARN))
 
     @property
+    def title(self) -> str:
+        """Kind, namespace and name, in one line."""
+        return f"{self.kind} {shown('/'.join(filter(None, (self.namespace, self.name))), quotes=False)}"
+
+    @property
     def place(self) -> str:
         """File and line; empty for what stands in no file."""
         return f"{self.file}:{self.line}" if self.line else self.file
@@ -52,12 +61,15 @@ class Report:
     """Everything one run found.
 
     `explained` asks for the reasoning behind each landing. `pages` are of findings that no rule in `rules/` makes.
+    `policy` is the name of the one that was used, and `at` when: a report without says nothing of the time.
     """
 
     judged: tuple[Judged, ...]
     problems: tuple[Problem, ...] = ()
     explained: bool = False
     pages: Mapping[str, str] = field(default_factory=dict)
+    policy: str = "slicewarden"
+    at: datetime | None = None
 
     def count(self, *, allowed: bool) -> int:
         """How many objects were allowed, or denied."""
@@ -76,53 +88,73 @@ CLUSTER_SCOPED = frozenset(("ClusterPolicy", "DeviceClass", "Namespace", "Node")
 class Broke(RuntimeError):
     """A rule raised on an object: a fault of ours, which the rest of the run would hide."""
 
-    def __init__(self, item: Item, error: RuleBroke) -> None:
-        super().__init__(f"{item.document.file}:{item.line()}: {error}")
 
-
-def check(items: Iterable[Item], engine: Engine, facts: Facts, *, explained: bool = False) -> Report:
+def check(
+    items: Iterable[Item], engine: Engine, facts: Facts, *, explained: bool = False, diffs: bool = False
+) -> Report:
     """Judge every object of a kind that is judged.
 
     An object of the wrong shape, which an API server would not have sent, is a problem of its file.
     """
-    found = [each for item in items if (each := judge(item, engine, facts)) is not None]
+    found = [each for item in items if (each := judge(item, engine, facts, diffs=diffs)) is not None]
     return Report(
         tuple(each for each in found if isinstance(each, Judged)),
         tuple(each for each in found if isinstance(each, Problem)),
         explained,
+        policy=engine.policy.name,
     )
 
 
-def judge(item: Item, engine: Engine, facts: Facts) -> Judged | Problem | None:
-    """Judge one object; None for one of a kind that is not judged. Raises Broke."""
+def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> Judged | Problem | None:
+    """Judge one object as if it were created, or an AdmissionReview as the request it is.
+
+    None for an object of a kind that is not judged. Raises Broke.
+    """
     value, file = item.value, item.document.file
-    if not judges(*group_kind(value), engine.policy.workloads):
+    reviewed = group_kind(value) == REVIEW
+    if not (reviewed or judges(*group_kind(value), engine.policy.workloads)):
         return None
     try:
-        request = review.decode(review.wrap(value))
+        request = review.decode(review.encoded(value) if reviewed else review.wrap(value))
     except review.NotAReview as error:
-        return Problem(file, item.line(("metadata",)), f"metadata: {error}")
+        return Problem(file, item.line(() if reviewed else ("metadata",)), f"{'' if reviewed else 'metadata: '}{error}")
+    if reviewed and not judges(request.group, request.kind, engine.policy.workloads):
+        return None
     try:
         verdict = engine.judge(request, facts)
     except RuleBroke as error:
-        raise Broke(item, error) from error.__cause__
+        raise Broke(f"{file}:{item.line()}: {error}") from error.__cause__
+    base: Path = ("request", "oldObject" if request.object is None else "object") if reviewed else ()
     if verdict.malformed is not None:
-        return Problem(file, item.line(verdict.malformed.path), str(verdict.malformed))
+        return Problem(file, item.line((*base, *verdict.malformed.path)), str(verdict.malformed))
+    judged = request.object or request.old_object or {}
     return Judged(
         file=file,
-        line=item.line(),
+        line=item.line(base),
         document=item.document.index,
-        api_version=value["apiVersion"],
-        kind=value["kind"],
+        api_version=f"{request.group}/{request.version}" if request.group else request.version,
+        kind=request.kind,
         namespace="" if request.kind in CLUSTER_SCOPED else request.namespace or "default",
-        name=request.name or _generate_name(item),
+        name=request.name or _generate_name(judged),
         verdict=verdict,
-        lines=tuple(item.line(r.finding.path, r.finding.text_line) for r in verdict.results),
+        lines=tuple(item.line((*base, *r.finding.path), r.finding.text_line) for r in verdict.results),
         landings=tuple(explain.landings(request, engine.policy, facts)),
+        diff=_diff(judged, verdict) if diffs and verdict.patch else "",
+        operation=request.operation,
     )
 
 
-def _generate_name(item: Item) -> str:
-    metadata = item.value.get("metadata")
+REVIEW = ("admission.k8s.io", "AdmissionReview")
+
+
+def _diff(value: Object, verdict: Verdict) -> str:
+    import difflib  # for the reports that show what a patch changes
+
+    before, after = (dialect.write(each).splitlines() for each in (value, patch.apply(value, verdict.patch)))
+    return "\n".join(list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:])
+
+
+def _generate_name(value: Object) -> str:
+    metadata = value.get("metadata")
     name = metadata.get("generateName") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""

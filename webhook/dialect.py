@@ -184,82 +184,93 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
     """Read a document: its value, its marks, and where in the text it ends."""
     anchors: dict[str, _Anchor] = {}
     stack: list[_Open] = []
-    total = 0
     calls, aliased = 1, 0
     unfit = False
+    tagged = "!" in text
+    next_event, scalar = loader.get_event, yaml.ScalarEvent
     while True:
-        event: Any = loader.get_event()
-        line, start, stop = event.start_mark.line + offset + 1, event.start_mark.index, event.end_mark.index
-        anchor = None
-        if isinstance(event, yaml.NodeEvent) and not isinstance(event, yaml.AliasEvent):
+        event: Any = next_event()
+        mark: Mark | None = None
+        anchor, kind, begins = None, type(event), event.start_mark
+        line, text_line = begins.line + offset + 1, 0
+        if kind is scalar:  # three of four, which is why it stands before all others
             if event.anchor:
                 anchor = anchors[event.anchor] = _Anchor()
-            if getattr(event, "tag", None) and _ODD_TAG.match(text, start):
+            if tagged and event.tag and _ODD_TAG.match(text, begins.index):
                 raise Unread(line, _ODD_TAGS)
-        match event:
-            case yaml.StreamStartEvent():
-                continue
-            case yaml.DocumentStartEvent():
-                if event.version not in (None, (1, 1)):
-                    raise Unreadable(line, "not YAML 1.1, which is all that Kubernetes' tools read")
-                continue
-            case yaml.StreamEndEvent():
-                return None, Mark(offset + 1), len(text)
-            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                if len(stack) >= MAX_DEPTH:
-                    raise Unread(line, f"nested more than {MAX_DEPTH} deep")
-                is_map = isinstance(event, yaml.MappingStartEvent)
-                if stack and isinstance(stack[-1].value, dict) and stack[-1].key is None:
-                    if len(stack) == 1 and stack[0].start == start and text[start] in "{[" and _is_empty(loader):
-                        # go-yaml does not look on whether a first and empty collection is a key.
-                        return ({} if is_map else []), Mark(line), stop
-                    raise Unreadable(line, "a key must be a scalar")
-                # Of a merge's list go-yaml reads the maps alone.
-                own = 0 if not is_map and stack and stack[-1].merging else 1
-                calls += own
-                empty: Any = {} if is_map else []
-                stack.append(
-                    _Open(empty, Mark(line, children={} if is_map else []), anchor, own, start, bool(event.flow_style))
-                )
-                continue
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                done = stack.pop()
-                value, mark, size, anchor, cost = done.value, done.mark, done.size, done.anchor, done.calls
-            case yaml.AliasEvent():
-                if event.anchor not in anchors:
-                    raise Unreadable(line, f"not YAML: no anchor is named {shown(event.anchor)}")
-                known = anchors[event.anchor]
-                if known.mark is None:
-                    raise Unreadable(line, f"the alias {shown(event.anchor)} stands inside what it refers to")
-                value, mark, size, cost = known.value, known.mark, known.size, known.calls + 1
-                calls, aliased = calls + cost, aliased + known.calls
-            case _:
-                if "?" in event.value and event.implicit[0] and stack and stack[-1].flow:
-                    raise Unread(line, _ODD_QUESTION)
-                value, size, cost = _scalar(event, text, line), 1, 1
-                mark = Mark(line, text=line + 1 if event.style == "|" else 0)
-                calls += 1
-                unfit = unfit or (isinstance(value, float) and not math.isfinite(value))
+            if "?" in event.value and event.implicit[0] and stack and stack[-1].flow:
+                raise Unread(line, _ODD_QUESTION)
+            value, size, cost = _scalar(event, text, line, tagged), 1, 1
+            if event.style == "|":
+                text_line = line + 1
+            if anchor or not stack:
+                mark = Mark(line, text_line)
+            calls += 1
+            unfit = unfit or (type(value) is float and not math.isfinite(value))
+        else:
+            start, stop = begins.index, event.end_mark.index
+            if isinstance(event, yaml.NodeEvent) and kind is not yaml.AliasEvent:
+                if event.anchor:
+                    anchor = anchors[event.anchor] = _Anchor()
+                if getattr(event, "tag", None) and _ODD_TAG.match(text, start):
+                    raise Unread(line, _ODD_TAGS)
+            match event:
+                case yaml.StreamStartEvent():
+                    continue
+                case yaml.DocumentStartEvent():
+                    if event.version not in (None, (1, 1)):
+                        raise Unreadable(line, "not YAML 1.1, which is all that Kubernetes' tools read")
+                    continue
+                case yaml.StreamEndEvent():
+                    return None, Mark(offset + 1), len(text)
+                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                    if len(stack) >= MAX_DEPTH:
+                        raise Unread(line, f"nested more than {MAX_DEPTH} deep")
+                    is_map = isinstance(event, yaml.MappingStartEvent)
+                    if stack and isinstance(stack[-1].value, dict) and stack[-1].key is None:
+                        if len(stack) == 1 and stack[0].start == start and text[start] in "{[" and _is_empty(loader):
+                            # go-yaml does not look on whether a first and empty collection is a key.
+                            return ({} if is_map else []), Mark(line), stop
+                        raise Unreadable(line, "a key must be a scalar")
+                    # Of a merge's list go-yaml reads the maps alone.
+                    own = 0 if not is_map and stack and stack[-1].merging else 1
+                    calls += own
+                    empty: Any = {} if is_map else []
+                    begun = Mark(line, children={} if is_map else [])
+                    stack.append(_Open(empty, begun, anchor, own, start, bool(event.flow_style)))
+                    continue
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    done = stack.pop()
+                    value, mark, size, anchor, cost = done.value, done.mark, done.size, done.anchor, done.calls
+                case yaml.AliasEvent():
+                    if event.anchor not in anchors:
+                        raise Unreadable(line, f"not YAML: no anchor is named {shown(event.anchor)}")
+                    known = anchors[event.anchor]
+                    if known.mark is None:
+                        raise Unreadable(line, f"the alias {shown(event.anchor)} stands inside what it refers to")
+                    value, mark, size, cost = known.value, known.mark, known.size, known.calls + 1
+                    calls, aliased = calls + cost, aliased + known.calls
         if aliased > 100 and calls > 1000 and aliased > calls * _ratio(calls):
             raise Unreadable(line, "not YAML: nearly nothing but aliases")
         if anchor:
             anchor.value, anchor.mark, anchor.size, anchor.calls = value, mark, size, cost
         if not stack:
             end = loader.get_event()  # of the document, or what is wrong there
+            mark = mark or Mark(line)
             if unfit:
                 _refuse_unfit(value, mark)
             mark.size = size
             return _whole(value) if isinstance(value, float) else value, mark, end.start_mark.index
         parent = stack[-1]
         parent.calls += cost
-        if isinstance(parent.value, list):
-            parent.value.append(_whole(value) if isinstance(value, float) else value)
-            parent.mark.children.append(mark)
+        if type(parent.value) is list:
+            parent.value.append(_whole(value) if type(value) is float else value)
+            parent.mark.children.append(mark or Mark(line, text_line))
         elif parent.key is None:
-            parent.merging = _is_merge(event)
+            parent.merging = kind is scalar and _is_merge(event)
             if parent.merging:
                 parent.calls, calls = parent.calls - 1, calls - 1
-            parent.key, parent.key_line = _key(value, line), line
+            parent.key, parent.key_line = value if type(value) is str else _key(value, line), line
             unfit = unfit or parent.key.startswith(_UNFIT)
             if not last_key_wins and not parent.merging:
                 if parent.key in parent.own_keys:
@@ -267,7 +278,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                 parent.own_keys.add(parent.key)
             continue
         elif parent.merging:
-            if isinstance(event, yaml.SequenceEndEvent):
+            if kind is yaml.SequenceEndEvent and mark:
                 sources = list(zip(value, mark.children, strict=True))
             else:
                 sources = [(value, mark)]
@@ -278,13 +289,14 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                 parent.mark.children.update(marks.children)
             parent.key, parent.merging = None, False
         else:
-            parent.value[parent.key] = _whole(value) if isinstance(value, float) else value
+            parent.value[parent.key] = _whole(value) if type(value) is float else value
             # A value is found where its key stands.
-            parent.mark.children[parent.key] = Mark(parent.key_line, mark.text, mark.children)
+            parent.mark.children[parent.key] = (
+                Mark(parent.key_line, mark.text, mark.children) if mark else Mark(parent.key_line, text_line)
+            )
             parent.key = None
         parent.size += size
-        total = max(total, parent.size)
-        if total > max_values:
+        if parent.size > max_values:
             raise Unread(line, "more values than are read, once its aliases are expanded")
 
 
@@ -302,9 +314,7 @@ _WANTS_MAPS = "not YAML: << takes a map or a list of maps"
 
 
 def _is_merge(event: Any) -> bool:
-    if not isinstance(event, yaml.ScalarEvent) or event.value != "<<":
-        return False
-    return event.implicit[0] or event.tag == f"{_TAG}merge"
+    return bool(event.value == "<<" and (event.implicit[0] or event.tag == f"{_TAG}merge"))
 
 
 def _ratio(calls: int) -> float:
@@ -357,10 +367,12 @@ _NOT_FINITE = {
 }
 
 
-def _scalar(event: Any, source: str, line: int) -> Any:
+def _scalar(event: Any, source: str, line: int, tagged: bool) -> Any:
     tag, text = event.tag, event.value
     if tag is None:
-        return _plain(text) if event.implicit[0] and not _BARE_TAG.match(source, event.start_mark.index) else text
+        if not event.implicit[0] or (tagged and _BARE_TAG.match(source, event.start_mark.index)):
+            return text
+        return _plain(text)
     if tag == f"{_TAG}binary":
         try:
             return base64.b64decode(re.sub("[\r\n]", "", text), validate=True).decode("utf-8", "replace")

@@ -9,50 +9,78 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from webhook.dialect import MAX_DEPTH, Mark, Unreadable, parse
+from webhook.dialect import MAX_DEPTH, MAX_VALUES, Mark, Unreadable, parse
 from webhook.model import Path, Problem, shown
 
 
 class Document:
-    """One document of a file: its value, and the line of any place in it."""
+    """One document of a file: its value, and the line of any place in it.
 
-    def __init__(self, file: str, index: int, value: Any, mark: Callable[[], Mark]) -> None:
+    A copy that is sent elsewhere leaves its marks behind, which are many times its text, and finds them again.
+    """
+
+    def __init__(
+        self, file: str, index: int, value: Any, first_line: int, find: Callable[[], Mark], mark: Mark | None = None
+    ) -> None:
         self.file = file
         self.index = index
         self.value = value
+        self._first_line = first_line
+        self._find = find
         self._mark = mark
 
     def line(self, path: Path = (), text_line: int = 0) -> int:
         """The line where the value at the path starts, or a line within the text that stands there."""
-        mark = self._mark().at(path)
+        if not path and not text_line:
+            return self._first_line
+        if self._mark is None:
+            self._mark = self._find()
+        mark = self._mark.at(path)
         return mark.text + text_line - 1 if text_line and mark.text else mark.line
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mark": None}
 
 
 def read(text: str, file: str) -> tuple[list[Document], list[Problem]]:
     """Read every document of a text; one that cannot be read becomes a problem and the rest is still read."""
-    documents: list[Document] = []
-    problems: list[Problem] = []
+    found = list(each(text, file))
+    return [one for one in found if isinstance(one, Document)], [one for one in found if isinstance(one, Problem)]
+
+
+def each(text: str, file: str) -> Iterator[Document | Problem]:
+    """Read the documents of a text one by one, so that not all of a long one need be held."""
+    count = 0
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         try:
-            documents.extend(_json_documents(text, file))
+            for document in _json_documents(text, file):
+                yield document
+                count += 1
+            return
         except Unreadable as error:
-            problems.append(Problem(file, error.line, str(error)))
-        if documents or not problems or file.endswith(".json"):
-            return documents, problems
-        problems.clear()  # not JSON from its first document on: YAML in flow style, perhaps
+            if count or file.endswith(".json"):
+                yield Problem(file, error.line, str(error))
+                return
+        # Not JSON from its first document on: YAML in flow style, perhaps.
     for first_line, chunk in _chunks(text.removeprefix("\ufeff")):
         try:
-            value, mark = parse(chunk, first_line=first_line, alone=True)
+            value, mark = _parsed(chunk, first_line)
         except Unreadable as error:
-            problems.append(Problem(file, error.line, str(error)))
-            continue
-        if value is not None:  # an empty document is no document
-            documents.append(Document(file, len(documents) + len(problems), value, partial(_same, mark)))
-    return documents, problems
+            yield Problem(file, error.line, str(error))
+        else:
+            if value is None:  # an empty document is no document
+                continue
+            yield Document(file, count, value, mark.line, partial(_mark, chunk, first_line), mark)
+        count += 1
 
 
-def _same(mark: Mark) -> Mark:
-    return mark
+def _parsed(chunk: str, first_line: int) -> tuple[Any, Mark]:
+    # Without aliases a text has fewer values than characters; only they could make more of it.
+    return parse(chunk, first_line=first_line, alone=True, max_values=max(MAX_VALUES, len(chunk)))
+
+
+def _mark(chunk: str, first_line: int) -> Mark:
+    return _parsed(chunk, first_line)[1]
 
 
 _MARKER = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
@@ -93,7 +121,7 @@ def _json_documents(text: str, file: str) -> Iterator[Document]:
         except ValueError as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
         source = text[position:end].replace("\t", " ")  # a raw tab in JSON is white space; YAML refuses some
-        yield Document(file, index, value, partial(_marks, source, first_line))
+        yield Document(file, index, value, first_line, partial(_marks, source, first_line))
         position, index = _skip(text, end), index + 1
 
 
@@ -114,7 +142,8 @@ def _joined(escape: re.Match[str]) -> str:
 def _marks(source: str, first_line: int) -> Mark:
     """Find the lines of a JSON text, which is nearly always YAML too; without them its first line stands in."""
     try:
-        return parse(_ESCAPE.sub(_joined, source), first_line=first_line)[1]
+        text = _ESCAPE.sub(_joined, source)
+        return parse(text, first_line=first_line, max_values=max(MAX_VALUES, len(text)))[1]
     except Unreadable:
         return Mark(first_line)
 

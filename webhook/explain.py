@@ -17,9 +17,9 @@ from webhook.frameworks import (
     TABLE,
     Effect,
 )
-from webhook.model import Request
-from webhook.placement import Placement, place
-from webhook.policy import Policy, Pool
+from webhook.model import Path, Request, dotted, shown
+from webhook.placement import Placement, claim, place
+from webhook.policy import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.targets import Pod, subjects
 
 HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "cap", "fraction")
@@ -36,6 +36,8 @@ def caps(policy: Policy, facts: Facts, pools: Iterable[Pool]) -> str:
             for column, (word, width) in enumerate(zip(row, widths, strict=False))
         ]
         lines.append("  ".join(words).rstrip())
+    if any(row[-1].endswith("*") for row in rows):
+        lines += ["", "* the least fraction of the pool, to which all its pods are held that choose no card"]
     return "\n".join(lines) + "\n"
 
 
@@ -67,27 +69,53 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where a pod belongs, the nodes it may land on there, and the cap that follows; `why` says what is missing."""
+    """Where a pod belongs, the nodes it may land on there, and the cap that follows.
 
+    `path` is where its spec stands in the object, `trust` what it has, and `asks` what of each resource it asks for.
+    `reason` says in words why it lands there; `uncapped` why it has no cap.
+    """
+
+    path: Path
     pool: str
-    nodes: tuple[str, ...] = ()
+    nodes: tuple[str, ...]
+    trust: str
+    asks: Mapping[str, str]
+    reason: str
     cap: Budget | None = None
-    why: str = ""
+    uncapped: str = ""
 
     @property
-    def text(self) -> str:
-        """In one line, for people."""
-        where = f"pool {self.pool or 'none'}"
-        if self.nodes:
-            where += f", {_some(self.nodes)}"
-        return f"{where}: {self.cap.arithmetic if self.cap else self.why}"
+    def brief(self) -> str:
+        """In one line: pool, nodes, trust and what is asked for."""
+        if not self.pool:
+            return f"no pool takes it: {self.reason}"
+        where = f"on {_some(self.nodes)}" if self.nodes else "of which no node is known"
+        return f"pool {self.pool} {where}: {self.reason}"
+
+    @property
+    def memory(self) -> str:
+        """How the cap comes about, in one line."""
+        return self.cap.arithmetic if self.cap else self.uncapped
 
     @property
     def value(self) -> dict[str, Any]:
-        """For programs; memory in MiB."""
+        """For programs: where, and why. Of many nodes only the first are named."""
+        return {
+            "path": dotted(self.path),
+            "pool": self.pool or None,
+            "nodes": list(self.nodes[:_NAMED]),
+            "nodeCount": len(self.nodes),
+            "trust": self.trust,
+            "asks": dict(self.asks),
+            "reason": self.reason,
+        }
+
+    @property
+    def explained(self) -> dict[str, Any]:
+        """For programs: where, and the cap; memory in MiB."""
         value: dict[str, Any] = {"pool": self.pool or None, "nodes": list(self.nodes)}
         if self.cap is None:
-            return {**value, "why": self.why}
+            return {**value, "why": self.uncapped}
         card = self.cap.card
         return {
             **value,
@@ -104,6 +132,9 @@ class Landing:
         }
 
 
+_NAMED = 10
+
+
 def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing]:
     """Say of the pod of a request, or of those of each of its templates, where it lands if it asks for a GPU.
 
@@ -115,19 +146,60 @@ def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing
 
 
 def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Landing:
-    pool = placement.pool
+    pool, names, cap, uncapped = placement.pool, _names(pod, placement, facts), None, ""
     if pool is None:
-        return Landing("", why="no pool takes it")
-    selection = Selection.of(pod, pool)
-    names = tuple(node.name for node, _ in nodes(pool, facts, selection))
-    if pool.sharing not in policy.capped_sharing:
-        return Landing(pool.name, names, why=f"no caps: {pool.sharing}")
-    try:
-        wished = wish(pod.annotations)
-    except Refused as error:
-        return Landing(pool.name, names, why=f"{error.annotation}: {error.message}")
-    cap = smallest(pool, policy, facts, wished, selection)
-    return Landing(pool.name, names, cap, "" if cap else "no card is known, and the policy assumes none")
+        uncapped = "no pool takes it"
+    elif pool.sharing not in policy.capped_sharing:
+        uncapped = f"no caps: {pool.sharing}"
+    else:
+        try:
+            cap = smallest(pool, policy, facts, wish(pod.annotations), Selection.of(pod, pool))
+            uncapped = "" if cap else "no card is known, and the policy assumes none"
+        except Refused as error:
+            uncapped = f"{error.annotation}: {error.message}"
+    asks = {resource: str(amount) for resource, amount in placement.totals.items()}
+    reason = "; ".join(_reasons(pod, placement, policy, facts))
+    return Landing(pod.spec_path, pool.name if pool else "", names, placement.level, asks, reason, cap, uncapped)
+
+
+def _names(pod: Pod, placement: Placement, facts: Facts) -> tuple[str, ...]:
+    if placement.pool is None:
+        return ()
+    return tuple(node.name for node, _ in nodes(placement.pool, facts, Selection.of(pod, placement.pool)))
+
+
+def _reasons(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Iterator[str]:
+    yield f"asks for {', '.join(f'{amount} {shown(name, quotes=False)}' for name, amount in placement.totals.items())}"
+    yield _trust(pod, placement, policy, facts)
+    yield from placement.refusals
+    if placement.clash:
+        yield f"its own node selection {placement.clash.tenant} excludes the pool's {placement.clash.pool}"
+
+
+def _trust(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
+    """Say in words which trust a pod has, and by which grant or for want of which."""
+    asked = claim(pod, policy, facts).asked
+    said = "by default" if asked is None else "as it asks"
+    if placement.level == TRUSTED:
+        return f"trusted {said}, by the grant to {_grant(pod, placement, policy, facts)}"
+    if asked not in (None, TRUSTED, UNTRUSTED):
+        return f"untrusted, for {shown(asked)} is no trust level"
+    if (asked or policy.default_trust) == TRUSTED:
+        return f"untrusted, for no grant covers what is trusted {said}"
+    return f"untrusted {said}"
+
+
+def _grant(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
+    labels, pool = facts.namespaces.get(pod.namespace), placement.pool
+    for grant in policy.grants:
+        scope = grant.scope
+        if scope.covers(pod.namespace, labels, pod.service_account) and (
+            not grant.pools or pool is None or pool.name in grant.pools
+        ):
+            if pod.namespace in scope.namespaces or scope.selector is None:
+                return f"namespace {shown(pod.namespace, quotes=False)}"
+            return f"namespaces with {' and '.join(map(str, scope.selector.requirements))}"
+    return "its namespace"
 
 
 def _some(names: Iterable[str]) -> str:

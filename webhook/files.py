@@ -1,13 +1,18 @@
 """Files and folders of YAML and JSON, as people have them, read from disk."""
 
+import errno
+import glob
+import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
+from typing import IO
 
 from webhook.dialect import Mark
-from webhook.documents import Document, read
+from webhook.documents import Document, each
 from webhook.model import Object, Path, Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -28,44 +33,118 @@ class Item:
 
 def alone(value: Object) -> Item:
     """An object that stands in no file, as one from a cluster: its lines are 0."""
-    return Item(Document("", 0, value, partial(Mark, 0)), (), value)
+    return Item(Document("", 0, value, 0, partial(Mark, 0)), (), value)
+
+
+MAX_FILE = 64 * 2**20
+"""Bytes of a file that is read. One of ten thousand pods has 40 MB as JSON."""
 
 
 def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
-    """Read files, folders (all YAML and JSON files below that are not hidden, by name) and `-` (standard input).
+    """Read all documents of what `find` finds.
 
     What cannot be read becomes a problem, and the rest is still read.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
-    for name in paths:
-        for file in _files(name):
-            try:
-                data = sys.stdin.buffer.read() if file == "-" else FilePath(file).read_bytes()
-                if file == "-" and not data.strip():  # whatever should have written it failed, perhaps
-                    problems.append(Problem(file, 0, "standard input is empty"))
-                    continue
-                found, bad = read(data.decode("utf-8"), file)
-            except OSError as error:
-                problems.append(Problem(file, 0, error.strerror or str(error)))
-            except UnicodeDecodeError as error:
-                problems.append(Problem(file, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8"))
-            else:
-                documents += found
-                problems += bad
+    for name in find(paths):
+        for one in (name,) if isinstance(name, Problem) else read(name):
+            (documents if isinstance(one, Document) else problems).append(one)  # type: ignore[arg-type]
     return documents, problems
 
 
-def _files(name: str) -> Iterator[str]:
-    folder = FilePath(name)
-    if name == "-" or not folder.is_dir():
+def find(paths: Iterable[str]) -> Iterator[str | Problem]:
+    """Find the files of some paths, in order.
+
+    A path is a file; a folder, of which all YAML and JSON files below are taken that are not hidden, by name; a
+    pattern with `*`, `?`, `[…]` or `**`; or `-`, standard input. No file is found twice.
+    """
+    found: set[str] = set()
+    for path in paths:
+        for name in _expanded(path):
+            if isinstance(name, Problem):
+                yield name
+            elif name not in found:
+                found.add(name)
+                yield name
+
+
+def _expanded(path: str) -> Iterator[str | Problem]:
+    if path == "-" or os.path.lexists(path) or not glob.has_magic(path):
+        yield from _within(path)
+        return
+    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - which takes no absolute pattern
+    names = [name for name in names if FilePath(name).is_dir() or name.lower().endswith(SUFFIXES)]
+    if not names:
+        yield Problem(path, 0, "no YAML or JSON file matches")
+    for name in names:
+        yield from _within(name)
+
+
+def _within(name: str) -> Iterator[str | Problem]:
+    if name == "-" or not FilePath(name).is_dir():
         yield name
         return
-    for file in sorted(folder.rglob("*")):
+    files: list[FilePath] = []
+    problems: list[Problem] = []
+
+    def failed(error: OSError) -> None:
+        problems.append(Problem(str(error.filename), 0, error.strerror or str(error)))
+
+    for folder, folders, names in os.walk(name, onerror=failed):
         # A mounted ConfigMap holds its files a second time, in a folder whose name begins with two dots.
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if not hidden and file.suffix.lower() in SUFFIXES and file.is_file():
-            yield str(file)
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        files += (FilePath(folder, each) for each in names if not each.startswith("."))
+    yield from (str(file) for file in sorted(files) if file.suffix.lower() in SUFFIXES)
+    yield from problems
+
+
+def read(name: str) -> Iterator[Document | Problem]:
+    """Read the documents of a file, or of standard input (`-`), one by one."""
+    try:
+        data = _bytes(name)
+    except OSError as error:
+        yield Problem(name, 0, error.strerror or str(error))
+        return
+    except Unfit as error:
+        yield Problem(name, 0, str(error))
+        return
+    if name == "-" and not data.strip():  # whatever should have written it failed, perhaps
+        yield Problem(name, 0, "standard input is empty")
+        return
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
+        return
+    yield from each(text, name)
+
+
+class Unfit(ValueError):
+    """A file that is not read, whatever is in it."""
+
+
+_STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Names of what is open already, as a shell's `<(…)` is."""
+
+
+def _bytes(name: str) -> bytes:
+    if name == "-":
+        return _limited(sys.stdin.buffer)
+    mode = FilePath(name).stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not (stat.S_ISREG(mode) or name.startswith(_STREAMS)):
+        raise Unfit("neither a file nor a folder, but a pipe, a socket or a device; a stream is read as -")
+    with FilePath(name).open("rb") as file:
+        return _limited(file)
+
+
+def _limited(file: IO[bytes]) -> bytes:
+    data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise Unfit(f"larger than {MAX_FILE // 2**20} MiB, which is all that is read of one file; split it")
+    return data
 
 
 def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
@@ -99,9 +178,8 @@ def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
         if not isinstance(value["items"], list):
             problems.append(Problem(item.document.file, item.line(("items",)), "items must be a list"))
             return
-        for index, each in enumerate(value["items"]):
-            each = _with_type(each, value)
-            _open(Item(item.document, (*item.base, "items", index), each), found, problems)
+        for index, one in enumerate(value["items"]):
+            _open(Item(item.document, (*item.base, "items", index), _with_type(one, value)), found, problems)
     else:
         found.append(item)
 

@@ -1,7 +1,6 @@
 """What the commands are given: the policy, and the facts that stand in files."""
 
 from collections.abc import Callable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from webhook.policy import Policy
 def load_policy(path: str | None) -> Policy:
     """Read the policy from a file or folder; from ./policies or the sample in the package when None is given."""
     if path is None:
-        sample = resources.files("webhook").joinpath("sample", "policy.yaml")
-        path = "policies" if Path("policies").is_dir() else str(sample)
+        path = "policies" if Path("policies").is_dir() else str(Path(__file__).parent / "sample" / "policy.yaml")
     documents, problems = files.load([path])
     if problems:
         raise Unusable(tuple(problems))

@@ -1,7 +1,6 @@
 """Where the commands write."""
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -34,6 +33,8 @@ def look() -> Look:
     """How standard output looks: https://no-color.org says when a terminal shows no colours."""
     if not sys.stdout.isatty():
         return PLAIN
+    import shutil  # for a terminal alone
+
     colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Look(shutil.get_terminal_size().columns, colour)
 

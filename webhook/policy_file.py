@@ -1,16 +1,13 @@
 """GPUSharingPolicy files: read, checked, and made into a Policy."""
 
-import difflib
 import hashlib
 import json
+import pkgutil
 from collections.abc import Iterable, Iterator
 from datetime import date
-from importlib import resources
 from typing import Any, cast
 
-import jsonschema
-
-from webhook import quantity
+from webhook import fitting, quantity
 from webhook.documents import Document
 from webhook.doors import Names
 from webhook.facts import group_kind
@@ -43,8 +40,7 @@ KIND = ("slicewarden.dev", "GPUSharingPolicy")
 
 def schema(rules: Iterable[str]) -> dict[str, Any]:
     """The JSON Schema of a policy, with the ids of the rules that it may name."""
-    text = resources.files("webhook").joinpath("policy.schema.json").read_text("utf-8")
-    value: dict[str, Any] = json.loads(text)
+    value: dict[str, Any] = json.loads(pkgutil.get_data("webhook", "policy.schema.json") or b"")
     value["$defs"]["rule"]["enum"] = sorted(rules)
     return value
 
@@ -60,7 +56,11 @@ def load(documents: Iterable[Document], rules: Iterable[str], where: str) -> Pol
     if len(found) > 1:
         raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in found[1:]))
     document = found[0]
-    errors = list(_schema_errors(document.value, schema(rules))) or list(_meaning_errors(document.value["spec"]))
+    wanted = schema(rules)
+    fits = fitting.fits(document.value, wanted)
+    errors = ([] if fits else list(_schema_errors(document.value, wanted))) or list(
+        _meaning_errors(document.value["spec"])
+    )
     if errors:
         problems = [Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in errors]
         raise Unusable(sorted(problems, key=lambda problem: problem.line))
@@ -68,6 +68,8 @@ def load(documents: Iterable[Document], rules: Iterable[str], where: str) -> Pol
 
 
 def _schema_errors(value: Any, policy_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    import jsonschema  # which takes longer to import than all the rest of a check
+
     for error in jsonschema.Draft202012Validator(policy_schema).iter_errors(value):
         path: Path = tuple(error.absolute_path)
         found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
@@ -84,9 +86,8 @@ def _schema_errors(value: Any, policy_schema: dict[str, Any]) -> Iterator[tuple[
             yield path, _reason(str(error.validator), wanted, found) or " ".join(error.message.split())
 
 
-def _title(error: jsonschema.ValidationError) -> str:
-    schema: Any = error.schema
-    return str(schema["title"])
+def _title(error: Any) -> str:
+    return str(error.schema["title"])
 
 
 def _reason(keyword: str, wanted: Any, found: Any) -> str:
@@ -109,6 +110,8 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
 
 
 def _did_you_mean(key: str, known: Iterable[str]) -> str:
+    import difflib  # for the few who err
+
     known = list(known)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"

@@ -136,8 +136,13 @@ def wrap(item: Object, *, uid: str = "offline") -> bytes:
         "namespace": metadata.get("namespace"),
         "object": item,
     }
+    return encoded({"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request})
+
+
+def encoded(value: Object) -> bytes:
+    """Write an object as JSON. Raises NotAReview for values that JSON cannot carry."""
     try:
-        return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request})
+        return orjson.dumps(value)
     except orjson.JSONEncodeError as error:
         raise NotAReview(f"not JSON: {error}") from error
 

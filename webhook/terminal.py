@@ -13,7 +13,7 @@ class Look(NamedTuple):
 
     def paint(self, text: str, style: str) -> str:
         """Give a text one of the styles, where there are colours."""
-        return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and text else text
+        return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and text and style else text
 
     def wrap(self, text: str, indent: str) -> Iterator[str]:
         """Break a text of one line at blanks into lines that fit, each behind the indent; a long word stays whole."""

@@ -1,45 +1,63 @@
 """`slicewarden check`: judge manifests as the webhook would."""
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from webhook import check, files, guard, inputs, outputs, reports, rules
+from webhook import batches, guard, inputs, outputs, reports, rules
 from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Facts
+from webhook.model import Object, Problem
+
+_MORE = """
+Charts are rendered first, and so is what a tool applies for you:
+
+  helm template deploy/chart | slicewarden check -
+  kustomize build overlays/prod | slicewarden check - --facts cluster.yaml
+  argocd app manifests app | slicewarden check -
+  flux build kustomization app --path ./app | slicewarden check -
+  kubectl get pods -A -o json | slicewarden check -
+
+The objects of a run are facts for each other: with a Namespace its labels are known. A saved AdmissionReview is
+judged as the request it is, with its operation, its old object and who sent it.
+
+"""
 
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = common.STATUS
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = _MORE + common.STATUS
     parser.add_argument(
         "paths",
         nargs="*",
         default=["."],
         metavar="PATH",
-        help="files and folders, - for standard input; default: this folder",
+        help="files, folders, quoted patterns such as 'apps/**/*.yaml', - for standard input; default: this folder",
     )
     common.policy(parser)
     common.facts(parser)
+    parser.add_argument("--namespace", metavar="NAME", help="of objects that name none; default: default")
     common.report(parser, reports.FORMATS)
-    parser.add_argument("--explain", action="store_true", help="say of each pod its pool, its nodes and its cap")
+    parser.add_argument("--explain", action="store_true", help="add memory budgets, and patches as diffs")
 
 
 def run(chosen: Namespace) -> int:
-    """Judge everything, write the report; the exit status says the worst of it."""
+    """Judge everything, write the reports; the exit status says the worst of it."""
     wanted = common.wanted(chosen)
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
-    documents, unreadable = files.load(chosen.paths)
-    items, unusable = files.items(documents)
-    known = inputs.load_facts(chosen.facts) if chosen.facts else []
-    facts = replace(Facts.of(item.value for item in (*known, *items)), today=datetime.now(UTC).date())
+    now = datetime.now(UTC)
+    given = batches.read(chosen.paths, chosen.namespace)
+    known, unknown = _known(chosen)
+    facts = replace(Facts.of((*known, *given.facts)), today=now.date())
     if caution := guard.unguarded(engine.policy, facts):
         print(f"warning: {caution}", file=sys.stderr)
-    report = check.check(items, engine, facts, explained=chosen.explain)
-    problems = sorted((*unreadable, *unusable, *report.problems), key=lambda p: (p.file, p.line))
-    report = replace(report, problems=tuple(problems))
+    diffs = chosen.explain or any(each.format == "markdown" for each in wanted)
+    report = given.judge(engine, facts, at=now, explained=chosen.explain, diffs=diffs)
+    report = replace(report, problems=(*unknown, *report.problems))
     outputs.write(wanted, lambda name, look: reports.render(name, report, look))
     return common.status(
         chosen.fail_on,
@@ -47,3 +65,10 @@ def run(chosen: Namespace) -> int:
         warned=report.warned > 0,
         unusable=bool(report.problems),
     )
+
+
+def _known(chosen: Namespace) -> tuple[Iterable[Object], Sequence[Problem]]:
+    """What is known besides the objects of the run, and what of a cluster may not be read."""
+    if chosen.facts:
+        return [item.value for item in inputs.load_facts(chosen.facts)], ()
+    return (), ()

@@ -9,6 +9,12 @@ from webhook.terminal import PLAIN, Look
 FORMATS: Mapping[str, str] = {
     "table": "for people",
     "json": "for programs",
+    "sarif": "for code scanning, SARIF 2.1.0",
+    "junit": "for build servers",
+    "github": "annotations in GitHub Actions",
+    "markdown": "a comment on a pull request",
+    "openreports": "Report of openreports.io/v1alpha1",
+    "policyreport": "PolicyReport of wgpolicyk8s.io/v1alpha2",
 }
 """Each format's name and what it is for; the module of that name has `render(report, look)`."""
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from webhook.check import Judged, Report
+from webhook.explain import Landing
 from webhook.model import Result, dotted
 from webhook.policy import API_VERSION
 from webhook.terminal import PLAIN, Look
@@ -40,8 +41,19 @@ def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
         "allowed": judged.verdict.allowed,
         "findings": [_finding(result, line) for result, line in judged.findings],
         "patch": list(judged.verdict.patch),
-        **({"explain": judged.landings[0].value} if explained and judged.landings else {}),
+        **({"operation": judged.operation} if judged.operation != "CREATE" else {}),
+        **(
+            {"placements": [_placement(each, explained=explained) for each in judged.landings]}
+            if judged.landings
+            else {}
+        ),
+        **({"explain": judged.landings[0].explained} if explained and judged.landings else {}),
+        **({"diff": judged.diff} if explained and judged.diff else {}),
     }
+
+
+def _placement(landing: Landing, explained: bool) -> dict[str, Any]:
+    return {**landing.value, **(landing.explained if explained else {})}
 
 
 def _finding(result: Result, line: int) -> dict[str, Any]:

@@ -1,16 +1,18 @@
 """A table for people: a line an object, its findings and its patch below it."""
 
+import json
 from collections.abc import Iterator
 
 from webhook.check import Judged, Report
-from webhook.model import dotted, shown
+from webhook.model import Action, dotted
+from webhook.patch import Operation
 from webhook.terminal import PLAIN, Look
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
     """Write the report as aligned text."""
     lines = [line for judged in report.judged for line in _object(judged, look, explained=report.explained)]
-    lines += [f"error    {problem}" for problem in report.problems]
+    lines += [f"{look.paint('error', 'denied')}    {problem}" for problem in report.problems]
     if lines:
         lines.append("")
     lines.append(
@@ -23,20 +25,52 @@ def render(report: Report, look: Look = PLAIN) -> str:
 
 def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
     word = "allowed" if judged.verdict.allowed else "denied"
-    name = shown("/".join(filter(None, (judged.namespace, judged.name))), quotes=False)
+    style = "warned" if judged.verdict.allowed and judged.warned else word
     place = f"{judged.place}  " if judged.place else ""
-    yield f"{look.paint(f'{word:<7}', word)}  {place}{judged.kind} {name}"
+    operation = f"  {judged.operation}" if judged.operation != "CREATE" else ""
+    yield f"{look.paint(f'{word:<7}', style)}  {place}{look.paint(judged.title, 'strong')}{operation}"
     width = max((len(result.rule) for result in judged.verdict.results), default=0)
     for result, line in judged.findings:
         where = f"line {line:<4} " if line else ""
-        yield f"  {result.action:<6} {where}{result.rule:<{width}}  {dotted(result.finding.path)}"
+        action = look.paint(f"{result.action:<6}", _STYLES[result.action])
+        yield f"  {action} {where}{result.rule:<{width}}  {dotted(result.finding.path)}"
         exempt = f" (exempted by {result.exemption})" if result.exemption else ""
         yield from look.wrap(f"{result.finding.message}{exempt}", " " * 9)
-    if explained:
-        for landing in judged.landings:
-            yield from look.wrap(landing.text, "  ")
-    for operation in judged.verdict.patch:
-        yield f"  patch  {operation['op']} {operation['path']}"
+    for landing in judged.landings:
+        where = f"{dotted(landing.path)}: " if len(judged.landings) > 1 else ""
+        yield from _beside("lands", where + landing.brief, look)
+        if explained:
+            yield from _beside("memory", landing.memory, look)
+    if judged.diff and explained:
+        for row in judged.diff.splitlines():
+            yield f"    {look.paint(row, _ROWS.get(row[:1], ''))}"
+    else:
+        for operation_ in judged.verdict.patch:
+            yield from _change(operation_, look)
+
+
+_STYLES = {Action.DENY: "denied", Action.WARN: "warned", Action.AUDIT: "faint"}
+_ROWS = {"+": "added", "-": "removed", "@": "faint"}
+_LONGEST = 200
+"""Characters of a value beside its place; `--explain` shows all of it."""
+
+
+def _beside(word: str, text: str, look: Look) -> Iterator[str]:
+    first, *rest = look.wrap(text, " " * 9)
+    yield f"  {word:<6} {first.lstrip()}"
+    yield from rest
+
+
+def _change(operation: Operation, look: Look) -> Iterator[str]:
+    sign = "+" if operation["op"] == "add" else "~"
+    value = json.dumps(operation["value"])
+    value = value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
+    path = dotted(tuple(map(_key, operation["path"].split("/")[1:])))
+    yield f"  patch  {look.paint(f'{sign} {path}: {value}', 'added')}"
+
+
+def _key(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text.replace("~1", "/").replace("~0", "~")
 
 
 def _several(count: int, word: str) -> str:

@@ -1,12 +1,11 @@
 """The rules: one file each, found by walking this folder; the file's name is the rule's id."""
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from webhook.facts import Facts
 from webhook.model import Finding, Fix
@@ -40,9 +39,8 @@ def walk() -> tuple[Rule, ...]:
 
 def _rule(name: str) -> Rule:
     module = importlib.import_module(f"{__name__}.{name}")
-    first = next(iter(inspect.signature(module.check).parameters))
-    subject = get_type_hints(module.check)[first]
+    subject = next(iter(module.check.__annotations__.values()))
     if not set(get_args(subject) or (subject,)) <= set(get_args(Subject)):
         raise TypeError(f"rule {name}: check's first parameter must be one of {Subject}")
-    page = inspect.cleandoc(module.__doc__ or "")
+    page = (module.__doc__ or "").strip()
     return Rule(name.replace("_", "-"), subject, module.check, page, mends=hasattr(module, Fix.__name__))

@@ -1,0 +1,146 @@
+"""What `slicewarden check` costs: its start, and ten thousand manifests against a thousand."""
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import tables
+from bench.generator import Wrong
+
+ROOT = Path(__file__).parent.parent
+OPTIONS = ("--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml"))
+
+STARTS, ROUNDS = 20, 3
+COUNTS = (1_000, 10_000)
+
+MANIFEST = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web-{number}
+  namespace: vision
+  labels:
+    app.kubernetes.io/name: web-{number}
+    app.kubernetes.io/part-of: vision
+spec:
+  replicas: 2
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: web-{number}
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/name: web-{number}
+      annotations:
+        slicewarden.dev/trust: trusted
+    spec:
+      serviceAccountName: web
+      containers:
+        - name: server
+          image: registry.example.com/vision/server:2.3.1
+          args: ["--listen=0.0.0.0:8000", "--log-level=info"]
+          ports:
+            - containerPort: 8000
+              protocol: TCP
+          env:
+            - name: LOG_LEVEL
+              value: info
+            - name: POD_NAME
+              valueFrom:
+                fieldRef:
+                  fieldPath: metadata.name
+          resources:
+            requests:
+              cpu: 500m
+              memory: 4Gi
+            limits:
+              memory: 4Gi
+              nvidia.com/gpu: {gpus}
+          livenessProbe:
+            httpGet: {{path: /healthz, port: 8000}}
+            periodSeconds: 10
+"""
+"""One in ten asks for two GPUs, and is found fault with for its trust."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a command took: seconds, seconds of all cores together, and MiB of its largest process."""
+
+    wall: float
+    cpu: float
+    memory: float
+
+
+def run() -> str:
+    """Measure, and return the tables in Markdown."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for count in COUNTS:
+            manifests(folder / str(count), count)
+        one = folder / "1000" / "1.yaml"
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        environment |= {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "PYTHONPATH": str(ROOT)}
+        starts = [
+            ("python -c pass", ["-c", "pass"]),
+            ("slicewarden --help", ["-m", "webhook", "--help"]),
+            ("slicewarden check, one file", ["-m", "webhook", "check", str(one), *OPTIONS]),
+        ]
+        rows = [(what, *_start(command, environment)) for what, command in starts]
+        many = [_many(folder, count, environment) for count in COUNTS]
+    return "\n\n".join(
+        (
+            tables.markdown(("start", "ms", "CPU ms"), rows),
+            tables.markdown(("manifests", "seconds", "CPU seconds", "ms of CPU each", "MiB, largest process"), many),
+        )
+    )
+
+
+def manifests(folder: Path, count: int) -> None:
+    """Write so many Deployments, one a file."""
+    folder.mkdir()
+    for number in range(count):
+        text = MANIFEST.format(number=number, gpus=1 if number % 10 else 2)
+        (folder / f"{number}.yaml").write_text(text, "utf-8")
+
+
+def _start(command: Sequence[str], environment: dict[str, str]) -> tuple[str, str]:
+    cost([sys.executable, *command], environment)  # compiles what it imports
+    costs = [cost([sys.executable, *command], environment) for _ in range(STARTS)]
+    return tables.spread([1000 * each.wall for each in costs], ".0f"), f"{1000 * min(each.cpu for each in costs):.0f}"
+
+
+def _many(folder: Path, count: int, environment: dict[str, str]) -> tuple[str, ...]:
+    output = folder / "report.json"
+    command = [sys.executable, "-m", "webhook", "check", str(folder / str(count)), *OPTIONS]
+    costs = [cost([*command, "--format", "json", "--output", str(output)], environment) for _ in range(ROUNDS)]
+    if (judged := json.loads(output.read_text("utf-8"))["summary"]["objects"]) != count:
+        raise Wrong(f"{judged} of {count} manifests were judged")
+    cpu = statistics.median(each.cpu for each in costs)
+    return (
+        f"{count:,}",
+        tables.spread([each.wall for each in costs], ".1f"),
+        f"{cpu:.1f}",
+        f"{1000 * cpu / count:.2f}",
+        f"{max(each.memory for each in costs):.0f}",
+    )
+
+
+def cost(command: Sequence[str], environment: dict[str, str], statuses: Sequence[int] = (0, 1)) -> Cost:
+    """Run a command to its end, its output thrown away. Raises Wrong for another exit status."""
+    null = os.open(os.devnull, os.O_RDWR)
+    actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)]
+    begun = time.perf_counter()
+    child = os.posix_spawn(command[0], list(command), environment, file_actions=actions)
+    _, status, used = os.wait4(child, 0)
+    took = time.perf_counter() - begun
+    os.close(null)
+    if (code := os.waitstatus_to_exitcode(status)) not in statuses:
+        raise Wrong(f"{' '.join(command)}: exit status {code}")
+    return Cost(took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)

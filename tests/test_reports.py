@@ -1,0 +1,292 @@
+"""The formats of reports, held to what others published of them, and to what stands in names and messages."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook import dialect, files, reports, rules
+from webhook.check import Judged, Report, check
+from webhook.documents import read
+from webhook.engine import Engine
+from webhook.facts import Facts
+from webhook.model import Action, Finding, Problem, Result, Verdict
+from webhook.policy import Exemption, Policy, Scope
+from webhook.reports import markdown
+from webhook.terminal import Look
+
+SCHEMAS = Path(__file__).parent / "schemas"
+AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+
+PODS = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: good, namespace: vision, annotations: {slicewarden.dev/trust: trusted}}
+spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bad, namespace: vision, annotations: {slicewarden.dev/trust: trusted}}
+spec:
+  hostPID: true
+  containers:
+    - {name: c, resources: {limits: {nvidia.com/gpu.shared: 2}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: let, namespace: lab}
+spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu.shared: 2}}}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: plain}
+"""
+
+
+@pytest.fixture(scope="module")
+def report(sample_policy: Policy, sample_facts: Facts) -> Report:
+    lab = Exemption("moving", Scope(frozenset({"lab"}), None, frozenset()), frozenset(), None)
+    policy = replace(sample_policy, exemptions=(lab,), actions={"host-namespaces": Action.WARN})
+    documents, _ = read(PODS, "pods, 100%.yaml")
+    items, _ = files.items(documents)
+    found = check(items, Engine(policy, rules.walk()), sample_facts, diffs=True)
+    problem = Problem("broken: 1.yaml", 3, "not YAML: <&> ]]> `|` ::error::")
+    found = replace(found, problems=(problem,), at=AT)
+    actions = {result.action for judged in found.judged for result, _ in judged.findings}
+    assert actions == set(Action)
+    return found
+
+
+def judged(*results: Result, file: str = "a.yaml", line: int = 1, name: str = "x", diff: str = "") -> Judged:
+    verdict = Verdict(results)
+    return Judged(file, line, 0, "v1", "Pod", "vision", name, verdict, (line,) * len(results), (), diff)
+
+
+def result(message: str = "is wrong", action: Action = Action.DENY) -> Result:
+    return Result("multiple-slices", action, Finding(("spec",), message))
+
+
+# SARIF
+
+
+@cache
+def sarif_schema() -> Any:
+    return json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text("utf-8"))
+
+
+def sarif(report: Report) -> Any:
+    value = json.loads(reports.render("sarif", report))
+    jsonschema.Draft4Validator(sarif_schema()).validate(value)
+    (run,) = value["runs"]
+    return run
+
+
+def test_sarif_is_valid_and_names_rule_file_and_line(report: Report) -> None:
+    run = sarif(report)
+    found = {(each["ruleId"], each["level"]): each for each in run["results"]}
+    assert {level for _, level in found} == {"error", "warning", "note"}
+    denied = found["multiple-slices", "error"]["locations"][0]["physicalLocation"]
+    assert denied["artifactLocation"]["uri"] == "pods%2C%20100%25.yaml"
+    assert denied["region"]["startLine"] == 12
+    (note,) = [each for (_, level), each in found.items() if level == "note"]
+    assert note["suppressions"][0]["justification"] == "exempted by moving in the policy"
+    (notification,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert notification["locations"][0]["physicalLocation"]["region"]["startLine"] == 3
+    assert run["invocations"][0]["executionSuccessful"] is False
+
+
+def test_sarif_explains_every_rule_by_its_page(report: Report) -> None:
+    described = {rule["id"]: rule["help"]["text"] for rule in sarif(report)["tool"]["driver"]["rules"]}
+    assert described == {rule.id: rule.page for rule in rules.walk()}
+    extra = replace(report, pages={"mixed-trust": "Trusted and not.\n\nWay out: none."})
+    assert "mixed-trust" in {rule["id"] for rule in sarif(extra)["tool"]["driver"]["rules"]}
+
+
+def test_a_finding_is_known_again_when_it_moves_and_twins_are_told_apart() -> None:
+    def prints(*each: Judged) -> list[str]:
+        return [found["partialFingerprints"]["slicewarden/v1"] for found in sarif(Report(each))["results"]]
+
+    one = judged(result())
+    assert prints(one) == prints(judged(result("is wrong in other words"), file="b.yaml", line=7))
+    assert prints(one) != prints(judged(result(), name="y"))
+    first, second = prints(one, one)
+    assert first != second
+
+
+# JUnit
+
+
+def junit(report: Report) -> ET.Element:
+    text = reports.render("junit", report)
+    xmlschema = pytest.importorskip("xmlschema")
+    xmlschema.XMLSchema(str(SCHEMAS / "JUnit.xsd")).validate(StringIO(text))
+    return ET.fromstring(text)  # noqa: S314 - our own
+
+
+def test_junit_is_valid_and_counts_what_failed(report: Report) -> None:
+    (suite,) = junit(report)
+    assert {key: suite.get(key) for key in ("tests", "failures", "errors", "timestamp")} == {
+        "tests": "5",
+        "failures": "1",
+        "errors": "1",
+        "timestamp": "2026-11-21T09:30:00",
+    }
+    failure, error = suite.find("testcase/failure"), suite.find("testcase/error")
+    assert failure is not None
+    assert failure.get("message", "").startswith("pods, 100%.yaml:12: multiple-slices: spec.containers[0]")
+    assert error is not None
+    assert error.get("message") == report.problems[0].message
+    assert "host-namespaces" in (suite.findtext("system-out") or "")
+
+
+@given(text=st.text(alphabet=st.characters(), min_size=1))
+def test_junit_holds_whatever_stands_in_a_name(text: str) -> None:
+    junit(Report((judged(result(f"says {text}"), name=text, file=text),), (Problem(text, 0, text),)))
+
+
+# Reports for a cluster
+
+
+@cache
+def crd(name: str, version: str) -> Any:
+    definition, _ = dialect.parse((SCHEMAS / f"{name}.yaml").read_text("utf-8"))
+    (schema,) = [each["schema"] for each in definition["spec"]["versions"] if each["name"] == version]
+    return _closed(schema["openAPIV3Schema"])
+
+
+def _closed(schema: Any) -> Any:
+    """Refuse what an API server would prune: fields that the schema does not know."""
+    if isinstance(schema, dict):
+        known = {key: _closed(value) for key, value in schema.items()}
+        if "properties" in known and "additionalProperties" not in known:
+            known["additionalProperties"] = False
+        return known
+    return [_closed(each) for each in schema] if isinstance(schema, list) else schema
+
+
+FORMS = {
+    "openreports": {"Report": "openreports.io_reports", "ClusterReport": "openreports.io_clusterreports"},
+    "policyreport": {
+        "PolicyReport": "wgpolicyk8s.io_policyreports",
+        "ClusterPolicyReport": "wgpolicyk8s.io_clusterpolicyreports",
+    },
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_reports_for_a_cluster_are_valid(name: str, report: Report) -> None:
+    items = json.loads(reports.render(name, report))["items"]
+    for item in items:
+        version = item["apiVersion"].partition("/")[2]
+        metadata = item.pop("metadata")
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", metadata["name"])
+        jsonschema.Draft202012Validator(crd(FORMS[name][item["kind"]], version)).validate(item)
+        assert (metadata.get("namespace") is None) == item["kind"].startswith("Cluster")
+    results = [(each["result"], each.get("scored")) for item in items for each in item["results"]]
+    assert set(results) == {("pass", True), ("fail", True), ("warn", True), ("skip", False)}
+    assert [item["summary"]["fail"] for item in items] == [0, 1, 0, 0]
+    assert len(items) == len(report.judged)
+
+
+# GitHub annotations
+
+
+def test_annotations_stand_at_their_lines_and_the_worst_come_first(report: Report) -> None:
+    lines = reports.render("github", report).splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning", "::notice", "::error"]
+    assert lines[0].startswith("::error file=pods%2C 100%25.yaml,line=12,title=multiple-slices::Pod vision/bad: spec.")
+    assert lines[-1].startswith("::error file=broken%3A 1.yaml,line=3,title=unusable input::not YAML: ")
+
+
+@given(text=st.text(alphabet=st.characters(), min_size=1))
+def test_no_name_writes_a_command_of_its_own(text: str) -> None:
+    written = reports.render("github", Report((judged(result(), name=text, file=text),), (Problem(text, 1, text),)))
+    lines = written.split("\n")
+    assert len(lines) == 3
+    assert all(re.fullmatch(r"::error [^\r]*?::.*", line) for line in lines[:-1])
+    assert all(len(re.findall(r"title=[^,:]*::", line)) >= 1 for line in lines[:-1])
+
+
+# Markdown
+
+
+def test_markdown_shows_findings_landings_and_changes(report: Report) -> None:
+    text = reports.render("markdown", report)
+    assert text.startswith("### Slicewarden: 1 of 4 objects denied\n")
+    assert "| 🛑 denied | `Pod vision/bad` | `pods, 100%.yaml:12` | `multiple-slices` | 2 slices in one pod" in text
+    assert "exempted by moving" in text
+    assert "pool shared on t4-shared" in text
+    assert "```diff\n@@ " in text
+    assert "+  nodeSelector:" in text
+
+
+def test_a_comment_is_never_longer_than_it_may_be() -> None:
+    many = [judged(result("is wrong " * 20), name=f"pod-{n}", diff="+ a\n" * 50) for n in range(2000)]
+    text = reports.render("markdown", Report(tuple(many)))
+    assert len(text) <= markdown.MAX_BODY
+    assert "for which a comment has no room" in text
+    assert text.count("<details>") == text.count("</details>")
+
+
+@given(text=st.text(alphabet=st.characters(), min_size=1))
+def test_nothing_in_a_name_or_message_is_markdown(text: str) -> None:
+    written = reports.render("markdown", Report((judged(result(text), name=text),)))
+    (row,) = [line for line in written.split("\n") if line.startswith("| 🛑")]
+    assert len(re.findall(r"(?<!\\)\|", row)) == 6
+    assert not set("<>@[]") & set(markdown.plain(text))
+
+
+# The table
+
+
+def test_the_table_has_colours_where_they_are_shown(report: Report) -> None:
+    assert "\033[" not in reports.render("table", report)
+    coloured = reports.render("table", report, Look(100, colour=True))
+    assert "\033[1;31mdenied \033[0m" in coloured
+    assert re.sub(r"\033\[[0-9;]*m", "", coloured) == reports.render("table", report, Look(100))
+
+
+@given(words=st.lists(st.text("abc", min_size=1, max_size=12), min_size=1), width=st.integers(40, 120))
+def test_text_is_broken_at_blanks_alone(words: list[str], width: int) -> None:
+    text = " ".join(words)
+    lines = list(Look(width).wrap(text, "    "))
+    assert all(len(line) <= width for line in lines)
+    assert " ".join(line.removeprefix("    ") for line in lines) == text
+
+
+def test_the_table_shows_what_the_patch_writes(report: Report) -> None:
+    text = reports.render("table", report)
+    assert '  patch  + spec.nodeSelector: {"nvidia.com/gpu.sharing-strategy": "time-slicing"}\n' in text
+    explained = reports.render("table", replace(report, explained=True))
+    assert "    +  nodeSelector:\n" in explained
+
+
+# What has no file
+
+
+@pytest.mark.parametrize("name", reports.FORMATS)
+def test_what_stands_in_no_file_is_reported_too(name: str) -> None:
+    live = replace(judged(result(), file="", line=0))
+    text = reports.render(name, Report((live,)))
+    assert "is wrong" in text
+    assert not re.search(r":0(?!\d)|line 0", text)
+    if name == "sarif":
+        sarif(Report((live,)))
+    if name == "junit":
+        junit(Report((live,)))
+
+
+@pytest.mark.parametrize("name", reports.FORMATS)
+def test_a_report_of_nothing_is_a_report(name: str) -> None:
+    text = reports.render(name, Report(()))
+    assert text == "" if name == "github" else text.endswith("\n")

@@ -1,0 +1,179 @@
+"""Judges many files: twice through, for the facts of a run are known only when all of it was read, and on all cores.
+
+Between the two passes objects are kept packed, at about a tenth of their text; of those that were judged only the
+verdicts are. So memory grows with the findings, and with the largest file, and hardly with the number of files.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+from webhook import check, files
+from webhook.check import Judged, Report
+from webhook.engine import Engine
+from webhook.facts import KINDS, Facts, group_kind, kept
+from webhook.files import Item
+from webhook.model import Object, Problem
+
+FILES = 64
+"""How many files are read, or documents judged, at a time."""
+
+ALONE = 512 * 1024
+"""Bytes of files up to which one process is done before a second one is up."""
+
+PROCESSES = 8
+"""At most: reading is soon bound by the one process that gathers what was found."""
+
+
+@dataclass
+class Read:
+    """What was read of some files: packs of objects, what of them are facts, and what could not be read."""
+
+    packs: list[bytes] = field(default_factory=list)
+    facts: list[Object] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run over some paths that was read, and can be judged."""
+
+    read: tuple[Read, ...]
+    processes: int
+
+    @property
+    def facts(self) -> Iterator[Object]:
+        """The objects of the run that are facts, in their order."""
+        return chain.from_iterable(each.facts for each in self.read)
+
+    def judge(
+        self, engine: Engine, facts: Facts, *, at: datetime, explained: bool = False, diffs: bool = False
+    ) -> Report:
+        """Judge every object. Raises check.Broke."""
+        packs = [pack for each in self.read for pack in each.packs]
+        work = partial(_judge, engine, facts, diffs)
+        found = list(chain.from_iterable(_each(work, packs, self.processes if len(packs) > 1 else 1)))
+        problems = [*chain.from_iterable(each.problems for each in self.read)]
+        problems += (each for each in found if isinstance(each, Problem))
+        return Report(
+            tuple(each for each in found if isinstance(each, Judged)),
+            tuple(sorted(problems, key=lambda problem: (problem.file, problem.line))),
+            explained,
+            policy=engine.policy.name,
+            at=at,
+        )
+
+
+def read(paths: Iterable[str], namespace: str | None = None) -> Run:
+    """Read all files of some paths; see `files.find`. What cannot be read is a problem, and the rest is still read.
+
+    `namespace` is that of the objects that name none.
+    """
+    found = list(files.find(paths))
+    names = [each for each in found if isinstance(each, str)]
+    processes = _processes(names)
+    batches = [names[start : start + FILES] for start in range(0, len(names), FILES)]
+    done = tuple(_each(partial(_read, namespace), batches, processes))
+    unfound = Read(problems=[each for each in found if isinstance(each, Problem)])
+    return Run((unfound, *done), processes)
+
+
+def _processes(names: Sequence[str]) -> int:
+    """How many processes are worth their start; one where they cannot be started as copies of this one."""
+    if "-" in names or not sys.platform.startswith("linux"):  # standard input is open in this process alone
+        return 1
+    if sum(map(_size, names)) < ALONE:
+        return 1
+    return min(len(os.sched_getaffinity(0)), PROCESSES)
+
+
+def _size(name: str) -> int:
+    try:
+        return Path(name).stat().st_size
+    except OSError:
+        return 0
+
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+
+def _each(work: Callable[[_Given], _Made], given: Iterable[_Given], processes: int) -> Iterator[_Made]:
+    """Do a work for each, in order, on several processes if more than one is worth it."""
+    if processes < 2:
+        yield from map(work, given)
+        return
+    import multiprocessing  # a tenth of the start of a run that needs none
+
+    # A copy of this process has the policy and the facts already: they are never sent, and stay one object each.
+    with multiprocessing.get_context("fork").Pool(processes, _begin, (work,)) as pool:
+        yield from pool.imap(_do, given)
+
+
+_work: list[Callable[[Any], Any]] = []
+"""What a process was started for."""
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked ends this one
+    _work[:] = [work]
+
+
+def _do(given: Any) -> Any:
+    return _work[0](given)
+
+
+def _read(namespace: str | None, names: Sequence[str]) -> Read:
+    done, items = Read(), list[Item]()
+    for name in names:
+        for one in files.read(name):
+            if isinstance(one, Problem):
+                done.problems.append(one)
+                continue
+            opened, unusable = files.items([one])
+            done.problems += unusable
+            if namespace:
+                opened = [_placed(each, namespace) for each in opened]
+            done.facts += (_fact(each.value) for each in opened if group_kind(each.value) in KINDS)
+            items += opened
+            if len(items) >= FILES:
+                done.packs.append(_packed(items))
+                items = []
+    if items:
+        done.packs.append(_packed(items))
+    return done
+
+
+def _placed(item: Item, namespace: str) -> Item:
+    metadata = item.value.get("metadata") or {}
+    if not isinstance(metadata, dict) or metadata.get("namespace") or item.value["kind"] in check.CLUSTER_SCOPED:
+        return item
+    return replace(item, value={**item.value, "metadata": {**metadata, "namespace": namespace}})
+
+
+def _fact(value: Object) -> Object:
+    """Keep of an object what facts are made of; one that is none takes the place of an earlier one of its name."""
+    small = kept(value)
+    if small is not None:
+        return small
+    metadata = value.get("metadata")
+    named = {key: metadata.get(key) for key in ("namespace", "name")} if isinstance(metadata, dict) else {}
+    return {"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": named}
+
+
+def _packed(items: list[Item]) -> bytes:
+    return zlib.compress(pickle.dumps(items, pickle.HIGHEST_PROTOCOL), 1)
+
+
+def _judge(engine: Engine, facts: Facts, diffs: bool, pack: bytes) -> list[Judged | Problem]:
+    items: list[Item] = pickle.loads(zlib.decompress(pack))  # noqa: S301 - packed above
+    return [found for each in items if (found := check.judge(each, engine, facts, diffs=diffs)) is not None]

@@ -1,0 +1,44 @@
+"""Workflow commands, by which GitHub Actions shows a finding beside the line it is about.
+
+The commands and their escapes are those of actions/toolkit packages/core/src/command.ts. A step shows ten of each sort.
+"""
+
+from collections.abc import Iterator
+
+from webhook.check import Report
+from webhook.model import Action, dotted
+from webhook.terminal import PLAIN, Look
+
+_COMMANDS = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "notice"}
+
+
+def render(report: Report, _: Look = PLAIN) -> str:
+    """Write a command for each finding and each problem, the worst first, for what is over the limit is not shown."""
+    lines = [
+        *(line for action in Action for line in _findings(report, action)),
+        *(_command("error", p.file, p.line, "unusable input", p.message) for p in report.problems),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _findings(report: Report, action: Action) -> Iterator[str]:
+    for judged in report.judged:
+        for result, line in judged.findings:
+            if result.action is action:
+                said = f"{judged.title}: {dotted(result.finding.path)}: {result.finding.message}"
+                exempt = f" (exempted by {result.exemption})" if result.exemption else ""
+                yield _command(_COMMANDS[action], judged.file, line, result.rule, said + exempt)
+
+
+def _command(command: str, file: str, line: int, title: str, message: str) -> str:
+    given = {"file": file, "line": str(line or ""), "title": title}
+    properties = ",".join(f"{key}={_property(value)}" for key, value in given.items() if value and value != "-")
+    return f"::{command} {properties}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,89 @@
+"""Markdown for a comment on a pull request."""
+
+from collections.abc import Iterable, Iterator
+
+from webhook.check import Report
+from webhook.model import Action, line
+from webhook.terminal import PLAIN, Look
+
+MAX_BODY = 65_536
+"""Characters of a comment that GitHub takes (https://github.com/orgs/community/discussions/41331)."""
+
+_SIGNS = {Action.DENY: "🛑 denied", Action.WARN: "⚠️ warning", Action.AUDIT: "recorded"}
+
+
+def render(report: Report, _: Look = PLAIN) -> str:
+    """Write the findings as a table, then where pods land and what admission changes; cut between two rows."""
+    denied, objects = report.count(allowed=False), len(report.judged)
+    head = [
+        f"### Slicewarden: {denied} of {objects} {'object' if objects == 1 else 'objects'} denied",
+        "",
+        f"{report.count(allowed=True)} allowed, {denied} denied, {report.warned} with warnings, "
+        f"{len(report.problems)} {'error' if len(report.problems) == 1 else 'errors'}",
+    ]
+    return "\n".join(_bounded(head, [_problems(report), _findings(report), _landings(report), _changes(report)])) + "\n"
+
+
+def code(text: str) -> str:
+    """Write a text as code, in a table too."""
+    return f"`{line(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text else ""
+
+
+def plain(text: str) -> str:
+    """Write a text so that nothing in it is taken for Markdown, HTML or the name of a person."""
+    return "".join(f"&#{ord(c)};" if c in _SPEAKING else c for c in line(text))
+
+
+_SPEAKING = frozenset("\\`*_{}[]<>&|@#~!")
+
+
+def _bounded(head: list[str], sections: Iterable[Iterator[str]]) -> Iterator[str]:
+    """Yield rows for as long as they fit, and say how many do not."""
+    room = MAX_BODY - len("\n".join(head)) - 200
+    yield from head
+    left = 0
+    for section in sections:
+        for row in section:
+            room -= len(row) + 1
+            if room > 0 and not left:
+                yield row
+            else:
+                left += 1
+    if left:
+        yield ""
+        yield f"And {left} more rows, for which a comment has no room: run `slicewarden check`."
+
+
+def _problems(report: Report) -> Iterator[str]:
+    if report.problems:
+        yield "\n| not readable | why |\n| --- | --- |"
+    for each in report.problems:
+        yield f"| {code(f'{each.file}:{each.line}' if each.line else each.file)} | {plain(each.message)} |"
+
+
+def _findings(report: Report) -> Iterator[str]:
+    rows = [(judged, *each) for judged in report.judged for each in judged.findings]
+    if rows:
+        yield "\n| | object | where | rule | finding |\n| --- | --- | --- | --- | --- |"
+    for judged, result, number in sorted(rows, key=lambda row: list(Action).index(row[1].action)):
+        sign = f"exempted by {plain(result.exemption)}" if result.exemption else _SIGNS[result.action]
+        where = code(f"{judged.file}:{number}" if number else judged.file)
+        yield (f"| {sign} | {code(judged.title)} | {where} | {code(result.rule)} | {plain(result.finding.message)} |")
+
+
+def _landings(report: Report) -> Iterator[str]:
+    landed = [(judged, landing) for judged in report.judged for landing in judged.landings]
+    if landed:
+        yield "\n| object | where its pods would land |\n| --- | --- |"
+    for judged, landing in landed:
+        yield f"| {code(judged.title)} | {plain(landing.brief)} |"
+
+
+def _changes(report: Report) -> Iterator[str]:
+    for judged in report.judged:
+        if judged.diff:
+            fence = "`" * (3 + max((len(run) for run in judged.diff.split() if set(run) == {"`"}), default=0))
+            yield (
+                f"\n<details><summary>What admission changes in {plain(judged.title)}</summary>\n\n"
+                f"{fence}diff\n{judged.diff.rstrip()}\n{fence}\n\n</details>"
+            )

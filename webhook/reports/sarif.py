@@ -1,0 +1,94 @@
+"""SARIF 2.1.0, which code scanning reads: https://docs.oasis-open.org/sarif/sarif/v2.1.0/."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from webhook import rules
+from webhook.check import Judged, Report
+from webhook.model import Action, Problem, Result, dotted
+from webhook.terminal import PLAIN, Look
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+_LEVELS = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "note"}
+
+
+def render(report: Report, _: Look = PLAIN) -> str:
+    """Write the report as one run."""
+    pages = {**{rule.id: rule.page for rule in rules.walk()}, **report.pages}
+    seen = Counter[str]()
+    run = {
+        "tool": {"driver": {"name": "Slicewarden", "rules": [_rule(*each) for each in sorted(pages.items())]}},
+        "columnKind": "utf16CodeUnits",
+        "invocations": [
+            {
+                "executionSuccessful": not report.problems,
+                "toolExecutionNotifications": [_notification(problem) for problem in report.problems],
+            }
+        ],
+        "results": [_result(judged, *each, seen) for judged in report.judged for each in judged.findings],
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def _rule(rule: str, page: str) -> dict[str, Any]:
+    first, _, rest = page.partition("\n")
+    return {
+        "id": rule,
+        "name": "".join(word.capitalize() for word in rule.split("-")),
+        "shortDescription": {"text": first},
+        "fullDescription": {"text": " ".join((rest.strip().partition("\n\n")[0] or first).split())},
+        "help": {"text": page, "markdown": page},
+        "defaultConfiguration": {"level": "error"},
+        "properties": {"tags": ["kubernetes", "gpu"]},
+    }
+
+
+def _result(judged: Judged, result: Result, line: int, seen: Counter[str]) -> dict[str, Any]:
+    suppressed = {"kind": "external", "justification": f"exempted by {result.exemption} in the policy"}
+    place = dotted(result.finding.path)
+    return {
+        "ruleId": result.rule,
+        "level": _LEVELS[result.action],
+        "message": {"text": f"{judged.title}: {place}: {result.finding.message}"},
+        "locations": [
+            {
+                **_physical(judged.file, line),
+                "logicalLocations": [{"fullyQualifiedName": f"{judged.title}: {place}", "kind": "object"}],
+            }
+        ],
+        "partialFingerprints": {"slicewarden/v1": _fingerprint(judged, result, seen)},
+        **({"suppressions": [suppressed]} if result.exemption else {}),
+    }
+
+
+def _fingerprint(judged: Judged, result: Result, seen: Counter[str]) -> str:
+    """Name a finding so that it is known again when its file is moved or its lines shift; twins are numbered."""
+    what = (judged.api_version, judged.kind, judged.namespace, judged.name, result.rule, dotted(result.finding.path))
+    name = hashlib.sha256("\0".join(what).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    seen[name] += 1
+    return f"{name}:{seen[name]}"
+
+
+def _notification(problem: Problem) -> dict[str, Any]:
+    where = _physical(problem.file, problem.line)
+    return {"level": "error", "message": {"text": problem.message}, **({"locations": [where]} if where else {})}
+
+
+def _physical(file: str, line: int) -> dict[str, Any]:
+    if not file:
+        return {}
+    return {"physicalLocation": dict(_place(file, line))}
+
+
+def _place(file: str, line: int) -> Iterator[tuple[str, Any]]:
+    path = PurePath(file)
+    name = quote(path.as_posix().encode("utf-8", "surrogateescape"))
+    yield "artifactLocation", {"uri": f"file://{name}" if path.is_absolute() else name}
+    if line:
+        yield "region", {"startLine": line}
