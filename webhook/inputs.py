@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from webhook import files, guard, policy_file, rules
+from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
 from webhook.model import Problem, Unusable
@@ -17,10 +18,30 @@ def load_policy(path: str | None) -> Policy:
     if path is None:
         sample = resources.files("webhook").joinpath("sample", "policy.yaml")
         path = "policies" if Path("policies").is_dir() else str(sample)
-    documents, problems = files.load([path])
+    return load_policy_with_document(path)[0]
+
+
+def load_policy_with_document(path: str) -> tuple[Policy, Document]:
+    """Read the policy from a file or folder, and say where it stands.
+
+    Of a folder its own files are read: what is below it are tests, or other policies.
+    """
+    documents, problems = files.load(_own_files(path))
     if problems:
         raise Unusable(tuple(problems))
-    return policy_file.load(documents, [rule.id for rule in rules.walk()], path)
+    return policy_file.load_with_document(documents, [rule.id for rule in rules.walk()], path)
+
+
+def _own_files(path: str) -> list[str]:
+    folder = Path(path)
+    if not folder.is_dir():
+        return [path]
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise Unusable((Problem(path, 0, error.strerror or str(error)),)) from error
+    shown = (each for each in inside if not each.name.startswith("."))
+    return [str(each) for each in shown if each.suffix.lower() in files.SUFFIXES and each.is_file()]
 
 
 def load_facts(path: str) -> list[files.Item]:
