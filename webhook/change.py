@@ -1,10 +1,10 @@
 """What a change of policy would do to objects: who would newly be denied, warned, patched or placed elsewhere."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from webhook.check import Judged, Report, check
+from webhook.check import Judged, judge
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import Item
@@ -29,6 +29,7 @@ class Difference:
     """A finding that one of the two policies has and the other has not, or has with another action."""
 
     result: Result
+    line: int
     before: Action | None
     after: Action | None
 
@@ -44,8 +45,8 @@ class Changed:
 
     @property
     def pools(self) -> tuple[str, str]:
-        """The pool of its pods before and after; empty for none."""
-        return pool_of(self.before), pool_of(self.after)
+        """The pools of its pods before and after, as `pools` writes them."""
+        return pools(self.before), pools(self.after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,31 +70,25 @@ def compare(items: Iterable[Item], old: Engine, new: Engine, facts: Facts) -> Ch
     Findings are compared by rule and place, not by their words. An object of a kind that only one of the policies
     judges counts as allowed by the other.
     """
-    items = list(items)
-    before, after = (check(items, engine, facts, explained=True) for engine in (old, new))
-    changed, unchanged = [], 0
-    for one, other in _pairs(before, after):
-        effects = tuple(_effects(one, other))
-        if effects:
+    changed: list[Changed] = []
+    problems: list[Problem] = []
+    unchanged = 0
+    for item in items:
+        one, other = judge(item, old, facts), judge(item, new, facts)
+        problems += dict.fromkeys(each for each in (one, other) if isinstance(each, Problem))
+        if isinstance(one, Problem) or isinstance(other, Problem) or not (told := other or one):
+            continue
+        one, other = one or _unjudged(told), other or _unjudged(told)
+        if effects := tuple(_effects(one, other)):
             changed.append(Changed(one, other, effects, tuple(_differences(one, other))))
         else:
             unchanged += 1
-    problems = {(each.file, each.line, each.message): each for each in (*before.problems, *after.problems)}
-    return Change(old.policy.name, new.policy.name, tuple(changed), unchanged, tuple(problems.values()))
-
-
-def _pairs(before: Report, after: Report) -> Iterator[tuple[Judged, Judged]]:
-    """Bring together what was said of each object; what only one policy judges stands for itself, with no verdict."""
-    later = {id(each.item): each for each in after.judged}
-    for one in before.judged:
-        yield one, later.pop(id(one.item), None) or _unjudged(one)
-    for other in later.values():
-        yield _unjudged(other), other
+    return Change(old.policy.name, new.policy.name, tuple(changed), unchanged, tuple(problems))
 
 
 def _unjudged(judged: Judged) -> Judged:
-
-    return replace(judged, verdict=Verdict(), explained=None)
+    """What a policy says of a kind that it does not judge: nothing."""
+    return replace(judged, verdict=Verdict(), lines=(), landings=())
 
 
 def _effects(one: Judged, other: Judged) -> Iterator[Effect]:
@@ -106,7 +101,7 @@ def _effects(one: Judged, other: Judged) -> Iterator[Effect]:
     refused, later = acts[Action.DENY]
     if not was and not now and refused != later:
         yield Effect.REFUSED_OTHERWISE
-    if pool_of(one) != pool_of(other):
+    if pools(one) != pools(other):
         yield Effect.STEERED
     warned, later = acts[Action.WARN]
     if later - warned:
@@ -131,18 +126,14 @@ def _places(judged: Judged, action: Action) -> set[Place]:
 
 
 def _differences(one: Judged, other: Judged) -> Iterator[Difference]:
-    before, after = _by_place(one), _by_place(other)
+    before, after = ({_place(each): (each, line) for each, line in judged.findings} for judged in (one, other))
     for place in dict.fromkeys((*before, *after)):
-        was, now = before.get(place), after.get(place)
-        told = now or was
-        if told and (was and was.action) != (now and now.action):
-            yield Difference(told, was and was.action, now and now.action)
+        was, now = (side[place][0].action if place in side else None for side in (before, after))
+        if was != now:
+            result, line = after.get(place) or before[place]
+            yield Difference(result, line, was, now)
 
 
-def _by_place(judged: Judged) -> Mapping[Place, Result]:
-    return {_place(each): each for each in judged.verdict.results}
-
-
-def pool_of(judged: Judged) -> str:
-    """The pool that its pods are held to; empty for none."""
-    return judged.explained.pool if judged.explained else ""
+def pools(judged: Judged) -> str:
+    """The pools that its pods are held to, `none` for pods that no pool takes; empty where none asks for a GPU."""
+    return ", ".join(landing.pool or "none" for landing in judged.landings)

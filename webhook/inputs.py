@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from webhook import files, guard, policy_file, rules
+from webhook import files, guard, policy_file, revisions, rules
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
@@ -22,11 +22,14 @@ def load_policy(path: str | None) -> Policy:
 
 
 def load_policy_with_document(path: str) -> tuple[Policy, Document]:
-    """Read the policy from a file or folder, and say where it stands.
+    """Read the policy from a file or folder, or REV:PATH of a Git repository, and say where it stands.
 
     Of a folder its own files are read: what is below it are tests, or other policies.
     """
-    documents, problems = files.load(_own_files(path))
+    if revisions.named(path):
+        documents, problems = revisions.load(path), list[Problem]()
+    else:
+        documents, problems = files.load(_own_files(path))
     if problems:
         raise Unusable(tuple(problems))
     return policy_file.load_with_document(documents, [rule.id for rule in rules.walk()], path)

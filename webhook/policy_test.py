@@ -229,8 +229,10 @@ def _differences(case: Case, request: Request, verdict: Verdict, engine: Engine,
     for text in _each(expect.get("message", ())):
         if not any(text in each for each in texts):
             yield differs("message", text, "\n".join(texts) or "no message")
-    if "pool" in expect and expect["pool"] != (pool := pool_of(request, engine, facts)):
-        yield differs("pool", expect["pool"] or "none", pool or "none")
+    if "pool" in expect:
+        pools = pools_of(request, engine, facts) or ["none"]
+        if pools != [expect["pool"] or "none"]:
+            yield differs("pool", expect["pool"] or "none", ", ".join(pools))
     if "patch" in expect and expect["patch"] != list(verdict.patch):
         yield differs("patch", _lines(expect["patch"]), _lines(verdict.patch))
     if "result" in expect:
@@ -243,13 +245,13 @@ def _texts(verdict: Verdict, spoken: Iterable[Result]) -> list[str]:
     return [str(verdict.malformed)] if verdict.malformed is not None else [each.text for each in spoken]
 
 
-def pool_of(request: Request, engine: Engine, facts: Facts) -> str | None:
-    """Name the pool that the pods of a request belong to; None for none, or where none asks for a GPU."""
+def pools_of(request: Request, engine: Engine, facts: Facts) -> list[str]:
+    """Name the pools that the pods of a request belong to; `none` for pods that no pool takes."""
     try:
-        explained = explain.of(request, engine.policy, facts)
+        landings = list(explain.landings(request, engine.policy, facts))
     except Malformed:
-        return None
-    return explained.pool or None if explained else None
+        return []
+    return sorted({landing.pool or "none" for landing in landings})
 
 
 def unlike(expected: Any, got: Any, path: Path = ()) -> Iterator[tuple[Path, str, str]]:

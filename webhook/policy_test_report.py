@@ -7,12 +7,13 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from webhook.model import Problem
 from webhook.policy import API_VERSION
 from webhook.policy_test import Outcome, Run, diff
+from webhook.terminal import PLAIN, Look
 
 
-def table(run: Run) -> str:
+def table(run: Run, look: Look) -> str:
     """Write every case that failed, with both sides of each difference, and the count."""
-    lines = [line for outcome in run.outcomes if not outcome.passed for line in _failed(outcome)]
-    lines += [f"error  {problem}" for problem in run.problems]
+    lines = [line for outcome in run.outcomes if not outcome.passed for line in _failed(outcome, look)]
+    lines += [f"{look.paint('error', 'denied')}  {problem}" for problem in run.problems]
     if lines:
         lines.append("")
     files = len({each.suite.document.file for each in run.outcomes})
@@ -23,10 +24,12 @@ def table(run: Run) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _failed(outcome: Outcome) -> Iterator[str]:
+def _failed(outcome: Outcome, look: Look) -> Iterator[str]:
     case = outcome.case
-    yield f"FAIL   {case.document.file}:{case.line()}  {outcome.suite.name}: {case.name}"
-    yield from (f"  {line}" for line in _details(outcome))
+    yield f"{look.paint('FAIL', 'denied')}   {case.document.file}:{case.line()}  {outcome.suite.name}: {case.name}"
+    for line in _details(outcome):
+        style = {"- ": "removed", "+ ": "added"}.get(line.lstrip()[:2], "")
+        yield f"  {look.paint(line, style) if style else line}"
 
 
 def _details(outcome: Outcome) -> Iterator[str]:
@@ -40,7 +43,7 @@ def _details(outcome: Outcome) -> Iterator[str]:
         yield f"found     {found}"
 
 
-def to_json(run: Run) -> str:
+def to_json(run: Run, _: Look) -> str:
     """Write everything as one JSON object."""
     value = {
         "apiVersion": API_VERSION,
@@ -71,7 +74,7 @@ def to_json(run: Run) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def junit(run: Run) -> str:
+def junit(run: Run, _: Look) -> str:
     """Write JUnit XML: a suite for each PolicyTest, and what could not be used as errors of a suite of its own."""
     root = Element("testsuites", name="slicewarden test")
     by_suite: dict[int, list[Outcome]] = {}
@@ -120,4 +123,12 @@ def _several(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-FORMATS: Mapping[str, Callable[[Run], str]] = {"table": table, "json": to_json, "junit": junit}
+FORMATS: Mapping[str, str] = {"table": "failures, for people", "json": "for programs", "junit": "for CI"}
+"""Each format's name and what it is for."""
+
+_RENDER: Mapping[str, Callable[[Run, Look], str]] = {"table": table, "json": to_json, "junit": junit}
+
+
+def render(name: str, run: Run, look: Look = PLAIN) -> str:
+    """Write the report in a format."""
+    return _RENDER[name](run, look)

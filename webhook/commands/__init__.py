@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "check": "judge manifests as the webhook would",
+    "diff": "say what a change of policy would do",
     "test": "hold policies to the tests that are kept beside them",
     "serve": "run the admission webhook",
     "demo": "a tour: the real webhook on loopback, and a sample cluster",

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from webhook import files, inputs, outputs, policy_file, policy_test, policy_test_report, rules
+from webhook import options as common
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
@@ -14,7 +15,7 @@ from webhook.model import Object, Problem, Unusable
 from webhook.policy_test import Case, Outcome, Run, Suite
 from webhook.targets import judges
 
-FAILED, UNUSABLE = 1, 2
+FAILED = 1
 
 
 def options(parser: ArgumentParser) -> None:
@@ -28,14 +29,12 @@ def options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--policy", metavar="PATH", help="test this policy, not the one that each test names")
     parser.add_argument("--run", dest="named", metavar="NAME", help="only cases whose name has this in it")
-    parser.add_argument(
-        "--format", choices=sorted(policy_test_report.FORMATS), default="table", help="default: table, failures alone"
-    )
-    parser.add_argument("--output", metavar="FILE", help="write the report there, not to standard output")
+    common.report(parser, policy_test_report.FORMATS, fail_on=())
 
 
 def run(chosen: Namespace) -> int:
     """Run the cases, write what they came to; the exit status says the worst of it."""
+    wanted = common.wanted(chosen)
     paths = chosen.paths or ["policies" if Path("policies").is_dir() else "."]
     documents, problems = files.load(paths)
     problems += policy_file.misspellings(documents)
@@ -46,13 +45,9 @@ def run(chosen: Namespace) -> int:
     if not outcomes and not problems:
         raise Unusable((Problem(paths[0], 0, f"no case with {chosen.named} in its name"),))
     done = Run(tuple(outcomes), tuple(sorted(problems, key=lambda problem: (problem.file, problem.line))))
-    text = policy_test_report.FORMATS[chosen.format](done)
-    if chosen.output:
-        outputs.save(chosen.output, text)
-    else:
-        outputs.show(text)
+    outputs.write(wanted, lambda name, look: policy_test_report.render(name, done, look))
     if done.problems:
-        return UNUSABLE
+        return common.UNUSABLE
     return FAILED if done.failed else 0
 
 
@@ -62,8 +57,8 @@ def _outcomes(tests: list[Document], chosen: Namespace, problems: list[Problem])
     for document in tests:
         try:
             suite = policy_test.load(document, ids)
-            wanted = [case for case in suite.cases if chosen.named is None or chosen.named in case.name]
-            if not wanted:
+            cases = [case for case in suite.cases if chosen.named is None or chosen.named in case.name]
+            if not cases:
                 continue
             engine = engine_of(chosen.policy or _beside(suite, suite.policy))
             known = [item.value for path in suite.facts for item in items_of(_beside(suite, path))]
@@ -71,7 +66,7 @@ def _outcomes(tests: list[Document], chosen: Namespace, problems: list[Problem])
             problems += error.problems
             continue
         facts = Facts.of(known)
-        for case in wanted:
+        for case in cases:
             own = Facts.of([*known, *case.value["facts"]]) if "facts" in case.value else facts
             try:
                 objects = list(_objects(suite, case, engine))
