@@ -28,7 +28,7 @@ LAYERS = (
     ("rules",),
     ("engine", "explain"),
     ("check", "policy_test", "revisions"),
-    ("policy_test_report", "change"),
+    ("policy_test_report", "change", "lints"),
     ("change_report",),
     ("reports.*",),
     ("reports",),

@@ -15,17 +15,17 @@ from webhook.policy import Policy
 
 def load_policy(path: str | None) -> Policy:
     """Read the policy from a file or folder; from ./policies or the sample in the package when None is given."""
-    if path is None:
-        sample = resources.files("webhook").joinpath("sample", "policy.yaml")
-        path = "policies" if Path("policies").is_dir() else str(sample)
     return load_policy_with_document(path)[0]
 
 
-def load_policy_with_document(path: str) -> tuple[Policy, Document]:
-    """Read the policy from a file or folder, or REV:PATH of a Git repository, and say where it stands.
+def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
+    """Read the policy as `load_policy` does, or from REV:PATH of a Git repository, and say where it stands.
 
     Of a folder its own files are read: what is below it are tests, or other policies.
     """
+    if path is None:
+        sample = resources.files("webhook").joinpath("sample", "policy.yaml")
+        path = "policies" if Path("policies").is_dir() else str(sample)
     if revisions.named(path):
         documents, problems = revisions.load(path), list[Problem]()
     else:

@@ -6,6 +6,7 @@ COMMANDS: Mapping[str, str] = {
     "check": "judge manifests as the webhook would",
     "diff": "say what a change of policy would do",
     "test": "hold policies to the tests that are kept beside them",
+    "policy": "look after the policy itself: lint it",
     "serve": "run the admission webhook",
     "demo": "a tour: the real webhook on loopback, and a sample cluster",
     "explain": "say how memory caps come about",
