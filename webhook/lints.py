@@ -25,6 +25,7 @@ from webhook.policy import (
     SHARED,
     TRUSTED,
     Grant,
+    Override,
     Policy,
     Pool,
     ResourceNames,
@@ -111,7 +112,7 @@ def poolless_node(of: Linted) -> Iterator[Found]:
     """
     left = [node for node in of.facts.nodes if has_gpus(node) and of.policy.pool_of(node.labels) is None]
     if left:
-        yield Found(("spec", "pools"), f"{some(left)} have GPUs and are in no pool; add one, or label them")
+        yield Found(("spec", "pools"), f"no pool has {some(left)}, whose GPUs lie idle; add one, or label them")
 
 
 def other_sharing(of: Linted) -> Iterator[Found]:
@@ -130,7 +131,7 @@ def other_sharing(of: Linted) -> Iterator[Found]:
         for said, whom in sorted(wrong.items()):
             yield Found(
                 (*path, "sharing"),
-                f"is {pool.sharing}, and {some(whom)} in pool {pool.name} say {said}; select by {GPU}.sharing-strategy",
+                f"is {pool.sharing}, but {said} on {some(whom)} in pool {pool.name}; select by {GPU}.sharing-strategy",
             )
 
 
@@ -166,7 +167,7 @@ def unlisted_offer(of: Linted) -> Iterator[Found]:
                 if count and name in of.policy.gpu_resources and name not in pool.resources:
                     idle.setdefault(name, []).append(node)
         for name, whom in sorted(idle.items()):
-            yield Found((*path, "resources"), f"lacks {name}, which {some(whom)} offer; add it to pool {pool.name}")
+            yield Found((*path, "resources"), f"lacks {name}, offered by {some(whom)}; add it to pool {pool.name}")
 
 
 def unguarded_node(of: Linted) -> Iterator[Found]:
@@ -210,7 +211,7 @@ def unknown_card(of: Linted) -> Iterator[Found]:
     """
     for path, pool, found in of.pools:
         if pool.sharing in of.policy.capped_sharing and found and smallest(pool, of.policy, of.facts) is None:
-            yield Found(path, f"none of {some(found)} says what card it has, so pods have no cap; write `assume`")
+            yield Found(path, f"no card is known on {some(found)}, so pods have no cap; write `assume`")
 
 
 def thin_slice(of: Linted) -> Iterator[Found]:
@@ -249,12 +250,14 @@ def broken_limit(of: Linted) -> Iterator[Found]:
                 thin.setdefault(left, []).append(node)
         for (where, limit), whom in many.items():
             most = max(card.replicas for card in map(card_of, whom) if card)
-            yield Found((*path, "nodes"), f"{some(whom)} are shared {most} times, and {where} is {limit}; lower one")
+            yield Found(
+                (*path, "nodes"), f"a card has {most} slices on {some(whom)}, and {where} is {limit}; lower one"
+            )
         for left, whom in sorted(thin.items()):
             least = of.policy.limits.min_slice
             yield Found(
                 ("spec", "sharing", "minSliceMemory"),
-                f"is {least} MiB, and {some(whom)} in pool {pool.name} give {left}; share into fewer slices",
+                f"is {least} MiB, and a slice has {left} on {some(whom)} in pool {pool.name}; share into fewer",
             )
 
 
@@ -474,23 +477,28 @@ def ending_exemption(of: Linted) -> Iterator[Found]:
 
 
 def idle_override(of: Linted) -> Iterator[Found]:
-    """An override changes nothing: it gives each rule the action that it has anyway, or comes after one for everything.
+    """An override changes nothing: it gives a rule the action that it has anyway, or comes after a wider one.
 
     Of those that fit and name a rule the first counts.
 
     Way out: remove it, or move it up.
     """
-    everywhere: set[str] = set()
-    named: set[str] = set()
-    for path, each in at("overrides", of.policy.overrides):
+    overrides = of.policy.overrides
+    for index, (path, each) in enumerate(at("overrides", overrides)):
         for rule, action in each.actions.items():
-            if rule in everywhere:
-                yield Found((*path, "rules", rule), "an override before it speaks of this rule everywhere; move it up")
-            elif rule not in named and action is of.policy.action(rule):
+            before = [(place, one) for place, one in enumerate(overrides[:index]) if rule in one.actions]
+            wider = next((place for place, one in before if _overrides(one, each)), None)
+            if wider is not None:
+                yield Found((*path, "rules", rule), f"overrides[{wider}] speaks of this rule first; move this up")
+            elif not before and action is of.policy.action(rule):
                 yield Found((*path, "rules", rule), f"is {action} without it too; remove it")
-        named |= each.actions.keys()
-        if each.scope is None and not each.pools:
-            everywhere |= each.actions.keys()
+
+
+def _overrides(wide: Override, narrow: Override) -> bool:
+    """Tell whether an override covers all that another does."""
+    if wide.scope is not None and (narrow.scope is None or not _within(narrow.scope, wide.scope)):
+        return False
+    return not wide.pools or (bool(narrow.pools) and narrow.pools <= wide.pools)
 
 
 class Door(NamedTuple):
@@ -538,7 +546,7 @@ def open_door(of: Linted) -> Iterator[Found]:
     """
     eased = {rule for rule, action in of.policy.actions.items() if action is not Action.DENY}
     for override in of.policy.overrides:
-        if override.scope is None and not override.pools:
+        if override.scope is None and override.pools >= of.policy.pool_names:
             eased |= {rule for rule, action in override.actions.items() if action is not Action.DENY}
     for door in DOORS:
         open_ = [sorted(rules & eased) for rules in door.sets]
@@ -609,3 +617,22 @@ def name(check: Callable[[Linted], Iterator[Found]]) -> str:
 def pages() -> Mapping[str, str]:
     """The page of each lint by its id."""
     return {name(each): inspect.cleandoc(each.__doc__ or "") for each in LINTS}
+
+
+_SEVERITIES = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "note"}
+
+
+def markdown() -> str:
+    """Write the page of all lints."""
+    lines = [
+        "# What `slicewarden policy lint` finds",
+        "",
+        "Written by `slicewarden policy lints --markdown` from the docstrings in `webhook/lints.py`. In reports an error is",
+        "`Deny`, a warning `Warn` and a note `Audit`. Two pools that a node could both be in, and every other thing that",
+        "makes a policy unusable, are refused wherever the policy is read. What speaks of nodes and namespaces needs",
+        "`--facts`.",
+    ]
+    for each, action in LINTS.items():
+        page = inspect.cleandoc(each.__doc__ or "")
+        lines += ["", f"## {name(each)}", "", f"*{_SEVERITIES[action]}*", "", page]
+    return "\n".join(lines) + "\n"

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from webhook import inputs, lints, outputs, reports
 from webhook import options as common
 from webhook.facts import Facts
+from webhook.model import Problem, Unusable
 
 
 def options(parser: ArgumentParser) -> None:
@@ -31,6 +32,10 @@ def options(parser: ArgumentParser) -> None:
     verb.add_argument("--soon", type=_days, default=30, metavar="DAYS", help="tell of what ends by then; default: 30")
     common.report(verb, reports.FORMATS)
     verb.set_defaults(verb=_lint)
+    verb = verbs.add_parser("lints", help="list what lint finds, or show the page of one")
+    verb.add_argument("lint", nargs="?", metavar="LINT", help="its id")
+    verb.add_argument("--markdown", action="store_true", help="all pages, in Markdown")
+    verb.set_defaults(verb=_lints)
 
 
 def run(chosen: Namespace) -> int:
@@ -46,6 +51,20 @@ def _lint(chosen: Namespace) -> int:
     report = lints.lint(policy, document, facts, today, timedelta(days=chosen.soon))
     outputs.write(wanted, lambda name, look: reports.render(name, report, look))
     return common.status(chosen.fail_on, denied=report.count(allowed=False) > 0, warned=report.warned > 0)
+
+
+def _lints(chosen: Namespace) -> int:
+    pages = lints.pages()
+    if chosen.markdown:
+        outputs.show(lints.markdown())
+    elif chosen.lint is None:
+        width = max(map(len, pages))
+        outputs.show("".join(f"{each:<{width}}  {page.partition(chr(10))[0]}\n" for each, page in pages.items()))
+    elif chosen.lint in pages:
+        outputs.show(f"{chosen.lint}\n\n{pages[chosen.lint]}\n")
+    else:
+        raise Unusable((Problem(chosen.lint, 0, f"no such lint; known are {', '.join(pages)}"),))
+    return 0
 
 
 def _day(text: str) -> date:
