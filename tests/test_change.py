@@ -3,12 +3,20 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from strategies import pods
 
 from webhook import cli
+from webhook.change import Effect, compare
+from webhook.engine import Engine
+from webhook.facts import Facts
+from webhook.files import alone
+from webhook.model import Action
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = (ROOT / "policies" / "sample.yaml").read_text("utf-8")
@@ -168,6 +176,22 @@ def test_what_cannot_be_read_is_status_2_and_the_rest_is_compared(run: Any, tmp_
     assert status == 2
     assert "denied, patched otherwise  pods.yaml:" in out
     assert out.endswith("2 errors\n")
+
+
+@given(manifest=pods())
+@settings(max_examples=30)
+def test_no_pod_tells_a_policy_from_itself_and_every_change_from_its_undoing(
+    manifest: dict[str, Any], engine: Engine, sample_facts: Facts
+) -> None:
+    other = Engine(
+        replace(engine.policy, pools=engine.policy.pools[1:], actions={"visible-devices": Action.WARN}), engine.rules
+    )
+    same = compare([alone(manifest)], engine, engine, sample_facts)
+    assert not same.changed
+    there, back = (compare([alone(manifest)], *pair, sample_facts) for pair in ((engine, other), (other, engine)))
+    assert len(there.changed) == len(back.changed)
+    for effect, undone in ((Effect.DENIED, Effect.FREED), (Effect.WARNED, Effect.UNWARNED)):
+        assert len(there.having(effect)) == len(back.having(undone))
 
 
 # From Git

@@ -289,6 +289,34 @@ def test_json_holds_everything(run: Any) -> None:
     assert report["results"][0]["failures"] == [{"line": 14, "what": "pool", "expected": "other", "got": "whole"}]
 
 
+# Beside the policy
+
+
+def test_a_folder_of_a_policy_is_read_without_what_is_below_it(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(CASE)
+    (tmp_path / "pod.json").write_text('{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}')
+    for below in ("tests", ".git", "other"):
+        (tmp_path / below).mkdir()
+        (tmp_path / below / "policy.yaml").write_text("a: [")
+    assert cli.main(["check", "pod.json", "--policy", "."]) == 0  # beside a PolicyTest
+    (tmp_path / "second.yaml").write_text(POLICY)
+    assert cli.main(["check", "pod.json", "--policy", "."]) == 2
+    assert "a second policy" in capsys.readouterr().err
+
+
+def test_without_paths_the_tests_of_the_folder_policies_are_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policies" / "tests").mkdir(parents=True)
+    (tmp_path / "policies" / "policy.yaml").write_text(POLICY)
+    (tmp_path / "policies" / "tests" / "t.yaml").write_text((HEAD + CASE).replace("policy.yaml", "../policy.yaml"))
+    assert cli.main(["test"]) == 0
+    assert capsys.readouterr().out.startswith("1 case in 1 file")
+
+
 # What cannot be used: the cases, then the message
 
 UNUSABLE = {

@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from webhook import files, guard, policy_file, revisions, rules
+from webhook import files, guard, policy_file, rules
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
@@ -26,7 +26,9 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
     if path is None:
         sample = resources.files("webhook").joinpath("sample", "policy.yaml")
         path = "policies" if Path("policies").is_dir() else str(sample)
-    if revisions.named(path):
+    if ":" in path and not Path(path).exists():
+        from webhook import revisions  # to run a program takes more to import than all else here
+
         documents, problems = revisions.load(path), list[Problem]()
     else:
         documents, problems = files.load(_own_files(path))

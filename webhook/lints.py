@@ -627,10 +627,10 @@ def markdown() -> str:
     lines = [
         "# What `slicewarden policy lint` finds",
         "",
-        "Written by `slicewarden policy lints --markdown` from the docstrings in `webhook/lints.py`. In reports an error is",
-        "`Deny`, a warning `Warn` and a note `Audit`. Two pools that a node could both be in, and every other thing that",
-        "makes a policy unusable, are refused wherever the policy is read. What speaks of nodes and namespaces needs",
-        "`--facts`.",
+        "Written by `slicewarden policy lints --markdown` from the docstrings in `webhook/lints.py`. In reports an",
+        "error is `Deny`, a warning `Warn` and a note `Audit`. Two pools that a node could both be in, and all else",
+        "that makes a policy unusable, are refused wherever the policy is read. What speaks of nodes and namespaces",
+        "needs `--facts`.",
     ]
     for each, action in LINTS.items():
         page = inspect.cleandoc(each.__doc__ or "")

@@ -2,16 +2,10 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 from webhook.documents import Document, read
 from webhook.files import SUFFIXES
 from webhook.model import Problem, Unusable
-
-
-def named(path: str) -> bool:
-    """Tell whether a path is REV:PATH, as Git has it, and nothing on the disk."""
-    return ":" in path.strip(":") and not Path(path).exists()
 
 
 def load(path: str) -> list[Document]:
