@@ -128,6 +128,25 @@ def test_the_editors_line_of_every_policy_leads_to_its_schema() -> None:
                 assert schema.resolve() == ROOT / "docs" / "schemas" / f"{kind.lower()}.json"
 
 
+def test_the_example_in_the_documentation_can_be_used_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "policy-tests.md").read_text("utf-8")
+    text = page.partition("```yaml\n")[2].partition("```")[0]
+    for path, there in (("../../webhook/sample/facts", "webhook/sample/facts"), ("../sample", "policies/sample")):
+        text = text.replace(f"{path}.yaml", str(ROOT / f"{there}.yaml"))
+    (tmp_path / "example.yaml").write_text(text)
+    assert cli.main(["test", "example.yaml"]) == 0
+    before = "verdict: denied\n        rules: [multiple-slices]\n        message: ask for 1\n"
+    assert before in text
+    (tmp_path / "example.yaml").write_text(text.replace(before, "verdict: allowed\n"))
+    capsys.readouterr()
+    assert cli.main(["test", "example.yaml"]) == 1
+    shown = page.partition("```\nFAIL")[2].partition("…")[0].replace("policies/tests/sample.yaml", "example.yaml")
+    assert capsys.readouterr().out.startswith(f"FAIL{shown}")
+
+
 # What passes, and what fails
 
 
