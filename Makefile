@@ -41,8 +41,11 @@ lint: $(READY)
 fixtures: $(READY)  ## write the golden pages of the rules again; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(BIN)/pytest tests/test_fixtures.py
 
-docs: $(READY)  ## write the page on frameworks again, from their table
+docs: $(READY)  ## write the generated pages again, and the schemas that editors read
 	$(BIN)/slicewarden explain frameworks > docs/frameworks.md
+	$(BIN)/slicewarden policy lints --markdown > docs/policy-lints.md
+	$(BIN)/slicewarden schema > docs/schemas/gpusharingpolicy.json
+	$(BIN)/slicewarden schema --kind PolicyTest > docs/schemas/policytest.json
 
 chart: $(READY)  ## write what the Helm chart has in common with the kustomize base
 	$(BIN)/python manifests/make_chart.py

@@ -514,10 +514,41 @@ def test_a_second_policy_is_refused_where_it_starts() -> None:
     assert problems_of(f"{SMALL}---\n{SMALL}") == [f"p.yaml:{second}: a second policy: exactly one is used"]
 
 
-@pytest.mark.parametrize("text", ["", "a: 1\n", "apiVersion: v1\nkind: GPUSharingPolicy\n", "- 1\n---\ntext\n"])
+@pytest.mark.parametrize("text", ["", "a: 1\n", "apiVersion: v1\nkind: ConfigMap\n", "- 1\n---\ntext\n"])
 def test_a_file_without_a_policy_is_refused(text: str) -> None:
     (message,) = problems_of(text)
     assert message == "p.yaml:1: no GPUSharingPolicy of slicewarden.dev/v1alpha1 in it"
+
+
+@pytest.mark.parametrize(
+    ("head", "error"),
+    [
+        (
+            "apiVersion: v1\nkind: GPUSharingPolicy\n",
+            'p.yaml:1: apiVersion: must be "slicewarden.dev/v1alpha1", found "v1"',
+        ),
+        (
+            "apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolcy\n",
+            'p.yaml:2: kind: unknown kind "GPUSharingPolcy", did you mean GPUSharingPolicy?',
+        ),
+        (
+            "apiVersion: slicewarden.dev/v1alpha1\nkind: PolicyTests\n",
+            'p.yaml:2: kind: unknown kind "PolicyTests", did you mean PolicyTest?',
+        ),
+        (
+            "kind: PolicyTest\nspec: {}\n",
+            'p.yaml:1: apiVersion: must be "slicewarden.dev/v1alpha1", found null',
+        ),
+    ],
+)
+def test_a_misspelt_kind_of_ours_is_not_passed_over(head: str, error: str) -> None:
+    assert problems_of(head) == [error]
+    assert problems_of(f"{head}---\n{SMALL}") == [error]  # beside a good one it would be missed
+
+
+def test_the_tests_of_a_policy_may_stand_beside_it() -> None:
+    test = "apiVersion: slicewarden.dev/v1alpha1\nkind: PolicyTest\n"
+    assert policy_of(f"{test}---\n{SMALL}").name == "small"
 
 
 def test_an_error_quotes_what_it_found_in_one_short_line_of_ascii() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from webhook import files, guard, policy_file, rules
+from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
 from webhook.model import Problem, Unusable
@@ -13,12 +14,37 @@ from webhook.policy import Policy
 
 def load_policy(path: str | None) -> Policy:
     """Read the policy from a file or folder; from ./policies or the sample in the package when None is given."""
+    return load_policy_with_document(path)[0]
+
+
+def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
+    """Read the policy as `load_policy` does, or from REV:PATH of a Git repository, and say where it stands.
+
+    Of a folder its own files are read: what is below it are tests, or other policies.
+    """
     if path is None:
         path = "policies" if Path("policies").is_dir() else str(Path(__file__).parent / "sample" / "policy.yaml")
-    documents, problems = files.load([path])
+    if ":" in path and not Path(path).exists():
+        from webhook import revisions  # to run a program takes more to import than all else here
+
+        documents, problems = revisions.load(path), list[Problem]()
+    else:
+        documents, problems = files.load(_own_files(path))
     if problems:
         raise Unusable(tuple(problems))
-    return policy_file.load(documents, [rule.id for rule in rules.walk()], path)
+    return policy_file.load_with_document(documents, [rule.id for rule in rules.walk()], path)
+
+
+def _own_files(path: str) -> list[str]:
+    folder = Path(path)
+    if not folder.is_dir():
+        return [path]
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise Unusable((Problem(path, 0, error.strerror or str(error)),)) from error
+    shown = (each for each in inside if not each.name.startswith("."))
+    return [str(each) for each in shown if each.suffix.lower() in files.SUFFIXES and each.is_file()]
 
 
 def load_facts(path: str) -> list[files.Item]:

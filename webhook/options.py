@@ -53,10 +53,11 @@ def cluster(parser: ArgumentParser) -> None:
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
 
 
-def report(parser: ArgumentParser, formats: Mapping[str, str]) -> None:
+def report(parser: ArgumentParser, formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> None:
     """Add `--format` and `--output`, which may stand several times, and `--fail-on`.
 
-    `formats` are the names and what each is for; the first is the default. `wanted` reads what was given.
+    `formats` are the names and what each is for; the first is the default. `wanted` reads what was given. Where
+    `fail_on` is empty what makes a run fail is no choice.
     """
     parser.set_defaults(reports=(), formats=tuple(formats))
     named = ", ".join(f"{name} ({what})" for name, what in formats.items())
@@ -70,12 +71,13 @@ def report(parser: ArgumentParser, formats: Mapping[str, str]) -> None:
     parser.add_argument(
         "--output", action=_Output, metavar="FILE", help="write the report there, not to standard output"
     )
-    parser.add_argument(
-        "--fail-on",
-        choices=FAIL_ON,
-        default="deny",
-        help="what makes the exit status other than 0, besides unusable input; default: deny",
-    )
+    if fail_on:
+        parser.add_argument(
+            "--fail-on",
+            choices=fail_on,
+            default=fail_on[0],
+            help=f"what makes the exit status other than 0, besides unusable input; default: {fail_on[0]}",
+        )
 
 
 class _Format(Action):

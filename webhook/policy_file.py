@@ -35,21 +35,34 @@ from webhook.policy import (
 from webhook.selectors import Requirement, Selector, contradiction
 from webhook.workloads import WORKLOADS, Template, Workload, pod_specs, table
 
-KIND = ("slicewarden.dev", "GPUSharingPolicy")
+GROUP = "slicewarden.dev"
+KIND = (GROUP, "GPUSharingPolicy")
+TEST = (GROUP, "PolicyTest")
+
+SCHEMAS = {KIND[1]: "policy.schema.json", TEST[1]: "policy-test.schema.json"}
+"""The kinds of files that people write, and where in the package the schema of each is."""
 
 
-def schema(rules: Iterable[str]) -> dict[str, Any]:
-    """The JSON Schema of a policy, with the ids of the rules that it may name."""
-    value: dict[str, Any] = json.loads(pkgutil.get_data("webhook", "policy.schema.json") or b"")
+def schema(rules: Iterable[str], kind: str = KIND[1]) -> dict[str, Any]:
+    """The JSON Schema of a policy, or of another kind of ours, with the ids of the rules that it may name."""
+    value: dict[str, Any] = json.loads(pkgutil.get_data("webhook", SCHEMAS[kind]) or b"")
     value["$defs"]["rule"]["enum"] = sorted(rules)
     return value
 
 
 def load(documents: Iterable[Document], rules: Iterable[str], where: str) -> Policy:
-    """Read the one policy among the documents; other kinds are passed over.
+    """Read the one policy among the documents; other kinds are passed over, but for what may be ours misspelt.
 
     Raises Unusable with every error found, each with its file and line.
     """
+    return load_with_document(documents, rules, where)[0]
+
+
+def load_with_document(documents: Iterable[Document], rules: Iterable[str], where: str) -> tuple[Policy, Document]:
+    """Read the one policy among the documents as `load` does, and say where it stands."""
+    documents = list(documents)
+    if misspelt := misspellings(documents):
+        raise Unusable(misspelt)
     found = [d for d in documents if isinstance(d.value, dict) and group_kind(d.value) == KIND]
     if not found:
         raise Unusable((Problem(where, 1, f"no {KIND[1]} of {API_VERSION} in it"),))
@@ -58,19 +71,43 @@ def load(documents: Iterable[Document], rules: Iterable[str], where: str) -> Pol
     document = found[0]
     wanted = schema(rules)
     fits = fitting.fits(document.value, wanted)
-    errors = ([] if fits else list(_schema_errors(document.value, wanted))) or list(
+    errors = ([] if fits else list(schema_errors(document.value, wanted))) or list(
         _meaning_errors(document.value["spec"])
     )
     if errors:
-        problems = [Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in errors]
-        raise Unusable(sorted(problems, key=lambda problem: problem.line))
-    return _policy(document.value)
+        raise Unusable(problems(document, errors))
+    return _policy(document.value), document
 
 
-def _schema_errors(value: Any, policy_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+def misspellings(documents: Iterable[Document]) -> list[Problem]:
+    """Find documents that are nearly of a kind of ours: passed over in silence they would change nothing."""
+    found = []
+    for document in documents:
+        if not isinstance(document.value, dict):
+            continue
+        group, kind = group_kind(document.value)
+        if group == GROUP and (group, kind) not in (KIND, TEST):
+            known = (KIND[1], TEST[1])
+            path, text = "kind", f"unknown kind {shown(kind)}{_did_you_mean(kind, known)}"
+        elif group != GROUP and kind in (KIND[1], TEST[1]):
+            path, text = "apiVersion", f"must be {shown(API_VERSION)}, found {shown(document.value.get('apiVersion'))}"
+        else:
+            continue
+        found.append(Problem(document.file, document.line((path,)), f"{path}: {text}"))
+    return found
+
+
+def problems(document: Document, errors: Iterable[tuple[Path, str]]) -> list[Problem]:
+    """Say where in a file errors are, in the order of its lines."""
+    found = [Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in errors]
+    return sorted(found, key=lambda problem: problem.line)
+
+
+def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Find what in a value a JSON Schema does not allow, in plain words."""
     import jsonschema  # which takes longer to import than all the rest of a check
 
-    for error in jsonschema.Draft202012Validator(policy_schema).iter_errors(value):
+    for error in jsonschema.Draft202012Validator(wanted_schema).iter_errors(value):
         path: Path = tuple(error.absolute_path)
         found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
         if error.validator == "additionalProperties":
@@ -96,6 +133,8 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
         case "type":
             words = wanted if isinstance(wanted, str) else " or ".join(wanted)
             return f"must be of type {words}, found {shown(found)}"
+        case "enum" if len(wanted) > 10:
+            return f"unknown {shown(found)}{_did_you_mean(str(found), wanted)}"
         case "enum":
             return f"must be one of {', '.join(map(str, wanted))}, found {shown(found)}"
         case "const":
@@ -104,6 +143,8 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
             return f"{', '.join(key for key in wanted if key not in found)} is missing"
         case "anyOf":
             return f"one of {', '.join(key for option in wanted for key in option.get('required', ()))} is needed"
+        case "oneOf":
+            return f"must have exactly one of {', '.join(key for option in wanted for key in option['required'])}"
         case "minItems" | "minProperties" | "minLength":
             return "must not be empty"
     return ""

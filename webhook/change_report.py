@@ -1,0 +1,220 @@
+"""What a change of policy does: a table for people, JSON for programs, Markdown for a pull request."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from webhook.change import Change, Changed, Difference, Effect
+from webhook.model import dotted, shown
+from webhook.policy import API_VERSION
+from webhook.terminal import PLAIN, Look
+
+HEADINGS = {
+    Effect.DENIED: "newly denied",
+    Effect.FREED: "denied no longer",
+    Effect.REFUSED_OTHERWISE: "denied for other reasons",
+    Effect.STEERED: "steered elsewhere",
+    Effect.WARNED: "newly warned of",
+    Effect.UNWARNED: "warned of no longer",
+    Effect.PATCHED: "patched otherwise",
+    Effect.RECORDED: "recorded otherwise",
+}
+
+_STYLES = {Effect.DENIED: "denied", Effect.FREED: "allowed", Effect.WARNED: "warned"}
+
+MOST = 50
+"""How many objects one heading of the Markdown lists: a pull request's comment holds 65,536 characters."""
+
+
+def table(change: Change, look: Look) -> str:
+    """Write a line for each object of which something changes, what it is below it, and the count."""
+    lines = [line for each in change.changed for line in _object(each, look)]
+    lines += [f"{look.paint('error', 'denied')}    {problem}" for problem in change.problems]
+    if lines:
+        lines.append("")
+    lines.append(_summary(change))
+    return "\n".join(lines) + "\n"
+
+
+def _object(changed: Changed, look: Look) -> Iterator[str]:
+    words = look.paint(", ".join(changed.effects), _STYLES.get(changed.effects[0], "strong"))
+    yield f"{words}  {_place(changed)}  {_name(changed)}"
+    for each in changed.differences:
+        yield f"  {_actions(each)}  line {each.line:<4} {each.result.rule}  {dotted(each.result.finding.path)}"
+        yield from look.wrap(each.result.finding.message, " " * 9)
+    if Effect.STEERED in changed.effects:
+        yield f"  pool   {_pools(changed)}"
+    if Effect.PATCHED in changed.effects:
+        yield from (f"  patch  {line}" for line in _patches(changed))
+
+
+def _summary(change: Change) -> str:
+    counts = [(len(change.having(effect)), HEADINGS[effect]) for effect in Effect]
+    said = ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing changes"
+    errors = f"; {_several(len(change.problems), 'error')}"
+    return f"{_several(len(change.changed) + change.unchanged, 'object')}: {said}; {change.unchanged} as before{errors}"
+
+
+def to_json(change: Change, _: Look) -> str:
+    """Write everything as one JSON object."""
+    value = {
+        "apiVersion": API_VERSION,
+        "kind": "PolicyDiffReport",
+        "old": change.old,
+        "new": change.new,
+        "results": [_value(each) for each in change.changed],
+        "errors": [{"file": each.file, "line": each.line, "message": each.message} for each in change.problems],
+        "summary": {
+            "objects": len(change.changed) + change.unchanged,
+            "unchanged": change.unchanged,
+            **{_key(effect): len(change.having(effect)) for effect in Effect},
+            "errors": len(change.problems),
+        },
+    }
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _value(changed: Changed) -> dict[str, Any]:
+    told = changed.after
+    return {
+        "file": told.file,
+        "line": told.line,
+        "document": told.document,
+        "apiVersion": told.api_version,
+        "kind": told.kind,
+        "namespace": told.namespace,
+        "name": told.name,
+        "effects": [_key(each) for each in changed.effects],
+        "allowed": {"before": changed.before.verdict.allowed, "after": told.verdict.allowed},
+        "findings": [
+            {
+                "rule": each.result.rule,
+                "line": each.line,
+                "path": dotted(each.result.finding.path),
+                "message": each.result.finding.message,
+                "before": each.before,
+                "after": each.after,
+            }
+            for each in changed.differences
+        ],
+        "pool": dict(zip(("before", "after"), (each or None for each in changed.pools), strict=True)),
+        "patch": {"before": list(changed.before.verdict.patch), "after": list(told.verdict.patch)},
+    }
+
+
+def _key(effect: Effect) -> str:
+    first, *more = effect.split()
+    return first + "".join(word.capitalize() for word in more)
+
+
+def markdown(change: Change, _: Look) -> str:
+    """Write a summary for a pull request: how many, and below it each object under what happens to it first."""
+    return "\n".join(_markdown(change)) + "\n"
+
+
+def _markdown(change: Change) -> Iterator[str]:
+    yield f"## Policy {_code(change.old)} → {_code(change.new)}"
+    yield ""
+    objects = len(change.changed) + change.unchanged
+    if not change.changed:
+        yield f"Nothing changes for {_several(objects, 'object')}."
+    else:
+        yield f"| of {_several(objects, 'object')} | |"
+        yield "| --- | ---: |"
+        yield from (f"| {HEADINGS[effect]} | {count} |" for effect in Effect if (count := len(change.having(effect))))
+        yield f"| as before | {change.unchanged} |"
+    for effect in Effect:
+        if found := [each for each in change.changed if each.effects[0] is effect]:
+            yield from _section(effect, found)
+    if change.problems:
+        yield ""
+        yield f"**{_several(len(change.problems), 'error')}**: what could not be read was not compared."
+        yield ""
+        yield from (f"- {_code(str(problem))}" for problem in change.problems[:MOST])
+
+
+def _section(effect: Effect, found: list[Changed]) -> Iterator[str]:
+    yield ""
+    yield f"<details{' open' if effect is Effect.DENIED else ''}><summary>{len(found)} {HEADINGS[effect]}</summary>"
+    yield ""
+    yield "| object | where | what |"
+    yield "| --- | --- | --- |"
+    for each in found[:MOST]:
+        yield f"| {_code(_name(each))} | {_code(_place(each))} | {'<br>'.join(_reasons(each))} |"
+    if len(found) > MOST:
+        yield f"| and {len(found) - MOST} more | | |"
+    yield ""
+    yield "</details>"
+
+
+def _reasons(changed: Changed) -> Iterator[str]:
+    for each in changed.differences:
+        yield f"{_actions(each)} {_code(each.result.rule)}: {_escaped(each.result.finding.message)}"
+    if Effect.STEERED in changed.effects:
+        yield f"pool {_code(_pools(changed))}"
+    if Effect.PATCHED in changed.effects:
+        lines = list(_patches(changed))
+        yield from map(_code, lines[:_SHORT])
+        if len(lines) > _SHORT:
+            yield f"and {len(lines) - _SHORT} more operations"
+
+
+_SHORT = 6
+
+
+def _actions(difference: Difference) -> str:
+    return f"{difference.before or '-'} → {difference.after or '-'}"
+
+
+def _pools(changed: Changed) -> str:
+    before, after = (each or "no GPU" for each in changed.pools)
+    return f"{before} → {after}"
+
+
+def _patches(changed: Changed) -> Iterator[str]:
+    before, after = (list(map(_operation, each.verdict.patch)) for each in (changed.before, changed.after))
+    yield from (f"- {each}" for each in before if each not in after)
+    yield from (f"+ {each}" for each in after if each not in before)
+
+
+def _operation(operation: Mapping[str, Any]) -> str:
+    return f"{operation['op']} {operation['path']} {json.dumps(operation['value'], sort_keys=True)}"
+
+
+def _place(changed: Changed) -> str:
+    return changed.after.place
+
+
+def _name(changed: Changed) -> str:
+    told = changed.after
+    return f"{told.kind} {shown('/'.join(filter(None, (told.namespace, told.name))), quotes=False)}"
+
+
+def _code(text: str) -> str:
+    """Show a text as it is: a tenant's words make no Markdown."""
+    return f"<code>{_escaped(text)}</code>"
+
+
+def _escaped(text: str) -> str:
+    for each, entity in _ENTITIES:
+        text = text.replace(each, entity)
+    return text
+
+
+_ENTITIES = [("&", "&amp;"), *((each, f"&#{ord(each)};") for each in "<>|`*_[]@~\\"), ("\n", " ")]
+"""What Markdown, HTML or a mention would read something into."""
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+FORMATS: Mapping[str, str] = {"table": "for people", "json": "for programs", "markdown": "for a pull request"}
+"""Each format's name and what it is for."""
+
+_RENDER: Mapping[str, Callable[[Change, Look], str]] = {"table": table, "json": to_json, "markdown": markdown}
+
+
+def render(name: str, change: Change, look: Look = PLAIN) -> str:
+    """Write the report in a format."""
+    return _RENDER[name](change, look)

@@ -1,0 +1,80 @@
+"""`slicewarden policy`: look after the policy itself."""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from datetime import UTC, date, datetime, timedelta
+
+from webhook import inputs, lints, outputs, reports
+from webhook import options as common
+from webhook.facts import Facts
+from webhook.model import Problem, Unusable
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add the verbs and the options of each."""
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    verb = verbs.add_parser(
+        "lint",
+        help="find what is likely wrong with it",
+        description="Find what is likely wrong with a policy, by itself and against facts.",
+        epilog="Exit status: 0 no error, 1 an error, 2 unusable policy, facts or usage, 3 internal error, "
+        "4 only warnings, with --fail-on warn.",
+    )
+    verb.add_argument(
+        "policy",
+        nargs="?",
+        metavar="PATH",
+        help="file or folder, or REV:PATH of a Git repository; default: ./policies if it is there, else the sample",
+    )
+    common.facts(verb)
+    verb.add_argument(
+        "--today", type=_day, metavar="YYYY-MM-DD", help="as 2026-12-31, by which exemptions end; default: today"
+    )
+    verb.add_argument("--soon", type=_days, default=30, metavar="DAYS", help="tell of what ends by then; default: 30")
+    common.report(verb, reports.FORMATS)
+    verb.set_defaults(verb=_lint)
+    verb = verbs.add_parser("lints", help="list what lint finds, or show the page of one")
+    verb.add_argument("lint", nargs="?", metavar="LINT", help="its id")
+    verb.add_argument("--markdown", action="store_true", help="all pages, in Markdown")
+    verb.set_defaults(verb=_lints)
+
+
+def run(chosen: Namespace) -> int:
+    """Do what the verb says."""
+    return int(chosen.verb(chosen))
+
+
+def _lint(chosen: Namespace) -> int:
+    wanted = common.wanted(chosen)
+    policy, document = inputs.load_policy_with_document(chosen.policy)
+    facts = Facts.of(item.value for item in (inputs.load_facts(chosen.facts) if chosen.facts else ()))
+    today = chosen.today or datetime.now(UTC).date()
+    report = lints.lint(policy, document, facts, today, timedelta(days=chosen.soon))
+    outputs.write(wanted, lambda name, look: reports.render(name, report, look))
+    return common.status(chosen.fail_on, denied=report.count(allowed=False) > 0, warned=report.warned > 0)
+
+
+def _lints(chosen: Namespace) -> int:
+    pages = lints.pages()
+    if chosen.markdown:
+        outputs.show(lints.markdown())
+    elif chosen.lint is None:
+        width = max(map(len, pages))
+        outputs.show("".join(f"{each:<{width}}  {page.partition(chr(10))[0]}\n" for each, page in pages.items()))
+    elif chosen.lint in pages:
+        outputs.show(f"{chosen.lint}\n\n{pages[chosen.lint]}\n")
+    else:
+        raise Unusable((Problem(chosen.lint, 0, f"no such lint; known are {', '.join(pages)}"),))
+    return 0
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no day such as 2026-12-31") from None
+
+
+def _days(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 3650):
+        raise ArgumentTypeError(f"{text!r} is no number of days from 0 to 3650")
+    return int(text)

@@ -1,0 +1,105 @@
+"""`slicewarden test`: hold policies to the tests that are kept beside them."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from webhook import files, inputs, outputs, policy_file, policy_test, policy_test_report, rules
+from webhook import options as common
+from webhook.documents import Document
+from webhook.engine import Engine
+from webhook.facts import Facts, group_kind
+from webhook.model import Object, Problem, Unusable
+from webhook.policy_test import Case, Outcome, Run, Suite
+from webhook.targets import judges
+
+FAILED = 1
+
+
+def options(parser: ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.epilog = "Exit status: 0 all passed, 1 some failed, 2 unusable input or usage, 3 internal error."
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="files and folders with PolicyTests; default: ./policies if it is there, else this folder",
+    )
+    parser.add_argument("--policy", metavar="PATH", help="test this policy, not the one that each test names")
+    parser.add_argument("--run", dest="named", metavar="NAME", help="only cases whose name has this in it")
+    common.report(parser, policy_test_report.FORMATS, fail_on=())
+
+
+def run(chosen: Namespace) -> int:
+    """Run the cases, write what they came to; the exit status says the worst of it."""
+    wanted = common.wanted(chosen)
+    paths = chosen.paths or ["policies" if Path("policies").is_dir() else "."]
+    documents, problems = files.load(paths)
+    problems += policy_file.misspellings(documents)
+    tests = [document for document in documents if policy_test.holds(document)]
+    if not tests and not problems:
+        raise Unusable((Problem(paths[0], 0, "no PolicyTest in it"),))
+    outcomes = list(_outcomes(tests, chosen, problems))
+    if not outcomes and not problems:
+        raise Unusable((Problem(paths[0], 0, f"no case with {chosen.named} in its name"),))
+    done = Run(tuple(outcomes), tuple(sorted(problems, key=lambda problem: (problem.file, problem.line))))
+    outputs.write(wanted, lambda name, look: policy_test_report.render(name, done, look))
+    if done.problems:
+        return common.UNUSABLE
+    return FAILED if done.failed else 0
+
+
+def _outcomes(tests: list[Document], chosen: Namespace, problems: list[Problem]) -> Iterator[Outcome]:
+    ids = [rule.id for rule in rules.walk()]
+    engine_of, items_of = cache(_engine), cache(_items)
+    for document in tests:
+        try:
+            suite = policy_test.load(document, ids)
+            cases = [case for case in suite.cases if chosen.named is None or chosen.named in case.name]
+            if not cases:
+                continue
+            engine = engine_of(chosen.policy or _beside(suite, suite.policy))
+            known = [item.value for path in suite.facts for item in items_of(_beside(suite, path))]
+        except Unusable as error:
+            problems += error.problems
+            continue
+        facts = Facts.of(known)
+        for case in cases:
+            own = Facts.of([*known, *case.value["facts"]]) if "facts" in case.value else facts
+            try:
+                objects = list(_objects(suite, case, engine))
+                yield policy_test.judge(suite, case, objects, engine, replace(own, today=case.today))
+            except Unusable as error:
+                problems += error.problems
+
+
+def _beside(suite: Suite, path: str) -> str:
+    """A path as the file of a suite has it, from here."""
+    return str(Path(suite.document.file).parent / path)
+
+
+def _engine(path: str) -> Engine:
+    return Engine(inputs.load_policy(path), rules.walk())
+
+
+def _items(path: str) -> list[files.Item]:
+    documents, unreadable = files.load([path])
+    items, unusable = files.items(documents)
+    if unreadable or unusable:
+        raise Unusable((*unreadable, *unusable))
+    return items
+
+
+def _objects(suite: Suite, case: Case, engine: Engine) -> Iterator[Object]:
+    if "files" not in case.value:
+        yield from case.value["objects"] if "objects" in case.value else [case.value["object"]]
+        return
+    for place, path in enumerate(case.value["files"]):
+        items = [each.value for each in _items(_beside(suite, path))]
+        judged = [each for each in items if judges(*group_kind(each), engine.policy.workloads)]
+        if not judged:
+            text = "no object in it that is judged"
+            raise Unusable((Problem(suite.document.file, case.line("files", place), f"{path}: {text}"),))
+        yield from judged
