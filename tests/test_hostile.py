@@ -73,6 +73,9 @@ HOSTILE = {
     "containers that all need caps": pod(
         initContainers=[{"name": f"c{n}", "resources": {"limits": {"nvidia.com/gpu": 1}}} for n in range(3000)]
     ),
+    "variables that all open a door": pod(
+        initContainers=[{"name": "b", "env": [{"name": "CUDA_VERSION"}] * 10_000 + [{"name": "LD_AUDIT"}] * 10_000}]
+    ),
     "a text that looks like a configuration": config_map("# sharing mps\n" + "a: [" + "x," * 30_000 + "]"),
     "a larger one": config_map("# sharing mps\n" + "- a\n" * 300_000),
     "findings without end": config_map(

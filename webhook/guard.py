@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from webhook.facts import Facts
 from webhook.gpus import asks
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
@@ -18,7 +18,7 @@ def _names_one(pod: Pod, policy: Policy) -> bool:
     runtime = pod.spec.get("runtimeClassName")
     if isinstance(runtime, str) and runtime in policy.forms.runtime_classes:
         return True
-    return bool(pod.spec.get("resourceClaims")) or Door.VARIABLE in openings(pod)
+    return bool(pod.spec.get("resourceClaims") or openings(pod).variables)
 
 
 def _kept_off(pod: Pod, policy: Policy) -> bool:

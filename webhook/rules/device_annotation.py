@@ -13,14 +13,14 @@ from collections.abc import Iterator
 
 from webhook.facts import Facts
 from webhook.model import Finding
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag annotations that have a container runtime add devices."""
-    for path, _, _, _ in openings(pod).get(Door.DEVICE_ANNOTATION, ()):
+    for path, _, _, _ in openings(pod).device_annotations:
         yield Finding(
             path,
             "has the container runtime add devices past resources.limits; remove it, and ask for GPUs there",

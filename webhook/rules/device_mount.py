@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from webhook.facts import Facts
 from webhook.model import Finding, shown
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag mounts under the folder that is read as a list of devices."""
-    for path, _, value, _ in openings(pod).get(Door.DEVICE_MOUNT, ()):
+    for path, _, value, _ in openings(pod).device_mounts:
         yield Finding(
             path,
             f"a mount at {shown(value)} asks for a GPU past resources.limits; remove it, and ask for GPUs there",

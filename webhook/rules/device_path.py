@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from webhook.facts import Facts
 from webhook.guard import exposed
 from webhook.model import Finding, shown
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag hostPath volumes that lead to GPUs."""
-    found = openings(pod).get(Door.HOST_PATH)
+    found = openings(pod).host_paths
     if not found or not exposed(pod, policy):
         return
     for path, _, value, _ in found:

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from webhook.facts import Facts
 from webhook.model import Finding
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag annotations that only a scheduler writes, from anyone but one that the policy names, or an administrator."""
-    found = openings(pod).get(Door.PLACEMENT_ANNOTATION)
+    found = openings(pod).placement_annotations
     writers = (policy.schedulers, policy.administrators)
     if not found or (pod.requester is not None and any(each.include(pod.requester) for each in writers)):
         return

@@ -18,7 +18,7 @@ from webhook.doors import LIBRARY_PATH, LINKER
 from webhook.facts import Facts
 from webhook.gpus import asking
 from webhook.model import Finding, shown
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.placement import place
 from webhook.policy import Policy
 from webhook.targets import Pod
@@ -27,7 +27,7 @@ from webhook.targets import Pod
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag variables and mounts by which limits on a shared GPU are lifted."""
     found = openings(pod)
-    variables, mounts = found.get(Door.LIMIT_VARIABLE, ()), found.get(Door.LIMIT_MOUNT, ())
+    variables, mounts = found.limit_variables, found.limit_mounts
     if not variables and not mounts:
         return
     placement = place(pod, policy, facts)

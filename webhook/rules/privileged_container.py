@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from webhook.facts import Facts
 from webhook.guard import exposed
 from webhook.model import Finding, shown
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag privileged containers, Windows host processes and capabilities that give devices."""
-    found = openings(pod).get(Door.PRIVILEGE)
+    found = openings(pod).privileges
     if not found or not exposed(pod, policy):
         return
     for path, name, value, _ in found:

@@ -17,7 +17,7 @@ from webhook.facts import Facts
 from webhook.gpus import asking
 from webhook.guard import exposed
 from webhook.model import Finding, Fix
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
@@ -27,8 +27,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     if not exposed(pod, policy):
         return
     asks_for_one = asking(pod, policy)
-    variables = openings(pod).get(Door.VARIABLE, ())
-    said = {each.container.path for each in variables if each.name == VISIBLE and each.container}
+    said = {each.container.path for each in openings(pod).variables if each.name == VISIBLE and each.container}
     for container in pod.containers:
         if container.path not in asks_for_one and container.path not in said:
             path = (*container.path, "env")

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from webhook.facts import Facts
 from webhook.gpus import asking
 from webhook.model import Finding
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag entries of `envFrom` that may hold what counts over the device plugin."""
-    found = openings(pod).get(Door.VARIABLES_FROM)
+    found = openings(pod).variables_from
     if not found:
         return
     asks_for_one = asking(pod, policy)

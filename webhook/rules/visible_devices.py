@@ -15,14 +15,14 @@ from webhook.doors import DEVICE_VARIABLES
 from webhook.facts import Facts
 from webhook.gpus import asking
 from webhook.model import Finding, shown
-from webhook.openings import Door, openings
+from webhook.openings import openings
 from webhook.policy import Policy
 from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag values that open something, and values that are not known before the pod runs."""
-    found = openings(pod).get(Door.VARIABLE)
+    found = openings(pod).variables
     if not found:
         return
     asks_for_one = asking(pod, policy)
