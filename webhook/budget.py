@@ -69,9 +69,11 @@ def wish(annotations: Mapping[str, object]) -> Wish:
     return Wish(asked, count)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Budget:
     """A cap and how it came about. All memory in MiB.
+
+    A snapshot has one for all pods of a kind, so what is derived from it is remembered by the object.
 
     `reserve` is kept back for driver and fragmentation, `context` is what a process takes beside its
     allocator, `budget` is what the allocator may have, and `permille` the same as thousandths of the card.

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from webhook.budget import Budget
 from webhook.model import shown
@@ -18,7 +18,7 @@ MAX_ENTRY = 160
 _MORE = "and more"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Record:
     """What is written down of a pod.
 
@@ -32,10 +32,13 @@ class Record:
     lowered: tuple[str, ...] = ()
     uncapped: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def text(self) -> str:
-        """Write it as one line of JSON, in printable ASCII."""
-        return _text(self)
+        """Itself as one line of JSON, in printable ASCII."""
+        value: dict[str, object] = {"pool": self.pool, "fraction": self.fraction, "mib": self.mib}
+        value |= {"lowered": self.lowered} if self.lowered else {}
+        value |= {"uncapped": self.uncapped} if self.uncapped else {}
+        return json.dumps(value, separators=(",", ":"))
 
     def history(self, container: str, env: Mapping[str, str | None]) -> Iterator[tuple[str, str, str]]:
         """Yield entry, name and former value of a container's variables that still hold what they were lowered to."""
@@ -61,14 +64,6 @@ class Record:
         return (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped) and (
             bool(self.fraction) == bool(other.fraction) and self.fraction <= other.fraction and self.mib <= other.mib
         )
-
-
-@lru_cache(maxsize=64)
-def _text(record: Record) -> str:
-    value: dict[str, object] = {"pool": record.pool, "fraction": record.fraction, "mib": record.mib}
-    value |= {"lowered": record.lowered} if record.lowered else {}
-    value |= {"uncapped": record.uncapped} if record.uncapped else {}
-    return json.dumps(value, separators=(",", ":"))
 
 
 def lowered(container: str, name: str, old: str) -> str:
