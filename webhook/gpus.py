@@ -42,8 +42,8 @@ def asks(pod: Pod, policy: Policy) -> tuple[Ask, ...]:
 def _asks(pod: Pod, policy: Policy) -> Iterator[Ask]:
     gpus = policy.gpu_resources
     for container in pod.containers:
-        for name, value, where in container.resources:
-            if "/" in name and name in gpus:  # without a slash it is Kubernetes' own, as cpu and memory are
+        for name, value, where in container.extended_resources:
+            if name in gpus:
                 try:
                     amount = quantity.parse(value)
                 except ValueError:

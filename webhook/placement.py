@@ -40,7 +40,7 @@ def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     labels = facts.namespaces.get(pod.namespace)
     grants = [grant for grant in policy.grants if grant.scope.covers(pod.namespace, labels, pod.service_account)]
     heard = [grant.pools or policy.pool_names for grant in grants if _hears(grant, pod, policy)]
-    pools = frozenset[str]().union(*heard)
+    pools: frozenset[str] = frozenset().union(*heard)
     wanted = policy.default_trust if asked is None else asked
     level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
     return Claim(asked, pools, level, withheld=bool(grants) and not pools)

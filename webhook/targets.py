@@ -3,7 +3,7 @@
 A view reads an object as the API would have stored it, and raises Malformed where the shape is another.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -52,27 +52,30 @@ class Container(NamedTuple):
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") == "Always"
 
     @property
-    def resources(self) -> Iterator[tuple[str, object, str]]:
-        """Name and quantity of each resource asked for, in `limits` or `requests`; a limit hides its equal request."""
+    def extended_resources(self) -> Iterator[tuple[str, object, str]]:
+        """Name and quantity of each resource asked for, in `limits` or `requests`; a limit hides its equal request.
+
+        Kubernetes' own, as cpu and memory, have no slash in their names and are left out.
+        """
         resources = _map(self.spec, "resources", self.path)
         path = (*self.path, "resources")
         limits, requests = _map(resources, "limits", path), _map(resources, "requests", path)
         for name, quantity in limits.items():
-            yield name, quantity, "limits"
+            if "/" in name:
+                yield name, quantity, "limits"
         for name, quantity in requests.items():
-            if isinstance(quantity, (dict, list)) or limits.get(name) != quantity:
+            if "/" in name and (isinstance(quantity, (dict, list)) or limits.get(name) != quantity):
                 yield name, quantity, "requests"
 
-    @property
-    def env(self) -> Mapping[str, EnvVar]:
-        """Variables by name; of two with one name the last counts, as it does for the kubelet."""
-        path = (*self.path, "env")
-        variables = {}
+    def variables(self, names: Collection[str]) -> Mapping[str, EnvVar]:
+        """Its variables of these names; of two with one name the last counts, as it does for the kubelet."""
+        found = {}
         for index, entry in entries(self.spec, "env", self.path):
-            at = (*path, index)
-            value = None if entry.get("valueFrom") else _text(entry, "value", at)
-            variables[_text(entry, "name", at)] = EnvVar(at, value)
-        return variables
+            name = _text(entry, "name", (*self.path, "env"))
+            if name in names:
+                at = (*self.path, "env", index)
+                found[name] = EnvVar(at, None if entry.get("valueFrom") else _text(entry, "value", at))
+        return found
 
     @property
     def env_from(self) -> Iterator[str]:
@@ -135,8 +138,8 @@ class Pod:
     @property
     def service_account(self) -> str:
         """The account it runs as; `default` when it names none. `serviceAccount` is the field's old name."""
-        names = (_text(self.spec, key, self.at("spec")) for key in ("serviceAccountName", "serviceAccount"))
-        return next(filter(None, names), "default")
+        spec, at = self.spec, self.spec_path
+        return _text(spec, "serviceAccountName", at) or _text(spec, "serviceAccount", at) or "default"
 
     @property
     def mirror(self) -> bool:

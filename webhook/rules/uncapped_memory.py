@@ -16,7 +16,7 @@ say (`memory.torch.versions`) where what takes a cap away is refused.
 Way out: leave the variables to Slicewarden, or set a limit no larger than the message names.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from webhook import arguments, caps, record
@@ -105,8 +105,8 @@ def _judged(
     plain = record.of(pool.name, cap, policy, (), (), torch_known=known)
     before = plain if there == plain.text else record.read(there)
     for container in {ask.container.path: ask.container for ask in asks(pod, policy)}.values():
-        env = container.env
-        values = {name: env[name].value for name in caps.KNOWN & env.keys()}
+        env = container.variables(caps.KNOWN)
+        values = {name: variable.value for name, variable in env.items()}
         image = container.image
         tgi = image == "text-generation-inference"
         steps = caps.merge(values, cap, policy, torch, tgi=tgi, doubted=doubted)
@@ -133,7 +133,7 @@ def _judged(
 def _found(
     container: Container,
     env: Mapping[str, EnvVar],
-    steps: Iterable[Step],
+    steps: Sequence[Step],
     pool: Pool,
     policy: Policy,
     cap: Budget,
@@ -141,12 +141,12 @@ def _found(
     template: bool,
 ) -> Iterator[Finding]:
     """Turn the steps of one container into findings, those that add variables into one."""
-    missing = []
-    for step in steps:
+    missing = [step for step in steps if step.kind is Kind.ADD]
+    for step in steps if len(missing) < len(steps) else ():
         entry = env.get(step.name)
         if step.kind is Kind.ADD:
-            missing.append(step)
-        elif entry is None:
+            continue
+        if entry is None:
             advice = step.kind is Kind.UNSURE or policy.defeats is not Action.DENY
             yield Finding(container.path, step.message, advice=advice)
         elif step.kind in caps.WRITES:
@@ -161,13 +161,13 @@ def _found(
             yield Finding(entry.path, step.message, advice=advice)
     if missing:
         path = (*container.path, "env")
+        names = [step.name for step in missing]
         yield Finding(
             path,
-            f"no {', '.join(step.name for step in missing)}, so a process may take more than its {cap.least} MiB of a "
-            f"GPU of pool {pool.name}; create it where Slicewarden's mutating webhook is in force, and undo none of "
-            "its changes",
+            f"no {', '.join(names)}, so a process may take more than its {cap.least} MiB of a GPU of pool "
+            f"{pool.name}; create it where Slicewarden's mutating webhook is in force, and undo none of its changes",
             (Fix(path, [{"name": step.name, "value": step.value} for step in missing]),),
-            parts=tuple(f"{pool.name}: {step.name}" for step in missing),
+            parts=tuple([f"{pool.name}: {name}" for name in names]),
         )
 
 

@@ -84,7 +84,8 @@ def _steering(pod: Pod, pool: Pool) -> tuple[tuple[Fix, ...], list[str]]:
         fixes += affinity
         missing += [f"node affinity {requirement}" for requirement in open_]
 
-    tolerations = [t for t in pool.tolerations if not any(_covers(own, t) for own in pod.tolerations)]
+    tolerated = pod.tolerations
+    tolerations = [t for t in pool.tolerations if not any(_covers(own, t) for own in tolerated)]
     if tolerations:
         fixes.append(Fix(pod.at("spec", "tolerations"), tolerations))
         missing += [f"toleration {t['key']}" for t in tolerations]
