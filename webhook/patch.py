@@ -1,6 +1,6 @@
 """Fixes in, JSON Patch (RFC 6902) out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from webhook.model import Fix, Object, Path
@@ -13,82 +13,76 @@ def build(document: Object, fixes: Iterable[Fix]) -> tuple[tuple[Operation, ...]
 
     The given document is not changed; what no fix touches is shared with the result.
     """
-    build_ = _Build()
-    for fix in fixes:
-        document = build_.merged(document, fix.path, fix.value)
-    return tuple(build_.operations), document
+    copy, operations = _Copy(document), list[Operation]()
+    for path, value in fixes:
+        operations += _merged(copy, path, value)
+    return tuple(operations), copy.document
 
 
-class _Build:
-    """The operations so far, and the containers that are copies of our own and may be changed in place."""
+class _Copy:
+    """A copy of a document, of which only the containers are copied that are written to."""
 
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
+    def __init__(self, document: Object) -> None:
         self._ours: dict[int, Any] = {}
+        self.document = self._own(document)
 
-    def merged(self, there: Any, path: Path, value: Any, depth: int = 0) -> Any:
-        """Merge a value into what stands at a path of the document, of which `there` is this many keys down."""
-        if depth < len(path):
-            key = path[depth]
-            child = there[int(key)] if isinstance(there, list) else there.get(key)
-            if child is not None:
-                merged = self.merged(child, path, value, depth + 1)
-                return there if merged is child else self._with(there, key, merged)
+    def child(self, container: Any, key: str | int) -> Any:
+        """Return what stands at a key of a container that may be written to, so that it may be as well."""
+        child = container[key]
+        if type(child) in (dict, list):
+            container[key] = child = self._own(child)
+        return child
+
+    def _own(self, container: Any) -> Any:
+        if id(container) in self._ours:
+            return container
+        copy = container.copy()
+        self._ours[id(copy)] = copy  # kept, so that its id stays its own
+        return copy
+
+
+def _merged(copy: _Copy, path: Path, value: Any) -> Iterator[Operation]:
+    """Merge a value into what stands at a path, and yield the operations that do the same."""
+    there: Any = copy.document
+    for depth, key in enumerate(path):
+        parent, listed = there, isinstance(there, list)
+        if (there[key] if listed else there.get(key)) is None:
             for below in reversed(path[depth + 1 :]):  # the first missing parent is added with all that hangs below it
                 value = {below: value}
-            self._write("replace" if isinstance(there, list) else "add", _pointer(path[: depth + 1]), value)
-            return self._with(there, key, value)
-        at = _pointer(path)
-        if isinstance(there, dict) and isinstance(value, dict):
-            for key, each in value.items():
-                before = there.get(key)
-                if before != each:
-                    self._write("add" if before is None else "replace", f"{at}/{_escaped(key)}", each)
-                    there = self._with(there, key, each)
-            return there
-        if isinstance(there, list) and isinstance(value, list):
-            for each in value:
-                self._write("add", f"{at}/-", each)
-            return [*there, *value] if value else there
-        if there != value:
-            self._write("replace", at, value)
-        return value
+            yield _operation("replace" if listed else "add", _pointer(path[: depth + 1]), value)
+            parent[key] = value
+            return
+        there = copy.child(parent, key)
+    at = _pointer(path)
+    if isinstance(there, dict) and isinstance(value, dict):
+        for key, each in value.items():
+            before = there.get(key)
+            if before != each:
+                yield _operation("add" if before is None else "replace", f"{at}/{_escaped(key)}", each)
+                there[key] = each
+    elif isinstance(there, list) and isinstance(value, list):
+        for each in value:
+            yield _operation("add", f"{at}/-", each)
+        there += value
+    elif there != value:
+        yield _operation("replace", at, value)
+        parent[path[-1]] = value
 
-    def _write(self, operation: str, at: str, value: Any) -> None:
-        self.operations.append({"op": operation, "path": at, "value": value})
 
-    def _with(self, container: Any, key: str | int, value: Any) -> Any:
-        """Exchange one value of a map or a list, in a copy unless it is one already."""
-        if id(container) not in self._ours:
-            container = container.copy()
-            self._ours[id(container)] = container  # kept, so that its id stays its own
-        container[int(key) if isinstance(container, list) else key] = value
-        return container
+def _operation(operation: str, at: str, value: Any) -> Operation:
+    return {"op": operation, "path": at, "value": value}
 
 
 def apply(document: Object, operations: Iterable[Operation]) -> Object:
     """Apply a patch of `add` and `replace` operations, as an API server does with ours (RFC 6902)."""
-    ours: dict[int, Any] = {}
-
-    def own(container: Any) -> Any:
-        if id(container) not in ours:
-            container = container.copy()
-            ours[id(container)] = container
-        return container
-
-    def reach(pointer: str) -> Any:
-        there: Any = document
-        for key in pointer.split("/")[1:]:
-            place = int(key) if isinstance(there, list) else _unescaped(key)
-            there[place] = there = own(there[place])
-        return there
-
-    document = own(document)
-    before, there = "", cast("Any", document)
+    copy = _Copy(document)
+    before, there = "", cast("Any", copy.document)
     for operation in operations:
         parent, _, last = operation["path"].rpartition("/")
         if parent != before:  # many write into one place after each other, as do all new variables of a container
-            before, there = parent, reach(parent)
+            before, there = parent, copy.document
+            for key in parent.split("/")[1:]:
+                there = copy.child(there, int(key) if isinstance(there, list) else _unescaped(key))
         last = _unescaped(last)
         if isinstance(there, dict):
             there[last] = operation["value"]
@@ -96,7 +90,7 @@ def apply(document: Object, operations: Iterable[Operation]) -> Object:
             there.insert(len(there) if last == "-" else int(last), operation["value"])
         else:
             there[int(last)] = operation["value"]
-    return document
+    return cast("Object", copy.document)
 
 
 def _pointer(path: Path) -> str:
@@ -104,7 +98,9 @@ def _pointer(path: Path) -> str:
 
 
 def _escaped(key: str | int) -> str:
-    return key.replace("~", "~0").replace("/", "~1") if isinstance(key, str) else str(key)
+    if isinstance(key, int):
+        return str(key)
+    return key.replace("~", "~0").replace("/", "~1") if "/" in key or "~" in key else key
 
 
 def _unescaped(key: str) -> str:
