@@ -1,6 +1,6 @@
 """The one way through: a request, facts and a policy in; a verdict out."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -50,6 +50,7 @@ class Engine:
         self.policy = policy
         self.rules = tuple(rules)
         self._rules_of = {each: [r for r in rules if issubclass(each, r.subject)] for each in get_args(Subject)}
+        self._mending = [rule for rule in self._rules_of[Pod] if rule.mends]
 
     def mutate(self, request: Request, facts: Facts, late: Late = never) -> Verdict:
         """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies.
@@ -109,7 +110,7 @@ class Engine:
             fix
             for subject in subjects(request, item, workloads=self.policy.workloads)
             if isinstance(subject, Pod) and not subject.template and not subject.mirror
-            for result in self._results(subject, facts, late)
+            for result in self._results(subject, facts, self._mending, late)
             if result.action is Action.DENY
             for fix in result.finding.fixes
             if not debug or _is_added(fix, request)
@@ -126,12 +127,12 @@ class Engine:
         return [
             result
             for subject in subjects(request, item, old, self.policy.workloads)
-            for result in self._results(subject, facts, late)
+            for result in self._results(subject, facts, self._rules_of[type(subject)], late)
             if not _mended_later(subject, result)
         ]
 
-    def _results(self, subject: Subject, facts: Facts, late: Late) -> Iterator[Result]:
-        for rule in self._rules_of[type(subject)]:
+    def _results(self, subject: Subject, facts: Facts, rules: Iterable[Rule], late: Late) -> Iterator[Result]:
+        for rule in rules:
             if late():
                 raise TooLate
             try:

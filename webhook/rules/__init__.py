@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, get_args, get_type_hints
 
 from webhook.facts import Facts
-from webhook.model import Finding
+from webhook.model import Finding, Fix
 from webhook.policy import Policy
 from webhook.targets import Subject
 
@@ -18,16 +18,23 @@ Check = Callable[[Any, Policy, Facts], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: its id, what it judges, the function that judges, and its page (the module's docstring)."""
+    """A rule: its id, what it judges, the function that judges, and its page (the module's docstring).
+
+    One that never `mends` has no fixes, and is not asked for any.
+    """
 
     id: str
     subject: type[Subject] | UnionType
     check: Check
     page: str
+    mends: bool = True
 
 
 def walk() -> tuple[Rule, ...]:
-    """Load every rule of this folder, sorted by id. A rule judges the classes that its first parameter names."""
+    """Load every rule of this folder, sorted by id. A rule judges the classes that its first parameter names.
+
+    It mends something if it knows of fixes at all.
+    """
     return tuple(sorted(map(_rule, (m.name for m in pkgutil.iter_modules(__path__))), key=lambda r: r.id))
 
 
@@ -37,4 +44,5 @@ def _rule(name: str) -> Rule:
     subject = get_type_hints(module.check)[first]
     if not set(get_args(subject) or (subject,)) <= set(get_args(Subject)):
         raise TypeError(f"rule {name}: check's first parameter must be one of {Subject}")
-    return Rule(name.replace("_", "-"), subject, module.check, inspect.cleandoc(module.__doc__ or ""))
+    page = inspect.cleandoc(module.__doc__ or "")
+    return Rule(name.replace("_", "-"), subject, module.check, page, mends=hasattr(module, Fix.__name__))
