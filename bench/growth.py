@@ -93,8 +93,9 @@ pool's nodes) is reckoned once for it, and not measured.
 {table}
 
 Of the containers one asks for a GPU, and all have the same variables, mounts and probes. The rules are five of those
-for pods ({", ".join(FIVE)}), each as often as it takes, for a pod that has been
-mutated. Nodes are those of the sample facts under other names. That nothing grows worse is also tested by counting calls
+for pods, each as often as it takes, for a pod that has been mutated:
+{", ".join(FIVE)}.
+Nodes are those of the sample facts under other names. That nothing grows worse is also tested by counting calls
 (`tests/test_hostile.py`).
 """
 
