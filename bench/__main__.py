@@ -7,7 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-from bench import apiserver, check, decision, https
+from bench import apiserver, check, decision, growth, https
 from bench.generator import CannotRun, Wrong
 
 
@@ -15,7 +15,10 @@ def main() -> int:
     """Run what was asked for. Exit status: 0, 1 a server answered wrongly, 2 something is missing."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of the README.")
     parser.add_argument(
-        "which", nargs="?", choices=("decision", "check", "https", "apiserver"), help="one of them; all without it"
+        "which",
+        nargs="?",
+        choices=("decision", "growth", "check", "https", "apiserver"),
+        help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each load over HTTPS (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each round (3)")
@@ -27,6 +30,10 @@ def main() -> int:
     try:
         if arguments.which in (None, "decision"):
             print(f"## Decision, in process\n\n{decision.run()}\n", flush=True)
+        if arguments.which in (None, "growth"):
+            table = growth.run()
+            growth.PAGE.write_text(growth.page(table), "utf-8")
+            print(f"## How a decision's cost grows\n\n{table}\n", flush=True)
         if arguments.which in (None, "check"):
             print(f"## Manifests on the command line\n\n{check.run()}\n", flush=True)
         if arguments.which in (None, "https"):

@@ -6,6 +6,7 @@ What each costs is counted in calls of Python functions, not in seconds: the cou
 import sys
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,6 +109,36 @@ def test_a_patch_that_fits_an_answer_and_was_not_made_is_told_by_what_is_missing
     verdict = engine.validate(request, sample_facts)
     assert verdict.malformed is None
     assert "mutating webhook is in force" in " ".join(each.text for each in verdict.having(Action.DENY))
+
+
+# What may be a hundred times as large in another cluster
+
+
+def decided(engine: Engine, facts: Facts, **spec: Any) -> int:
+    """Count what both calls for a pod cost once its snapshot has been reckoned with."""
+    request = review.decode(review.wrap(pod(**spec)))
+
+    def both() -> tuple[object, ...]:
+        return engine.mutate(request, facts), engine.validate(request, facts)
+
+    both()
+    return calls(both)
+
+
+def test_nodes_and_namespaces_cost_a_pod_nothing(engine: Engine, sample_facts: Facts) -> None:
+    known = sample_facts.nodes
+    nodes = tuple(replace(known[index % len(known)], name=f"n{index}") for index in range(2_000))
+    namespaces = {**sample_facts.namespaces, **{f"n{index}": {"a": "b"} for index in range(2_000)}}
+    large = replace(sample_facts, nodes=nodes, namespaces=namespaces)
+    assert decided(engine, large) == decided(engine, sample_facts)
+
+
+def test_each_container_and_each_rule_costs_what_the_one_before_did(engine: Engine, sample_facts: Facts) -> None:
+    containers = [{"name": f"c{index}", "env": [{"name": "A", "value": "b"}]} for index in range(60)]
+    first, second, third = (decided(engine, sample_facts, initContainers=containers[:n]) for n in (20, 40, 60))
+    assert third - second <= second - first + 5
+    first, second, third = (decided(Engine(engine.policy, engine.rules * n), sample_facts) for n in (1, 2, 3))
+    assert third - second <= second - first + 5
 
 
 # Texts of a ConfigMap that the policy names, up to the size of one: all of it is looked into
