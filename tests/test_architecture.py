@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model", "terminal"),
-    ("quantity", "duration", "log", "tls", "selectors", "dialect", "patch", "workloads", "doors", "plugin"),
+    ("quantity", "duration", "log", "tls", "selectors", "dialect", "patch", "workloads", "doors", "plugin", "progress"),
     ("fitting",),
     ("documents", "facts"),
     ("targets", "policy", "review", "files"),
@@ -29,12 +29,14 @@ LAYERS = (
     ("rules",),
     ("engine", "explain"),
     ("check",),
-    ("batches", "policy_report"),
+    ("batches", "policy_report", "running"),
+    ("audit",),
     ("reports.*",),
     ("reports",),
     ("metrics", "connection"),
     ("server", "cluster"),
-    ("worker",),
+    ("worker", "snapshot"),
+    ("publish",),
     ("serve", "demo"),
     ("outputs",),
     ("inputs", "options"),
@@ -53,6 +55,7 @@ HOMES = {
     "uvloop": {"webhook.worker"},
     "prometheus_client": {"webhook.metrics"},
     "orjson": {"webhook.review"},
+    "urllib3": {"webhook.cluster"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {"webhook.dialect"},
     "jsonschema": {"webhook.policy_file"},
     "cryptography": {"certs.issue", "webhook.tls"},

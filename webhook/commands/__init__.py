@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "check": "judge manifests as the webhook would",
+    "audit": "judge everything that runs in a live cluster",
     "serve": "run the admission webhook",
     "demo": "a tour: the real webhook on loopback, and a sample cluster",
     "explain": "say how memory caps come about",
