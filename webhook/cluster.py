@@ -339,9 +339,10 @@ def ask(api: Api, path: str, query: Mapping[str, Any] | None = None, *, method: 
         answer = json.loads(response.data)
     except ValueError:
         answer = None
-    if response.status >= 400 or not isinstance(answer, dict):
-        said = answer.get("message") if isinstance(answer, dict) else None
-        raise Refused(response.status, " ".join(str(said or response.reason or "no JSON").split()))
+    if not isinstance(answer, dict):
+        raise Refused(response.status, "not an answer of Kubernetes")
+    if response.status >= 400:
+        raise Refused(response.status, " ".join(str(answer.get("message") or response.reason).split()))
     return answer
 
 
@@ -350,7 +351,8 @@ def _why(error: BaseException) -> str:
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
+    if said := next((each.strerror for each in causes if isinstance(each, OSError) and each.strerror), None):
+        return said
     if any(isinstance(each, (urllib3.exceptions.TimeoutError, TimeoutError)) for each in causes):
         return "timed out"
-    said = next((each.strerror for each in causes if isinstance(each, OSError) and each.strerror), None)
-    return said or " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).split()) or type(error).__name__
