@@ -7,7 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-from bench import apiserver, check, decision, https
+from bench import apiserver, audit, check, decision, https
 from bench.generator import CannotRun, Wrong
 
 
@@ -15,7 +15,10 @@ def main() -> int:
     """Run what was asked for. Exit status: 0, 1 a server answered wrongly, 2 something is missing."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of the README.")
     parser.add_argument(
-        "which", nargs="?", choices=("decision", "check", "https", "apiserver"), help="one of them; all without it"
+        "which",
+        nargs="?",
+        choices=("decision", "check", "https", "apiserver", "audit"),
+        help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each load over HTTPS (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each round (3)")
@@ -32,7 +35,9 @@ def main() -> int:
         if arguments.which in (None, "https"):
             print(f"## HTTPS on loopback\n\n{https.run(arguments.rounds, arguments.seconds)}\n", flush=True)
         if arguments.which in (None, "apiserver"):
-            print(f"## Through the API server\n\n{apiserver.run(arguments.rounds, arguments.seconds)}", flush=True)
+            print(f"## Through the API server\n\n{apiserver.run(arguments.rounds, arguments.seconds)}\n", flush=True)
+        if arguments.which in (None, "audit"):
+            print(f"## Audit of a cluster\n\n{audit.run(5_000, arguments.rounds)}", flush=True)
     except CannotRun as error:
         print(error, file=sys.stderr)
         return 2

@@ -128,7 +128,7 @@ def test_what_the_scheduler_chose_is_no_fault_of_the_pod(engine: Engine, facts: 
 
 
 def test_what_the_author_chose_is(engine: Engine, facts: Facts) -> None:
-    chosen = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
+    chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
     assert "chosen-node" in rules_of(running_pod("plain", author=chosen), engine, facts)
 
 
@@ -150,14 +150,14 @@ def test_a_pod_beside_gpus_that_asked_for_none_may_see_one(engine: Engine, facts
 def test_what_another_scheduler_wrote_down_is_not_the_authors(engine: Engine, facts: Facts) -> None:
     annotations = {"hami.io/vgpu-node": "shared"}
     assert "forged-placement" not in rules_of(running_pod("plain", annotations=annotations), engine, facts)
-    own = {"f:metadata": {"f:annotations": {"f:hami.io/vgpu-node": {}}}}
+    own: dict[str, Any] = {"f:metadata": {"f:annotations": {"f:hami.io/vgpu-node": {}}}}
     item = running_pod("plain", annotations=annotations, author=own)
     assert rules_of(item, engine, facts) == {"forged-placement"}
 
 
 def test_a_kubelets_own_pod_is_its_own(engine: Engine, facts: Facts) -> None:
     everything = [{"operator": "Exists"}]
-    chosen = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
+    chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
     annotations = {"kubernetes.io/config.mirror": "hash"}
     item = running_pod("plain", author=chosen, annotations=annotations, tolerations=everything)
     assert {"broad-toleration", "chosen-node"} <= rules_of(item, engine, facts)
@@ -217,6 +217,13 @@ def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts
     table = sources.table(report_of(found))
     assert "denied   Deployment vision/web\n" in table
     assert table.endswith("2 would be denied, 1 with warnings; 0 errors\n")
+
+
+def test_a_deployment_is_told_by_its_pods_where_its_replica_set_may_not_be_read(engine: Engine, facts: Facts) -> None:
+    found = Audit(engine, facts)
+    item = owned(asking("web-7b-x", "shared"), "ReplicaSet", "web-7b", "r")
+    found.take({**item, "metadata": {**item["metadata"], "labels": {"pod-template-hash": "7b"}}})
+    assert [*by_source(found)] == ["Deployment vision/web"]
 
 
 def test_neighbours_of_another_trust_are_named_at_their_node(engine: Engine, facts: Facts) -> None:

@@ -171,8 +171,8 @@ class Audit:
     def _source(self, item: Object) -> Source:
         source, owner = _itself(item), _controller(item)
         uid, seen = owner.get("uid", ""), set[str]()
-        if owner and uid not in self._owners:  # of a kind that is not read, or gone
-            return Source(owner.get("apiVersion", ""), owner.get("kind", ""), source.namespace, owner.get("name", ""))
+        if owner and uid not in self._owners:  # of a kind that is not or may not be read, or gone
+            return _unread(owner, item)
         while uid in self._owners and uid not in seen:
             seen.add(uid)
             source, uid = self._owners[uid]
@@ -182,6 +182,19 @@ class Audit:
 def _controller(item: Object) -> Mapping[str, Any]:
     owners = item["metadata"].get("ownerReferences") or ()
     return next((each for each in owners if each.get("controller")), {})
+
+
+def _unread(owner: Mapping[str, Any], item: Object) -> Source:
+    """The controller that an object names, of which no more is known; behind a Deployment's ReplicaSet the Deployment.
+
+    It is called after the Deployment and the hash that its pods are labelled with (kubernetes
+    pkg/controller/deployment/sync.go).
+    """
+    kind, name = owner.get("kind", ""), owner.get("name", "")
+    suffix = f"-{(item['metadata'].get('labels') or {}).get('pod-template-hash', '')}"
+    if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
+        kind, name = "Deployment", name.removesuffix(suffix)
+    return Source(owner.get("apiVersion", ""), kind, item["metadata"].get("namespace") or "", name)
 
 
 def _itself(item: Object) -> Source:

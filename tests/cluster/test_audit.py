@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster import control_plane
-from cluster.control_plane import ADMIN, Cluster, User
+from cluster.control_plane import ADMIN, Cluster, User, eventually
+from cluster.guard import IDENTITY, MANIFESTS
 from cluster.objects import ONE, TRUSTED, Object, pod, template, workload
 from webhook import documents, patch, policy_file, review, rules, snapshot
 from webhook.engine import Engine
@@ -20,6 +23,8 @@ from webhook.facts import Facts
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = ROOT / "policies" / "sample.yaml"
+PAGE = ROOT / "docs" / "audit.md"
+ACCOUNT = "slicewarden-system:slicewarden-audit"
 SCHEMAS = ROOT / "tests" / "schemas"
 TENANT = User("jane", ("tenants",))
 TOLERANT = [{"key": "slicewarden.dev/pool", "operator": "Exists"}]
@@ -44,18 +49,12 @@ class Run:
 
 
 def audit(cluster: Cluster, *options: str | Path, user: User = ADMIN) -> Run:
+    return audit_with(cluster.kubeconfig(user), *options)
+
+
+def audit_with(kubeconfig: Path, *options: str | Path) -> Run:
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "webhook",
-            "audit",
-            "--kubeconfig",
-            cluster.kubeconfig(user),
-            "--policy",
-            POLICY,
-            *options,
-        ],
+        [sys.executable, "-m", "webhook", "audit", "--kubeconfig", kubeconfig, "--policy", POLICY, *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -142,7 +141,9 @@ def test_whoever_may_read_one_namespace_is_told_of_that(unguarded: Cluster) -> N
     assert not any(each.partition(" ")[0] in ("pods", "deployments.apps") for each in errors)
 
 
-def test_the_component_gives_the_powers_that_an_audit_needs(unguarded: Cluster) -> None:
+@pytest.fixture(scope="module")
+def auditor(unguarded: Cluster) -> Path:
+    """A kubeconfig with the powers that the component gives, and those that its page gives for reports."""
     folder = unguarded.folder / "with-audit"
     folder.mkdir()
     content = {"resources": [link(folder, "overlays/audit")], "components": [link(folder, "components/audit")]}
@@ -153,21 +154,29 @@ def test_the_component_gives_the_powers_that_an_audit_needs(unguarded: Cluster) 
     unguarded.add_namespace("gpu-operator")
     made = unguarded.apply(*parts)
     assert made.returncode == 0, made.stderr
-    kubeconfig = unguarded.kubeconfig_of_account("slicewarden-audit", "slicewarden-system")
-    done = audit_with(kubeconfig, "--format", "json")
+    (role,) = re.findall(r"^```yaml\n(apiVersion.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    unguarded.do("apply", "--filename=-", stdin=role)
+    bound = "--clusterrole=slicewarden-audit-reports", f"--serviceaccount={ACCOUNT}"
+    unguarded.do("create", "clusterrolebinding", "slicewarden-audit-reports", *bound)
+    namespace, _, name = ACCOUNT.partition(":")
+    return unguarded.kubeconfig_of_account(name, namespace)
+
+
+def test_the_component_gives_the_powers_that_an_audit_needs(unguarded: Cluster, auditor: Path) -> None:
+    done = audit_with(auditor, "--format", "json")
     assert done.status == 1, done.out + done.err
     assert json.loads(done.out)["errors"] == []
-    account = User("system:serviceaccount:slicewarden-system:slicewarden-audit")
+    account = User(f"system:serviceaccount:{ACCOUNT}")
     for verb, resource in (("list", "secrets"), ("create", "pods"), ("watch", "pods"), ("delete", "nodes")):
         asked = unguarded.kubectl("auth", "can-i", verb, resource, "--all-namespaces", user=account)
         assert asked.stdout.strip() == "no", (verb, resource)
 
 
 @pytest.mark.parametrize("form", ["openreports", "policyreport"])
-def test_reports_come_with_findings_and_go_with_them(unguarded: Cluster, form: str) -> None:
+def test_reports_come_with_findings_and_go_with_them(unguarded: Cluster, auditor: Path, form: str) -> None:
     of_form = {"openreports": ("openreports.io", "reports"), "policyreport": ("wgpolicyk8s.io", "policyreports")}
     group, plural = of_form[form]
-    refused = audit(unguarded, "--write-reports", form)
+    refused = audit_with(auditor, "--write-reports", form)
     assert refused.status == 2
     assert "install the definitions from https://github.com/" in refused.err
     assert len(refused.err.splitlines()) == 1
@@ -182,7 +191,7 @@ def test_reports_come_with_findings_and_go_with_them(unguarded: Cluster, form: s
 
     unguarded.apply(pod("passing", "red", {}, nodeName="t4-shared"))
     unguarded.node_of("passing", "red")
-    assert eventually(lambda: audit(unguarded, "--write-reports", form).status == 1)
+    assert eventually(lambda: audit_with(auditor, "--write-reports", form).status == 1)
     found = reports()
     assert {"Pod/chosen", "Pod/spying", "Pod/passing"} <= found.keys()
     assert len(found) == 5  # a report a pod, two of them the Deployment's
@@ -191,7 +200,7 @@ def test_reports_come_with_findings_and_go_with_them(unguarded: Cluster, form: s
     assert found["Pod/spying"]["results"][0]["rule"] == "visible-devices"
     assert [each["scope"]["name"] for each in unguarded.get(f"cluster{plural}.{group}")["items"]] == ["t4-shared"]
     # What says the same is not written again.
-    assert audit(unguarded, "--write-reports", form).status == 1
+    assert audit_with(auditor, "--write-reports", form).status == 1
     versions = {name: each["metadata"]["resourceVersion"] for name, each in reports().items()}
     assert versions == {name: each["metadata"]["resourceVersion"] for name, each in found.items()}
     # A report goes with its object; what another tool wrote stays, and what nothing stands behind does not.
@@ -202,7 +211,7 @@ def test_reports_come_with_findings_and_go_with_them(unguarded: Cluster, form: s
     stale = {**copy, "metadata": {"name": "stale", "namespace": "red", "labels": labels}}
     other = {**copy, "metadata": {"name": "other", "namespace": "red"}}
     assert unguarded.apply(stale, other).returncode == 0
-    assert audit(unguarded, "--write-reports", form).status == 1
+    assert audit_with(auditor, "--write-reports", form).status == 1
     names = {each["metadata"]["name"] for each in unguarded.get(f"{plural}.{group}", "--namespace=red")["items"]}
     assert "other" in names
     assert "stale" not in names
