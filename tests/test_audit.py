@@ -18,6 +18,7 @@ from webhook.facts import Facts, Node
 from webhook.model import Object, Request
 from webhook.reports import sources
 from webhook.targets import judges
+from webhook.terminal import PLAIN
 
 ROOT = Path(__file__).parents[1]
 RECORDED = sorted((ROOT / "tests" / "recorded").glob("*.json"))
@@ -214,9 +215,9 @@ def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts
         "LostSet vision/gone": {"unsteered-pod": 1, "misplaced-pod": 1},
     }
     assert found.count == 4
-    table = sources.table(report_of(found))
+    table = sources.table(report_of(found), PLAIN, found.count)
     assert "denied   Deployment vision/web\n" in table
-    assert table.endswith("2 would be denied, 1 with warnings; 0 errors\n")
+    assert table.endswith("\n4 objects judged: 2 would be denied, 1 with warnings; 0 errors\n")
 
 
 def test_a_deployment_is_told_by_its_pods_where_its_replica_set_may_not_be_read(engine: Engine, facts: Facts) -> None:
@@ -280,7 +281,7 @@ def test_what_is_exempted_is_not_told(engine: Engine, facts: Facts) -> None:
     found.take(of_operator)
     assert [each.verdict.results[0].exemption for each in found.judged] == ["gpu-operator"]
     assert by_source(found) == {}
-    assert json.loads(sources.write(report_of(found)))["summary"]["denied"] == 0
+    assert json.loads(sources.write(report_of(found), PLAIN, found.count))["summary"]["denied"] == 0
 
 
 # Reports for the cluster

@@ -215,7 +215,7 @@ def test_what_may_not_be_read_is_told_and_the_rest_is_read(
 ) -> None:
     readable(server)
     server.answers["/api/v1/nodes"] = [403]
-    server.answers["/api/v1/namespaces/gpu-operator"] = [403]
+    server.answers["/api/v1/namespaces"] = [page({"metadata": {"name": "gpu-operator", "uid": "u"}})]
     server.answers["/api/v1/namespaces/gpu-operator/configmaps"] = [403]
     objects, problems = snapshot.facts(api, sample_policy)
     assert [each["kind"] for each in objects] == ["Namespace"]
@@ -291,6 +291,14 @@ def test_a_kind_that_may_not_be_listed_is_one_line_and_the_rest_is_judged(
     assert "denied   Pod vision/a\n  Deny   visible-devices  spec.containers[0].env[0]\n" in out
     assert "error    cluster: deployments.apps may not be listed: said 403\n" in out
     assert err == []
+
+
+def test_a_namespace_that_is_not_there_is_told(
+    server: Server, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readable(server)
+    status, out, _ = audit(kubeconfig, capsys, "--namespace", "visoin")
+    assert (status, out.splitlines()[0]) == (2, 'error    cluster: there is no namespace "visoin"')
 
 
 def test_a_token_that_has_expired_is_one_line(

@@ -42,7 +42,10 @@ class Audited(Judged):
 
 
 def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
-    """Judge an object as `/validate` does when it is created, with nothing patched into it. Raises RuleBroke."""
+    """Judge an object as `/validate` does when it is created, with nothing patched into it.
+
+    Raises RuleBroke, and NotAReview for what JSON cannot carry.
+    """
     return engine.validate(request(item, engine, facts), facts)
 
 
@@ -86,8 +89,8 @@ class Audit:
     def take(self, item: Object) -> None:
         """Judge one object, unless it is not for the webhook or is told by what it comes from."""
         policy = self._engine.policy
-        if (uid := _controller(item).get("uid")) or group_kind(item) in policy.workloads:
-            self._remember(item, uid or "")
+        if group_kind(item) in policy.workloads:
+            self._owners[item["metadata"].get("uid", "")] = _itself(item), _controller(item).get("uid", "")
         if not self._system and _left_alone(item, left_alone(policy)):
             self.passed_over += 1
         elif _lives(item, policy.workloads):
@@ -125,6 +128,9 @@ class Audit:
             found = verdict(item, self._engine, self._facts)
         except RuleBroke as error:
             raise Broke(alone(item), error) from error.__cause__
+        except review.NotAReview as error:
+            self.problems.append(Problem(_itself(item).text, 0, str(error)))
+            return
         if found.malformed is not None:
             self.problems.append(Problem(_itself(item).text, 0, str(found.malformed)))
             return
@@ -164,9 +170,6 @@ class Audit:
                     yield running.MISPLACED, finding
 
     # Where an object comes from
-
-    def _remember(self, item: Object, controller: str) -> None:
-        self._owners[item["metadata"].get("uid", "")] = _itself(item), controller
 
     def _source(self, item: Object) -> Source:
         source, owner = _itself(item), _controller(item)

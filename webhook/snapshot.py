@@ -184,12 +184,21 @@ def _none(api: Api, resource: Resource, error: Exception) -> bool:
         return True
     try:
         if resource.namespace:
-            cluster.ask(api, f"/api/v1/namespaces/{resource.namespace}")
-        else:
-            cluster.ask(api, f"/apis/{resource.api_version}" if resource.group else "/api/v1")
+            return not _there(api, resource.namespace)
+        cluster.ask(api, f"/apis/{resource.api_version}" if resource.group else "/api/v1")
     except (cluster.Unreachable, Refused) as other:
         return isinstance(other, Refused) and other.status == NOT_FOUND
     return False
+
+
+def _there(api: Api, namespace: str) -> bool:
+    """Tell whether a namespace is there, with whichever of the two powers we have."""
+    try:
+        page = cluster.ask(api, "/api/v1/namespaces", {"fieldSelector": f"metadata.name={namespace}"})
+        return any(each["metadata"]["name"] == namespace for each in page["items"] or ())
+    except Refused:
+        cluster.ask(api, f"/api/v1/namespaces/{namespace}")
+        return True
 
 
 def _instead(api: Api, resource: Resource, namespace: str | None, size: int) -> list[Object] | None:

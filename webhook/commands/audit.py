@@ -10,6 +10,7 @@ from webhook import options as common
 from webhook.check import Report
 from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
+from webhook.model import Problem, shown
 from webhook.reports import sources
 from webhook.targets import CONFIG_MAP
 
@@ -67,6 +68,8 @@ def run(chosen: Namespace) -> int:
                 found.take(item)
         found.finish(objects, sharing)
         problems = [*unknown, *reading.problems, *found.problems]
+        if chosen.namespace and facts.namespaces and chosen.namespace not in facts.namespaces:
+            problems.append(Problem("cluster", 0, f"there is no namespace {shown(chosen.namespace)}"))
         if form:
             kinds = reading.unread | ({"ClusterPolicy", "Namespace", "Node"} if unknown else set())
             problems += publish.publish(api, form, engine.policy.name, found.judged, kinds, chosen.namespace, tell)
@@ -75,7 +78,8 @@ def run(chosen: Namespace) -> int:
         tuple(found.judged), tuple(problems), pages=running.PAGES, policy=engine.policy.name, at=datetime.now(UTC)
     )
     outputs.write(
-        wanted, lambda name, look: OWN[name](report, look) if name in OWN else reports.render(name, report, look)
+        wanted,
+        lambda name, look: OWN[name](report, look, found.count) if name in OWN else reports.render(name, report, look),
     )
     return common.status(
         chosen.fail_on,

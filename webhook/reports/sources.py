@@ -9,7 +9,7 @@ from webhook.audit import Audited, Source
 from webhook.check import Report
 from webhook.model import Action, Result, dotted, shown
 from webhook.policy import API_VERSION
-from webhook.terminal import PLAIN, Look
+from webhook.terminal import Look
 
 
 @dataclass(slots=True)
@@ -53,8 +53,8 @@ def _place(entry: tuple[Source, Any]) -> tuple[str, str, str, str]:
     return source.namespace, source.kind, source.name, source.api_version
 
 
-def table(report: Report, look: Look = PLAIN) -> str:
-    """Write it for people."""
+def table(report: Report, look: Look, count: int) -> str:
+    """Write it for people; `count` is how many objects were judged."""
     groups = grouped(report, exempted=False)
     lines = [line for source, found in groups.items() for line in _source(source, found, look)]
     lines += [f"error    {problem}" for problem in report.problems]
@@ -63,10 +63,14 @@ def table(report: Report, look: Look = PLAIN) -> str:
     if lines:
         lines.append("")
     lines.append(
-        f"{denied} would be denied, {warned} with warnings; {len(report.problems)} "
-        f"error{'s' * (len(report.problems) != 1)}"
+        f"{_several(count, 'object')} judged: {denied} would be denied, {warned} with warnings; "
+        f"{_several(len(report.problems), 'error')}"
     )
     return "\n".join(lines) + "\n"
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def _source(source: Source, findings: list[Found], look: Look) -> Iterator[str]:
@@ -95,8 +99,8 @@ _NAMED = 2
 """How many objects of a source a line names."""
 
 
-def write(report: Report, _: Look = PLAIN) -> str:
-    """Write it as JSON, for programs: an AuditReport, with every object that has a finding."""
+def write(report: Report, _: Look, count: int) -> str:
+    """Write it as JSON, for programs: an AuditReport, with every object that has a finding; as `table` does."""
     groups = grouped(report, exempted=True)
     value = {
         "apiVersion": API_VERSION,
@@ -113,7 +117,7 @@ def write(report: Report, _: Look = PLAIN) -> str:
         ],
         "errors": [{"about": each.file, "message": each.message} for each in report.problems],
         "summary": {
-            "objects": len(report.judged),
+            "objects": count,
             "denied": report.count(allowed=False),
             "warned": report.warned,
             "errors": len(report.problems),
