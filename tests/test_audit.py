@@ -10,7 +10,7 @@ import pytest
 import yaml
 from test_fixtures import FILES, engine_of, fixture, settings
 
-from webhook import audit, patch, publish, review, rules, running
+from webhook import audit, patch, publish, reports, review, rules, running
 from webhook.audit import Audit
 from webhook.check import Report
 from webhook.engine import Engine
@@ -282,6 +282,15 @@ def test_what_is_exempted_is_not_told(engine: Engine, facts: Facts) -> None:
     assert [each.verdict.results[0].exemption for each in found.judged] == ["gpu-operator"]
     assert by_source(found) == {}
     assert json.loads(sources.write(report_of(found), PLAIN, found.count))["summary"]["denied"] == 0
+
+
+@pytest.mark.parametrize("name", reports.FORMATS)
+def test_every_format_takes_an_audit(name: str, engine: Engine, facts: Facts) -> None:
+    found = Audit(engine, facts)
+    found.take(asking("stranger", "shared"))
+    text = reports.render(name, replace(report_of(found), pages=running.PAGES))
+    assert "misplaced-pod" in text
+    assert "stranger" in text
 
 
 # Reports for the cluster

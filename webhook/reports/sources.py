@@ -36,7 +36,7 @@ def grouped(report: Report, *, exempted: bool) -> Findings:
         for result in results:
             key = result.rule, result.action.value, result.finding.message
             known = here.setdefault(key, Found(result, judged))
-            if judged not in known.objects[-1:]:
+            if not known.objects or known.objects[-1] is not judged:
                 known.objects.append(judged)
     return {source: sorted(each.values(), key=_rank) for source, each in sorted(found.items(), key=_place)}
 
