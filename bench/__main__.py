@@ -7,7 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-from bench import apiserver, check, decision, growth, https
+from bench import apiserver, audit, check, decision, growth, https
 from bench.generator import CannotRun, Wrong
 
 
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument(
         "which",
         nargs="?",
-        choices=("decision", "growth", "check", "https", "apiserver"),
+        choices=("decision", "growth", "check", "https", "apiserver", "audit"),
         help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each load over HTTPS (5)")
@@ -39,7 +39,9 @@ def main() -> int:
         if arguments.which in (None, "https"):
             print(f"## HTTPS on loopback\n\n{https.run(arguments.rounds, arguments.seconds)}\n", flush=True)
         if arguments.which in (None, "apiserver"):
-            print(f"## Through the API server\n\n{apiserver.run(arguments.rounds, arguments.seconds)}", flush=True)
+            print(f"## Through the API server\n\n{apiserver.run(arguments.rounds, arguments.seconds)}\n", flush=True)
+        if arguments.which in (None, "audit"):
+            print(f"## Audit of a cluster\n\n{audit.run(5_000, arguments.rounds)}", flush=True)
     except CannotRun as error:
         print(error, file=sys.stderr)
         return 2

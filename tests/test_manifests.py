@@ -11,10 +11,12 @@ from registration_contract import WHOLE_REQUEST
 
 from webhook import cli, cluster, inputs, registration
 from webhook.policy import Policy
+from webhook.targets import DEVICES
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "manifests" / "base"
 OVERLAYS = ROOT / "manifests" / "overlays"
+COMPONENTS = ROOT / "manifests" / "components"
 PLURALS = {
     ("", "PodTemplate"): "podtemplates",
     ("", "ReplicationController"): "replicationcontrollers",
@@ -262,3 +264,30 @@ def test_the_registration_is_the_sample_policys(sample_policy: Policy) -> None:
     assert read(BASE / "webhooks.yaml") == [*registration.configurations(sample_policy)]
     (port,) = one("Service")["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (443, CONTAINERS[0]["ports"][0]["name"])
+
+
+# The audit, which is a component of its own
+
+
+def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(sample_policy: Policy) -> None:
+    (role,) = [each for each in read(COMPONENTS / "audit" / "rbac.yaml") if each["kind"] == "ClusterRole"]
+    allowed = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    devices = {("resource.k8s.io", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}") for _, kind in DEVICES}
+    workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
+    facts = {(each.group, each.plural) for each in cluster.READ}
+    assert allowed == {(*each, "list") for each in devices | workloads | facts}
+
+
+def test_the_audit_runs_with_arguments_that_the_command_takes() -> None:
+    (job,) = read(COMPONENTS / "audit" / "cronjob.yaml")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    chosen = cli.parser("audit").parse_args(container["args"])
+    assert (chosen.fail_on, chosen.write_reports) == ("never", None)
+    (_, _, path, *_) = container["args"]
+    assert Path(path).parent in {Path(mount["mountPath"]) for mount in container["volumeMounts"]}

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
+import urllib3
 from kubernetes import client, config
 
 from webhook.facts import Facts, kept
@@ -63,6 +64,18 @@ class Resource:
     def api_version(self) -> str:
         """Group and version as objects write them."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """Group and kind."""
+        return self.group, self.kind
+
+    @property
+    def path(self) -> str:
+        """Where the API server lists it."""
+        root = "/apis" if self.group else "/api"
+        within = f"/namespaces/{self.namespace}" if self.namespace else ""
+        return f"{root}/{self.api_version}{within}/{self.plural}"
 
 
 READ = (
@@ -335,3 +348,68 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> client
     except Exception as error:  # the loader trusts a kubeconfig to be one, and breaks on other files in its own ways
         raise Unreachable(f"not a kubeconfig ({type(error).__name__})") from error
     return client.ApiClient(settings)
+
+
+# One question at a time
+
+
+Api = client.ApiClient
+"""A connection to an API server."""
+
+
+class Refused(Exception):
+    """The API server answers a question with an error; `status` is that of HTTP, and the text is its message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+CONNECT_SECONDS, READ_SECONDS = 5, 60
+"""How long a connection may take, and how long the API server may be silent."""
+
+APPLY = "application/apply-patch+yaml"
+"""A body that is applied by the server, as kubectl apply --server-side sends it."""
+
+
+def ask(api: Api, path: str, query: Mapping[str, Any] | None = None, *, method: str = "GET", body: Any = None) -> Any:
+    """Send one request and return the answer, decoded; a body is applied. Raises Refused and Unreachable."""
+    headers = {**api.default_headers, "Accept": "application/json"}
+    for each in api.configuration.auth_settings().values():
+        headers[each["key"]] = each["value"]
+    if body is not None:
+        headers["Content-Type"] = APPLY
+    words = {key: str(value) for key, value in (query or {}).items() if value not in ("", None)}
+    url = f"{api.configuration.host}{path}?{urlencode(words)}" if words else f"{api.configuration.host}{path}"
+    try:
+        response = api.rest_client.pool_manager.request(
+            method,
+            url,
+            headers=headers,
+            body=None if body is None else json.dumps(body),
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+            retries=False,
+        )
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+    try:
+        answer = json.loads(response.data)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise Refused(response.status, "not an answer of Kubernetes")
+    if response.status >= 400:
+        raise Refused(response.status, " ".join(str(answer.get("message") or response.reason).split()))
+    return answer
+
+
+def _why(error: BaseException) -> str:
+    """Say in a few words why a connection came to nothing: what the system said, where it said anything."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    if said := next((each.strerror for each in causes if isinstance(each, OSError) and each.strerror), None):
+        return said
+    if any(isinstance(each, (urllib3.exceptions.TimeoutError, TimeoutError)) for each in causes):
+        return "timed out"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -46,10 +46,8 @@ def facts(parser: ArgumentParser, *, needed: bool = False) -> _MutuallyExclusive
 
 
 def cluster(parser: ArgumentParser) -> None:
-    """Add what says which cluster `--live` means."""
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="for --live; default: the pod's service account, else kubectl's"
-    )
+    """Add what says which cluster is meant."""
+    parser.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account, else kubectl's")
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
 
 

@@ -107,8 +107,8 @@ ALONE = ("kube-system", NAMESPACE)
 """Namespaces that have to come up without the webhook."""
 
 
-def _system(policy: Policy) -> tuple[str, ...]:
-    """Those, and where the device plugin runs: nobody has GPUs to wait for before it is up.
+def left_alone(policy: Policy) -> tuple[str, ...]:
+    """Namespaces whose pods nobody is asked about: those, and where the device plugin runs, without which are no GPUs.
 
     Exemptions of other components are by service account, which a namespace's selector cannot see.
     """
@@ -118,11 +118,11 @@ def _system(policy: Policy) -> tuple[str, ...]:
 def _mutating(policy: Policy) -> Entry:
     rules = ("", ("pods",), ("CREATE",)), ("", ("pods/ephemeralcontainers",), ("UPDATE",))
     pods = _concerned(["[object]"], policy)
-    return Entry("mutate", rules, ("concerns-gpus", pods), _system(policy), required=False, half="mutate")
+    return Entry("mutate", rules, ("concerns-gpus", pods), left_alone(policy), required=False, half="mutate")
 
 
 def _validating(policy: Policy) -> Iterator[Entry]:
-    system = _system(policy)
+    system = left_alone(policy)
     pods = (("", ("pods", "pods/ephemeralcontainers", "pods/resize"), BOTH),)
     yield Entry("pods", pods, ("concerns-gpus", _concerned(["[object]"], policy)), system)
     yield _workloads("workloads", BUILT_IN.values(), policy)
@@ -169,7 +169,7 @@ def _workloads(name: str, kinds: Collection[Workload], policy: Policy) -> Entry:
     if deep:  # lists of lists are not to be had; such kinds are always asked about
         expression = f"request.resource.resource in {_list(deep)} || {expression}"
     rules = tuple((group, plurals, BOTH) for group, plurals in resources.items())
-    return Entry(name, rules, ("concerns-gpus", expression), _system(policy))
+    return Entry(name, rules, ("concerns-gpus", expression), left_alone(policy))
 
 
 def _deep(template: Template) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "check": "judge manifests as the webhook would",
+    "audit": "judge everything that runs in a live cluster",
     "diff": "say what a change of policy would do",
     "test": "hold policies to the tests that are kept beside them",
     "policy": "look after the policy itself: lint it",

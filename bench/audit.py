@@ -1,0 +1,105 @@
+"""How long an audit of a whole cluster takes: a real API server with five thousand pods, from start to exit."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import yaml
+
+from bench import tables
+from bench.decision import POLICY, ROOT
+from bench.generator import CannotRun, Wrong
+from cluster import binaries, control_plane
+from cluster.control_plane import Cluster
+from cluster.objects import ONE, pod
+from webhook import cluster as live
+from webhook import patch, review, snapshot
+from webhook.engine import Engine
+from webhook.facts import Facts
+from webhook.inputs import load_policy
+from webhook.rules import walk
+
+NAMESPACE = "vision"
+THREADS = 8
+KINDS = 4
+"""Of four pods two ask for no GPU, one was steered to its pool, and one was not."""
+
+
+def run(pods: int, rounds: int) -> str:
+    """Fill a cluster, audit it, and return the table."""
+    try:
+        programs = binaries.find(("etcd", "kube-apiserver", "kubectl"))
+    except binaries.Missing as missing:
+        raise CannotRun(str(missing)) from missing
+    with tempfile.TemporaryDirectory() as folder, control_plane.serving(Path(folder), programs) as cluster:
+        _fill(cluster, pods)
+        times, sizes = zip(*(_audit(cluster, pods) for _ in range(rounds)), strict=True)
+    return tables.markdown(
+        ("pods", "seconds", "pods a second", "peak RSS"),
+        [
+            (
+                f"{pods:,}",
+                f"{statistics.median(times):.1f}",
+                f"{pods / statistics.median(times):,.0f}",
+                f"{max(sizes) / 1024:.0f} MiB",
+            )
+        ],
+    )
+
+
+def _fill(cluster: Cluster, pods: int) -> None:
+    nodes = [*yaml.safe_load_all((ROOT / "tests" / "cluster" / "nodes.yaml").read_text("utf-8"))]
+    if cluster.apply(*nodes).returncode:
+        raise Wrong("the nodes cannot be made")
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {}}}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
+    made = cluster.apply(space, account)
+    if made.returncode:
+        raise Wrong(made.stderr)
+    api = snapshot.connect(str(cluster.kubeconfig()))
+
+    def create(item: dict[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{item['metadata']['name']}"
+        live.ask(api, path, {"fieldManager": "bench"}, method="PATCH", body=item)
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        for _ in threads.map(create, _pods(pods, api)):
+            pass
+
+
+def _pods(count: int, api: live.Api) -> Iterator[dict[str, Any]]:
+    policy = load_policy(str(POLICY))
+    objects, _ = snapshot.facts(api, policy)
+    engine, facts = Engine(policy, walk()), Facts.of(objects)
+    for number in range(count):
+        item = pod(f"pod-{number}", NAMESPACE, ONE if number % KINDS < KINDS // 2 else {})
+        if number % KINDS == 0:
+            operations = engine.mutate(review.decode(review.wrap(item)), facts).patch
+            item = dict(patch.apply(item, operations))
+        yield item
+
+
+def _audit(cluster: Cluster, pods: int) -> tuple[float, int]:
+    """Run the command; return its seconds, and its peak of memory in KiB."""
+    where = ("--kubeconfig", str(cluster.kubeconfig()), "--policy", str(POLICY))
+    command = [sys.executable, "-m", "webhook", "audit", *where, "--format", "json"]
+    start = perf_counter()
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        took = perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        report = json.load(out)
+    denied = report["summary"]["denied"]
+    if report["errors"] or denied != pods // KINDS:
+        raise Wrong(f"{denied} of {pods} pods would be denied, and {len(report['errors'])} errors")
+    return took, usage.ru_maxrss

@@ -1,0 +1,226 @@
+"""Judges what is in a cluster as it stands: not as it would be patched, since nobody will patch it any more."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from webhook import review, running
+from webhook.check import Broke, Judged
+from webhook.engine import Engine, RuleBroke
+from webhook.facts import Facts, Holder, group_kind, kept
+from webhook.files import alone
+from webhook.model import Action, Finding, Object, Problem, Request, Result, Verdict
+from webhook.registration import ALONE, left_alone
+from webhook.sharing import holders
+from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD, Pod, subjects
+from webhook.workloads import Workloads
+
+NAMESPACE, NODE = LABELLED
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an object comes from: the outermost of its controllers that is known, or the object itself."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        """As people write it."""
+        return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Audited(Judged):
+    """An object of a cluster with its verdict."""
+
+    uid: str = ""
+    source: Source = Source("", "", "", "")
+
+
+def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
+    """Judge an object as `/validate` does when it is created, with nothing patched into it.
+
+    Raises RuleBroke, and NotAReview for what JSON cannot carry.
+    """
+    return engine.validate(request(item, engine, facts), facts)
+
+
+def request(item: Object, engine: Engine, facts: Facts) -> Request:
+    """Make the request by which an object would have come; who sent it is not known any more."""
+    created, old, requester = item, None, None
+    if group_kind(item) == POD:
+        created, old, requester = running.as_created(item, engine.policy, facts)
+    return replace(review.decode(review.wrap(bare(created))), old_object=old, requester=requester)
+
+
+def bare(item: Object) -> Object:
+    """An object without what the API server and controllers write of it beside."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": metadata}
+
+
+class Audit:
+    """Takes in a cluster's objects, owners before what they own, and keeps what was found of them.
+
+    `everything` keeps objects without findings too, and `system` judges also what the webhook is never asked about. Of
+    what facts are made of only what is in the `namespace` is judged, where one is given.
+    """
+
+    def __init__(
+        self, engine: Engine, facts: Facts, *, everything: bool = False, system: bool = False, namespace: str = ""
+    ) -> None:
+        self._engine = engine
+        self._facts = facts
+        self._everything = everything
+        self._system = system
+        self._namespace = namespace
+        self._owners: dict[str, tuple[Source, str]] = {}
+        self._holders: list[Object] = []
+        self._tenants: dict[str, list[running.Tenant]] = {}
+        self.judged: list[Audited] = []
+        self.problems: list[Problem] = []
+        self.count = 0
+        self.passed_over = 0
+
+    def take(self, item: Object) -> None:
+        """Judge one object, unless it is not for the webhook or is told by what it comes from."""
+        policy = self._engine.policy
+        if group_kind(item) in policy.workloads:
+            self._owners[item["metadata"].get("uid", "")] = _itself(item), _controller(item).get("uid", "")
+        if not self._system and _left_alone(item, left_alone(policy)):
+            self.passed_over += 1
+        elif _lives(item, policy.workloads):
+            self._judge(item)
+        if group_kind(item) == POD and (small := kept(item)) is not None:
+            self._holders.append(small)
+
+    def finish(self, objects: Iterable[Object], sharing: Iterable[Object]) -> None:
+        """Judge what facts are made of, once all pods are known, and the ConfigMaps that say how GPUs are shared."""
+        objects = list(objects)
+        self._facts = replace(Facts.of((*objects, *self._holders)), today=self._facts.today)
+        held = holders(self._facts)
+        for item in (*filter(self._is_judged, objects), *sharing):
+            if not self._system and _left_alone(item, ()):
+                self.passed_over += 1
+            else:
+                self._judge(item, self._of_node(item, held) if group_kind(item) == NODE else ())
+
+    def _is_judged(self, item: Object) -> bool:
+        kind = group_kind(item)
+        if self._namespace:
+            return kind == NAMESPACE and item["metadata"]["name"] == self._namespace
+        return kind in (*LABELLED, CLUSTER_POLICY)
+
+    def _of_node(self, item: Object, held: Mapping[str, Iterable[Holder]]) -> Iterator[tuple[str, Finding]]:
+        name = item["metadata"]["name"]
+        if node := running.node_of(name, self._facts):
+            tenants = self._tenants.get(name, ())
+            yield from ((running.MIXED, each) for each in running.mixed(node, tenants, self._engine.policy))
+            yield from ((running.OVERHELD, each) for each in running.overheld(node, held.get(name, ())))
+
+    def _judge(self, item: Object, more: Iterable[tuple[str, Finding]] = ()) -> None:
+        self.count += 1
+        try:
+            found = verdict(item, self._engine, self._facts)
+        except RuleBroke as error:
+            raise Broke(alone(item), error) from error.__cause__
+        except review.NotAReview as error:
+            self.problems.append(Problem(_itself(item).text, 0, str(error)))
+            return
+        if found.malformed is not None:
+            self.problems.append(Problem(_itself(item).text, 0, str(found.malformed)))
+            return
+        extra = [*more]
+        if group_kind(item) == POD:
+            extra += self._of_pod(item)
+        if extra:
+            results = (Result(rule, Action.WARN, finding) for rule, finding in extra)
+            found = replace(found, results=(*found.results, *results))
+        if found.results or self._everything:
+            itself = _itself(item)
+            audited = Audited(
+                file="",
+                line=0,
+                document=0,
+                api_version=itself.api_version,
+                kind=itself.kind,
+                namespace=itself.namespace,
+                name=itself.name,
+                verdict=found,
+                lines=(0,) * len(found.results),
+                uid=item["metadata"].get("uid", ""),
+                source=self._source(item),
+            )
+            self.judged.append(audited)
+
+    def _of_pod(self, item: Object) -> Iterator[tuple[str, Finding]]:
+        if not (item.get("spec") or {}).get("nodeName"):
+            return
+        policy, facts = self._engine.policy, self._facts
+        decoded = review.decode(review.wrap(bare(item)))
+        for pod in subjects(decoded, item, workloads=policy.workloads):
+            if isinstance(pod, Pod):
+                if tenant := running.tenant(pod, item["metadata"]["name"], policy, facts):
+                    self._tenants.setdefault(tenant.node, []).append(tenant)
+                for finding in running.misplaced(pod, policy, facts):
+                    yield running.MISPLACED, finding
+
+    # Where an object comes from
+
+    def _source(self, item: Object) -> Source:
+        source, owner = _itself(item), _controller(item)
+        uid, seen = owner.get("uid", ""), set[str]()
+        if owner and uid not in self._owners:  # of a kind that is not or may not be read, or gone
+            return _unread(owner, item)
+        while uid in self._owners and uid not in seen:
+            seen.add(uid)
+            source, uid = self._owners[uid]
+        return source
+
+
+def _controller(item: Object) -> Mapping[str, Any]:
+    owners = item["metadata"].get("ownerReferences") or ()
+    return next((each for each in owners if each.get("controller")), {})
+
+
+def _unread(owner: Mapping[str, Any], item: Object) -> Source:
+    """The controller that an object names, of which no more is known; behind a Deployment's ReplicaSet the Deployment.
+
+    It is called after the Deployment and the hash that its pods are labelled with (kubernetes
+    pkg/controller/deployment/sync.go).
+    """
+    kind, name = owner.get("kind", ""), owner.get("name", "")
+    suffix = f"-{(item['metadata'].get('labels') or {}).get('pod-template-hash', '')}"
+    if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
+        kind, name = "Deployment", name.removesuffix(suffix)
+    return Source(owner.get("apiVersion", ""), kind, item["metadata"].get("namespace") or "", name)
+
+
+def _itself(item: Object) -> Source:
+    metadata = item["metadata"]
+    return Source(item["apiVersion"], item["kind"], metadata.get("namespace") or "", metadata["name"])
+
+
+def _left_alone(item: Object, pods: Iterable[str]) -> bool:
+    """Tell whether the webhook is never asked about an object, for its namespace's sake."""
+    metadata, kind = item["metadata"], group_kind(item)
+    if kind == NAMESPACE:
+        return metadata["name"] in ALONE
+    namespace = metadata.get("namespace") or ""
+    return namespace in (ALONE if kind in DEVICES or kind == CONFIG_MAP else pods)
+
+
+def _lives(item: Object, workloads: Workloads) -> bool:
+    """Tell whether an object has more to say: not what has ended, nor a workload that another one makes."""
+    kind, status = group_kind(item), item.get("status") or {}
+    if kind == POD:
+        return status.get("phase") not in ("Succeeded", "Failed")
+    owner = _controller(item)
+    if group_kind({"apiVersion": owner.get("apiVersion"), "kind": owner.get("kind")}) in workloads:
+        return False
+    ended = (each.get("type") for each in status.get("conditions") or () if each.get("status") == "True")
+    return kind != ("batch", "Job") or not {"Complete", "Failed"} & {*ended}

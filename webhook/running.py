@@ -1,0 +1,178 @@
+"""Pods that run: how the rules see them, and what is to be said of them that nobody could know before they ran."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from webhook.doors import PLACEMENT_ANNOTATIONS
+from webhook.facts import Facts, Holder, Node
+from webhook.model import Finding, Object, Requester
+from webhook.placement import claim, place
+from webhook.policy import Policy
+from webhook.sharing import has_gpus
+from webhook.targets import KUBELETS, MIRROR, Pod
+
+MISPLACED, MIXED, OVERHELD = "misplaced-pod", "mixed-trust", "overheld-node"
+
+PAGES: Mapping[str, str] = {
+    MISPLACED: """\
+A pod that asks for GPUs runs on a node of another pool than it belongs to, or of none.
+
+It was put there before there was a policy, while the webhook was off, or before the node or the policy changed. It
+keeps its GPU until it ends.
+
+Way out: delete the pod where the webhook is in force; its workload's next one goes where it belongs.""",
+    MIXED: """\
+Pods of a trust that its pool does not take hold GPUs of a node whose cards are shared.
+
+Time-slicing and MPS put no wall between pods: each of them can take the memory of the others' card. The API does not
+say which card of a node a pod was given, so all pods on it that hold one are named.
+
+Way out: delete the pods that do not belong there.""",
+    OVERHELD: """\
+The pods of a node hold more GPUs than it offers.
+
+Its replicas were lowered under pods that keep theirs, cards have failed, or pods were put there past the scheduler.
+
+Way out: drain the node.""",
+}
+"""What the audit of a cluster says beside the rules: ids, and a page on each."""
+
+
+# As the rules see them
+
+
+def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Object | None, Requester | None]:
+    """Take a pod back to what its author asked for; what it replaces, and who asked, as far as rules look at them.
+
+    A scheduler's choice of node, and the annotations in which others write theirs down, are not the author's: whose
+    they are is read off `managedFields`, and without these all is the author's. On a node without GPUs it counts as
+    one that no node was chosen for, on one with GPUs as one that is there already.
+    """
+    metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
+    annotations, name = _map(metadata.get("annotations")), spec.get("nodeName")
+    if not name or not isinstance(name, str):
+        return item, None, None
+    if MIRROR in annotations and _owned_by_node(metadata, name):
+        return item, None, Requester(f"system:node:{name}", frozenset((KUBELETS,)))
+    authors = [*_authors(metadata)]
+    if authors and any(key in PLACEMENT_ANNOTATIONS for key in annotations):
+        kept = {k: v for k, v in annotations.items() if k not in PLACEMENT_ANNOTATIONS or _wrote(authors, k)}
+        item = {**item, "metadata": {**metadata, "annotations": kept}}
+    if not authors or any("f:nodeName" in _map(each.get("f:spec")) for each in authors):
+        return item, None, None
+    node = node_of(name, facts)
+    if node is None or not (has_gpus(node) or policy.pool_of(node.labels)):
+        return {**item, "spec": {key: value for key, value in spec.items() if key != "nodeName"}}, None, None
+    trust = {key: annotations[key] for key in (policy.annotation,) if key in annotations}
+    return item, {"metadata": {"annotations": trust}, "spec": {"nodeName": name}}, None
+
+
+def _owned_by_node(metadata: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a kubelet says that a pod is its own; nobody else has a reason to."""
+    owners = metadata.get("ownerReferences") or ()
+    return any((each.get("kind"), each.get("name")) == ("Node", name) for each in owners)
+
+
+def _authors(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The fields of those who wrote the pod's containers (apimachinery meta/v1 ManagedFieldsEntry)."""
+    for entry in metadata.get("managedFields") or ():
+        fields = _map(_map(entry).get("fieldsV1"))
+        if "f:containers" in _map(fields.get("f:spec")) and not entry.get("subresource"):
+            yield fields
+
+
+def _wrote(authors: Iterable[Mapping[str, Any]], annotation: str) -> bool:
+    return any(f"f:{annotation}" in _map(_map(each.get("f:metadata")).get("f:annotations")) for each in authors)
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+# Beyond the rules
+
+
+class Tenant(NamedTuple):
+    """A pod on a node that asks for GPUs, with the trust it has in the node's pool."""
+
+    namespace: str
+    name: str
+    node: str
+    level: str
+
+
+def tenant(pod: Pod, name: str, policy: Policy, facts: Facts) -> Tenant | None:
+    """Read what a pod is on its node; None where it asks for no GPU or the node is in no pool."""
+    node = node_of(pod.spec.get("nodeName"), facts)
+    pool = policy.pool_of(node.labels) if node else None
+    if node is None or pool is None or place(pod, policy, facts) is None:
+        return None
+    return Tenant(pod.namespace, name, node.name, claim(pod, policy, facts).in_(pool))
+
+
+def misplaced(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag a pod on a node of another pool than its own; of one that no pool takes unsteered-pod speaks."""
+    node = node_of(pod.spec.get("nodeName"), facts)
+    placement = place(pod, policy, facts) if node else None
+    if node is None or placement is None or placement.pool is None:
+        return
+    there = policy.pool_of(node.labels)
+    if there is not placement.pool:
+        where = f"is in pool {there.name}" if there else "is in no pool"
+        yield Finding(
+            pod.at("spec", "nodeName"),
+            f"the node {where}, and {placement.level} pods that ask for this belong to pool {placement.pool.name}; "
+            "delete the pod where the webhook is in force",
+        )
+
+
+def mixed(node: Node, tenants: Iterable[Tenant], policy: Policy) -> Iterator[Finding]:
+    """Flag a node with shared cards that pods hold whose trust its pool does not take."""
+    pool = policy.pool_of(node.labels)
+    if pool is None or not pool.shared:
+        return
+    here = sorted(tenants)
+    strangers = [each for each in here if each.level not in pool.trust]
+    others = [each for each in here if each.level in pool.trust]
+    if strangers and others:
+        level = strangers[0].level
+        yield Finding(
+            ("metadata", "labels"),
+            f"{level} {_listed(strangers)} may be on the cards of {_listed(others)}, and pool {pool.name} takes no "
+            f"{level} pods; delete what does not belong there",
+        )
+
+
+def overheld(node: Node, holders: Iterable[Holder]) -> Iterator[Finding]:
+    """Flag a node whose pods hold more of a resource than it offers."""
+    held: dict[str, int] = {}
+    for each in holders:
+        for resource, amount in each.asks.items():
+            held[resource] = held.get(resource, 0) + amount
+    for resource, amount in sorted(held.items()):
+        if amount > (offered := node.resources.get(resource, 0)):
+            yield Finding(
+                ("status", "allocatable", resource),
+                f"is {offered}, and the node's pods hold {amount}; drain the node",
+            )
+
+
+def _listed(tenants: Iterable[Tenant]) -> str:
+    names = [f"{each.namespace}/{each.name}" for each in tenants]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+_NAMED = 3
+"""How many pods a line names."""
+
+
+def node_of(name: object, facts: Facts) -> Node | None:
+    """The node of a name; None for one that is not known."""
+    return _nodes(facts).get(name) if isinstance(name, str) else None
+
+
+@lru_cache(maxsize=2)  # one snapshot without the pods that hold GPUs, one with them
+def _nodes(facts: Facts) -> Mapping[str, Node]:
+    return {node.name: node for node in facts.nodes}
