@@ -216,6 +216,51 @@ def test_a_device_is_not_waited_for() -> None:
     assert stat.S_ISCHR(Path("/dev/zero").stat().st_mode)
 
 
+# A cluster
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file or directory"),
+        ("not: a kubeconfig", "Invalid kube-config file"),
+        (
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+            "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\nusers: [{name: u, user: {}}]\n",
+            "refused",
+        ),
+    ],
+)
+def test_a_kubeconfig_without_a_cluster_is_one_line(
+    content: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    config = tmp_path / "config"
+    if content is not None:
+        config.write_text(content)
+    status = cli.main(["check", str(tmp_path / "pod.yaml"), *SAMPLE[:2], "--live", "--kubeconfig", str(config)])
+    captured = capsys.readouterr()
+    assert status == 2
+    assert said.lower() in captured.err.lower()
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--kubeconfig", "x"), ("--context", "x"), ("--facts", "x", "--live"), ("--facts", "x", "--kubeconfig", "y")],
+)
+def test_a_cluster_that_is_not_asked_is_wrong_usage(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    try:
+        status = cli.main(["check", str(tmp_path / "pod.yaml"), *options])
+    except SystemExit as exit_:
+        status = int(str(exit_.code))
+    assert status == 2
+    assert "--live" in capsys.readouterr().err
+
+
 # Many
 
 

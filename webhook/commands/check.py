@@ -10,7 +10,8 @@ from webhook import batches, guard, inputs, outputs, reports, rules
 from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.model import Object, Problem
+from webhook.model import Object, Problem, Unusable
+from webhook.policy import Policy
 
 _MORE = """
 Charts are rendered first, and so is what a tool applies for you:
@@ -39,7 +40,9 @@ def options(parser: ArgumentParser) -> None:
         help="files, folders, quoted patterns such as 'apps/**/*.yaml', - for standard input; default: this folder",
     )
     common.policy(parser)
-    common.facts(parser)
+    facts = common.facts(parser)
+    facts.add_argument("--live", action="store_true", help="take the facts from the cluster; `audit` judges what runs")
+    common.cluster(parser)
     parser.add_argument("--namespace", metavar="NAME", help="of objects that name none; default: default")
     common.report(parser, reports.FORMATS)
     parser.add_argument("--explain", action="store_true", help="add memory budgets, and patches as diffs")
@@ -48,10 +51,14 @@ def options(parser: ArgumentParser) -> None:
 def run(chosen: Namespace) -> int:
     """Judge everything, write the reports; the exit status says the worst of it."""
     wanted = common.wanted(chosen)
+    if not chosen.live and (chosen.kubeconfig or chosen.context):
+        raise Unusable(
+            (Problem("--kubeconfig" if chosen.kubeconfig else "--context", 0, "says nothing without --live"),)
+        )
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     now = datetime.now(UTC)
     given = batches.read(chosen.paths, chosen.namespace)
-    known, unknown = _known(chosen)
+    known, unknown = _known(chosen, engine.policy)
     facts = replace(Facts.of((*known, *given.facts)), today=now.date())
     if caution := guard.unguarded(engine.policy, facts):
         print(f"warning: {caution}", file=sys.stderr)
@@ -67,8 +74,13 @@ def run(chosen: Namespace) -> int:
     )
 
 
-def _known(chosen: Namespace) -> tuple[Iterable[Object], Sequence[Problem]]:
+def _known(chosen: Namespace, policy: Policy) -> tuple[Iterable[Object], Sequence[Problem]]:
     """What is known besides the objects of the run, and what of a cluster may not be read."""
     if chosen.facts:
         return [item.value for item in inputs.load_facts(chosen.facts)], ()
-    return (), ()
+    if not chosen.live:
+        return (), ()
+    from webhook import snapshot  # brings the client, which only a live cluster needs
+
+    api = snapshot.connect(chosen.kubeconfig, chosen.context)
+    return snapshot.facts(api, policy, chosen.namespace)
