@@ -38,7 +38,7 @@ def events(cluster: Cluster, namespace: str) -> list[Object]:
 
 def owned(name: str, namespace: str) -> Object:
     """A pod that is denied, under a controller."""
-    made = pod(name, namespace, {"nvidia.com/gpu": 2}, TRUSTED)
+    made = pod(name, namespace, {"nvidia.com/gpu.shared": 2}, TRUSTED)
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "0000-1", "controller": True}
     made["metadata"]["ownerReferences"] = [reference]
     return made
