@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
+import xmlschema
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,10 +127,14 @@ def test_a_finding_is_known_again_when_it_moves_and_twins_are_told_apart() -> No
 # JUnit
 
 
+@cache
+def junit_schema() -> xmlschema.XMLSchema:
+    return xmlschema.XMLSchema(str(SCHEMAS / "JUnit.xsd"))
+
+
 def junit(report: Report) -> ET.Element:
     text = reports.render("junit", report)
-    xmlschema = pytest.importorskip("xmlschema")
-    xmlschema.XMLSchema(str(SCHEMAS / "JUnit.xsd")).validate(StringIO(text))
+    junit_schema().validate(StringIO(text))
     return ET.fromstring(text)  # noqa: S314 - our own
 
 
