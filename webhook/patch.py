@@ -16,7 +16,7 @@ def build(document: Object, fixes: Iterable[Fix]) -> tuple[tuple[Operation, ...]
     copy, operations = _Copy(document), list[Operation]()
     for path, value in fixes:
         operations += _merged(copy, path, value)
-    return tuple(operations), copy.document
+    return tuple(operations), copy.document if operations else document
 
 
 class _Copy:
