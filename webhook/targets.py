@@ -69,11 +69,11 @@ class Container(NamedTuple):
 
     def variables(self, names: Collection[str]) -> Mapping[str, EnvVar]:
         """Its variables of these names; of two with one name the last counts, as it does for the kubelet."""
-        found = {}
+        found, path = {}, (*self.path, "env")
         for index, entry in entries(self.spec, "env", self.path):
-            name = _text(entry, "name", (*self.path, "env"))
+            name = _text(entry, "name", path)
             if name in names:
-                at = (*self.path, "env", index)
+                at = (*path, index)
                 found[name] = EnvVar(at, None if entry.get("valueFrom") else _text(entry, "value", at))
         return found
 
