@@ -88,6 +88,7 @@ class Port:
     """What all connections to one port share: the application, its limits, and the requests that wait.
 
     `refuse` may answer a request before its body is read. With `names`, a caller's certificate must bear one.
+    `count` is told how many connections there are whenever that changes.
     """
 
     def __init__(
@@ -97,11 +98,13 @@ class Port:
         watch: Watch,
         refuse: "Callable[[WSGIEnvironment], Reply | None]" = lambda _: None,
         names: frozenset[str] = frozenset(),
+        count: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.limits = limits
         self.watch = watch
         self.refuse = refuse
         self.names = names
+        self.count = count
         self.draining = False
         self.large = 0
         self.date = ""
@@ -111,6 +114,7 @@ class Port:
         self._app = app
         self._waiting: deque[tuple[Connection, WSGIEnvironment]] = deque()
         self._loop = asyncio.get_running_loop()
+        count(0)  # of a worker in whose place another may have died over some
         self.tick()
 
     @property
@@ -127,6 +131,7 @@ class Port:
             next(iter(self.strangers)).abort()
         connection = Connection(self)
         self.connections.add(connection)
+        self.count(len(self.connections))
         self.strangers[connection] = None
         connection.arriving = self._loop.create_task(self._welcome(connection, peer, context))
 
@@ -148,6 +153,7 @@ class Port:
     def forget(self, connection: "Connection") -> None:
         """Let go of a connection that has ended."""
         self.connections.discard(connection)
+        self.count(len(self.connections))
         self.strangers.pop(connection, None)
 
     def take(self, connection: "Connection", environ: "WSGIEnvironment") -> bool:
