@@ -41,9 +41,8 @@ class Share:
         """Say how many connections this worker has."""
         self._numbers[self._place] = connections
 
-    @property
     def is_fair(self) -> bool:
-        """Whether no worker has fewer connections than this one."""
+        """Tell whether no worker has fewer connections than this one."""
         return self._numbers[self._place] <= min(self._numbers)
 
 
@@ -84,7 +83,7 @@ async def _work(task: Task) -> None:
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
     app = server.application(task.engine, facts, log_line, metrics, conditions, told)
     reviews = Port(app, task.limits, metrics, server.refusal, task.names, task.share.count)
-    taking = accept(task.listener, reviews, lambda: certificates.context, lambda: task.share.is_fair)
+    taking = accept(task.listener, reviews, lambda: certificates.context, task.share.is_fair)
     ports, tasks = [reviews], [loop.create_task(taking)]
     if task.health is not None:
         health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
