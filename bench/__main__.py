@@ -5,9 +5,10 @@ import os
 import platform
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
-from bench import apiserver, audit, check, decision, growth, https
+from bench import apiserver, audit, check, decision, growth, https, peers
 from bench.generator import CannotRun, Wrong
 
 
@@ -20,8 +21,16 @@ def main() -> int:
         choices=("decision", "growth", "check", "https", "apiserver", "audit"),
         help="one of them; all without it",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each load over HTTPS (5)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each round (3)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each round (2)")
+    parser.add_argument(
+        "--peer",
+        type=_peer,
+        action="append",
+        default=[],
+        metavar="NAME=PROGRAM",
+        help=f"over HTTPS: a program built from bench/NAME ({', '.join(peers.PEERS)}); default: built from its pins",
+    )
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.seconds <= 0:
         parser.error("--rounds and --seconds must be more than zero")
@@ -37,7 +46,8 @@ def main() -> int:
         if arguments.which in (None, "check"):
             print(f"## Manifests on the command line\n\n{check.run()}\n", flush=True)
         if arguments.which in (None, "https"):
-            print(f"## HTTPS on loopback\n\n{https.run(arguments.rounds, arguments.seconds)}\n", flush=True)
+            table = https.run(arguments.rounds, arguments.seconds, dict(arguments.peer))
+            print(f"## HTTPS on loopback\n\n{table}\n", flush=True)
         if arguments.which in (None, "apiserver"):
             print(f"## Through the API server\n\n{apiserver.run(arguments.rounds, arguments.seconds)}\n", flush=True)
         if arguments.which in (None, "audit"):
@@ -51,6 +61,13 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _peer(text: str) -> tuple[str, Path]:
+    name, _, program = text.partition("=")
+    if name not in peers.PEERS or not program:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(peers.PEERS)} and a program")
+    return name, Path(program)
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:

@@ -107,7 +107,7 @@ class Bench:
         pod = sent(load.payload)
         body.write_bytes(orjson.dumps(pod))
         server = self.servers.get(webhook)
-        steered = patched(pod, server.patches[load.payload.name])["spec"].get("nodeSelector") if server else None
+        steered = patched(pod, server.patches[load.payload.name] or "")["spec"].get("nodeSelector") if server else None
         expect.write_bytes(orjson.dumps(steered, option=orjson.OPT_SORT_KEYS))
         return generator.load(
             self.folder / "load",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-WARM_UP = 0.5
+WARM_UP = 0.3
 """Seconds of load before each measured round, so that connections, caches and clocks are up."""
 
 

@@ -1,4 +1,4 @@
-"""What clients see over HTTPS: Slicewarden beside a minimal webhook in Go, on loopback."""
+"""What clients see over HTTPS on loopback: Slicewarden, a minimal webhook in Go, and webhooks that people run."""
 
 import base64
 import http.client
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from bench import generator, payloads, processes, tables
+from bench import generator, payloads, peers, processes, tables
 from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import WARM_UP, CannotRun, Report, Wrong
 from bench.payloads import Payload
@@ -26,17 +26,36 @@ from certs import issue_ca, issue_serving
 from webhook import patch
 
 OURS, YARDSTICK = "Slicewarden", "Go net/http"
+OPEN_RATE, OPEN_CONNECTIONS = 200, 8
+"""Reviews a second of the open loop, and how many may be under way at once."""
 SERVE = [sys.executable, "-m", "webhook", "serve", "--policy", str(POLICY), "--facts", str(FACTS)]
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server under test: its URL, its processes, and the patch of each payload as it writes it, in base64."""
+    """A server under test: its port, its processes, and the patch of each payload as it writes it, in base64.
+
+    None stands for a patch that it writes differently each time, as Go's maps have no order.
+    """
 
     name: str
     port: int
     process: subprocess.Popen[bytes]
-    patches: dict[str, str]
+    patches: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Reviews over so many connections: one after the other on each, or at a fixed rate a second in all."""
+
+    payload: Payload
+    connections: int
+    rate: int = 0
+
+    @property
+    def words(self) -> str:
+        """How the tables call it."""
+        return f"{self.connections} at {self.rate}/s" if self.rate else str(self.connections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +78,31 @@ class Bench:
     rounds: int
     seconds: float
 
-    def load(self, server: Server, payload: Payload, connections: int, seconds: float) -> Report:
+    def load(self, server: Server, load: Load, seconds: float) -> Report:
         """Load a server; raises Wrong if a single reply was not as expected."""
-        slug = payload.name.replace(" ", "-")
+        slug = load.payload.name.replace(" ", "-")
         body, expect = self.folder / f"{slug}.json", self.folder / f"{slug}.{server.port}.patch"
-        body.write_bytes(payload.body)
-        expect.write_text(server.patches[payload.name])
+        patch = server.patches[load.payload.name]
+        body.write_bytes(load.payload.body)
+        expect.write_text(patch or "")
         return generator.load(
             self.folder / "load",
-            f"{server.name}, {payload.name}, {connections} connections",
+            f"{server.name}, {load.payload.name}, connections: {load.words}",
             *("-url", f"https://127.0.0.1:{server.port}/mutate?timeout=10s"),
             *("-ca", str(self.folder / "ca.crt")),
             *("-body", str(body)),
-            *(("-expect", str(expect)) if server.patches[payload.name] else ()),
-            *("-conns", str(connections)),
+            *(("-expect", str(expect)) if patch != "" else ()),
+            *("-conns", str(load.connections)),
+            *("-rate", str(load.rate)),
             *("-duration", f"{seconds}s"),
         )
 
-    def round(self, server: Server, payload: Payload, connections: int) -> Round:
-        """Warm up, then measure once."""
-        self.load(server, payload, connections, WARM_UP)
+    def round(self, server: Server, load: Load) -> Round:
+        """Warm up, then measure once; at a fixed rate for twice as long, since fewer requests make a p99."""
+        self.load(server, load, WARM_UP)
         pids = processes.tree(server.process.pid)
         before = processes.cpu(pids)
-        report = self.load(server, payload, connections, self.seconds)
+        report = self.load(server, load, self.seconds * (2 if load.rate else 1))
         used = processes.cpu(pids) - before
         return Round(
             rps=report.rps,
@@ -93,10 +114,16 @@ class Bench:
         )
 
 
-def run(rounds: int, seconds: float) -> str:
-    """Measure every load and return the tables. Raises CannotRun or Wrong."""
+def run(rounds: int, seconds: float, given: Mapping[str, Path]) -> str:
+    """Measure every load and return the tables. Raises CannotRun or Wrong.
+
+    `given` are programs of peers by their folder; the others are built, or left out where they cannot be.
+    """
     if not (processes.PROC / "self" / "stat").exists():
         raise CannotRun("the HTTPS benchmark reads /proc and so runs on Linux only")
+    found, missing = peers.find(given)
+    for line in missing:
+        print(line, file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="slicewarden-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         for program in ("yardstick", "load"):
@@ -108,15 +135,18 @@ def run(rounds: int, seconds: float) -> str:
             for name, command in ((OURS, SERVE), (YARDSTICK, [str(folder / "yardstick")]))
         )
         for payload in asked:
-            _agree(payload, ours.patches[payload.name], yardstick.patches[payload.name])
+            _agree(payload, ours.patches[payload.name] or "", yardstick.patches[payload.name] or "")
+        servers = [ours, yardstick]
+        for peer, path in found.items():
+            servers.append(stack.enter_context(serving(peer, [str(path)], folder, asked)))
         bench = Bench(folder, rounds, seconds)
-        small, large, plain = asked
-        loads = [(payload, connections) for payload in (small, large) for connections in (1, 8, 32)]
+        loads = [Load(payload, connections) for payload in asked for connections in (1, 8, 32)]
         measured = {}
-        for load in (*loads, (plain, 8)):
-            print(f"{load[0].name}, {load[1]} connections", file=sys.stderr)
-            measured[load] = _measure(bench, (ours, yardstick), *load)
-    return _figures(measured) + "\n\n" + _ratios(measured)
+        for load in (*loads, Load(asked[0], OPEN_CONNECTIONS, OPEN_RATE)):
+            print(f"{load.payload.name}, connections: {load.words}", file=sys.stderr)
+            measured[load] = _measure(bench, servers, load)
+    ratios = [_ratios(measured, server.name) for server in servers[1:]]
+    return "\n\n".join([_figures(measured), *ratios, *missing])
 
 
 def certificates(folder: Path) -> None:
@@ -146,7 +176,7 @@ def serving(name: str, command: list[str], folder: Path, asked: tuple[Payload, .
         end = time.monotonic() + 30
         while True:
             try:
-                patches = {payload.name: _ask(port, trust, payload) for payload in asked}
+                patches = {payload.name: _asked(port, trust, payload) for payload in asked}
                 break
             except OSError as error:
                 if process.poll() is not None or time.monotonic() > end:
@@ -154,6 +184,12 @@ def serving(name: str, command: list[str], folder: Path, asked: tuple[Payload, .
                     raise Wrong(f"{name} does not serve: {said or error}") from error
                 time.sleep(0.1)
         yield Server(name, port, process, patches)
+
+
+def _asked(port: int, trust: ssl.SSLContext, payload: Payload) -> str | None:
+    """The patch that a server writes for a payload; None if it is not the same each time."""
+    first, *others = (_ask(port, trust, payload) for _ in range(5))
+    return first if set(others) == {first} else None
 
 
 def _ask(port: int, trust: ssl.SSLContext, payload: Payload) -> str:
@@ -188,33 +224,28 @@ def _agree(payload: Payload, ours: str, yardstick: str) -> None:
         raise Wrong(f"{payload.name}: the patches differ\n{OURS}: {decoded[0]}\n{YARDSTICK}: {decoded[1]}")
 
 
-def _measure(
-    bench: Bench, servers: tuple[Server, Server], payload: Payload, connections: int
-) -> list[tuple[Round, Round]]:
-    """Measure both servers in turns; who goes first changes from round to round."""
-    pairs = []
+Measured = dict[Load, list[dict[str, Round]]]
+
+
+def _measure(bench: Bench, servers: Sequence[Server], load: Load) -> list[dict[str, Round]]:
+    """Measure all servers in turns, by name; who goes first changes from round to round."""
+    rounds = []
     for number in range(bench.rounds):
-        if number % 2 == 0:
-            ours, yardstick = (bench.round(server, payload, connections) for server in servers)
-        else:
-            yardstick, ours = (bench.round(server, payload, connections) for server in reversed(servers))
-        pairs.append((ours, yardstick))
-    return pairs
-
-
-Measured = dict[tuple[Payload, int], list[tuple[Round, Round]]]
+        first = number % len(servers)
+        rounds.append({each.name: bench.round(each, load) for each in (*servers[first:], *servers[:first])})
+    return rounds
 
 
 def _figures(measured: Measured) -> str:
     head = ("review", "connections", "server", "rps (min-max)", "p50 ms", "p99 ms (min-max)")
     rows = []
-    for (payload, connections), pairs in measured.items():
-        for index, name in enumerate((OURS, YARDSTICK)):
-            rounds = [pair[index] for pair in pairs]
+    for load, by_round in measured.items():
+        for name in (OURS, *(each for each in by_round[0] if each != OURS)):
+            rounds = [each[name] for each in by_round]
             rows.append(
                 (
-                    payload.name,
-                    str(connections),
+                    load.payload.name,
+                    load.words,
                     name,
                     tables.spread([r.rps for r in rounds], ",.0f"),
                     f"{statistics.median(r.p50 for r in rounds):.2f}",
@@ -227,16 +258,13 @@ def _figures(measured: Measured) -> str:
     return tables.markdown((*head, "CPU µs a request", "RSS MiB", "PSS MiB"), rows)
 
 
-def _ratios(measured: Measured) -> str:
-    """Ours to the yardstick's, pair by pair: the two of a pair were measured one right after the other."""
-    names = ("rps", "p50", "p99", "cpu")
-    rows = [
-        (
-            payload.name,
-            str(connections),
-            *(tables.spread([getattr(a, name) / getattr(b, name) for a, b in pairs], ".2f") for name in names),
-        )
-        for (payload, connections), pairs in measured.items()
-    ]
-    head = ("review", "connections", "rps", "p50", "p99", "CPU a request")
-    return f"{OURS} to {YARDSTICK}, ratio pair by pair, median (min-max):\n\n{tables.markdown(head, rows)}"
+def _ratios(measured: Measured, other: str) -> str:
+    """Ours to another's, round by round: those of a round were measured one right after the other."""
+    names = ("rps", "p50", "p99", "cpu", "charged")
+    rows = []
+    for load, by_round in measured.items():
+        pairs = [(each[OURS], each[other]) for each in by_round]
+        ratios = ([getattr(a, name) / getattr(b, name) for a, b in pairs] for name in names)
+        rows.append((load.payload.name, load.words, *(tables.spread(each, ".2f") for each in ratios)))
+    head = ("review", "connections", "rps", "p50", "p99", "CPU a request", "PSS")
+    return f"{OURS} to {other}, ratio round by round, median (min-max):\n\n{tables.markdown(head, rows)}"

@@ -23,7 +23,14 @@ def lacking(folder: Path, names: Collection[str]) -> list[str]:
 
 
 def built(
-    pins: Path, packages: Mapping[str, str], *, without_go: str, patience: str = "", ldflags: str = "", tags: str = ""
+    pins: Path,
+    packages: Mapping[str, str],
+    *,
+    without_go: str,
+    patience: str = "",
+    ldflags: str = "",
+    tags: str = "",
+    cgo: bool = False,
 ) -> Path:
     """Return the folder of the programs, which are Go packages by name; build those it lacks.
 
@@ -46,13 +53,13 @@ def built(
         for number, name in enumerate(names, start=1):
             say(f"building {name} ({number} of {len(names)}{patience})")
             start = time.monotonic()
-            _build(name, packages[name], pins, folder, ldflags, tags)
+            _build(name, packages[name], pins, folder, ldflags, tags, cgo=cgo)
             say(f"built {name} in {time.monotonic() - start:.0f} s")
     return folder
 
 
-def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str, tags: str) -> None:
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
+def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str, tags: str, *, cgo: bool) -> None:
+    environment = {**os.environ, "CGO_ENABLED": str(int(cgo)), "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
     # Built beside its place and then moved: a build that is cut off leaves nothing that looks whole.
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
         output = Path(scratch) / name

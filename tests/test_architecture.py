@@ -54,7 +54,7 @@ HOMES = {
     "httptools": {"webhook.connection"},
     "uvloop": {"webhook.worker"},
     "prometheus_client": {"webhook.metrics"},
-    "orjson": {"webhook.review"},
+    "orjson": {"webhook.review", "webhook.log"},
     "urllib3": {"webhook.cluster"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {"webhook.dialect"},
     "jsonschema": {"webhook.policy_file"},

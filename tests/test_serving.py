@@ -441,6 +441,60 @@ def test_large_bodies_share_what_memory_there_is_for_them() -> None:
         until(lambda: door.port.large == 0)
 
 
+async def ended(*tasks: asyncio.Task[None], ports: Iterable[Port]) -> None:
+    """Have all connections end once they are made."""
+    for task in tasks:
+        task.cancel()
+    for connection in [each for port in ports for each in port.connections]:
+        while connection.arriving is not None:
+            await asyncio.sleep(0.001)
+        connection.abort()
+    await asyncio.sleep(0.02)
+
+
+def test_connections_that_come_at_once_are_shared_evenly() -> None:
+    numbers = memoryview(bytearray(4 * 3)).cast("I")
+    numbers[2] = 1_000  # of a worker that has plenty
+
+    async def shared(listener: socket.socket, other: socket.socket) -> list[int]:
+        shares = [worker.Share(numbers, place) for place in range(2)]
+        ports = [Port(echo, Limits(), Seen(), count=share.count) for share in shares]
+        tasks = [
+            asyncio.create_task(worker.accept(door, port, lambda: None, share.is_fair))
+            for door, port, share in zip((listener, other), ports, shares, strict=True)
+        ]
+        async with asyncio.timeout(LONG):
+            while sum(len(port.connections) for port in ports) < 16:
+                await asyncio.sleep(0.001)
+        counts = [len(port.connections) for port in ports]
+        assert counts == list(numbers[:2])
+        await ended(*tasks, ports=ports)
+        assert list(numbers) == [0, 0, 1_000]
+        return counts
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener, contextlib.ExitStack() as stack:
+        listener.setblocking(False)
+        for _ in range(16):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        assert uvloop.run(shared(listener, stack.enter_context(listener.dup()))) == [8, 8]
+
+
+def test_who_has_most_takes_a_connection_that_nobody_else_takes() -> None:
+    async def taken(listener: socket.socket) -> bool:
+        port = Port(echo, Limits(), Seen())
+        task = asyncio.create_task(worker.accept(listener, port, lambda: None, lambda: False))
+        async with asyncio.timeout(LONG):
+            while not port.connections:
+                await asyncio.sleep(0.001)
+        await ended(task, ports=[port])
+        return port.strangers == {}
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        with socket.create_connection(listener.getsockname()):
+            assert uvloop.run(taken(listener))
+
+
 def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:
     with opened(Limits(connections=2)) as door, contextlib.ExitStack() as stack:
         known = stack.enter_context(door.connect())

@@ -88,6 +88,7 @@ class Port:
     """What all connections to one port share: the application, its limits, and the requests that wait.
 
     `refuse` may answer a request before its body is read. With `names`, a caller's certificate must bear one.
+    `count` is told how many connections there are whenever that changes.
     """
 
     def __init__(
@@ -97,11 +98,13 @@ class Port:
         watch: Watch,
         refuse: "Callable[[WSGIEnvironment], Reply | None]" = lambda _: None,
         names: frozenset[str] = frozenset(),
+        count: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.limits = limits
         self.watch = watch
         self.refuse = refuse
         self.names = names
+        self.count = count
         self.draining = False
         self.large = 0
         self.date = ""
@@ -111,6 +114,7 @@ class Port:
         self._app = app
         self._waiting: deque[tuple[Connection, WSGIEnvironment]] = deque()
         self._loop = asyncio.get_running_loop()
+        count(0)  # of a worker in whose place another may have died over some
         self.tick()
 
     @property
@@ -127,6 +131,7 @@ class Port:
             next(iter(self.strangers)).abort()
         connection = Connection(self)
         self.connections.add(connection)
+        self.count(len(self.connections))
         self.strangers[connection] = None
         connection.arriving = self._loop.create_task(self._welcome(connection, peer, context))
 
@@ -148,6 +153,7 @@ class Port:
     def forget(self, connection: "Connection") -> None:
         """Let go of a connection that has ended."""
         self.connections.discard(connection)
+        self.count(len(self.connections))
         self.strangers.pop(connection, None)
 
     def take(self, connection: "Connection", environ: "WSGIEnvironment") -> bool:
@@ -198,9 +204,15 @@ def called(app: "App", environ: "WSGIEnvironment") -> Reply:
         if (close := getattr(iterable, "close", None)) is not None:
             close()
         status, headers = said[-1]
-        return Reply(HTTPStatus(int(status[:3])), b"".join(chunks), tuple(headers))
+        return Reply(_status(status), b"".join(chunks), tuple(headers))
     except Exception:  # whatever it is, the caller must not wait for an answer that never comes
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+@lru_cache(64)
+def _status(line: str) -> HTTPStatus:
+    """The status of a WSGI application's line. Raises ValueError for one that HTTP has not."""
+    return HTTPStatus(int(line[:3]))
 
 
 @lru_cache(256)
@@ -208,6 +220,11 @@ def _key(name: bytes) -> str:
     """A header's name as WSGI has it. One with an underscore must not pass for that with a hyphen."""
     text = name.decode("latin-1").replace("_", "?").upper().replace("-", "_")
     return text if text in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{text}"
+
+
+@lru_cache(64)
+def _line(status: HTTPStatus) -> str:
+    return f"HTTP/1.1 {status.value} {status.phrase}\r\n"
 
 
 class Stage(Enum):
@@ -221,6 +238,20 @@ class Stage(Enum):
 
 
 IDLE, HEAD, BODY, WAITING, PARTING = Stage
+_ENVIRON: "WSGIEnvironment" = {
+    "SCRIPT_NAME": "",
+    "SERVER_NAME": "",
+    "SERVER_PORT": "",
+    "wsgi.version": (1, 0),
+    "wsgi.url_scheme": "https",
+    "wsgi.input": None,
+    "wsgi.errors": None,
+    "wsgi.multithread": False,
+    "wsgi.multiprocess": True,
+    "wsgi.run_once": False,
+}
+"""What every request has in common."""
+_MARKS = len(": \r\n")
 _PARSING = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 
 
@@ -239,6 +270,7 @@ class Connection(asyncio.Protocol):
         """When the time of the present stage is used up."""
         self.gone = False
         self._port = port
+        self._limits = port.limits
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._stage = IDLE
@@ -251,7 +283,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first request."""
         self._transport = cast("asyncio.Transport", transport)
-        self.until = monotonic() + self._port.limits.idle
+        self.until = monotonic() + self._limits.idle
         if self._port.names:
             self._stranger = not (self._port.names & tls.names(transport.get_extra_info("peercert")))
 
@@ -293,8 +325,7 @@ class Connection(asyncio.Protocol):
             elif self._stage is not PARTING:
                 self._refuse(Reply(HTTPStatus.BAD_REQUEST))
             return
-        limits = self._port.limits
-        if self._stage is HEAD and self._head_bytes > limits.line_bytes + limits.header_bytes:
+        if self._stage is HEAD and self._head_bytes > self._limits.line_bytes + self._limits.header_bytes:
             self._refuse(Reply(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     # The parser's calls
@@ -302,7 +333,7 @@ class Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._stage = HEAD
         self._arrived = monotonic()
-        self.until = self._arrived + self._port.limits.head
+        self.until = self._arrived + self._limits.head
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = self._header_bytes = 0
@@ -320,16 +351,16 @@ class Connection(asyncio.Protocol):
         if self._stage is not HEAD:
             return
         self._url += url
-        if len(self._parser.get_method()) + len(self._url) + len("  HTTP/1.1") > self._port.limits.line_bytes:
+        if len(self._parser.get_method()) + len(self._url) + len("  HTTP/1.1") > self._limits.line_bytes:
             self._refuse_and_stop(Reply(HTTPStatus.REQUEST_URI_TOO_LONG))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take in one header."""
         if self._stage is not HEAD:
             return
-        self._header_bytes += len(name) + len(value) + len(": \r\n")
+        self._header_bytes += len(name) + len(value) + _MARKS
         self._headers.append((name, value))
-        limits = self._port.limits
+        limits = self._limits
         if self._header_bytes > limits.header_bytes or len(self._headers) > limits.headers:
             self._refuse_and_stop(Reply(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
@@ -351,12 +382,12 @@ class Connection(asyncio.Protocol):
             self._refuse_and_stop(self._reply)
         if length:
             self._stage = BODY
-            self.until = monotonic() + self._port.limits.body
+            self.until = monotonic() + self._limits.body
             if "HTTP_EXPECT" in environ:
                 self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _refusal(self, environ: "WSGIEnvironment", length: int) -> Reply | None:
-        limits = self._port.limits
+        limits = self._limits
         if self._stranger:
             return Reply(HTTPStatus.FORBIDDEN)
         if (expected := environ.get("HTTP_EXPECT")) is not None and expected.lower() != "100-continue":
@@ -381,23 +412,12 @@ class Connection(asyncio.Protocol):
             target, query = url.path or b"/", url.query or b""
         if b"%" in target:
             target = unquote_to_bytes(target)
-        environ: WSGIEnvironment = {
-            "REQUEST_METHOD": self._parser.get_method().decode("latin-1"),
-            "SCRIPT_NAME": "",
-            "PATH_INFO": target.decode("latin-1"),
-            "QUERY_STRING": query.decode("latin-1"),
-            "SERVER_PROTOCOL": f"HTTP/{version}",
-            "SERVER_NAME": "",
-            "SERVER_PORT": "",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": "https",
-            "wsgi.input": None,
-            "wsgi.errors": None,
-            "wsgi.multithread": False,
-            "wsgi.multiprocess": True,
-            "wsgi.run_once": False,
-            ARRIVED: self._arrived,
-        }
+        environ: WSGIEnvironment = _ENVIRON.copy()
+        environ["REQUEST_METHOD"] = self._parser.get_method().decode("latin-1")
+        environ["PATH_INFO"] = target.decode("latin-1")
+        environ["QUERY_STRING"] = query.decode("latin-1")
+        environ["SERVER_PROTOCOL"] = f"HTTP/{version}"
+        environ[ARRIVED] = self._arrived
         for name, value in self._headers:
             key, text = _key(name), value.decode("latin-1")
             environ[key] = f"{environ[key]},{text}" if key in environ else text
@@ -443,7 +463,7 @@ class Connection(asyncio.Protocol):
         self._send(reply, keep=keep)
         if keep:
             self._stage = IDLE
-            self.until = monotonic() + self._port.limits.idle
+            self.until = monotonic() + self._limits.idle
         else:
             self._part()
             self._transport.close()
@@ -463,17 +483,20 @@ class Connection(asyncio.Protocol):
     def _part(self) -> None:
         self._stage = PARTING
         self._chunks = []
-        self.until = monotonic() + self._port.limits.parting
+        self.until = monotonic() + self._limits.parting
 
     def _send(self, reply: Reply, *, keep: bool) -> None:
         status, body, headers = reply
-        lines = [f"HTTP/1.1 {status.value} {status.phrase}", f"Date: {self._port.date}"]
-        lines += [f"{name}: {value}" for name, value in headers]
-        if not any(name.lower() == "content-length" for name, _ in headers):
-            lines.append(f"Content-Length: {len(body)}")
+        head = f"{_line(status)}Date: {self._port.date}\r\n"
+        sized = False
+        for name, value in headers:
+            head += f"{name}: {value}\r\n"
+            sized = sized or name.lower() == "content-length"
+        if not sized:
+            head += f"Content-Length: {len(body)}\r\n"
         if not keep:
-            lines.append("Connection: close")
-        self._write("\r\n".join((*lines, "\r\n")).encode("latin-1") + body)
+            head += "Connection: close\r\n"
+        self._write(f"{head}\r\n".encode("latin-1") + body)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -484,7 +507,7 @@ class Connection(asyncio.Protocol):
     def drain(self) -> None:
         """Wait for one more request, which a peer may be sending this moment, but not for long."""
         if self._stage is IDLE:
-            self.until = monotonic() + self._port.limits.parting
+            self.until = monotonic() + self._limits.parting
 
     def out_of_time(self) -> None:
         """End what has lasted too long."""

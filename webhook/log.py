@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 Entry = Mapping[str, Any]
 
 MAX_LINE = select.PIPE_BUF
@@ -61,7 +63,13 @@ log_line = Lines(1)
 
 
 def _line(entry: Entry) -> bytes:
-    return json.dumps(entry, default=str).encode("ascii") + b"\n"
+    try:
+        line = orjson.dumps(entry, default=str, option=orjson.OPT_APPEND_NEWLINE)  # at a fifth of the time
+    except orjson.JSONEncodeError:  # half a surrogate pair, or a number that no other reader takes
+        line = b""
+    if line and line.isascii():
+        return line
+    return json.dumps(entry, default=str, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def _short(value: Any) -> Any:

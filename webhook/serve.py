@@ -5,6 +5,7 @@ nothing but wait for signals, so that a worker that is forked later finds everyt
 """
 
 import gc
+import mmap
 import os
 import signal
 import socket
@@ -74,7 +75,9 @@ def serve(listen: Listen, load: Load) -> None:
         )
         from webhook import worker
 
-        def work(lifeline: int) -> None:
+        numbers = memoryview(mmap.mmap(-1, 4 * listen.workers)).cast("I")  # shared by all that are forked
+
+        def work(place: int, lifeline: int) -> None:
             worker.run(
                 worker.Task(
                     listener=listener,
@@ -85,6 +88,7 @@ def serve(listen: Listen, load: Load) -> None:
                     delay=listen.delay,
                     engine=engine,
                     follow=follow,
+                    share=worker.Share(numbers, place),
                     lifeline=lifeline,
                 )
             )
@@ -129,16 +133,17 @@ def settle() -> None:
     gc.set_threshold(50_000, 10, 10)
 
 
-def _keep(number: int, work: Callable[[int], None], patience: float) -> None:
+def _keep(number: int, work: Callable[[int, int], None], patience: float) -> None:
     """Have so many processes at work until SIGTERM or SIGINT, then until they have ended.
 
-    Each is given a descriptor that becomes readable when this process is gone, or wants it to end.
+    Each is given its place among them, from 0 on, which passes on to whoever replaces it, and a descriptor that
+    becomes readable when this process is gone, or wants it to end.
     """
     ends, awaited = {signal.SIGTERM, signal.SIGINT}, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     lifeline, held = os.pipe()
 
-    def fork() -> int:
+    def fork(place: int) -> int:
         if pid := os.fork():
             return pid
         status = 1
@@ -147,22 +152,22 @@ def _keep(number: int, work: Callable[[int], None], patience: float) -> None:
             for number in ends:  # which are for the main process, even if a terminal tells all of them
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
-            work(lifeline)
+            work(place, lifeline)
             status = 0
         except BaseException:  # a process of its own from here: nothing above may go on
             traceback.print_exc()
         finally:
             os._exit(status)
 
-    workers = {fork() for _ in range(number)}
+    workers = {fork(place): place for place in range(number)}
     while signal.sigwait(awaited) not in ends:
         for pid in _ended(workers):
             log_line({"message": "worker ended", "worker": pid})
-        if missing := number - len(workers):
+        if missing := set(range(number)).difference(workers.values()):
             stop = signal.sigtimedwait(ends, PAUSE)
             if stop is not None:
                 break
-            workers |= {fork() for _ in range(missing)}
+            workers |= {fork(place): place for place in missing}
     os.close(held)
     end = time.monotonic() + patience
     while workers and (left := end - time.monotonic()) > 0:
@@ -172,8 +177,9 @@ def _keep(number: int, work: Callable[[int], None], patience: float) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _ended(workers: set[int]) -> list[int]:
+def _ended(workers: dict[int, int]) -> list[int]:
     """Take out the processes that have ended."""
     gone = [pid for pid in workers if os.waitpid(pid, os.WNOHANG)[0]]
-    workers.difference_update(gone)
+    for pid in gone:
+        del workers[pid]
     return gone

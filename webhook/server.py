@@ -132,7 +132,7 @@ class Reviews:
         status, body, headers = _refusal(environ) or self._answer(path, environ)
         kind = "application/json" if status is HTTPStatus.OK else "text/plain"
         start_response(
-            f"{status.value} {status.phrase}",
+            _phrase(status),
             [("Content-Type", kind), ("Content-Length", str(len(body))), *headers],
         )
         return [body]
@@ -210,6 +210,11 @@ def _refusal(environ: "WSGIEnvironment") -> Reply | None:
     if int(length) > review.MAX_BODY:
         return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {review.MAX_BODY} bytes\n".encode())
     return None
+
+
+@lru_cache(64)
+def _phrase(status: HTTPStatus) -> str:
+    return f"{status.value} {status.phrase}"
 
 
 @lru_cache(64)

@@ -26,6 +26,25 @@ LOOK = 1.0
 LAST_WORD = 30.0
 """Seconds that requests in flight have once no more are taken in."""
 
+YIELD, YIELDS = 0.001, 10
+"""Seconds that a connection is left to a worker that has fewer, and how often, before it is taken all the same."""
+
+
+class Share:
+    """One worker's part of the connections, beside the others': a number each, in memory that all of them see."""
+
+    def __init__(self, numbers: "memoryview[int]", place: int) -> None:
+        self._numbers = numbers
+        self._place = place
+
+    def count(self, connections: int) -> None:
+        """Say how many connections this worker has."""
+        self._numbers[self._place] = connections
+
+    def is_fair(self) -> bool:
+        """Tell whether no worker has fewer connections than this one."""
+        return self._numbers[self._place] <= min(self._numbers)
+
 
 @dataclass(frozen=True)
 class Task:
@@ -39,6 +58,7 @@ class Task:
     delay: float
     engine: Engine
     follow: Callable[[Metrics], server.Followed]
+    share: Share
     lifeline: int
     """A descriptor that becomes readable when the main process is gone, or wants the workers to end."""
 
@@ -62,8 +82,9 @@ async def _work(task: Task) -> None:
     facts, told = task.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
     app = server.application(task.engine, facts, log_line, metrics, conditions, told)
-    reviews = Port(app, task.limits, metrics, server.refusal, task.names)
-    ports, tasks = [reviews], [loop.create_task(accept(task.listener, reviews, lambda: certificates.context))]
+    reviews = Port(app, task.limits, metrics, server.refusal, task.names, task.share.count)
+    taking = accept(task.listener, reviews, lambda: certificates.context, task.share.is_fair)
+    ports, tasks = [reviews], [loop.create_task(taking)]
     if task.health is not None:
         health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
         ports.append(health)
@@ -97,17 +118,42 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
         listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
 
 
-async def accept(listener: socket.socket, port: Port, context: Callable[[], ssl.SSLContext | None]) -> None:
-    """Take in connections for ever; each is served with the context of its moment."""
-    loop = asyncio.get_running_loop()
+async def accept(
+    listener: socket.socket,
+    port: Port,
+    context: Callable[[], ssl.SSLContext | None],
+    fair: Callable[[], bool] = lambda: True,
+) -> None:
+    """Take in connections for ever; each is served with the context of its moment.
+
+    One that would not be fair to take is left to the other workers for a moment: clients keep their connections,
+    so that whoever wakes first in a burst would do most of the work from then on.
+    """
     while True:
+        await _readable(listener)
+        for _ in range(YIELDS):
+            if fair():
+                break
+            await asyncio.sleep(YIELD)
         try:
-            peer, _ = await loop.sock_accept(listener)
+            peer, _ = listener.accept()
+        except BlockingIOError:  # another worker took it
+            continue
         except OSError:  # the peer is gone already, or there are no descriptors left
             await asyncio.sleep(0.01)
             continue
+        peer.setblocking(False)
         port.open(peer, context())
         await asyncio.sleep(0)  # the other workers take their share
+
+
+async def _readable(listener: socket.socket) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(listener, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listener)
 
 
 async def every(seconds: float, act: Callable[[], None]) -> None:

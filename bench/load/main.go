@@ -160,8 +160,8 @@ func main() {
 	cert := flag.String("cert", "", "client certificate, PEM; empty for none")
 	key := flag.String("key", "", "its key, PEM")
 	body := flag.String("body", "", "file with the AdmissionReview, or with the Pod to create")
-	expect := flag.String("expect", "", "file with what every reply must have, empty for none: of a review the patch, "+
-		"in base64; of a pod the node selector, in JSON")
+	expect := flag.String("expect", "", "file with what every reply must have: of a review the patch, in base64, or any "+
+		"if the file is empty; of a pod the node selector, in JSON. Without it replies must have none")
 	connections := flag.Int("conns", 1, "connections")
 	duration := flag.Duration("duration", 3*time.Second, "how long")
 	rate := flag.Float64("rate", 0, "requests a second, whatever the replies do; 0: as fast as they come")
@@ -219,7 +219,11 @@ func (l *load) prepare(body, expect string) error {
 	if err != nil {
 		return err
 	}
-	l.wanted = append(l.wanted, []byte(field+":"+quote+string(bytes.TrimSpace(value))+quote))
+	wanted := field + ":" + quote
+	if value = bytes.TrimSpace(value); len(value) > 0 {
+		wanted += string(value) + quote
+	}
+	l.wanted = append(l.wanted, []byte(wanted))
 	return nil
 }
 
