@@ -7,7 +7,7 @@ import signal
 import sys
 from types import FrameType
 
-from bench import apiserver, audit, check, decision, growth, https
+from bench import apiserver, audit, check, decision, growth, https, rivals
 from bench.generator import CannotRun, Wrong
 
 
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument(
         "which",
         nargs="?",
-        choices=("decision", "growth", "check", "https", "apiserver", "audit"),
+        choices=("decision", "growth", "check", "rivals", "https", "apiserver", "audit"),
         help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each load over HTTPS (5)")
@@ -36,6 +36,8 @@ def main() -> int:
             print(f"## How a decision's cost grows\n\n{table}\n", flush=True)
         if arguments.which in (None, "check"):
             print(f"## Manifests on the command line\n\n{check.run()}\n", flush=True)
+        if arguments.which in (None, "rivals"):
+            print(f"## Other checkers\n\n{rivals.run(arguments.rounds)}\n", flush=True)
         if arguments.which in (None, "https"):
             print(f"## HTTPS on loopback\n\n{https.run(arguments.rounds, arguments.seconds)}\n", flush=True)
         if arguments.which in (None, "apiserver"):
