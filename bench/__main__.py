@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from bench import apiserver, audit, check, decision, growth, https, peers
+from bench import apiserver, audit, check, decision, growth, https, peers, rivals
 from bench.generator import CannotRun, Wrong
 
 
@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument(
         "which",
         nargs="?",
-        choices=("decision", "growth", "check", "https", "apiserver", "audit"),
+        choices=("decision", "growth", "check", "rivals", "https", "apiserver", "audit"),
         help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
@@ -45,6 +45,8 @@ def main() -> int:
             print(f"## How a decision's cost grows\n\n{table}\n", flush=True)
         if arguments.which in (None, "check"):
             print(f"## Manifests on the command line\n\n{check.run()}\n", flush=True)
+        if arguments.which in (None, "rivals"):
+            print(f"## Other checkers\n\n{rivals.run(arguments.rounds)}\n", flush=True)
         if arguments.which in (None, "https"):
             table = https.run(arguments.rounds, arguments.seconds, dict(arguments.peer))
             print(f"## HTTPS on loopback\n\n{table}\n", flush=True)

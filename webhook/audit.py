@@ -139,7 +139,7 @@ class Audit:
             extra += self._of_pod(item)
         if extra:
             results = (Result(rule, Action.WARN, finding) for rule, finding in extra)
-            found = replace(found, results=(*found.results, *results))
+            found = found._replace(results=(*found.results, *results))
         if found.results or self._everything:
             itself = _itself(item)
             audited = Audited(

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from webhook import check, files
 from webhook.check import Judged, Report
@@ -43,8 +43,7 @@ class Read:
     problems: list[Problem] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """A run over some paths that was read, and can be judged."""
 
     read: tuple[Read, ...]

@@ -27,8 +27,7 @@ PROCESSES = "slicewarden.dev/gpu-processes"
 MAX_PROCESSES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What a pod says of its slice: MiB that all its processes need together (None: all there is), and how many."""
 
     memory: int | None = None
@@ -145,8 +144,7 @@ def _of_product(setting: Mapping[str, int], card: Card, otherwise: int) -> int:
     return setting.get(max(known, key=len, default="default"), otherwise)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """A pod's own choice among the nodes of a pool: labels, and node selector terms of which one must hold."""
 
     labels: frozenset[tuple[str, str]] = frozenset()

@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -36,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNUSABLE
     except Exception as error:  # the last place to turn a fault into an exit status
+        import traceback  # which nearly no run needs
+
         traceback.print_exception(error.__cause__ or error)
         print(f"slicewarden: internal error: {error}", file=sys.stderr)
         return INTERNAL

@@ -200,7 +200,11 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                 raise Unread(line, _ODD_TAGS)
             if "?" in event.value and event.implicit[0] and stack and stack[-1].flow:
                 raise Unread(line, _ODD_QUESTION)
-            value, size, cost = _scalar(event, text, line, tagged), 1, 1
+            if tagged or event.tag is not None:
+                value = _scalar(event, text, line, tagged)
+            else:
+                value = _plain(event.value) if event.implicit[0] else event.value
+            size = cost = 1
             if event.style == "|":
                 text_line = line + 1
             if anchor or not stack:
@@ -208,29 +212,23 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
             calls += 1
             unfit = unfit or (type(value) is float and not math.isfinite(value))
         else:
-            start, stop = begins.index, event.end_mark.index
-            if isinstance(event, yaml.NodeEvent) and kind is not yaml.AliasEvent:
-                if event.anchor:
-                    anchor = anchors[event.anchor] = _Anchor()
-                if getattr(event, "tag", None) and _ODD_TAG.match(text, start):
-                    raise Unread(line, _ODD_TAGS)
             match event:
-                case yaml.StreamStartEvent():
-                    continue
-                case yaml.DocumentStartEvent():
-                    if event.version not in (None, (1, 1)):
-                        raise Unreadable(line, "not YAML 1.1, which is all that Kubernetes' tools read")
-                    continue
-                case yaml.StreamEndEvent():
-                    return None, Mark(offset + 1), len(text)
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    done = stack.pop()
+                    value, mark, size, anchor, cost = done.value, done.mark, done.size, done.anchor, done.calls
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                    start = begins.index
+                    if event.anchor:
+                        anchor = anchors[event.anchor] = _Anchor()
+                    if event.tag and _ODD_TAG.match(text, start):
+                        raise Unread(line, _ODD_TAGS)
                     if len(stack) >= MAX_DEPTH:
                         raise Unread(line, f"nested more than {MAX_DEPTH} deep")
                     is_map = isinstance(event, yaml.MappingStartEvent)
                     if stack and isinstance(stack[-1].value, dict) and stack[-1].key is None:
                         if len(stack) == 1 and stack[0].start == start and text[start] in "{[" and _is_empty(loader):
                             # go-yaml does not look on whether a first and empty collection is a key.
-                            return ({} if is_map else []), Mark(line), stop
+                            return ({} if is_map else []), Mark(line), event.end_mark.index  # type: ignore[union-attr]
                         raise Unreadable(line, "a key must be a scalar")
                     # Of a merge's list go-yaml reads the maps alone.
                     own = 0 if not is_map and stack and stack[-1].merging else 1
@@ -239,9 +237,6 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                     begun = Mark(line, children={} if is_map else [])
                     stack.append(_Open(empty, begun, anchor, own, start, bool(event.flow_style)))
                     continue
-                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    done = stack.pop()
-                    value, mark, size, anchor, cost = done.value, done.mark, done.size, done.anchor, done.calls
                 case yaml.AliasEvent():
                     if event.anchor not in anchors:
                         raise Unreadable(line, f"not YAML: no anchor is named {shown(event.anchor)}")
@@ -250,6 +245,14 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                         raise Unreadable(line, f"the alias {shown(event.anchor)} stands inside what it refers to")
                     value, mark, size, cost = known.value, known.mark, known.size, known.calls + 1
                     calls, aliased = calls + cost, aliased + known.calls
+                case yaml.DocumentStartEvent():
+                    if event.version not in (None, (1, 1)):
+                        raise Unreadable(line, "not YAML 1.1, which is all that Kubernetes' tools read")
+                    continue
+                case yaml.StreamStartEvent():
+                    continue
+                case yaml.StreamEndEvent():
+                    return None, Mark(offset + 1), len(text)
         if aliased > 100 and calls > 1000 and aliased > calls * _ratio(calls):
             raise Unreadable(line, "not YAML: nearly nothing but aliases")
         if anchor:
@@ -267,7 +270,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
             parent.value.append(_whole(value) if type(value) is float else value)
             parent.mark.children.append(mark or Mark(line, text_line))
         elif parent.key is None:
-            parent.merging = kind is scalar and _is_merge(event)
+            parent.merging = value == "<<" and kind is scalar and _is_merge(event)
             if parent.merging:
                 parent.calls, calls = parent.calls - 1, calls - 1
             parent.key, parent.key_line = value if type(value) is str else _key(value, line), line
@@ -356,12 +359,10 @@ def _key(value: Any, line: int) -> str:
 
 
 _TAG = "tag:yaml.org,2002:"
-_BOOLEANS = {
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"), False),
-}
-_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
-_NOT_FINITE = {
     **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
@@ -409,14 +410,10 @@ _TAGGED: dict[str, tuple[type, ...]] = {
 
 def _plain(text: str) -> Any:
     """Resolve a plain scalar (resolve.go)."""
-    if text in _NULLS:
-        return None
-    if text in _BOOLEANS:
-        return _BOOLEANS[text]
+    if text in _WORDS:
+        return _WORDS[text]
     if text[0] not in "+-.0123456789":
         return text
-    if text in _NOT_FINITE:
-        return _NOT_FINITE[text]
     found = _float(text) if text[0] == "." else _number(text.replace("_", ""))
     return text if found is None else found
 

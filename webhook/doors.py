@@ -4,7 +4,7 @@ A name may end in `*`, and then stands for all that begin so. Sources are given 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class Names:
@@ -83,8 +83,7 @@ VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 VOID = "void"
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """A variable that a vendor's container toolkit reads.
 
     `harmless` are its values that open nothing; None where none does in a container whose VISIBLE is void.

@@ -99,7 +99,7 @@ class Engine:
             return Verdict(malformed=error)
         if operations and request.object is not None:
             request = replace(request, object=patch.apply(request.object, operations))
-        return replace(self.validate(request, facts), patch=operations)
+        return self.validate(request, facts)._replace(patch=operations)
 
     def _patch(self, request: Request, facts: Facts, late: Late) -> tuple[patch.Operation, ...]:
         item = request.object

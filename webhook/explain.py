@@ -1,8 +1,7 @@
 """Says how a cap comes about: for a cluster, for one object, and for frameworks in general."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.budget import Budget, Refused, Selection, budget, nodes, smallest, wish
 from webhook.facts import Facts
@@ -67,8 +66,7 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
         yield (pool.name, f"no usable labels: {_some(blind)}", str(len(blind)), *("",) * 6)
 
 
-@dataclass(frozen=True, slots=True)
-class Landing:
+class Landing(NamedTuple):
     """Where a pod belongs, the nodes it may land on there, and the cap that follows.
 
     `path` is where its spec stands in the object, `trust` what it has, and `asks` what of each resource it asks for.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook import quantity
 from webhook.model import Object
@@ -49,8 +49,7 @@ class Node:
     taints: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """A pod on a node that holds some of NVIDIA's resources; `asks` says how many of each."""
 
     namespace: str

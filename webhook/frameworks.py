@@ -6,8 +6,8 @@ names a file or a thread, that says the same.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Form(StrEnum):
@@ -31,8 +31,7 @@ class Effect(StrEnum):
     NONE = "none: it limits nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """One variable: what it does and how it is merged with what a tenant wrote.
 
     `text` is the value where the form is fixed. A variable that is not `written` is never set where it is absent.
@@ -282,8 +281,7 @@ FRAMEWORKS = tuple(dict.fromkeys(variable.framework for variable in TABLE if var
 """Those that a policy may name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Defeat:
+class Defeat(NamedTuple):
     """A variable that takes a framework's cap away.
 
     `values` are those that do, in lower case; with `unless` all others do.
@@ -350,8 +348,7 @@ OLDER_SETTINGS: Mapping[str, tuple[int, int]] = {"max_split_size_mb": (1, 10), "
 """Settings that a policy may choose for a PyTorch without a cap, and the first that takes each. Fragmentation only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """A program that has no variable to cap it.
 
     It is started by one of `commands` (with `verb` as the next word, where there is one), as a module that begins

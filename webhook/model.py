@@ -103,8 +103,7 @@ class Result(NamedTuple):
         return f"{self.rule}: {dotted(self.finding.path)}: {self.finding.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """All results for one request, and the JSON Patch (RFC 6902 operations) that goes with them.
 
     `malformed` says why the object could not be judged at all; such an object is refused.
@@ -124,8 +123,7 @@ class Verdict:
         return [r for r in self.results if r.action is action]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """Something in a file that cannot be used: an unreadable document, a wrong key in a policy.
 
     `line` counts from 1; 0 speaks of the file as a whole.

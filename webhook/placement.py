@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from webhook.facts import Facts
 from webhook.gpus import Amount, asks, totals
@@ -12,8 +13,7 @@ from webhook.selectors import Requirement, contradiction, equals
 from webhook.targets import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The trust a pod asks for (None: it says nothing), and the names of the pools in which it was granted.
 
     `level` is what it has in those. `withheld` says that a grant would cover it, had another asked for it.
@@ -69,8 +69,7 @@ def _hears(grant: Grant, pod: Pod, policy: Policy) -> bool:
     return grant.requesters.include(requester)
 
 
-@dataclass(frozen=True, slots=True)
-class Clash:
+class Clash(NamedTuple):
     """A pod's own node selection that no node of a pool can satisfy, with both sides in words."""
 
     path: Path

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
+from typing import NamedTuple
 
 from webhook import doors
 from webhook.doors import Names
@@ -136,8 +137,7 @@ class Grant:
     requesters: Requesters | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TorchVersion:
+class TorchVersion(NamedTuple):
     """Which PyTorch the pods of some namespaces and pools run; without names, those of all."""
 
     version: tuple[int, int]
@@ -149,8 +149,7 @@ class TorchVersion:
         return (not self.namespaces or namespace in self.namespaces) and (not self.pools or pool in self.pools)
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(NamedTuple):
     """A GPU as a pool hands it out: whole memory in MiB, and into how many slices it is shared."""
 
     product: str
@@ -237,8 +236,7 @@ class Forms:
     claims: tuple[Scope, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """What keeps pods that ask for no GPU from seeing one: a taint of the GPUs' nodes, by its key.
 
     Without a key every pod is mutated.

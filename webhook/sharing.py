@@ -1,8 +1,8 @@
 """Who reads a sharing configuration, which nodes use which key of it, and what it would make of them."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from webhook.facts import CONFIG_LABEL, VENDOR, Facts, Holder, Installation, Node
 from webhook.model import Path, shown
@@ -109,8 +109,7 @@ def some(nodes: Iterable[Node]) -> str:
 # What it makes of a node
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """An entry of the section in force that matches what a node has.
 
     `memory` is MiB of each GPU or MIG device, None where labels do not say.

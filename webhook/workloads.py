@@ -1,15 +1,14 @@
 """Where each kind of workload keeps its pods' templates, as a table that a policy may extend."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 EACH_ITEM, EACH_VALUE = "[]", "{}"
 """In a place: every item of a list, every value of a map."""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """Where one pod's parts stand in an object.
 
     Places are keys between dots. `at` counts from the object and may lead to several templates; all others count
@@ -25,8 +24,7 @@ class Template:
     containers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(NamedTuple):
     """A kind of object that pods are made from; `resource` is its plural, as the API's paths have it."""
 
     group: str

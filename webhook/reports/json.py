@@ -1,6 +1,7 @@
 """A CheckReport: one JSON object, for programs."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from webhook.check import Judged, Report
@@ -11,22 +12,29 @@ from webhook.terminal import PLAIN, Look
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
-    """Write the report as JSON."""
+    """Write the report as JSON, a result a line: to indent ten thousand takes a third as long as to judge them."""
     results = [_result(each, explained=report.explained) for each in report.judged]
-    value = {
-        "apiVersion": API_VERSION,
-        "kind": "CheckReport",
-        "results": results,
-        "errors": [{"file": p.file, "line": p.line, "message": p.message} for p in report.problems],
-        "summary": {
-            "objects": len(results),
-            "allowed": report.count(allowed=True),
-            "denied": report.count(allowed=False),
-            "warned": report.warned,
-            "errors": len(report.problems),
-        },
+    parts = {
+        "apiVersion": json.dumps(API_VERSION),
+        "kind": json.dumps("CheckReport"),
+        "results": _lines(results),
+        "errors": _lines({"file": p.file, "line": p.line, "message": p.message} for p in report.problems),
+        "summary": json.dumps(
+            {
+                "objects": len(results),
+                "allowed": report.count(allowed=True),
+                "denied": report.count(allowed=False),
+                "warned": report.warned,
+                "errors": len(report.problems),
+            }
+        ),
     }
-    return json.dumps(value, indent=2) + "\n"
+    return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in parts.items()) + "\n}\n"
+
+
+def _lines(values: Iterable[dict[str, Any]]) -> str:
+    lines = ",\n".join(f"    {json.dumps(each)}" for each in values)
+    return f"[\n{lines}\n  ]" if lines else "[]"
 
 
 def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import UnionType
 from typing import Any, get_args
 
@@ -29,6 +30,7 @@ class Rule:
     mends: bool = True
 
 
+@cache
 def walk() -> tuple[Rule, ...]:
     """Load every rule of this folder, sorted by id. A rule judges the classes that its first parameter names.
 

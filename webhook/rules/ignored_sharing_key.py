@@ -9,7 +9,6 @@ cmd/nvidia-device-plugin/main.go).
 Way out: write the key as the message says, or remove it.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -131,6 +130,8 @@ def _hint(key: str, value: Any, known: tuple[str, ...], path: Path) -> str:
 
 
 def _near(key: str, names: tuple[str, ...], cutoff: float) -> str:
+    import difflib  # for the misspelt alone
+
     plain = {name.casefold(): name for name in names}
     found = difflib.get_close_matches(_plain(key), plain, n=1, cutoff=cutoff)
     return plain[found[0]] if found else ""
@@ -213,6 +214,8 @@ def _misnamed(plugin: Plugin) -> Iterator[Said]:
 
 
 def _meant(name: str) -> str:
+    import difflib
+
     bare = name.removesuffix(SHARED)
     if bare == GPU or bare.startswith(MIG):
         return f"did you mean {bare}? What is shared is called {name} only afterwards"

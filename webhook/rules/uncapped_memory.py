@@ -17,7 +17,6 @@ Way out: leave the variables to Slicewarden, or set a limit no larger than the m
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from webhook import arguments, caps, record
 from webhook.budget import ALL, MEMORY, Budget, Refused, Selection, Wish, smallest, wish
@@ -53,7 +52,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         return
     selection = Selection.of(pod, pool)
     cap = smallest(pool, policy, facts, wished, selection)
-    whole = cap if wished.memory is None else smallest(pool, policy, facts, replace(wished, memory=None), selection)
+    whole = cap if wished.memory is None else smallest(pool, policy, facts, wished._replace(memory=None), selection)
     problem = _size(pod, pool, cap, whole, wished)
     if problem is not None:
         yield problem

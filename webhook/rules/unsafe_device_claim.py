@@ -13,7 +13,6 @@ Way out: write the configuration as the message says, ask for a count of devices
 administrators.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -91,6 +90,8 @@ def _refused(config: DeviceConfig, policy: Policy) -> Iterator[Said]:
 
 def _unknown(value: Any, path: Path, *known: str) -> Iterator[Said]:
     """Find unknown keys; case counts, for the driver decodes strictly (api.go)."""
+    import difflib  # for the misspelt alone
+
     if not isinstance(value, dict):
         yield path, f"is {shown(value)} and must be a map, and {_REFUSES}; correct it"
         return
