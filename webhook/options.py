@@ -9,11 +9,6 @@ from webhook.outputs import Wanted
 
 DENIED, UNUSABLE, INTERNAL, WARNED, INTERRUPTED = 1, 2, 3, 4, 130
 
-STATUS = (
-    "Exit status: 0 nothing denied, 1 something denied, 2 unusable input or usage, 3 internal error, "
-    "4 only warnings, with --fail-on warn."
-)
-
 FAIL_ON = ("deny", "warn", "never")
 
 
