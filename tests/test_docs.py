@@ -39,7 +39,7 @@ NOT_RUN = {
     r"slicewarden check .*--live": "needs a cluster; so does tests/test_live.py",
     r"slicewarden certs keep": "needs a cluster; tests/test_life.py and tests/cluster have one",
     r"slicewarden serve": "does not end; tests/test_serving.py ends it",
-    r"slicewarden demo": "tests/test_cli.py takes the tour",
+    r"slicewarden demo": "make demo takes the tour; tests/test_server.py looks at it",
     r"ca=|for half|done$|  slicewarden registration .*--half|    kubectl patch": "a loop over what a cluster has",
 }
 """What is shown of ours and not run here, and why."""

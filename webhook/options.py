@@ -46,6 +46,13 @@ def cluster(parser: ArgumentParser) -> None:
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
 
 
+def only_live(chosen: Namespace, *options: str) -> None:
+    """Refuse options that say nothing of facts in a file. Raises Unusable."""
+    for option in () if chosen.live else options:
+        if getattr(chosen, option.removeprefix("--").replace("-", "_")) not in (None, False):
+            raise Unusable((Problem(option, 0, "needs --live"),))
+
+
 def report(parser: ArgumentParser, formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> None:
     """Add `--format` and `--output`, which may stand several times, and `--fail-on`.
 

@@ -10,7 +10,7 @@ from webhook import batches, guard, inputs, manual, outputs, reports, rules
 from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.model import Object, Problem, Unusable
+from webhook.model import Object, Problem
 from webhook.policy import Policy
 
 _MORE = """
@@ -57,10 +57,7 @@ def options(parser: ArgumentParser) -> None:
 def run(chosen: Namespace) -> int:
     """Judge everything, write the reports; the exit status says the worst of it."""
     wanted = common.wanted(chosen)
-    if not chosen.live and (chosen.kubeconfig or chosen.context):
-        raise Unusable(
-            (Problem("--kubeconfig" if chosen.kubeconfig else "--context", 0, "says nothing without --live"),)
-        )
+    common.only_live(chosen, "--kubeconfig", "--context")
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     now = datetime.now(UTC)
     given = batches.read(chosen.paths, chosen.namespace)

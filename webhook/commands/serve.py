@@ -95,9 +95,7 @@ def run(chosen: Namespace) -> int:
     """Serve until told to end."""
     if chosen.client_name and not chosen.client_ca:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
-    for option, given in (("--events", chosen.events), ("--max-facts-age", chosen.max_facts_age is not None)):
-        if given and not chosen.live:
-            raise Unusable((Problem(option, 0, "needs --live"),))
+    common.only_live(chosen, "--events", "--max-facts-age", "--kubeconfig", "--context")
     load = _live(chosen) if chosen.live else partial(_fixed, chosen.policy, chosen.facts)
     listen = serve.Listen(
         host=chosen.listen[0],
