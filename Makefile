@@ -44,6 +44,8 @@ fixtures: $(READY)  ## write the golden pages of the rules again; read the diff 
 docs: $(READY)  ## write the generated pages again, and the schemas that editors read
 	$(BIN)/slicewarden explain frameworks > docs/frameworks.md
 	$(BIN)/slicewarden policy lints --markdown > docs/policy-lints.md
+	$(BIN)/slicewarden rules --markdown > docs/rules.md
+	$(BIN)/slicewarden schema --markdown > docs/policy.md
 	$(BIN)/slicewarden schema > docs/schemas/gpusharingpolicy.json
 	$(BIN)/slicewarden schema --kind PolicyTest > docs/schemas/policytest.json
 

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None, reach: Reach | None = None) -> int:
     With `reach` there is `keep` too, whose status is 1 where another run may do what this one could not.
     """
     try:
-        arguments = _parser(reach).parse_args(argv)
+        arguments = parser(reach).parse_args(argv)
         arguments.run(arguments)
     except Unsettled as error:
         print(f"{PROG}: not now: {error}", file=sys.stderr)
@@ -50,8 +50,31 @@ def main(argv: Sequence[str] | None = None, reach: Reach | None = None) -> int:
     return 0
 
 
-def _parser(reach: Reach | None) -> argparse.ArgumentParser:
-    parser = _Parser(prog=PROG, description="Issue the certificates that the webhook serves with.")
+EPILOG = """
+examples:
+  $ slicewarden certs issue --out tls/
+  $ slicewarden certs show tls/ca.crt tls/tls.crt
+  $ slicewarden certs bundle tls/ca.crt
+  $ slicewarden certs keep --dry-run
+
+exit status:
+  0  nothing is left to do now
+  1  of keep: not now; another run may do what this one could not
+  2  a person has to see to it: files, Secrets or options do not fit
+
+environment:
+  KUBECONFIG  the cluster of keep, where --kubeconfig is not given
+"""
+
+
+def parser(reach: Reach | None) -> argparse.ArgumentParser:
+    """Make the parser; with `reach` it knows `keep` too."""
+    parser = _Parser(
+        prog=PROG,
+        description="Issue the webhook's certificates, and keep those of a cluster.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", required=True)
 
     issue = commands.add_parser("issue", help="issue a CA and a serving certificate for a Service")

@@ -13,7 +13,7 @@ from webhook.targets import Subject
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model", "terminal"),
+    ("model", "terminal", "manual"),
     ("quantity", "duration", "log", "tls", "selectors", "dialect", "patch", "workloads", "doors", "plugin", "progress"),
     ("fitting",),
     ("documents", "facts"),
@@ -27,7 +27,7 @@ LAYERS = (
     ("arguments",),
     ("rules.*",),
     ("rules",),
-    ("engine", "explain"),
+    ("engine", "explain", "reference"),
     ("check", "policy_test", "revisions"),
     ("batches", "policy_report", "policy_test_report", "change", "lints", "running"),
     ("audit", "change_report"),
@@ -59,6 +59,7 @@ HOMES = {
     "yaml": {"webhook.dialect"},
     "jsonschema": {"webhook.policy_file"},
     "cryptography": {"certs.issue", "certs.read", "webhook.tls"},
+    "shtab": {"webhook.commands.completion"},
     "certs": {"webhook.cli", "webhook.demo", "webhook.keeper"},
 }
 """Where a package may be imported; certs imports itself anywhere."""

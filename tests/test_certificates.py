@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import certs
-from certs.__main__ import _parser
+from certs.__main__ import parser
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE, OVERLAYS = ROOT / "manifests" / "base", ROOT / "manifests" / "overlays"
@@ -33,7 +33,7 @@ def parsed(arguments: list[str]) -> Namespace:
     def nowhere(_: Namespace) -> certs.Store:
         raise AssertionError("nothing is to be done")
 
-    return _parser(nowhere).parse_args(arguments)
+    return parser(nowhere).parse_args(arguments)
 
 
 OPTIONS = parsed(JOB["spec"]["containers"][0]["args"][1:])

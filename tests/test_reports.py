@@ -295,3 +295,17 @@ def test_what_stands_in_no_file_is_reported_too(name: str) -> None:
 def test_a_report_of_nothing_is_a_report(name: str) -> None:
     text = reports.render(name, Report(()))
     assert text == "" if name == "github" else text.endswith("\n")
+
+
+# GitLab
+
+
+def test_code_quality_has_what_gitlab_asks_for_each_known_by_a_print_of_its_own(report: Report) -> None:
+    issues = json.loads(reports.render("gitlab", report))
+    assert {each["severity"] for each in issues} == {"critical", "minor", "blocker"}  # what is exempted is not told
+    for each in issues:
+        assert {*each} == {"description", "check_name", "severity", "fingerprint", "location"}
+        assert each["location"]["lines"]["begin"] >= 1
+    assert len({each["fingerprint"] for each in issues}) == len(issues)
+    (denied,) = [each for each in issues if each["check_name"] == "multiple-slices"]
+    assert denied["location"] == {"path": "pods, 100%.yaml", "lines": {"begin": 12}}

@@ -384,3 +384,20 @@ def test_health_has_a_port_of_its_own_that_answers_no_reviews(folder: Path) -> N
         finally:
             process.terminate()
             assert process.wait(15) == 0
+
+
+# The tour
+
+
+def test_the_tour_shows_what_is_patched_of_what_is_allowed_alone(
+    client: demo.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in sorted((ROOT / "webhook" / "sample" / "tour").iterdir()):
+        demo._show(file, client)
+    shown = capsys.readouterr().out.strip().split("\n\n")
+    assert len(shown) == 11
+    patched = [any(line.startswith("     +") for line in each.splitlines()) for each in shown]
+    denied = ["   DENIED  " in each for each in shown]
+    assert any(patched)
+    assert any(denied)
+    assert not any(both == (True, True) for both in zip(patched, denied, strict=True))

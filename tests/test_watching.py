@@ -156,7 +156,9 @@ def test_what_is_nobody_elses_business_is_nowhere(watched: Watched) -> None:
     assert not [name for name in watched.series() if CANARY in name]
 
 
-@pytest.mark.parametrize("option", [("--events",), ("--max-facts-age", "600")])
+@pytest.mark.parametrize(
+    "option", [("--events",), ("--max-facts-age", "600"), ("--kubeconfig", "x"), ("--context", "y")]
+)
 def test_what_only_a_live_cluster_has_is_not_asked_of_a_file(
     option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

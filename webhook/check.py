@@ -1,5 +1,7 @@
 """Judges the objects of files as an API server would send them."""
 
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,7 +11,7 @@ from webhook.engine import Engine, RuleBroke
 from webhook.explain import Landing
 from webhook.facts import Facts, group_kind
 from webhook.files import Item
-from webhook.model import Action, Object, Path, Problem, Result, Verdict, shown
+from webhook.model import Action, Object, Path, Problem, Result, Verdict, dotted, shown
 from webhook.targets import judges
 
 
@@ -79,6 +81,14 @@ class Report:
     def warned(self) -> int:
         """How many objects have a warning."""
         return sum(each.warned for each in self.judged)
+
+
+def fingerprint(judged: Judged, result: Result, seen: Counter[str]) -> str:
+    """Name a finding so that it is known again when its file is moved or its lines shift; twins are numbered."""
+    what = (judged.api_version, judged.kind, judged.namespace, judged.name, result.rule, dotted(result.finding.path))
+    name = hashlib.sha256("\0".join(what).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    seen[name] += 1
+    return f"{name}:{seen[name]}"
 
 
 CLUSTER_SCOPED = frozenset(("ClusterPolicy", "DeviceClass", "Namespace", "Node"))

@@ -5,9 +5,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from webhook import options
+from webhook import manual
 from webhook.commands import COMMANDS
 from webhook.model import Unusable
 from webhook.options import INTERNAL, INTERRUPTED, UNUSABLE
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or what `options.STATUS` says."""
+    """Run the command; `manual.EXIT` says what the exit statuses mean."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["certs"]:  # a command of its own, which knows nothing of policies
         from certs.__main__ import main as certs
@@ -50,19 +51,40 @@ def _keeper(chosen: argparse.Namespace) -> "keeper.Keeper":
     return keeper.Keeper(api, names, lambda line: print(line, file=sys.stderr))
 
 
-def parser(name: str) -> argparse.ArgumentParser:
-    """Make a parser that knows all commands by name, and the options of one: nothing else need be imported."""
-    made = argparse.ArgumentParser(
-        prog="slicewarden", description="Admission control for shared GPUs on Kubernetes.", epilog=options.STATUS
+def parser(*names: str) -> argparse.ArgumentParser:
+    """Make a parser that knows all commands by name, and the options of some: nothing else need be imported.
+
+    kubectl calls its plugin NAME by the file kubectl-NAME, and `kubectl slicewarden` is how its pages call it.
+    """
+    plugin = PurePath(sys.argv[0]).name.startswith("kubectl-")
+    made = manual.Parser(
+        prog="kubectl slicewarden" if plugin else "slicewarden",
+        description="Admission control for shared GPUs on Kubernetes: judge manifests and clusters, look after the "
+        "policy, run the webhook.",
+        epilog=manual.epilog(
+            ("slicewarden check deploy/ --facts cluster.yaml", "slicewarden audit", "slicewarden check --help"),
+            more="Each command has a page of its own.",
+        ),
     )
     made.add_argument("--version", action=_Version)
+    made.set_defaults(whole=_whole)
     commands = made.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for each, summary in COMMANDS.items():
         command = commands.add_parser(each, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        if each == name:
+        if each in names:
             module = import_module(f"webhook.commands.{each}")
             module.options(command)
             command.set_defaults(run=module.run)
+    return made
+
+
+def _whole() -> argparse.ArgumentParser:
+    """All that can be typed, for what completes it."""
+    from certs.__main__ import parser as certs
+
+    made = parser(*(COMMANDS.keys() - {"certs"}))
+    commands = next(action for action in made._actions if isinstance(action, argparse._SubParsersAction))
+    commands.choices["certs"] = certs(_keeper)
     return made
 
 

@@ -116,7 +116,7 @@ def _show(file: Path, client: Client) -> None:
     answer = review_by(client, "/validate", after)
     name = f"{item['kind']} {item['metadata']['namespace']}/{item['metadata']['name']}"
     print(f"── {name}\n   {caption}")
-    for line in _diff(item, after):
+    for line in _diff(item, after) if answer["allowed"] else ():  # nothing comes of what a refused object was given
         print(f"     {line}")
     for warning in answer.get("warnings", ()):
         print(f"   warning: {warning}")

@@ -18,7 +18,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
     "null": lambda value: value is None,
 }
-_SILENT = frozenset(("$schema", "$id", "$defs", "title", "description", "default", "then", "else"))
+_SILENT = frozenset(("$schema", "$id", "$defs", "title", "description", "examples", "default", "then", "else"))
 """Keywords that ask for nothing; `then` and `else` are read with `if`."""
 
 

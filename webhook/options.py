@@ -9,11 +9,6 @@ from webhook.outputs import Wanted
 
 DENIED, UNUSABLE, INTERNAL, WARNED, INTERRUPTED = 1, 2, 3, 4, 130
 
-STATUS = (
-    "Exit status: 0 nothing denied, 1 something denied, 2 unusable input or usage, 3 internal error, "
-    "4 only warnings, with --fail-on warn."
-)
-
 FAIL_ON = ("deny", "warn", "never")
 
 
@@ -49,6 +44,13 @@ def cluster(parser: ArgumentParser) -> None:
     """Add what says which cluster is meant."""
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account, else kubectl's")
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
+
+
+def only_live(chosen: Namespace, *options: str) -> None:
+    """Refuse options that say nothing of facts in a file. Raises Unusable."""
+    for option in () if chosen.live else options:
+        if getattr(chosen, option.removeprefix("--").replace("-", "_")) not in (None, False):
+            raise Unusable((Problem(option, 0, "needs --live"),))
 
 
 def report(parser: ArgumentParser, formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> None:

@@ -7,12 +7,14 @@ import base64
 import hashlib
 import http.client
 import json
+import os
 import re
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -197,3 +199,21 @@ def test_the_same_sources_make_the_same_bytes(source: Path, prefix: Path) -> Non
     finally:
         subprocess.run(["chmod", "-R", "u+w", aside], check=True)
         shutil.rmtree(aside)
+
+
+def test_the_action_installs_what_is_pinned_and_the_plugin_of_kubectl(folder: Path) -> None:
+    text = (ROOT / "action.yml").read_text("utf-8")
+    step = text.partition("- id: install\n")[2].partition("run: |\n")[2].partition("\n\n")[0]
+    environment = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "RUNNER_TEMP": str(folder / "runner"),
+        "GITHUB_ACTION_PATH": str(ROOT),
+    }
+    (folder / "runner").mkdir()
+    subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step], env=environment, check=True)
+    for name in ("slicewarden", "kubectl-slicewarden"):
+        done = subprocess.run(
+            [folder / "runner/slicewarden/bin" / name, "--version"], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith("slicewarden ")

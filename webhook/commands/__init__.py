@@ -14,6 +14,7 @@ COMMANDS: Mapping[str, str] = {
     "rules": "list the rules, or show the page of one",
     "schema": "print the JSON Schema of a policy or of its tests, for editors",
     "registration": "print the webhook configurations that a policy needs",
+    "completion": "print what has a shell complete all this",
     "certs": "issue certificates, and keep those of a cluster",
 }
 """Each command's name and what it does; the module of that name has `options(parser)` and `run(options)`."""

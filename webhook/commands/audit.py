@@ -5,7 +5,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from webhook import audit, guard, inputs, outputs, progress, reports, rules, running
+from webhook import audit, guard, inputs, manual, outputs, progress, reports, rules, running
 from webhook import options as common
 from webhook.check import Report
 from webhook.engine import Engine
@@ -20,7 +20,19 @@ FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for p
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = common.STATUS
+    parser.description = (
+        "Judge everything that runs in a live cluster: what was admitted before there was a webhook or while it was "
+        "off, pods in the wrong pool, and who may see a card without having asked. It needs list rights only."
+    )
+    parser.epilog = manual.epilog(
+        (
+            "slicewarden audit",
+            "slicewarden audit --namespace vision",
+            "slicewarden audit --format json --output audit.json --format markdown",
+            "slicewarden audit --write-reports openreports",
+        ),
+        environment=manual.KUBECONFIG | manual.LOOK,
+    )
     common.policy(parser)
     common.cluster(parser)
     parser.add_argument(

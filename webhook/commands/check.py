@@ -1,37 +1,43 @@
 """`slicewarden check`: judge manifests as the webhook would."""
 
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from webhook import batches, guard, inputs, outputs, reports, rules
+from webhook import batches, guard, inputs, manual, outputs, reports, rules
 from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.model import Object, Problem, Unusable
+from webhook.model import Object, Problem
 from webhook.policy import Policy
 
 _MORE = """
-Charts are rendered first, and so is what a tool applies for you:
-
-  helm template deploy/chart | slicewarden check -
-  kustomize build overlays/prod | slicewarden check - --facts cluster.yaml
-  argocd app manifests app | slicewarden check -
-  flux build kustomization app --path ./app | slicewarden check -
-  kubectl get pods -A -o json | slicewarden check -
-
 The objects of a run are facts for each other: with a Namespace its labels are known. A saved AdmissionReview is
-judged as the request it is, with its operation, its old object and who sent it.
-
+judged as the request it is, with its operation, its old object and who sent it. Charts are rendered first, and so is
+what a tool applies for you.
 """
+
+_EXAMPLES = (
+    "slicewarden check deploy/ --policy policies/ --facts cluster.yaml",
+    "slicewarden check 'apps/**/*.yaml' --live --explain",
+    "slicewarden check --format sarif --output findings.sarif --format table",
+    "helm template deploy/chart | slicewarden check -",
+    "kustomize build overlays/prod | slicewarden check - --facts cluster.yaml",
+    "argocd app manifests app | slicewarden check -",
+    "flux build kustomization app --path ./app | slicewarden check -",
+    "kubectl get pods -A -o json | slicewarden check -",
+)
 
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.formatter_class = RawDescriptionHelpFormatter
-    parser.epilog = _MORE + common.STATUS
+    parser.description = (
+        "Judge manifests as the webhook would: as they would be after its patch. Says of each object whether it is "
+        "allowed, what is found with file and line, what would be patched, and where its pods would land."
+    )
+    parser.epilog = manual.epilog(_EXAMPLES, more=_MORE, environment=manual.KUBECONFIG | manual.LOOK)
     parser.add_argument(
         "paths",
         nargs="*",
@@ -51,10 +57,7 @@ def options(parser: ArgumentParser) -> None:
 def run(chosen: Namespace) -> int:
     """Judge everything, write the reports; the exit status says the worst of it."""
     wanted = common.wanted(chosen)
-    if not chosen.live and (chosen.kubeconfig or chosen.context):
-        raise Unusable(
-            (Problem("--kubeconfig" if chosen.kubeconfig else "--context", 0, "says nothing without --live"),)
-        )
+    common.only_live(chosen, "--kubeconfig", "--context")
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     now = datetime.now(UTC)
     given = batches.read(chosen.paths, chosen.namespace)

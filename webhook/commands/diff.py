@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from webhook import change, change_report, files, inputs, outputs, rules
+from webhook import change, change_report, files, inputs, manual, outputs, rules
 from webhook import options as common
 from webhook.change import Change, Effect
 from webhook.engine import Engine
@@ -15,9 +15,25 @@ FAIL_ON = ("deny", "warn", "any", "never")
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = (
-        "Exit status: 0 nothing that --fail-on names, 1 something newly denied, or with --fail-on any anything "
-        "changed, 2 unusable input or usage, 3 internal error, 4 something newly warned of, with --fail-on warn."
+    parser.description = (
+        "Judge the same objects by two policies, with the same facts, and say whom the change would newly deny, free, "
+        "warn, patch otherwise or steer elsewhere."
+    )
+    parser.epilog = manual.epilog(
+        (
+            "slicewarden diff policies/sample.yaml new.yaml deploy/ --facts cluster.yaml",
+            "slicewarden diff origin/main:policies policies deploy/ --facts cluster.yaml --format markdown",
+            "kubectl get -A pods,deployments,jobs -o yaml | "
+            "slicewarden diff origin/main:policies policies - --facts cluster.yaml",
+        ),
+        {
+            "0": "nothing that --fail-on names",
+            "1": "something newly denied; with --fail-on any, anything changed",
+            "2": "input, a policy or usage that cannot be used",
+            "3": "a fault of ours",
+            "4": "something newly warned of, with --fail-on warn",
+        },
+        files={},
     )
     parser.add_argument(
         "old", metavar="OLD", help="the policy as it is: a file or folder, or REV:PATH of a Git repository"

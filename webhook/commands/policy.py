@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import UTC, date, datetime, timedelta
 
-from webhook import inputs, lints, outputs, reports
+from webhook import inputs, lints, manual, outputs, reports
 from webhook import options as common
 from webhook.facts import Facts
 from webhook.model import Problem, Unusable
@@ -11,13 +11,24 @@ from webhook.model import Problem, Unusable
 
 def options(parser: ArgumentParser) -> None:
     """Add the verbs and the options of each."""
+    parser.description = "Look after the policy itself. What a change of it would do is said by `slicewarden diff`."
+    parser.epilog = manual.epilog(
+        ("slicewarden policy lint policies --facts cluster.yaml", "slicewarden policy lints empty-pool")
+    )
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     verb = verbs.add_parser(
         "lint",
         help="find what is likely wrong with it",
-        description="Find what is likely wrong with a policy, by itself and against facts.",
-        epilog="Exit status: 0 no error, 1 an error, 2 unusable policy, facts or usage, 3 internal error, "
-        "4 only warnings, with --fail-on warn.",
+        description="Find what is likely wrong with a policy, by itself and against facts: pools that no node is in, "
+        "grants that add nothing, exemptions that have ended, limits that the facts already break.",
+        epilog=manual.epilog(
+            (
+                "slicewarden policy lint policies --facts cluster.yaml",
+                "slicewarden policy lint HEAD:policies --fail-on warn",
+                "slicewarden policy lint --soon 60 --format junit --output lint.xml",
+            ),
+            {**manual.EXIT, "0": "no error was found", "1": "an error was found"},
+        ),
     )
     verb.add_argument(
         "policy",
@@ -32,7 +43,13 @@ def options(parser: ArgumentParser) -> None:
     verb.add_argument("--soon", type=_days, default=30, metavar="DAYS", help="tell of what ends by then; default: 30")
     common.report(verb, reports.FORMATS)
     verb.set_defaults(verb=_lint)
-    verb = verbs.add_parser("lints", help="list what lint finds, or show the page of one")
+    verb = verbs.add_parser(
+        "lints",
+        help="list what lint finds, or show the page of one",
+        description="List what `slicewarden policy lint` finds, or show the page of one: what is wrong, and the way "
+        "out.",
+        epilog=manual.epilog(("slicewarden policy lints empty-pool",), manual.PLAIN, files={}, environment={}),
+    )
     verb.add_argument("lint", nargs="?", metavar="LINT", help="its id")
     verb.add_argument("--markdown", action="store_true", help="all pages, in Markdown")
     verb.set_defaults(verb=_lints)

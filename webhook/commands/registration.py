@@ -3,12 +3,24 @@
 import base64
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
-from webhook import dialect, inputs, outputs, registration
+from webhook import dialect, inputs, manual, outputs, registration
 from webhook import options as common
 
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
+    parser.description = (
+        "Print the webhook configurations that a policy needs: what an API server is to ask about, with conditions "
+        "made of the policy's own words, so that a plain pod never waits. Make them anew with each policy and release."
+    )
+    parser.epilog = manual.epilog(
+        (
+            "slicewarden registration --policy policies/ > webhooks.yaml",
+            'slicewarden registration --half validating --ca-bundle "$(slicewarden certs bundle tls/ca.crt)"',
+        ),
+        manual.PLAIN,
+        environment={},
+    )
     common.policy(parser)
     parser.add_argument(
         "--ca-bundle",

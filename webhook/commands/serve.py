@@ -6,7 +6,7 @@ from pathlib import Path
 from ssl import TLSVersion
 from typing import TYPE_CHECKING
 
-from webhook import inputs, rules, serve
+from webhook import inputs, manual, rules, serve
 from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Fresh
@@ -29,6 +29,23 @@ TLS_VERSIONS = {"1.2": TLSVersion.TLSv1_2, "1.3": TLSVersion.TLSv1_3}
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
+    parser.description = (
+        "Run the admission webhook: POST /mutate and /validate over TLS, with facts from files or from the cluster "
+        "that it watches. One JSON line a review goes to standard output. It runs until it is told to stop."
+    )
+    parser.epilog = manual.epilog(
+        (
+            "slicewarden serve --live --policy policies/ --tls-cert tls/tls.crt --tls-key tls/tls.key",
+            "slicewarden serve --facts cluster.yaml --listen 127.0.0.1:8443 --health-listen 127.0.0.1:8080 "
+            "--tls-cert tls/tls.crt --tls-key tls/tls.key",
+        ),
+        {**manual.PLAIN, "0": "it was told to stop, and answered what it had begun"},
+        files={
+            **manual.POLICIES,
+            "--tls-cert": "and --tls-key: looked at every second; a renewed pair is taken up without a restart",
+        },
+        environment={"KUBECONFIG": "as --kubeconfig, where it runs outside of a cluster"},
+    )
     common.policy(parser)
     facts = common.facts(parser, needed=True)
     facts.add_argument("--live", action="store_true", help="watch the cluster for facts")
@@ -78,9 +95,7 @@ def run(chosen: Namespace) -> int:
     """Serve until told to end."""
     if chosen.client_name and not chosen.client_ca:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
-    for option, given in (("--events", chosen.events), ("--max-facts-age", chosen.max_facts_age is not None)):
-        if given and not chosen.live:
-            raise Unusable((Problem(option, 0, "needs --live"),))
+    common.only_live(chosen, "--events", "--max-facts-age", "--kubeconfig", "--context")
     load = _live(chosen) if chosen.live else partial(_fixed, chosen.policy, chosen.facts)
     listen = serve.Listen(
         host=chosen.listen[0],

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from webhook import files, inputs, outputs, policy_file, policy_test, policy_test_report, rules
+from webhook import files, inputs, manual, outputs, policy_file, policy_test, policy_test_report, rules
 from webhook import options as common
 from webhook.documents import Document
 from webhook.engine import Engine
@@ -20,7 +20,20 @@ FAILED = 1
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.epilog = "Exit status: 0 all passed, 1 some failed, 2 unusable input or usage, 3 internal error."
+    parser.description = (
+        "Run the PolicyTests that are kept beside a policy: objects in, expected verdicts out. A failure shows both "
+        "sides, with the line of the expectation."
+    )
+    parser.epilog = manual.epilog(
+        (
+            "slicewarden test",
+            "slicewarden test policies --run slices",
+            "slicewarden test policies --format junit --output junit.xml",
+            "slicewarden test policies/tests --policy policies/lab",
+        ),
+        {**manual.PLAIN, "0": "all passed", "1": "some failed"},
+        files={"./policies": "where tests are looked for when no PATH is given, else this folder"},
+    )
     parser.add_argument(
         "paths",
         nargs="*",

@@ -12,6 +12,7 @@ FORMATS: Mapping[str, str] = {
     "sarif": "for code scanning, SARIF 2.1.0",
     "junit": "for build servers",
     "github": "annotations in GitHub Actions",
+    "gitlab": "code quality of GitLab",
     "markdown": "a comment on a pull request",
     "openreports": "Report of openreports.io/v1alpha1",
     "policyreport": "PolicyReport of wgpolicyk8s.io/v1alpha2",

@@ -1,6 +1,5 @@
 """SARIF 2.1.0, which code scanning reads: https://docs.oasis-open.org/sarif/sarif/v2.1.0/."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from webhook import rules
-from webhook.check import Judged, Report
+from webhook.check import Judged, Report, fingerprint
 from webhook.model import Action, Problem, Result, dotted
 from webhook.terminal import PLAIN, Look
 
@@ -62,17 +61,9 @@ def _result(judged: Judged, result: Result, line: int, seen: Counter[str]) -> di
                 "logicalLocations": [{"fullyQualifiedName": f"{judged.title}: {place}", "kind": "object"}],
             }
         ],
-        "partialFingerprints": {"slicewarden/v1": _fingerprint(judged, result, seen)},
+        "partialFingerprints": {"slicewarden/v1": fingerprint(judged, result, seen)},
         **({"suppressions": [suppressed]} if result.exemption else {}),
     }
-
-
-def _fingerprint(judged: Judged, result: Result, seen: Counter[str]) -> str:
-    """Name a finding so that it is known again when its file is moved or its lines shift; twins are numbered."""
-    what = (judged.api_version, judged.kind, judged.namespace, judged.name, result.rule, dotted(result.finding.path))
-    name = hashlib.sha256("\0".join(what).encode("utf-8", "backslashreplace")).hexdigest()[:32]
-    seen[name] += 1
-    return f"{name}:{seen[name]}"
 
 
 def _notification(problem: Problem) -> dict[str, Any]:

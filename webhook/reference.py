@@ -1,0 +1,167 @@
+"""Pages for readers, written from what the code itself says: the rules' docstrings, the schemas of our files."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from webhook import dialect
+from webhook.rules import Rule
+
+
+def rules(known: Iterable[Rule]) -> str:
+    """Write the page of all rules, each under its id."""
+    known = list(known)
+    lines = [
+        "# The rules",
+        "",
+        "Written by `slicewarden rules --markdown` from the docstrings in `webhook/rules/`. What a rule does about its",
+        "findings, `Deny`, `Warn` or `Audit`, is said by the [policy](policy.md#spec). Whoever was refused finds the",
+        "way back in [denied.md](denied.md).",
+        "",
+        "| rule | judges | |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| [`{rule.id}`](#{rule.id}) | {_judged(rule.subject)} | {_first(rule.page)} |" for rule in known]
+    for rule in known:
+        lines += ["", f"## {rule.id}", "", rule.page]
+    return "\n".join(lines) + "\n"
+
+
+def _first(page: str) -> str:
+    return page.partition("\n")[0]
+
+
+_SUBJECTS = {
+    "Pod": "pods and workloads",
+    "Binding": "bindings of pods",
+    "ConfigMap": "ConfigMaps",
+    "ClusterPolicy": "ClusterPolicies",
+    "DeviceClaim": "claims, their templates, DeviceClasses",
+    "Labelled": "labels of nodes and namespaces",
+}
+
+
+def _judged(subject: Any) -> str:
+    classes = getattr(subject, "__args__", (subject,))
+    return ", ".join(_SUBJECTS[each.__name__] for each in classes)
+
+
+HEAD = ("| key | type | default | |", "| --- | --- | --- | --- |")
+
+
+def schema(value: Mapping[str, Any]) -> str:
+    """Write the page of a kind: each of its keys by its whole path, with type, default and meaning."""
+    kind = value["title"]
+    lines = [
+        f"# {kind}, key by key",
+        "",
+        f"Written by `slicewarden schema --kind {kind} --markdown` from the JSON Schema. Editors read it too: put",
+        f"what `slicewarden schema --kind {kind}` prints into a file, and name it in the first line of yours, as in",
+        "`# yaml-language-server: $schema=FILE`.",
+        "",
+        value["description"],
+    ]
+    for example in value.get("examples", ()):
+        lines += ["", "As small as it can be of use:", "", "```yaml", dialect.write(example).rstrip(), "```"]
+    defs = value["$defs"]
+    for path, node in _sections("", value, defs):
+        rows = list(_rows(node, defs))
+        lines += ["", f"## {_heading(path)}", "", *_said(path, node)]
+        lines += [*HEAD, *rows]
+    if "selector" in defs:
+        for path, node in _sections("", defs["selector"], defs):
+            lines += ["", f"## {_heading(path) if path else 'Label selectors'}", ""]
+            lines += [] if path else [defs["selector"]["description"], ""]
+            lines += [*HEAD, *_rows(node, defs)]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(path: str) -> str:
+    return f"`{path}`" if path else "The file"
+
+
+def _said(path: str, node: Mapping[str, Any]) -> Iterator[str]:
+    if path and "description" in node:
+        yield node["description"]
+        yield ""
+
+
+Node = Mapping[str, Any]
+
+
+def _resolved(node: Node, defs: Node) -> Node:
+    """A node with what it refers to, where its own words go first, and with the keys it has if it is no constant."""
+    if "const" in node.get("else", ()):
+        return {**node, **node["then"]}
+    if "$ref" not in node:
+        return node
+    return {**_resolved(defs[node["$ref"].rpartition("/")[2]], defs), **node}
+
+
+def _sections(path: str, node: Node, defs: Node) -> Iterator[tuple[str, Node]]:
+    """Every object with keys of its own, outermost first; a label selector is told of once."""
+    if "properties" in node:
+        yield path, node
+    for key, each in node.get("properties", {}).items():
+        below = f"{path}.{key}" if path else key
+        inner = _resolved(each, defs)
+        while inner.get("type") == "array":
+            below, inner = f"{below}[]", _resolved(inner["items"], defs)
+        if not _is_selector(each):
+            yield from _sections(below, inner, defs)
+
+
+def _is_selector(node: Node) -> bool:
+    return str(node.get("$ref", "")).endswith("/selector")
+
+
+def _rows(node: Node, defs: Node) -> Iterator[str]:
+    needed = node.get("required", ())
+    for key, each in node["properties"].items():
+        whole = _resolved(each, defs)
+        default = "**needed**" if key in needed else _value(whole["default"]) if "default" in whole else ""
+        yield f"| `{key}` | {_type(each, defs)} | {default} | {_cell(_meaning(each, defs))} |"
+
+
+def _meaning(node: Node, defs: Node) -> str:
+    whole = _resolved(node, defs)
+    while "description" not in whole and whole.get("type") == "array":
+        whole = _resolved(whole["items"], defs)
+    return str(whole.get("description", ""))
+
+
+def _type(node: Node, defs: Node) -> str:
+    whole = _resolved(node, defs)
+    if "const" in whole:
+        return _value(whole["const"])
+    if "enum" in whole:
+        return (
+            "the id of a rule" if str(node.get("$ref", "")).endswith("/rule") else ", ".join(map(_value, whole["enum"]))
+        )
+    if _is_selector(node):
+        return "[label selector](#label-selectors)"
+    if str(node.get("$ref", "")).endswith("/quantity"):
+        return "a quantity, such as `512Mi`"
+    if whole.get("type") == "array":
+        return f"list: {_type(whole['items'], defs)}"
+    if "title" in whole:
+        return _cell(str(whole["title"]))
+    if isinstance(whole.get("additionalProperties"), Mapping):
+        names = _resolved(whole.get("propertyNames", {}), defs).get("title", "a name")
+        return f"map: {names} → {_type(whole['additionalProperties'], defs)}"
+    if "const" in whole.get("else", ()):
+        return f"{_value(whole['else']['const'])}, or keys"
+    given = whole.get("type", "anything")
+    words = given if isinstance(given, str) else " or ".join(given)
+    least = f", at least {whole['minimum']}" if "minimum" in whole else ""
+    most = f", at most {whole['maximum']}" if "maximum" in whole else ""
+    return f"keys{least}" if words == "object" else f"{words}{least}{most}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_value, value))
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,53 @@
+"""Code quality of GitLab, which a merge request shows beside the lines it changes.
+
+The form is that of https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format: paths from the root of
+the repository, a line for everything.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from typing import Any
+
+from webhook.check import Judged, Report, fingerprint
+from webhook.model import Action, Problem, dotted
+from webhook.terminal import PLAIN, Look
+
+_SEVERITIES = {Action.DENY: "critical", Action.WARN: "minor", Action.AUDIT: "info"}
+
+
+def render(report: Report, _: Look = PLAIN) -> str:
+    """Write every finding that no exemption lets through, and what could not be read."""
+    seen = Counter[str]()
+    found = [each for judged in report.judged for each in _findings(judged, seen)]
+    return json.dumps([*found, *map(_problem, report.problems)], indent=1) + "\n"
+
+
+def _findings(judged: Judged, seen: Counter[str]) -> list[dict[str, Any]]:
+    return [
+        _issue(
+            f"{judged.title}: {dotted(result.finding.path)}: {result.finding.message}",
+            result.rule,
+            _SEVERITIES[result.action],
+            fingerprint(judged, result, seen),
+            judged.file or judged.title,
+            line,
+        )
+        for result, line in judged.findings
+        if not result.exemption
+    ]
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    name = hashlib.sha256(str(problem).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    return _issue(problem.message, "unusable-input", "blocker", name, problem.file, problem.line)
+
+
+def _issue(text: str, rule: str, severity: str, name: str, file: str, line: int) -> dict[str, Any]:
+    return {
+        "description": text,
+        "check_name": rule,
+        "severity": severity,
+        "fingerprint": name,
+        "location": {"path": file, "lines": {"begin": line or 1}},
+    }
