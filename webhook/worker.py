@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import uvloop
@@ -22,6 +23,9 @@ TICK = 0.25
 
 LOOK = 1.0
 """Seconds between looks at the certificate's files."""
+
+PATIENCE = 10.0
+"""Seconds for which a worker that has no facts yet leaves callers to others; then it tells them so."""
 
 LAST_WORD = 30.0
 """Seconds that requests in flight have once no more are taken in."""
@@ -63,7 +67,8 @@ async def _work(task: Task) -> None:
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
     app = server.application(task.engine, facts, log_line, metrics, conditions, told)
     reviews = Port(app, task.limits, metrics, server.refusal, task.names)
-    ports, tasks = [reviews], [loop.create_task(accept(task.listener, reviews, lambda: certificates.context))]
+    ports = [reviews]
+    tasks = [loop.create_task(_accept_when_ready(facts, task.listener, reviews, lambda: certificates.context))]
     if task.health is not None:
         health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
         ports.append(health)
@@ -95,6 +100,16 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
             port.open(peer, context)
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
+
+
+async def _accept_when_ready(
+    facts: Source, listener: socket.socket, port: Port, context: Callable[[], ssl.SSLContext | None]
+) -> None:
+    """Take in nobody while another worker could answer and this one could not, as after it was forked anew."""
+    end = monotonic() + PATIENCE
+    while facts() is None and monotonic() < end:
+        await asyncio.sleep(0.02)
+    await accept(listener, port, context)
 
 
 async def accept(listener: socket.socket, port: Port, context: Callable[[], ssl.SSLContext | None]) -> None:
