@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import yaml
+
+from faults.replicas import FACTS
+
 Object = dict[str, Any]
 
 NAMESPACES, NODES, POLICIES = "/api/v1/namespaces", "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
@@ -114,9 +118,9 @@ class ApiServer:
             self._httpd = None
         self.drop()
 
-    def kubeconfig(self, folder: Path) -> Path:
+    def kubeconfig(self, folder: Path, host: str = "127.0.0.1") -> Path:
         """Write a file by which it is reached."""
-        server = {"name": "it", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}
+        server = {"name": "it", "cluster": {"server": f"http://{host}:{self._port}"}}
         context = {"name": "it", "context": {"cluster": "it", "user": "it"}}
         shown = {"clusters": [server], "users": [{"name": "it", "user": {}}], "contexts": [context]}
         file = folder / "kubeconfig"
@@ -201,6 +205,12 @@ def _asked(server: ApiServer) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Asked
+
+
+def sample() -> list[Object]:
+    """The objects of the sample's facts."""
+    items: list[Object] = yaml.safe_load(FACTS.read_text("utf-8"))["items"]
+    return [each for each in items if each["kind"] in PLACES]
 
 
 @contextmanager

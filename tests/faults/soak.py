@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from bench import generator, payloads, processes
 from faults import apiserver
-from faults.replicas import FACTS, Replica, Secret, replica
+from faults.replicas import Replica, Secret, replica
 
 NUMBER = "#" * 12
 """What the load generator replaces by a request's number, so that no two requests are the same."""
@@ -138,9 +136,11 @@ def _total(reports: list[dict[str, Any]]) -> float:
 
 def cluster() -> list[apiserver.Object]:
     """The sample's objects, and many more nodes and namespaces."""
-    items: list[apiserver.Object] = yaml.safe_load(FACTS.read_text("utf-8"))["items"]
-    known = [each for each in items if each["kind"] in apiserver.PLACES]
-    return [*known, *(_node(number, 0) for number in range(NODES)), *(_namespace(number) for number in range(NODES))]
+    return [
+        *apiserver.sample(),
+        *(_node(number, 0) for number in range(NODES)),
+        *(_namespace(number) for number in range(NODES)),
+    ]
 
 
 def _node(number: int, turn: int) -> apiserver.Object:
