@@ -15,6 +15,7 @@ import uvloop
 from webhook import server, tls
 from webhook.connection import Limits, Port
 from webhook.engine import Engine
+from webhook.facts import Source
 from webhook.log import log_line
 from webhook.metrics import Metrics
 

@@ -50,7 +50,7 @@ def under(secret: Secret, pytestconfig: pytest.Config) -> Under:
 
     @contextmanager
     def run(
-        fault: str, *replicas: Replica, failed: int = 0, rate: float = 100.0, fresh: bool = False
+        fault: str, *replicas: Replica, failed: int = 0, slowest: float = 0, rate: float = RATE, fresh: bool = False
     ) -> Iterator[Load]:
         with load(secret, *replicas, rate=rate, fresh=fresh) as loading:
             yield loading

@@ -41,5 +41,5 @@ socket.getaddrinfo = look_up
 from webhook import cli  # noqa: E402 - into that world
 from webhook.commands import serve  # noqa: E402
 
-serve.LEAST_AGE = said("age")  # type: ignore[attr-defined]
+serve.LEAST_AGE = said("age")
 sys.exit(cli.main())

@@ -148,7 +148,7 @@ def large(part: bytes, times: int = MAX_BODY) -> bytes:
 
 
 def at_once(port: int, authority: Path, bodies: list[bytes], number: int) -> list[int]:
-    """The statuses of so many reviews on connections of their own; in a process of its own, with what cores have left."""
+    """The statuses of so many reviews on connections of their own, by what the cores have left."""
     os.nice(19)
     with ThreadPoolExecutor(number) as pool:
         return list(pool.map(lambda each: sent(port, authority, bodies[each % len(bodies)]), range(number)))
