@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from faults import apiserver
 from faults.apiserver import ApiServer, sample
-from faults.load import DEADLINE, RATE, Load, load
+from faults.load import DEADLINE, Load, load
 from faults.replicas import Replica, Secret, replica
 
 HERE = Path(__file__).resolve().parent
@@ -49,10 +49,8 @@ def under(secret: Secret, pytestconfig: pytest.Config) -> Under:
     """Load while a fault lasts, note what became of it, and hold it to what is stated."""
 
     @contextmanager
-    def run(
-        fault: str, *replicas: Replica, failed: int = 0, slowest: float = 0, rate: float = RATE, fresh: bool = False
-    ) -> Iterator[Load]:
-        with load(secret, *replicas, rate=rate, fresh=fresh) as loading:
+    def run(fault: str, *replicas: Replica, failed: int = 0, slowest: float = 0, **ways: Any) -> Iterator[Load]:
+        with load(secret, *replicas, **ways) as loading:
             yield loading
             loading.go_on()
         kinds = sorted({f"{loading.failures.count(each)} {each}" for each in loading.failures})

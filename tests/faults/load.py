@@ -1,7 +1,6 @@
 """A steady load of reviews, as an API server sends them, of which every reply is compared with what it has to be."""
 
 import asyncio
-import contextlib
 import itertools
 import json
 import ssl
@@ -76,6 +75,7 @@ class Load:
     endpoints: list[Replica]
     rate: float = RATE
     fresh: bool = False
+    connections: int = CONNECTIONS
     asked: list[Asked] = field(default_factory=list)
     shed: int = 0
     handshakes: int = 0
@@ -85,7 +85,6 @@ class Load:
     """What each replica has to answer to each kind of review, by its port."""
     _idle: list[_Kept] = field(default_factory=list)
     _opened: int = 0
-    _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS))
     _end: threading.Event = field(default_factory=threading.Event)
 
     # For the test
@@ -121,6 +120,10 @@ class Load:
         started = time.monotonic()
         until(lambda: bool(self.asked) and self.asked[-1].due > started, "reviews go on")
 
+    def end(self) -> None:
+        """Send no more."""
+        self._end.set()
+
     def run(self) -> None:
         """Send reviews until told to end."""
         asyncio.run(self._run())
@@ -128,6 +131,7 @@ class Load:
     # In its thread
 
     async def _run(self) -> None:
+        self._free = asyncio.Semaphore(self.connections)
         start = time.monotonic()
         tasks: set[asyncio.Task[None]] = set()
         for number in itertools.count():
@@ -172,8 +176,8 @@ class Load:
             except BaseException:
                 connection.writer.transport.abort()
                 raise
-            if b"connection: close" in lower or self.fresh:
-                connection.writer.transport.abort() if not self.fresh else connection.writer.close()
+            if self.fresh or b"connection: close" in lower:
+                connection.writer.close()
             else:
                 self._idle.append(connection)
             status = int(top.split(b" ", 2)[1])
@@ -202,20 +206,18 @@ class Load:
 
 
 @contextmanager
-def load(secret: Secret, *replicas: Replica, rate: float = RATE, fresh: bool = False) -> Iterator[Load]:
+def load(secret: Secret, *replicas: Replica, **ways: Any) -> Iterator[Load]:
     """Load replicas until the block ends; it begins once it is known how slow an undisturbed review is."""
-    loading = Load(secret, [], rate, fresh)
+    loading = Load(secret, [], **ways)
     loading.move(*replicas)
     thread = threading.Thread(target=loading.run)
     thread.start()
     try:
-        until(lambda: len(loading.asked) > rate / 4, "reviews are answered")
+        until(lambda: len(loading.asked) > loading.rate / 4, "reviews are answered")
         loading.asked.clear()  # with the handshakes of all connections at once
         loading.go_on(QUIET)
         loading.quiet = loading.slowest
         yield loading
     finally:
-        loading._end.set()
+        loading.end()
         thread.join()
-        with contextlib.suppress(ValueError):
-            loading.quiet = loading.quiet or loading.slowest
