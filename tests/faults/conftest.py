@@ -14,7 +14,7 @@ from faults.replicas import Replica, Secret, replica
 
 HERE = Path(__file__).resolve().parent
 ROWS = pytest.StashKey[list[tuple[str, ...]]]()
-HEAD = ("fault", "reviews", "failed", "asked again", "slowest before, ms", "slowest, ms", "failures")
+HEAD = ("fault", "reviews", "failed", "asked again", "slowest before, ms", "slowest, ms", "failures; remarks")
 
 TAIL, SLACK = 10.0, 2.0
 """How many times slower than the slowest review before a fault one may be, and seconds beside: CI is not alone."""
@@ -56,7 +56,12 @@ def under(secret: Secret, pytestconfig: pytest.Config) -> Under:
         kinds = sorted({f"{loading.failures.count(each)} {each}" for each in loading.failures})
         numbers = (len(loading.asked), len(loading.failures), loading.shed)
         times = (f"{1000 * loading.quiet:.0f}", f"{1000 * loading.slowest:.0f}")
-        row = (fault, *map(str, numbers), *times, ", ".join(kinds))
+        row = (
+            fault,
+            *map(str, numbers),
+            *times,
+            "; ".join(", ".join(each) for each in (kinds, loading.remarks) if each),
+        )
         pytestconfig.stash[ROWS].append(row)
         assert len(loading.failures) <= failed, f"{fault}: {', '.join(kinds)}"
         good = [each.took for each in loading.asked if not each.failure]

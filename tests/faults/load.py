@@ -79,6 +79,8 @@ class Load:
     asked: list[Asked] = field(default_factory=list)
     shed: int = 0
     handshakes: int = 0
+    remarks: list[str] = field(default_factory=list)
+    """What else there is to say of the fault."""
     quiet: float = 0.0
     """The slowest review before the fault, in seconds."""
     answers: dict[int, list[Any]] = field(default_factory=dict)

@@ -133,6 +133,7 @@ def test_the_largest_bodies_come_at_once(under: Under, secret: Secret, live: Liv
         statuses = elsewhere.submit(at_once, webhook.port, secret.authority, bodies, 50).result()
         load.go_on()
         peak = webhook.peak()
+        load.remarks.append(f"{statuses.count(429)} of them told to come again, {peak:.0f} MiB at most")
     assert set(statuses) <= {200, 429, 0}, statuses
     assert statuses.count(200) >= 1
     assert peak < limit(), f"{peak:.0f} MiB"
