@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import io
 import socket
 import ssl
 import threading
@@ -24,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 import certs
 from webhook import duration, server, tls, worker
-from webhook.connection import Limits, Port, Reply
+from webhook.connection import ARRIVED, Limits, Port, Reply
 
 LONG = 30.0
 """Seconds after which a test gives up; nothing here takes them."""
@@ -439,6 +440,32 @@ def test_large_bodies_share_what_memory_there_is_for_them() -> None:
         until(lambda: door.port.large == 100)
         first.close()
         until(lambda: door.port.large == 0)
+
+
+def test_large_bodies_let_most_others_go_before_them_but_not_all() -> None:
+    answered: list[str] = []
+
+    class Asking:
+        gone = False
+
+        def __init__(self, name: str, large: int) -> None:
+            self.name, self.large = name, large
+
+        def answer(self, _: Reply) -> None:
+            answered.append(self.name)
+
+    async def main() -> None:
+        port = Port(echo, Limits(large_turn=3), Seen())
+        environ: Any = {"PATH_INFO": "/x", ARRIVED: time.monotonic(), "wsgi.input": io.BytesIO()}
+        for name in "LLLLssssss":
+            asking: Any = Asking(name, name == "L")
+            assert port.take(asking, environ)
+        assert port.waiting == 10
+        while port.waiting:
+            await asyncio.sleep(0)
+
+    uvloop.run(main())
+    assert "".join(answered) == "ssLssLssLL"
 
 
 def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:
