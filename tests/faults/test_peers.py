@@ -127,7 +127,7 @@ def test_the_largest_bodies_come_at_once(under: Under, secret: Secret, live: Liv
     bodies = [large(b'"' + b"x" * 1000 + b'",'), large(b"{},", MAX_PARTS - 100)]
     with (
         ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as elsewhere,
-        under("50 bodies of 7 MiB at once", webhook, slowest=DEADLINE, connections=64) as load,
+        under("50 bodies of 7 MiB at once", webhook, slowest=DEADLINE, rate=20) as load,
     ):
         webhook.peak()
         statuses = elsewhere.submit(at_once, webhook.port, secret.authority, bodies, 50).result()
