@@ -1,6 +1,7 @@
 """Processes that die, and replicas that come and go."""
 
 import os
+import re
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +10,7 @@ from faults.conftest import Under
 from faults.load import CONNECTIONS, Load
 from faults.replicas import POLICY, Replica, Secret, replica, until
 
+POLICY_INFO = re.compile(r'^slicewarden_policy_info\{.*?hash="([^"]+)"', re.MULTILINE)
 MOVING = 0.5
 """Seconds until the endpoints of a Service have moved, everywhere."""
 
@@ -77,4 +79,7 @@ def test_two_policies_are_in_force_side_by_side(under: Under, secret: Secret, tm
         load.move(webhook)  # and back
         load.go_on()
         by_policy = [load.answers[each.port] for each in (webhook, new)]
+        hashes = [POLICY_INFO.findall(each.asked("/metrics")[1]) for each in (webhook, new)]
     assert by_policy[0] != by_policy[1], "the policies differ in what they answer"
+    assert all(hashes)
+    assert hashes[0] != hashes[1]
