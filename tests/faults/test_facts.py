@@ -60,7 +60,7 @@ def test_versions_are_gone(under: Under, secret: Secret, live: Live) -> None:
 
 def test_a_worker_is_killed_while_the_api_server_is_down(under: Under, live: Live) -> None:
     """The one in its stead has no facts, and leaves callers to the other."""
-    with under("kill -9 of a worker, API server down", live.webhook, failed=CONNECTIONS) as load:
+    with under("kill -9 of a worker, API server down", live.webhook, failed=CONNECTIONS, rate=30, fresh=True) as load:
         live.server.stop()
         kill(live.webhook)
         load.go_on(2)

@@ -17,7 +17,7 @@ MOVING = 0.5
 DELAY = ("--stop-delay", "2")
 """How long a replica that is told to end goes on: four times as long as they take here."""
 
-BROKEN = {"IncompleteReadError", "ConnectionResetError", "BrokenPipeError"}
+BROKEN = {"IncompleteReadError", "ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError", "SSLEOFError"}
 """How a connection ends whose other end was killed."""
 
 
