@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test e2e frameworks lint fixtures docs chart lock sbom image bench clean
+.PHONY: help demo test e2e faults soak frameworks lint fixtures docs chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -28,6 +28,13 @@ e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; build
 	cd tests && ../$(BIN)/python -m cluster.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
 	$(BIN)/pytest tests/cluster tests/conformance tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
+
+faults: $(READY)  ## what killed workers, rotated certificates, slow peers and lost API servers cost, counted under load
+	$(BIN)/pytest tests/faults
+
+MINUTES ?= 20
+soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memory must not grow, nothing may fail (needs Go)
+	cd tests && ../$(BIN)/python -m faults.soak $(MINUTES)
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
 	cd tests && ../$(BIN)/python -m frameworks

@@ -1,6 +1,8 @@
 """Facts watched from a cluster, against an API server of our own that misbehaves to order."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -137,6 +139,20 @@ def test_lists_are_read_page_by_page(server: Server, follow: Callable[[], Cluste
     facts = until(follow(), lambda facts: "b" in facts.namespaces)
     assert set(facts.namespaces) == {"a", "b"}
     assert [query.get("continue", "") for query in server.of(NAMESPACES, watch=False)] == ["", "more"]
+
+
+def test_a_cluster_is_followed_by_what_was_imported_before_workers_were_forked() -> None:
+    """Else each of them has memory of its own for it; the client's classes for all kinds take 25 MiB."""
+    program = """
+import sys
+from webhook import cluster, events
+known = set(sys.modules)
+api = cluster.client.ApiClient(cluster.client.Configuration())
+cluster.Cluster(api, print, ["gpu-operator"])
+events.Events(api, print)
+print(len(set(sys.modules) - known))
+"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"0\n"
 
 
 def test_there_are_no_facts_before_every_kind_was_listed(server: Server, follow: Callable[[], Cluster]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import io
 import socket
 import ssl
 import threading
@@ -24,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 import certs
 from webhook import duration, server, tls, worker
-from webhook.connection import Limits, Port, Reply
+from webhook.connection import ARRIVED, Limits, Port, Reply
 
 LONG = 30.0
 """Seconds after which a test gives up; nothing here takes them."""
@@ -493,6 +494,32 @@ def test_who_has_most_takes_a_connection_that_nobody_else_takes() -> None:
         listener.setblocking(False)
         with socket.create_connection(listener.getsockname()):
             assert uvloop.run(taken(listener))
+
+
+def test_large_bodies_let_most_others_go_before_them_but_not_all() -> None:
+    answered: list[str] = []
+
+    class Asking:
+        gone = False
+
+        def __init__(self, name: str, large: int) -> None:
+            self.name, self.large = name, large
+
+        def answer(self, _: Reply) -> None:
+            answered.append(self.name)
+
+    async def main() -> None:
+        port = Port(echo, Limits(large_turn=3), Seen())
+        environ: Any = {"PATH_INFO": "/x", ARRIVED: time.monotonic(), "wsgi.input": io.BytesIO()}
+        for name in "LLLLssssss":
+            asking: Any = Asking(name, name == "L")
+            assert port.take(asking, environ)
+        assert port.waiting == 10
+        while port.waiting:
+            await asyncio.sleep(0)
+
+    uvloop.run(main())
+    assert "".join(answered) == "ssLssLssLL"
 
 
 def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:

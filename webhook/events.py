@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kubernetes import client
+from kubernetes.client import EventsV1Api  # now: workers share what was imported before they were forked
 
 from webhook import review
 from webhook.model import Object, Request, Verdict
@@ -152,7 +153,7 @@ class Events:
     """Writes Events in a thread of its own; called with every verdict."""
 
     def __init__(self, api: client.ApiClient, log: Log, metrics: "Metrics | None" = None) -> None:
-        self._api = client.EventsV1Api(api)
+        self._api = EventsV1Api(api)
         self._log = log
         self._metrics = metrics
         self._lock = threading.Lock()

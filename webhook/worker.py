@@ -5,8 +5,9 @@ import contextlib
 import resource
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import uvloop
@@ -14,6 +15,7 @@ import uvloop
 from webhook import server, tls
 from webhook.connection import Limits, Port
 from webhook.engine import Engine
+from webhook.facts import Source
 from webhook.log import log_line
 from webhook.metrics import Metrics
 
@@ -22,6 +24,9 @@ TICK = 0.25
 
 LOOK = 1.0
 """Seconds between looks at the certificate's files."""
+
+PATIENCE = 10.0
+"""Seconds for which a worker that has no facts yet leaves callers to others; then it tells them so."""
 
 LAST_WORD = 30.0
 """Seconds that requests in flight have once no more are taken in."""
@@ -84,7 +89,7 @@ async def _work(task: Task) -> None:
     app = server.application(task.engine, facts, log_line, metrics, conditions, told)
     reviews = Port(app, task.limits, metrics, server.refusal, task.names, task.share.count)
     taking = accept(task.listener, reviews, lambda: certificates.context, task.share.is_fair)
-    ports, tasks = [reviews], [loop.create_task(taking)]
+    ports, tasks = [reviews], [loop.create_task(_when_ready(facts, taking))]
     if task.health is not None:
         health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
         ports.append(health)
@@ -116,6 +121,14 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
             port.open(peer, context)
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
+
+
+async def _when_ready(facts: Source, taking: Awaitable[None]) -> None:
+    """Take in nobody while another worker could answer and this one could not, as after it was forked anew."""
+    end = monotonic() + PATIENCE
+    while facts() is None and monotonic() < end:
+        await asyncio.sleep(0.02)
+    await taking
 
 
 async def accept(

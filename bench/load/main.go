@@ -39,6 +39,8 @@ type load struct {
 	status   int
 	wanted   [][]byte
 	unwanted []byte
+	number   []byte
+	sent     atomic.Int64
 	opened   atomic.Int64
 }
 
@@ -49,8 +51,17 @@ type seen struct {
 	failure   string
 }
 
+// Puts a request's own number, of as many digits, wherever the placeholder stands.
+func (l *load) numbered(text []byte, number int64) []byte {
+	if len(l.number) == 0 {
+		return text
+	}
+	return bytes.ReplaceAll(text, l.number, fmt.Appendf(nil, "%0*d", len(l.number), number))
+}
+
 func (l *load) send() error {
-	request, err := http.NewRequest(http.MethodPost, l.url, bytes.NewReader(l.body))
+	number := l.sent.Add(1)
+	request, err := http.NewRequest(http.MethodPost, l.url, bytes.NewReader(l.numbered(l.body, number)))
 	if err != nil {
 		return err
 	}
@@ -69,7 +80,7 @@ func (l *load) send() error {
 		return fmt.Errorf("status %d: %.300s", reply.StatusCode, body)
 	}
 	for _, part := range l.wanted {
-		if !bytes.Contains(body, part) {
+		if !bytes.Contains(body, l.numbered(part, number)) {
 			return fmt.Errorf("reply lacks %.40s", part)
 		}
 	}
@@ -162,11 +173,13 @@ func main() {
 	body := flag.String("body", "", "file with the AdmissionReview, or with the Pod to create")
 	expect := flag.String("expect", "", "file with what every reply must have: of a review the patch, in base64, or any "+
 		"if the file is empty; of a pod the node selector, in JSON. Without it replies must have none")
+	number := flag.String("number", "", "placeholder in the body and in what is expected that becomes each request's "+
+		"number, with as many digits; empty for none")
 	connections := flag.Int("conns", 1, "connections")
 	duration := flag.Duration("duration", 3*time.Second, "how long")
 	rate := flag.Float64("rate", 0, "requests a second, whatever the replies do; 0: as fast as they come")
 	flag.Parse()
-	l := &load{url: *url}
+	l := &load{url: *url, number: []byte(*number)}
 	err := l.prepare(*body, *expect)
 	if err == nil {
 		err = l.connect(*ca, *cert, *key, *connections)

@@ -1,0 +1,1 @@
+"""Faults, each under a steady load of reviews of which every reply is checked: how many of them fail, and how."""

@@ -1,0 +1,100 @@
+"""The tests here run when they are asked for by path: `pytest tests/faults`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from faults import apiserver
+from faults.apiserver import ApiServer, sample
+from faults.load import DEADLINE, Load, load
+from faults.replicas import Replica, Secret, replica
+
+HERE = Path(__file__).resolve().parent
+ROWS = pytest.StashKey[list[tuple[str, ...]]]()
+HEAD = ("fault", "reviews", "failed", "asked again", "slowest before, ms", "slowest, ms", "failures; remarks")
+
+TAIL, SLACK = 10.0, 2.0
+"""How many times slower than the slowest review before a fault one may be, and seconds beside: CI is not alone."""
+
+
+def pytest_ignore_collect(config: pytest.Config) -> bool | None:
+    """Leave this folder out of a run of all tests."""
+    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
+    return None if any(path.is_relative_to(HERE) for path in asked) else True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have a place for the table."""
+    config.stash[ROWS] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what every fault did to the reviews."""
+    rows = [HEAD, *config.stash[ROWS]]
+    if len(rows) > 1:
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+        for row in rows:
+            terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+Under = Callable[..., AbstractContextManager[Load]]
+"""Loads replicas while a fault lasts: `under(fault, *replicas, failed=0)`, at most so many reviews of which fail."""
+
+
+@pytest.fixture
+def under(secret: Secret, pytestconfig: pytest.Config) -> Under:
+    """Load while a fault lasts, note what became of it, and hold it to what is stated."""
+
+    @contextmanager
+    def run(fault: str, *replicas: Replica, failed: int = 0, slowest: float = 0, **ways: Any) -> Iterator[Load]:
+        with load(secret, *replicas, **ways) as loading:
+            yield loading
+            loading.go_on()
+        kinds = sorted({f"{loading.failures.count(each)} {each}" for each in loading.failures})
+        numbers = (len(loading.asked), len(loading.failures), loading.shed)
+        times = (f"{1000 * loading.quiet:.0f}", f"{1000 * loading.slowest:.0f}")
+        row = (
+            fault,
+            *map(str, numbers),
+            *times,
+            "; ".join(", ".join(each) for each in (kinds, loading.remarks) if each),
+        )
+        pytestconfig.stash[ROWS].append(row)
+        assert len(loading.failures) <= failed, f"{fault}: {', '.join(kinds)}"
+        good = [each.took for each in loading.asked if not each.failure]
+        bound = slowest or min(DEADLINE, TAIL * loading.quiet + SLACK)
+        assert max(good) <= bound, f"{fault}: one took {max(good):.1f} s, where {bound:.1f} s are stated"
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> Secret:
+    """A serving certificate, mounted."""
+    return Secret(tmp_path_factory.mktemp("secret"))
+
+
+@pytest.fixture(scope="session")
+def webhook(secret: Secret) -> Iterator[Replica]:
+    """A replica with the facts of the sample, for every fault that it has to survive."""
+    with replica(secret) as started:
+        yield started
+
+
+class Live(NamedTuple):
+    """A replica that watches an API server of ours."""
+
+    server: ApiServer
+    webhook: Replica
+
+
+@pytest.fixture(scope="session")
+def live(secret: Secret, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A replica as it is deployed: with facts that are watched."""
+    with apiserver.serving(sample()) as server:
+        kubeconfig = server.kubeconfig(tmp_path_factory.mktemp("live"))
+        with replica(secret, "--live", "--kubeconfig", kubeconfig, facts=None) as started:
+            yield Live(server, started)

@@ -1,0 +1,173 @@
+"""Peers that are slow, silent, gone, or want too much at once."""
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import yaml
+
+from bench import payloads
+from faults.conftest import Live, Under
+from faults.load import DEADLINE
+from faults.replicas import ROOT, Replica, Secret, until
+from webhook.connection import Limits
+from webhook.review import MAX_BODY, MAX_PARTS
+
+LIMITS = Limits()
+SOON = 1.0
+"""Seconds beside a limit within which it has to be kept."""
+
+HEAD = b"POST /validate?timeout=10s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def raw(port: int) -> socket.socket:
+    """A connection that is no more than that."""
+    return socket.create_connection(("127.0.0.1", port), 30)
+
+
+def shaken(port: int, authority: Path) -> ssl.SSLSocket:
+    """A connection over TLS."""
+    context = ssl.create_default_context(cafile=authority)
+    return context.wrap_socket(raw(port), server_hostname="localhost")
+
+
+@contextmanager
+def peers(number: int, connect: Callable[[], socket.socket], first: bytes = b"") -> Iterator[list[socket.socket]]:
+    """So many connections, each of which says something at first."""
+    with ExitStack() as stack, ThreadPoolExecutor(8) as pool:
+        found = [stack.enter_context(each) for each in pool.map(lambda _: connect(), range(number))]
+        for each in found:
+            each.sendall(first)
+            each.setblocking(False)
+        yield found
+
+
+def trickle(each: socket.socket, data: bytes) -> None:
+    """Send something, unless the other end has had enough."""
+    with contextlib.suppress(OSError):
+        each.send(data)
+
+
+def cut(each: socket.socket) -> bool:
+    """Whether the other end has ended a connection; what it said before is read."""
+    try:
+        while each.recv(1 << 16):
+            pass
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:  # it was reset
+        return True
+    return True
+
+
+def test_peers_connect_and_say_nothing(under: Under, webhook: Replica) -> None:
+    """Each is cut off when its time for a handshake is over."""
+    with under("100 silent TCP peers", webhook) as load, peers(100, lambda: raw(webhook.port)) as silent:
+        load.go_on(LIMITS.handshake / 2)
+        assert not any(map(cut, silent))
+        until(lambda: all(map(cut, silent)), "they are cut off", LIMITS.handshake + SOON + 30)
+
+
+def test_peers_shake_hands_and_say_nothing(under: Under, secret: Secret, webhook: Replica) -> None:
+    """They may: an API server keeps connections, too. They cost what an idle one does."""
+    with (
+        under("100 silent TLS peers", webhook) as load,
+        peers(100, lambda: shaken(webhook.port, secret.authority)) as silent,
+    ):
+        load.go_on(3)
+        assert not any(map(cut, silent))
+
+
+def test_heads_come_a_byte_a_second(under: Under, secret: Secret, webhook: Replica) -> None:
+    with (
+        under("slow-loris: 200 heads, a byte a second", webhook) as load,
+        peers(200, lambda: shaken(webhook.port, secret.authority), HEAD + b"X: ") as slow,
+    ):
+        for _ in range(int(LIMITS.head + SOON)):
+            load.go_on(0.9)
+            for each in slow:
+                trickle(each, b"x")
+        until(lambda: all(map(cut, slow)), "they are cut off")
+
+
+def test_bodies_come_a_byte_a_second(under: Under, secret: Secret, webhook: Replica) -> None:
+    with (
+        under("50 bodies, a byte a second", webhook) as load,
+        peers(50, lambda: shaken(webhook.port, secret.authority), HEAD + b"Content-Length: 1000\r\n\r\n{") as slow,
+    ):
+        for _ in range(int(LIMITS.body + SOON)):
+            load.go_on(0.9)
+            for each in slow:
+                trickle(each, b" ")
+        until(lambda: all(map(cut, slow)), "they are cut off")
+
+
+def test_peers_are_gone(under: Under, secret: Secret, webhook: Replica) -> None:
+    """Half of them in the middle of a handshake, half in the middle of a review; nobody says that they are gone."""
+    half = HEAD + f"Content-Length: {len(payloads.small().body)}\r\n\r\n".encode() + payloads.small().body[:2000]
+    with (
+        under("half-open: 100 peers gone without a word", webhook) as load,
+        peers(50, lambda: raw(webhook.port), b"\x16\x03\x01") as early,
+        peers(50, lambda: shaken(webhook.port, secret.authority), half) as late,
+    ):
+        load.go_on(LIMITS.handshake)
+        until(lambda: all(map(cut, early)), "those without a handshake are cut off")
+        until(lambda: all(map(cut, late)), "those without a whole body are cut off")
+
+
+def test_the_largest_bodies_come_at_once(under: Under, secret: Secret, live: Live) -> None:
+    """What does not fit is asked to come again; memory stays within the limit of the Deployment."""
+    _, webhook = live
+    bodies = [large(b'"' + b"x" * 1000 + b'",'), large(b"{},", MAX_PARTS - 100)]
+    with (
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as elsewhere,
+        under("50 bodies of 7 MiB at once", webhook, slowest=DEADLINE, rate=20) as load,
+    ):
+        webhook.peak()
+        statuses = elsewhere.submit(at_once, webhook.port, secret.authority, bodies, 50).result()
+        load.go_on()
+        peak = webhook.peak()
+        load.remarks.append(f"{statuses.count(429)} of them told to come again, {peak:.0f} MiB at most")
+    assert set(statuses) <= {200, 429, 0}, statuses
+    assert statuses.count(200) >= 1
+    assert peak < limit(), f"{peak:.0f} MiB"
+
+
+def large(part: bytes, times: int = MAX_BODY) -> bytes:
+    """A review as large as they may be, of a pod without GPUs with as many of these parts as fit."""
+    start, middle, end = payloads.plain().body.partition(b'"managedFields":[')
+    left = MAX_BODY - len(start) - len(middle) - len(end)
+    parts = part * min(times, (left - 20) // len(part))
+    filled = parts + b'"' + b"x" * (left - len(parts) - 3) + b'",'
+    return start + middle + filled + end
+
+
+def at_once(port: int, authority: Path, bodies: list[bytes], number: int) -> list[int]:
+    """The statuses of so many reviews on connections of their own, by what the cores have left."""
+    os.nice(19)
+    with ThreadPoolExecutor(number) as pool:
+        return list(pool.map(lambda each: sent(port, authority, bodies[each % len(bodies)]), range(number)))
+
+
+def sent(port: int, authority: Path, body: bytes) -> int:
+    """The status of one of them; 0 if it is cut off while it is sent."""
+    with shaken(port, authority) as peer:
+        with contextlib.suppress(OSError):  # it may be answered before its end
+            peer.sendall(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        with contextlib.suppress(OSError):
+            return int(peer.recv(1 << 16).split(b" ", 2)[1])
+    return 0
+
+
+def limit() -> float:
+    """MiB of memory that the Deployment may take."""
+    documents = yaml.safe_load_all((ROOT / "manifests/base/deployment.yaml").read_text("utf-8"))
+    (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return float(container["resources"]["limits"]["memory"].removesuffix("Mi"))
