@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test e2e frameworks lint fixtures docs chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e frameworks lint fixtures docs chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -32,6 +32,10 @@ e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; build
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
 	cd tests && ../$(BIN)/python -m frameworks
 	$(BIN)/pytest -n 2 tests/frameworks
+
+# MINUTES=60 goes on for so long; SEED=... gives the cases of another run again.
+fuzz: $(READY)  ## 120,000 hostile reviews, streams, configurations and policies; what they break is kept as a test
+	cd tests && ../$(BIN)/python -m fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 lint: $(READY)
 	$(BIN)/ruff check .
