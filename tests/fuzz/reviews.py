@@ -14,11 +14,13 @@ from typing import Any
 
 import jsonpatch
 import orjson
+from kubernetes.client import ApiClient
 
 from fuzz import changes, corpus
 from fuzz.fault import Fault
 from webhook import review
 from webhook.engine import Engine, TooLate, never
+from webhook.events import MAX_NOTE, Events, body, denial
 from webhook.facts import Facts
 from webhook.log import Lines
 from webhook.metrics import Metrics
@@ -85,7 +87,8 @@ class Reviews:
         self.metrics = Metrics()
         self.lines = Lines(os.open(os.devnull, os.O_WRONLY))
         self.logged: Mapping[str, Any] = {}
-        app = application(self.spied, lambda: facts, self._log, self.metrics)  # type: ignore[arg-type]
+        self.events = Events(ApiClient(), self._log)
+        app = application(self.spied, lambda: facts, self._log, self.metrics, (), self._told)  # type: ignore[arg-type]
         self.app = around(app)
         self.words, good = _good()
         self.seeds: Sequence[bytes] = good
@@ -93,6 +96,14 @@ class Reviews:
     def _log(self, entry: Mapping[str, Any]) -> None:
         self.logged = entry
         self.lines(entry)
+
+    def _told(self, request: Request, verdict: Verdict) -> None:
+        self.events(request, verdict)
+        if (denied := denial(request, verdict)) is None:
+            return
+        event = body(denied, 1, "2026-01-01T00:00:00.000000Z", "here")
+        if len(event["note"].encode()) > MAX_NOTE:
+            raise Fault(f"an Event of {len(event['note'].encode())} bytes")
 
     def change(self, random: Random, case: bytes, other: bytes) -> bytes:
         """Make another body of one."""
@@ -118,10 +129,10 @@ class Reviews:
             self._check_patch(case, json.loads(answers[MUTATE][1])["response"])
         return tuple(kind for _, _, kind in answers.values())
 
-    def _answer(self, path: str, body: bytes) -> tuple[int, bytes, Hashable]:
+    def _answer(self, path: str, sent: bytes) -> tuple[int, bytes, Hashable]:
         self.spied.raised = None
         self.logged = {}
-        status, headers, answer = self.post(path, body)
+        status, headers, answer = self.post(path, sent)
         raised = self.spied.raised
         if raised is not None and (status == HTTPStatus.OK or not isinstance(raised, TooLate)):
             cause = raised.__cause__ or raised
@@ -136,31 +147,31 @@ class Reviews:
             if not answer.isascii() or answer.count(b"\n") != 1 or len(answer) > 1000:
                 raise Fault(f"{path} refuses in other than one line of ASCII: {answer[:200]!r}")
             return status, answer, (status, re.sub(rb"\d+", b"#", answer))
-        return status, answer, (status, *self._check(path, body, headers, answer))
+        return status, answer, (status, *self._check(path, sent, headers, answer))
 
-    def post(self, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def post(self, path: str, sent: bytes) -> tuple[int, dict[str, str], bytes]:
         """Post a body as the server would have it after reading it whole."""
         environ = {
             "REQUEST_METHOD": "POST",
             "PATH_INFO": path,
             "QUERY_STRING": "timeout=10s",
             "CONTENT_TYPE": "application/json",
-            "CONTENT_LENGTH": str(len(body)),
-            "wsgi.input": io.BytesIO(body),
+            "CONTENT_LENGTH": str(len(sent)),
+            "wsgi.input": io.BytesIO(sent),
         }
         said: list[Any] = []
         answer = b"".join(self.app(environ, lambda status, headers, *_: said.append((status, headers))))
         status, headers = said[-1]
         return int(status[:3]), dict(headers), answer
 
-    def _check(self, path: str, body: bytes, headers: Mapping[str, str], answer: bytes) -> tuple[Hashable, ...]:
+    def _check(self, path: str, sent: bytes, headers: Mapping[str, str], answer: bytes) -> tuple[Hashable, ...]:
         if headers.get("Content-Type") != "application/json":
             raise Fault(f"{path} answers a review as {headers.get('Content-Type')}")
         value = json.loads(answer)
         if value["apiVersion"] != review.API_VERSION or value["kind"] != "AdmissionReview" or len(value) != 3:
             raise Fault(f"{path} answers with no AdmissionReview")
         response = value["response"]
-        if response["uid"] != orjson.loads(body)["request"]["uid"]:
+        if response["uid"] != orjson.loads(sent)["request"]["uid"]:
             raise Fault(f"{path} answers to another uid")
         if not response.keys() <= {"uid", "allowed", "status", "patch", "patchType", "warnings", "auditAnnotations"}:
             raise Fault(f"{path} answers with unknown fields: {sorted(response)}")

@@ -59,7 +59,7 @@ def test_what_was_found_once_is_found_no_more() -> None:
 
 def broken(pod: Pod, *_: Any) -> Iterator[Finding]:
     for container in pod.containers:
-        for name, quantity, _where in container.resources:
+        for name, quantity, _where in container.extended_resources:
             yield Finding((name,), "asks for", (), advice=int(str(quantity)) > 10**6)
 
 
@@ -197,7 +197,7 @@ def test_a_reader_that_is_wrong_about_a_text_is_found(monkeypatch: pytest.Monkey
 def test_a_policy_that_should_not_have_been_taken_is_found(
     sample_facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_file, "_schema_errors", lambda *_: iter(()))
+    monkeypatch.setattr(policy_file, "schema_errors", lambda *_: iter(()))
     assert faults(Policies(sample_facts))
 
 
