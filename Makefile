@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test e2e faults soak frameworks lint fixtures docs chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e faults soak frameworks lint fixtures docs chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -39,6 +39,10 @@ soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memor
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
 	cd tests && ../$(BIN)/python -m frameworks
 	$(BIN)/pytest -n 2 tests/frameworks
+
+# MINUTES=60 goes on for so long; SEED=... gives the cases of another run again.
+fuzz: $(READY)  ## 120,000 hostile reviews, streams, configurations and policies; what they break is kept as a test
+	cd tests && ../$(BIN)/python -m fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -156,6 +156,20 @@ def test_places_in_json_have_lines() -> None:
     assert [document.line(path) for path in [(), ("a",), ("a", 0), ("a", 1, "b"), ("c",)]] == [3, 4, 5, 6, 8]
 
 
+def test_places_in_json_are_found_once_for_all_that_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps({"a": list(range(100))}, indent=1)
+    (document,), _ = read(text, "f.json")
+    parsed: list[str] = []
+
+    def noted(text: str, **settings: Any) -> Any:
+        parsed.append(text)
+        return parse(text, **settings)
+
+    monkeypatch.setattr("webhook.documents.parse", noted)
+    assert [document.line(("a", index)) for index in range(100)] == [index + 3 for index in range(100)]
+    assert len(parsed) == 1
+
+
 def test_emoji_escaped_in_json_cost_no_line_numbers() -> None:
     (document,), _ = read('{\n"a": "\\ud83d\\ude00",\n"b": 2\n}', "f.json")
     assert document.line(("b",)) == 3

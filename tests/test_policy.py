@@ -509,6 +509,13 @@ def test_lines_count_within_the_file_and_not_within_the_document() -> None:
     assert message == f"p.yaml:{4 + 5}: metadata.name: must not be empty"
 
 
+def test_what_is_named_twice_is_named_once_in_the_message() -> None:
+    (trust,) = [row for row in SMALL.splitlines() if "trust: [" in row][:1]
+    many = trust.partition("[")[0] + "[" + ", ".join(["trusted"] * 900) + "]"
+    (message,) = problems_of(SMALL.replace(trust, many, 1))
+    assert message.endswith('spec.pools[0].trust: names "trusted" twice')
+
+
 def test_a_second_policy_is_refused_where_it_starts() -> None:
     second = SMALL.count("\n") + 2
     assert problems_of(f"{SMALL}---\n{SMALL}") == [f"p.yaml:{second}: a second policy: exactly one is used"]

@@ -275,6 +275,17 @@ def test_who_expects_to_be_told_is_told_to_send_the_body(plain: Open) -> None:
         assert answer(peer).status == 413
 
 
+def test_an_answer_to_head_has_no_body_that_would_pass_for_the_next_answer(plain: Open) -> None:
+    with plain.connect() as peer:
+        peer.sendall(b"HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n")
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += peer.recv(1000)
+        assert b"\r\nContent-Length: 4\r\n" in head
+        peer.sendall(GET)
+        assert answer(peer).read() == b"/x 0"
+
+
 @pytest.mark.parametrize("text", [b"GET /x HTTP/1.0\r\n\r\n", GET[:-2] + b"Connection: close\r\n\r\n"])
 def test_who_wants_no_more_is_answered_and_closed(plain: Open, text: bytes) -> None:
     status, data = talk(plain, text)

@@ -349,6 +349,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = self._header_bytes = 0
         self._chunks: list[bytes] = []
+        self._bare = False
 
     def on_message_begin(self) -> None:
         """Note what was sent ahead."""
@@ -382,6 +383,7 @@ class Connection(asyncio.Protocol):
         parser = self._parser
         version = parser.get_http_version()
         self._keep = version == "1.1" and parser.should_keep_alive()
+        self._bare = parser.get_method() == b"HEAD"
         environ = self._environ(version)
         if environ is None or parser.should_upgrade():
             self._refuse_and_stop(Reply(HTTPStatus.BAD_REQUEST))
@@ -507,7 +509,8 @@ class Connection(asyncio.Protocol):
             head += f"Content-Length: {len(body)}\r\n"
         if not keep:
             head += "Connection: close\r\n"
-        self._write(f"{head}\r\n".encode("latin-1") + body)
+        # A client takes a body that follows its HEAD for the next answer.
+        self._write(f"{head}\r\n".encode("latin-1") + (b"" if self._bare else body))
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

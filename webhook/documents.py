@@ -5,7 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -139,6 +139,7 @@ def _joined(escape: re.Match[str]) -> str:
     return text
 
 
+@lru_cache(maxsize=1)  # a document with one thing wrong may have a thousand
 def _marks(source: str, first_line: int) -> Mark:
     """Find the lines of a JSON text, which is nearly always YAML too; without them its first line stands in."""
     try:

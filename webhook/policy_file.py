@@ -11,7 +11,7 @@ from webhook import fitting, quantity
 from webhook.documents import Document
 from webhook.doors import Names
 from webhook.facts import group_kind
-from webhook.model import Action, Object, Path, Problem, Unusable, dotted, shown
+from webhook.model import Action, Object, Path, Problem, Unusable, dotted, line, shown
 from webhook.policy import (
     API_VERSION,
     CONTEXT_MIB,
@@ -120,7 +120,7 @@ def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[P
         elif error.validator == "pattern":
             yield path, f"must be {_title(error)}, found {shown(found)}"
         else:
-            yield path, _reason(str(error.validator), wanted, found) or " ".join(error.message.split())
+            yield path, _reason(str(error.validator), wanted, found) or line(error.message)
 
 
 def _title(error: Any) -> str:
@@ -147,6 +147,9 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
             return f"must have exactly one of {', '.join(key for option in wanted for key in option['required'])}"
         case "minItems" | "minProperties" | "minLength":
             return "must not be empty"
+        case "uniqueItems":
+            twice = next(each for index, each in enumerate(found) if each in found[:index])
+            return f"names {shown(twice)} twice"
     return ""
 
 

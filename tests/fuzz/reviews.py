@@ -1,0 +1,254 @@
+"""Bodies that are posted to `/mutate` and `/validate` of the real application, and what must hold of each answer."""
+
+import base64
+import copy
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache
+from http import HTTPStatus
+from random import Random
+from typing import Any
+
+import jsonpatch
+import orjson
+from kubernetes.client import ApiClient
+
+from fuzz import changes, corpus
+from fuzz.fault import Fault
+from webhook import review
+from webhook.engine import Engine, TooLate, never
+from webhook.events import MAX_NOTE, Events, body, denial
+from webhook.facts import Facts
+from webhook.log import Lines
+from webhook.metrics import Metrics
+from webhook.model import Request, Verdict
+from webhook.server import PATHS, application
+
+MUTATE, VALIDATE = PATHS
+
+App = Callable[[dict[str, Any], Callable[..., Any]], Any]
+
+MAX_ANSWER = 64 * 1024
+"""Bytes of an answer, which the API server holds in memory whole."""
+
+MAX_SERIES = 200
+"""Metric series of a process, whatever strangers send."""
+
+BY_DESIGN = {HTTPStatus.OK, HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
+"""What a body can be answered with, whatever is in it."""
+
+WRITTEN = re.compile(
+    r"/metadata/(annotations|labels)(/.*)?"
+    r"|/spec/(nodeSelector|tolerations|affinity)(/.*)?"
+    r"|/spec/(containers|initContainers|ephemeralContainers)/\d+/(env|resources)(/.*)?",
+    re.DOTALL,
+)
+"""Where a patch may write: nowhere that gives a pod rights, volumes, identities or another image."""
+
+
+@cache
+def _good() -> tuple[changes.Words, Sequence[bytes]]:
+    trees = [*corpus.recorded(), *corpus.wrapped()]
+    return changes.Words(trees), tuple(map(orjson.dumps, trees))
+
+
+class Spied:
+    """An engine that notes whether it raised, so that an answer in spite of it is found."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.policy = engine.policy
+        self.raised: BaseException | None = None
+
+    def mutate(self, request: Request, facts: Facts, late: Callable[[], bool] = never) -> Verdict:
+        return self._noted(self.engine.mutate, request, facts, late)
+
+    def validate(self, request: Request, facts: Facts, late: Callable[[], bool] = never) -> Verdict:
+        return self._noted(self.engine.validate, request, facts, late)
+
+    def _noted(self, half: Callable[..., Verdict], *arguments: Any) -> Verdict:
+        try:
+            return half(*arguments)
+        except BaseException as error:
+            self.raised = error
+            raise
+
+
+class Reviews:
+    """Puts bodies to the application, in process."""
+
+    name = "reviews"
+
+    def __init__(self, engine: Engine, facts: Facts, around: Callable[[App], App] = lambda app: app) -> None:
+        self.spied = Spied(engine)
+        self.metrics = Metrics()
+        self.lines = Lines(os.open(os.devnull, os.O_WRONLY))
+        self.logged: Mapping[str, Any] = {}
+        self.events = Events(ApiClient(), self._log)
+        app = application(self.spied, lambda: facts, self._log, self.metrics, (), self._told)  # type: ignore[arg-type]
+        self.app = around(app)
+        self.words, good = _good()
+        self.seeds: Sequence[bytes] = good
+
+    def _log(self, entry: Mapping[str, Any]) -> None:
+        self.logged = entry
+        self.lines(entry)
+
+    def _told(self, request: Request, verdict: Verdict) -> None:
+        self.events(request, verdict)
+        if (denied := denial(request, verdict)) is None:
+            return
+        event = body(denied, 1, "2026-01-01T00:00:00.000000Z", "here")
+        if len(event["note"].encode()) > MAX_NOTE:
+            raise Fault(f"an Event of {len(event['note'].encode())} bytes")
+
+    def change(self, random: Random, case: bytes, other: bytes) -> bytes:
+        """Make another body of one."""
+        if random.random() < 0.15:
+            return changes.encoded(random, case, other)
+        try:
+            tree = orjson.loads(case)
+        except orjson.JSONDecodeError:
+            return changes.encoded(random, case, other)
+        return changes.tree(random, tree, self.words)
+
+    def judge(self, case: bytes, *, again: bool) -> Hashable:
+        """Put a body to both paths. Returns what kind of outcome it was; raises Fault."""
+        answers = {path: self._answer(path, case) for path in PATHS}
+        if again:  # in the other order, after others were judged
+            for path in reversed(PATHS):
+                if self._answer(path, case)[:2] != answers[path][:2]:
+                    raise Fault(f"{path} answers the same bytes in two ways")
+        statuses = {status for status, _, _ in answers.values()}
+        if len(statuses) > 1:
+            raise Fault(f"the two paths answer {sorted(statuses)}")
+        if statuses == {HTTPStatus.OK}:
+            self._check_patch(case, json.loads(answers[MUTATE][1])["response"])
+        return tuple(kind for _, _, kind in answers.values())
+
+    def _answer(self, path: str, sent: bytes) -> tuple[int, bytes, Hashable]:
+        self.spied.raised = None
+        self.logged = {}
+        status, headers, answer = self.post(path, sent)
+        raised = self.spied.raised
+        if raised is not None and (status == HTTPStatus.OK or not isinstance(raised, TooLate)):
+            cause = raised.__cause__ or raised
+            raise Fault(f"{path} answers {status} after {type(cause).__name__}") from cause
+        if status not in BY_DESIGN:
+            raise Fault(f"{path} answers {status}: {answer[:200]!r}")
+        if headers.get("Content-Length") != str(len(answer)):
+            raise Fault(f"{path} gives a length of {headers.get('Content-Length')} for {len(answer)} bytes")
+        if len(answer) > MAX_ANSWER:
+            raise Fault(f"{path} answers with {len(answer)} bytes")
+        if status != HTTPStatus.OK:
+            if not answer.isascii() or answer.count(b"\n") != 1 or len(answer) > 1000:
+                raise Fault(f"{path} refuses in other than one line of ASCII: {answer[:200]!r}")
+            return status, answer, (status, re.sub(rb"\d+", b"#", answer))
+        return status, answer, (status, *self._check(path, sent, headers, answer))
+
+    def post(self, path: str, sent: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Post a body as the server would have it after reading it whole."""
+        environ = {
+            "REQUEST_METHOD": "POST",
+            "PATH_INFO": path,
+            "QUERY_STRING": "timeout=10s",
+            "CONTENT_TYPE": "application/json",
+            "CONTENT_LENGTH": str(len(sent)),
+            "wsgi.input": io.BytesIO(sent),
+        }
+        said: list[Any] = []
+        answer = b"".join(self.app(environ, lambda status, headers, *_: said.append((status, headers))))
+        status, headers = said[-1]
+        return int(status[:3]), dict(headers), answer
+
+    def _check(self, path: str, sent: bytes, headers: Mapping[str, str], answer: bytes) -> tuple[Hashable, ...]:
+        if headers.get("Content-Type") != "application/json":
+            raise Fault(f"{path} answers a review as {headers.get('Content-Type')}")
+        value = json.loads(answer)
+        if value["apiVersion"] != review.API_VERSION or value["kind"] != "AdmissionReview" or len(value) != 3:
+            raise Fault(f"{path} answers with no AdmissionReview")
+        response = value["response"]
+        if response["uid"] != orjson.loads(sent)["request"]["uid"]:
+            raise Fault(f"{path} answers to another uid")
+        if not response.keys() <= {"uid", "allowed", "status", "patch", "patchType", "warnings", "auditAnnotations"}:
+            raise Fault(f"{path} answers with unknown fields: {sorted(response)}")
+        if ("patch" in response) is not (response.get("patchType") == "JSONPatch"):
+            raise Fault(f"{path} gives one of patch and patchType")
+        allowed = response["allowed"]
+        if not isinstance(allowed, bool) or allowed is ("status" in response):
+            raise Fault(f"{path} does not say in one way whether it allows")
+        if path == VALIDATE and "patch" in response:
+            raise Fault(f"{path} patches")
+        if path == MUTATE and not allowed:
+            raise Fault(f"{path} denies")
+        if not allowed:
+            self._check_status(path, response["status"])
+        _check_texts(path, response)
+        if self.logged.get("allowed") is not allowed:
+            raise Fault(f"{path} logs another outcome: {self.logged}")
+        findings = frozenset(self.logged["findings"])
+        return findings, response.get("status", {}).get("code"), min(self.logged["operations"], 12)
+
+    def _check_status(self, path: str, status: Mapping[str, Any]) -> None:
+        if (status["code"], status["reason"]) not in ((403, "Forbidden"), (422, "Invalid")):
+            raise Fault(f"{path} denies with {status['code']} {status['reason']}")
+        if len(status) != 3 or not status["message"] or not _plain(status["message"], review.MAX_MESSAGE + 1100):
+            raise Fault(f"{path} says what kubectl cannot show: {status}")
+
+    def _check_patch(self, case: bytes, response: Mapping[str, Any]) -> None:
+        if "patch" not in response:
+            return
+        value = orjson.loads(case)
+        request = value["request"]
+        operations = json.loads(base64.b64decode(response["patch"], validate=True))
+        if not operations or request["operation"] not in ("CREATE", "UPDATE"):
+            raise Fault(f"a patch of {len(operations)} operations for {request['operation']}")
+        for operation in operations:
+            for path in _leaves(operation["path"], operation["value"]):
+                if operation["op"] not in ("add", "replace") or not WRITTEN.fullmatch(path):
+                    raise Fault(f"a patch may not {operation['op']} {path}")
+        try:
+            request["object"] = jsonpatch.apply_patch(request["object"], copy.deepcopy(operations))
+        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+            raise Fault(f"the patch does not apply: {type(error).__name__}") from error
+        try:
+            patched = orjson.dumps(value)
+        except TypeError:  # deeper than what writes it goes, though not than what reads it
+            return
+        status, _, answer = self.post(MUTATE, patched)
+        if status != HTTPStatus.OK or "patch" in json.loads(answer)["response"]:
+            raise Fault("what was patched is patched again")
+
+    def close(self) -> None:
+        """Check what has to hold of all cases together."""
+        series = sum(not line.startswith(b"#") for line in self.metrics.text().splitlines())
+        if series > MAX_SERIES:
+            raise Fault(f"{series} metric series")
+
+
+def _leaves(path: str, value: Any) -> Iterator[str]:
+    """Where a patch writes when it adds a whole map."""
+    if isinstance(value, dict) and value and not WRITTEN.fullmatch(path):
+        for key, each in value.items():
+            yield from _leaves(f"{path}/{key}", each)
+    else:
+        yield path
+
+
+def _check_texts(path: str, response: Mapping[str, Any]) -> None:
+    warnings = response.get("warnings", [])
+    if len(warnings) > review.MAX_WARNINGS or len(warnings) != len(set(warnings)):
+        raise Fault(f"{path} gives {len(warnings)} warnings")
+    for text in warnings:
+        if not text or not _plain(text, review.MAX_WARNING):
+            raise Fault(f"{path} warns with what an API server drops: {text!r}")
+    for key, text in response.get("auditAnnotations", {}).items():
+        if not re.fullmatch("[a-z0-9][-a-z0-9]{0,61}[a-z0-9]", key) or not _plain(text, review.MAX_ANNOTATION):
+            raise Fault(f"{path} annotates what an audit log does not take: {key} {text!r}")
+
+
+def _plain(text: str, limit: int) -> bool:
+    return len(text) <= limit and text.isprintable()

@@ -1,0 +1,316 @@
+"""The hunt itself: that it finds what is planted, ends what hangs, and gives the same cases for the same seed."""
+
+import base64
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from fuzz import campaign, changes, found, workers
+from fuzz.campaign import Hunt, Target
+from fuzz.fault import Fault
+from fuzz.reviews import App, Reviews
+from fuzz.texts import Configurations, Policies
+from fuzz.wire import Wire, asked, message, within
+from webhook import dialect, plugin, policy_file
+from webhook.connection import Connection
+from webhook.engine import Engine
+from webhook.facts import Facts
+from webhook.model import Finding, Fix
+from webhook.policy import Policy
+from webhook.rules import Rule
+from webhook.targets import Pod
+
+
+@pytest.fixture(autouse=True)
+def _little_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "TRIES", 4)
+
+
+def faults(target: Target, cases: int = 4000) -> list[str]:
+    """What a hunt finds from a few seeds. It goes on only until there is something."""
+    target.seeds = target.seeds[:: max(1, len(target.seeds) // 50)]
+    hunt = Hunt(target, "planted")
+    while not hunt.tally.found and hunt.tally.cases < cases:
+        hunt.run(25)
+    hunt.close()
+    return [each.what for each in hunt.tally.found]
+
+
+# What was found before
+
+
+def test_what_was_found_once_is_found_no_more() -> None:
+    cases = list(found.cases())
+    targets = {each.name: each for each in workers.targets()} if cases else {}
+    for name, case in cases:
+        assert campaign.wrong(lambda name=name, case=case: targets[name].judge(case, again=True)) is None, (name, case)  # type: ignore[misc]
+    for target in targets.values():
+        target.close()
+
+
+# What is planted in a rule
+
+
+def broken(pod: Pod, *_: Any) -> Iterator[Finding]:
+    for container in pod.containers:
+        for name, quantity, _where in container.extended_resources:
+            yield Finding((name,), "asks for", (), advice=int(str(quantity)) > 10**6)
+
+
+def restless(pod: Pod, *_: Any) -> Iterator[Finding]:
+    path = ("metadata", "annotations")
+    yield Finding(path, "grows", (Fix(path, {"a": str(len(json.dumps(pod.annotations)))}),))
+
+
+def greedy(*_: Any) -> Iterator[Finding]:
+    path = ("spec", "serviceAccountName")
+    yield Finding(path, "is another", (Fix(path, "admin"),))
+
+
+def forgetful(*_: Any) -> Iterator[Finding]:
+    yield Finding((), f"is seen {next(COUNT)} times")
+
+
+def slow(pod: Pod, *_: Any) -> Iterator[Finding]:
+    end = time.process_time() + (0.2 if len(pod.containers) > 4 else 0)
+    while time.process_time() < end:
+        pass
+    yield from ()
+
+
+COUNT = itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("check", "what"),
+    [
+        (broken, "after ValueError"),
+        (restless, "is patched again"),
+        (greedy, "a patch may not add /spec/serviceAccountName"),
+        (forgetful, "in two ways"),
+        (slow, "takes"),
+    ],
+)
+def test_a_rule_that_is_wrong_is_found(
+    check: Any, what: str, sample_policy: Policy, sample_facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "CPU", 0.15)
+    engine = Engine(sample_policy, [Rule("planted", Pod, check, "")])
+    assert any(what in each for each in faults(Reviews(engine, sample_facts)))
+
+
+# What is planted in the application
+
+
+def answering(change: Callable[[str, dict[str, Any]], object]) -> Callable[[App], App]:
+    """Have whatever is answered to a review changed before it goes out."""
+
+    def around(app: App) -> App:
+        def changed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+            said: list[Any] = []
+            answer = b"".join(app(environ, lambda *these: said.append(these)))
+            status, headers = said[0]
+            if status.startswith("200"):
+                value = json.loads(answer)
+                change(environ["PATH_INFO"], value["response"])
+                answer = json.dumps(value).encode()
+                headers = [*headers, ("Content-Length", str(len(answer)))]
+            start_response(status, headers)
+            return [answer]
+
+        return changed
+
+    return around
+
+
+def open_to_all(app: App) -> App:
+    """What breaks is allowed, as a webhook would that catches too much."""
+
+    def allowing(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        said: list[Any] = []
+        answer = b"".join(app(environ, lambda *these: said.append(these)))
+        if said[0][0].startswith("500"):
+            said = [("200 OK", [("Content-Type", "application/json")])]
+            answer = b'{"response": {"allowed": true}}'
+        start_response(*said[0])
+        return [answer]
+
+    return allowing
+
+
+def patch_of(*operations: dict[str, Any]) -> dict[str, str]:
+    return {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(operations).encode()).decode()}
+
+
+NOWHERE = {"op": "add", "path": "/metadata/annotations/no/where", "value": "x"}
+
+
+def on_mutate(path: str, response: dict[str, Any], value: dict[str, Any]) -> None:
+    if path == "/mutate":
+        response.update(value)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda _, response: response.update(uid=response["uid"][:20]), "another uid"),
+        (lambda _, response: response.update(patch_of()), "/validate patches"),
+        (lambda path, response: on_mutate(path, response, patch_of(NOWHERE)), "does not apply"),
+        (lambda path, response: on_mutate(path, response, patch_of()), "a patch of 0 operations"),
+        (lambda path, response: on_mutate(path, response, {"allowed": False}), "whether it allows"),
+        (lambda _, response: response.pop("patchType", None), "one of patch and patchType"),
+        (lambda _, response: response.pop("status", None), "whether it allows"),
+        (lambda _, response: response.update(warnings=["two\nlines"]), "what an API server drops"),
+        (lambda _, response: response.update(auditAnnotations={"a/b": "c"}), "does not take"),
+        (lambda _, response: response.update(more=1), "unknown fields"),
+        (lambda _, response: response.update(warnings=["x" * 70_000]), "70"),
+    ],
+)
+def test_an_answer_that_is_wrong_is_found(change: Any, what: str, engine: Engine, sample_facts: Facts) -> None:
+    assert any(what in each for each in faults(Reviews(engine, sample_facts, answering(change))))
+
+
+def test_an_answer_that_hides_an_exception_is_found(sample_policy: Policy, sample_facts: Facts) -> None:
+    engine = Engine(sample_policy, [Rule("planted", Pod, broken, "")])
+    assert any("answers 200 after ValueError" in each for each in faults(Reviews(engine, sample_facts, open_to_all)))
+
+
+# What is planted in the readers
+
+
+def test_a_reader_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "_integer", int)
+    assert any("ValueError" in each for each in faults(Configurations()))
+
+
+def test_a_reader_that_is_wrong_about_a_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect, "write", lambda value: json.dumps(value).lower())
+    assert any("is read as something else" in each for each in faults(Configurations()))
+
+
+def test_a_policy_that_should_not_have_been_taken_is_found(
+    sample_facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_file, "schema_errors", lambda *_: iter(()))
+    assert faults(Policies(sample_facts))
+
+
+# What is planted in the protocol
+
+
+class Talkative(Connection):
+    """Answers HEAD as it answers GET."""
+
+    def _send(self, reply: Any, *, keep: bool) -> None:
+        self._bare = False
+        super()._send(reply, keep=keep)
+
+
+def test_an_answer_with_a_body_too_many_is_found(engine: Engine, sample_facts: Facts) -> None:
+    assert faults(Wire(engine, sample_facts, Talkative))
+
+
+def test_an_answer_to_another_request_is_found(engine: Engine, sample_facts: Facts) -> None:
+    target = Wire(engine, sample_facts)
+    app, before = target.app, []
+
+    def stale(environ: Any, start_response: Any) -> Any:
+        answer = list(app(environ, start_response))
+        if environ["PATH_INFO"] == "/validate":
+            before.append(answer)
+        return before[-2] if len(before) > 1 else answer
+
+    target.app = stale
+    assert faults(target)
+
+
+def test_a_body_is_no_request() -> None:
+    data = within("outer") + message("last")
+    assert [json.loads(each.body.split(b" POST")[0])["request"]["uid"] for each in asked(data)[0]] == ["outer", "last"]
+
+
+# The hunt
+
+
+class Numbers:
+    """Cases are digits; what is done about 77 is planted."""
+
+    name = "numbers"
+    seeds: Sequence[bytes] = [b"%d" % number for number in range(100)]
+
+    def __init__(self, act: Callable[[], object] = lambda: None) -> None:
+        self.act = act
+
+    def change(self, random: Random, case: bytes, other: bytes) -> bytes:
+        return changes.encoded(random, case, other)
+
+    def judge(self, case: bytes, *, again: bool) -> Hashable:  # noqa: ARG002
+        if b"77" in case:
+            self.act()
+        return len(case)
+
+    def close(self) -> None:
+        pass
+
+
+FEW = workers.Share(cases=200, seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (lambda: time.sleep(60), "hangs"),
+        (lambda: os._exit(3), "ends the process, which exits with 3"),
+        (lambda: os.kill(os.getpid(), 9), "ends the process, which exits with -9"),
+        (lambda: bytearray(workers.MAX_MEMORY), "MemoryError"),
+        (lambda: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_a_case_that_ends_a_process_is_found(act: Callable[[], object], what: str) -> None:
+    tallies = workers.run(FEW, "0", 1, lambda: [Numbers(act)], deadline=1.0)
+    (found,) = tallies["numbers"].found
+    assert what in found.what
+    assert found.case == b"77"
+
+
+def test_processes_share_the_cases() -> None:
+    tallies = workers.run(workers.Share(500, 60), "0", 2, lambda: [Numbers()])
+    assert 1000 <= tallies["numbers"].cases <= 1100
+
+
+def test_a_hunt_ends_when_its_time_is_used_up() -> None:
+    tallies = workers.run(workers.Share(float("inf"), 0.2), "0", 1, lambda: [Numbers()])
+    assert tallies["numbers"].cases
+
+
+def test_the_same_seed_gives_the_same_cases() -> None:
+    runs: list[list[bytes]] = []
+    for seed in ("a", "a", "b"):
+        cases: list[bytes] = []
+        hunt = Hunt(Numbers(), seed, cases.append)
+        hunt.run(400)
+        runs.append(cases)
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_fault_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "TRIES", 400)
+    target = Numbers(lambda: (_ for _ in ()).throw(Fault("planted")))
+    target.seeds = [json.dumps({"a": [1, 2, {"b": "x77y"}], "c": "d" * 1000}).encode()]
+    hunt = Hunt(target, "0")
+    hunt.run(1)
+    (found,) = hunt.tally.found
+    assert json.loads(found.case) == {"a": [{"b": "x77y"}]}
+
+
+def test_memory_that_grows_is_found() -> None:
+    steps = range(400)
+    assert workers.grown([100.0 + step % 7 for step in steps]) is None
+    assert workers.grown([min(100.0 + step, 160.0) for step in steps]) is None, "what it takes to begin with"
+    assert "memory grows from 250 to 450 MiB" in str(workers.grown([100.0 + step for step in steps]))

@@ -1,0 +1,146 @@
+"""Lines of the contract with the API server, and of the threats, that no other test holds the webhook to."""
+
+import io
+import json
+import math
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webhook import review, serve, server
+from webhook.connection import SHED, Reply, called
+from webhook.engine import Engine
+from webhook.facts import Facts
+from webhook.policy_file import schema
+from webhook.serve import Listen
+
+ROOT = Path(__file__).resolve().parents[1]
+
+REVIEW = json.dumps(
+    {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {"uid": "u", "kind": {"version": "v1", "kind": "Pod"}, "operation": "DELETE", "name": "@"},
+    }
+)
+
+
+class Broken(Engine):
+    def mutate(self, *_: Any) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("change", "facts", "status"),
+    [
+        ({}, True, 200),
+        ({"wsgi.input": io.BytesIO(b"{}"), "CONTENT_LENGTH": "2"}, True, 400),
+        ({"REQUEST_METHOD": "GET"}, True, 405),
+        ({"CONTENT_LENGTH": ""}, True, 411),
+        ({"CONTENT_LENGTH": "7340033"}, True, 413),
+        ({"CONTENT_TYPE": "text/plain"}, True, 415),
+        ({"PATH_INFO": "/mutate"}, True, 500),
+        ({}, False, 503),
+        ({"QUERY_STRING": "timeout=0s"}, True, 504),
+    ],
+)
+def test_retry_after_is_said_only_when_load_is_shed(
+    engine: Engine, sample_facts: Facts, change: dict[str, Any], facts: bool, status: int
+) -> None:
+    """An API server that is told to retry does so up to ten times: contract 8."""
+    broken = Broken(engine.policy, engine.rules)
+    app = server.application(broken, lambda: sample_facts if facts else None, lambda _: None)
+    environ = {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/validate",
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": str(len(REVIEW)),
+        "wsgi.input": io.BytesIO(REVIEW.encode()),
+    }
+    reply = called(app.wsgi_app, {**environ, **change})
+    assert reply.status == status
+    assert "retry-after" not in {name.lower() for name, _ in reply.headers}
+
+
+def test_what_is_shed_may_come_again() -> None:
+    assert Reply(HTTPStatus.TOO_MANY_REQUESTS, headers=(("Retry-After", "1"),)) == SHED
+
+
+def test_the_proxy_of_an_api_server_is_told_of() -> None:
+    """Contract 16."""
+    text = (ROOT / "manifests" / "README.md").read_text("utf-8")
+    assert "`NO_PROXY` has to name `.svc`" in " ".join(text.split())
+
+
+def test_it_says_at_start_that_anyone_may_call(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threat 1."""
+    lines: list[Any] = []
+    monkeypatch.setattr(serve, "log_line", lines.append)
+    authority, nobody = Path("ca.crt"), Path("none")
+    for ca, names in ((None, ()), (authority, ()), (authority, ("kube-apiserver",))):
+        serve._say(Listen("::", 443, nobody, nobody, ca, 2, None, frozenset(names)), engine)
+    assert ["anyone" in line.get("caution", "") for line in lines] == [True, True, False]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1" * 5000, "1e999", "-1" + "0" * 400])
+def test_numbers_that_json_or_python_cannot_hold_are_no_review(number: str) -> None:
+    """Threats 19 and 20. A number that is only too long for an integer may be read as the nearest fraction."""
+    try:
+        request = review.decode(REVIEW.replace('"@"', f'"p", "object": {{"n": {number}}}').encode())
+    except review.NotAReview:
+        return
+    assert request.object is not None
+    assert math.isfinite(request.object["n"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        REVIEW.encode("utf-16"),
+        REVIEW.encode("utf-32"),
+        REVIEW.encode("utf-8-sig"),
+        REVIEW.replace("@", r"\ud800").encode(),
+        REVIEW.encode().replace(b"@", b"\xed\xa0\x80"),
+        REVIEW.encode().replace(b"@", b"\xff"),
+        REVIEW.encode().replace(b"@", b"\xc0\xaf"),
+    ],
+)
+def test_text_that_is_not_utf_8_is_no_review(body: bytes) -> None:
+    """Threat 22."""
+    assert review.decode(REVIEW.encode()).name == "@"
+    with pytest.raises(review.NotAReview):
+        review.decode(body)
+
+
+def test_the_schema_refers_to_nothing_outside_itself() -> None:
+    """Threat 35."""
+
+    def references(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+            return own + [each for inner in value.values() for each in references(inner)]
+        return [each for inner in value for each in references(inner)] if isinstance(value, list) else []
+
+    found = references(schema(["a-rule"]))
+    assert found
+    assert all(each.startswith("#/$defs/") for each in found)
+
+
+def test_the_page_says_who_must_not_hold_which_power() -> None:
+    """Threat 57."""
+    page = (ROOT / "SECURITY.md").read_text("utf-8")
+    section = page.partition("## Who must not hold which power")[2].partition("\n## ")[0]
+    for power in (
+        "validatingwebhookconfigurations",
+        "mutatingwebhookconfigurations",
+        "services",
+        "endpointslices",
+        "pods/binding",
+        "pods/ephemeralcontainers",
+        "deviceclasses",
+        "labels and taints of `nodes`",
+        "namespaces",
+    ):
+        assert power in section, power
