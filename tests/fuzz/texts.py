@@ -5,6 +5,7 @@ They may say what is wrong with a text, in their own words and with its line; no
 
 import json
 import math
+import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
@@ -93,7 +94,7 @@ class Files(Texts):
         outcomes = []
         for item in items[:5]:
             for path in ((), ("metadata",), ("spec", "containers", 0, "resources"), (0, "x")):
-                if not 1 <= item.line(path) <= text.count("\n") + 1:
+                if not 1 <= item.line(path) <= _lines(text):
                     raise Fault(f"a place is in line {item.line(path)}")
             outcomes.append(self._judged(item))
         Facts.of(item.value for item in items)
@@ -126,7 +127,7 @@ class Configurations(Texts):
         try:
             value, mark = dialect.parse(text, last_key_wins=True)
         except dialect.Unreadable as error:
-            if not 1 <= error.line <= text.count("\n") + text.count("\r") + 2:
+            if not 1 <= error.line <= _lines(text) + 1:
                 raise Fault(f"something is wrong in line {error.line}") from error
             if not _is_plain(str(error)):
                 raise Fault("says what cannot be printed") from error
@@ -182,7 +183,7 @@ class Policies(Texts):
 
 
 def _check_problems(problems: Sequence[Problem], text: str) -> None:
-    lines = len(text.splitlines()) + 1
+    lines = _lines(text)
     for problem in problems:
         if not 0 <= problem.line <= lines:
             raise Fault(f"a problem is in line {problem.line} of {lines}")
@@ -202,11 +203,20 @@ def _check_json(text: str, found: Sequence[Document]) -> None:
         _check_value(document.value)
     if text[:1] in ("{", "["):
         try:
-            value = json.loads(text)
+            value = json.loads(text, parse_constant=_no_number)
         except (ValueError, RecursionError):
             return
         if len(found) == 1 and found[0].value != value:
             raise Fault("JSON is read as something else")
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _lines(text: str) -> int:
+    """How many lines a text has for YAML, which breaks them at more than \\n; the end is one."""
+    return len(re.split("\r\n|[\n\r\x85\u2028\u2029]", text))
 
 
 def _check_value(value: Any) -> int:
