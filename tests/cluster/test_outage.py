@@ -133,10 +133,10 @@ def test_gpu_pods_can_be_evicted_and_deleted(outage: Outage) -> None:
 def test_one_command_lets_everybody_through(outage: Outage, guarded: Guard) -> None:
     """The command of the manifests' README; after it the webhook comes back, and so does its registration."""
     cluster, namespace = outage
-    assert [line for line in COMMANDS if line.startswith("kubectl delete")] == [
+    assert (
         "kubectl delete mutatingwebhookconfigurations,validatingwebhookconfigurations"
         " -l app.kubernetes.io/part-of=slicewarden"
-    ]
+    ) in COMMANDS
     refused = cluster.apply(pod("let", namespace))
     assert FAILED in refused.stderr
     guarded.unregister()
