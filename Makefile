@@ -32,9 +32,8 @@ e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; build
 faults: $(READY)  ## what killed workers, rotated certificates, slow peers and lost API servers cost, counted under load
 	$(BIN)/pytest tests/faults
 
-MINUTES ?= 20
 soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memory must not grow, nothing may fail (needs Go)
-	cd tests && ../$(BIN)/python -m faults.soak $(MINUTES)
+	cd tests && ../$(BIN)/python -m faults.soak $(or $(MINUTES),20)
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
 	cd tests && ../$(BIN)/python -m frameworks

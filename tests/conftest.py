@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile(
     "slicewarden",
     deadline=None,
-    max_examples=100,
+    max_examples=50,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -679,7 +679,7 @@ def test_an_empty_value_of_the_wrong_type_is_no_way_around(webhook: Webhook, key
         assert response["status"]["code"] == 422
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(review=broken_reviews())
 @example(review=review_of(pod_of(affinity="")))
 @example(review=review_of(pod_of(affinity=[])))
