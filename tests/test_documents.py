@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import json_maps, json_values, mutilated_yaml
 
+from webhook import dialect
 from webhook.dialect import MAX_DEPTH, Unreadable, parse
 from webhook.documents import Document, read
 
@@ -516,3 +517,8 @@ def test_a_mapping_mark_knows_its_children() -> None:
     assert mark.at(("a", 1, "c")).line == 3
     assert mark.at(("a", 1, "c", "deeper", 3)).line == 3
     assert mark.at(("nowhere",)).line == 1
+
+
+@pytest.mark.parametrize("text", ["y", "No", "on", "1e3", "0o7", "1_000", ".5", "~", "", "0b+1", "12", "a", "12:30:45"])
+def test_a_text_is_written_so_that_it_is_read_as_one(text: str) -> None:
+    assert parse(dialect.write({text: [text]}))[0] == {text: [text]}

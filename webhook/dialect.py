@@ -491,7 +491,10 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
-)
+def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Quote what go-yaml would not read as text, which is more than the dumper knows of: `y`, `1e3`."""
+    style = "|" if "\n" in text else None if isinstance(_plain(text), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _write_text)

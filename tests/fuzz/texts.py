@@ -185,7 +185,7 @@ class Policies(Texts):
 def _check_problems(problems: Sequence[Problem], text: str) -> None:
     lines = _lines(text)
     for problem in problems:
-        if not 0 <= problem.line <= lines:
+        if not 0 <= problem.line <= lines + 1:  # where a text breaks off is the line after its last
             raise Fault(f"a problem is in line {problem.line} of {lines}")
         if not problem.message or not _is_plain(problem.message):
             raise Fault("says what cannot be printed")
@@ -203,11 +203,17 @@ def _check_json(text: str, found: Sequence[Document]) -> None:
         _check_value(document.value)
     if text[:1] in ("{", "["):
         try:
-            value = json.loads(text, parse_constant=_no_number)
+            value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError):
             return
         if len(found) == 1 and found[0].value != value:
             raise Fault("JSON is read as something else")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(text)
+    return number
 
 
 def _no_number(name: str) -> Any:
