@@ -733,3 +733,11 @@ def test_two_pools_overlap_exactly_when_a_node_can_match_both(one: dict[str, Any
     for index, selector in enumerate((one, other)):
         empty = not any(selects(selector, node) for node in NODES)
         assert (f"spec.pools[{index}].nodes: no node can match" in messages) == empty
+
+
+def test_a_map_of_nothing_but_unknown_keys_is_told_of_in_bounds() -> None:
+    names = "\n".join(f"  key-{number:05}: 1" for number in range(5_000))
+    documents, _ = read(f"apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata:\n{names}\n", "p.yaml")
+    with pytest.raises(Unusable) as raised:
+        load(documents, RULES, "p.yaml")
+    assert 50 <= len(raised.value.problems) <= 60

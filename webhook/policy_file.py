@@ -103,6 +103,10 @@ def problems(document: Document, errors: Iterable[tuple[Path, str]]) -> list[Pro
     return sorted(found, key=lambda problem: problem.line)
 
 
+MOST_UNKNOWN = 50
+"""Unknown keys of one map that are named; whoever has more has given another file, and to guess at each takes long."""
+
+
 def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     """Find what in a value a JSON Schema does not allow, in plain words."""
     import jsonschema  # which takes longer to import than all the rest of a check
@@ -112,7 +116,7 @@ def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[P
         found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
         if error.validator == "additionalProperties":
             known = sorted(error.schema.get("properties", {}))
-            for key in sorted(set(found) - set(known)):
+            for key in sorted(set(found) - set(known))[:MOST_UNKNOWN]:
                 yield (*path, key), f"unknown key{_did_you_mean(key, known)}"
         elif "propertyNames" in error.absolute_schema_path:
             known = error.validator == "enum"
@@ -157,7 +161,7 @@ def _did_you_mean(key: str, known: Iterable[str]) -> str:
     import difflib  # for the few who err
 
     known = list(known)
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key[:100], known, n=1, cutoff=0.6)  # what it costs grows with the square
     return f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 
 

@@ -141,6 +141,7 @@ class Hunt:
                 if not tries:
                     break
                 if len(smaller) < len(case):
+                    self._mark(smaller)  # it may hang too, and so many together take long
                     what = self._wrong(smaller, [], again=True)
                     if what is not None and re.sub(r"\d+", "#", what) == key:
                         case, left = smaller, True

@@ -21,6 +21,9 @@ from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.model import Problem, Unusable
 
+MAX_WRITTEN = 64 * 1024
+"""Bytes of JSON that are written as YAML to be tried: the writer is no target, and slow."""
+
 MAX_TEXT = 200_000
 """Characters of a case; what grows faster than a text is seen in far less."""
 
@@ -48,7 +51,7 @@ class Texts:
             else:
                 if isinstance(tree, (dict, list)):
                     case = changes.tree(random, tree, self.words)
-                    return _as_yaml(case) if kind < 0.2 else case
+                    return _as_yaml(case) if kind < 0.2 and len(case) < MAX_WRITTEN else case
         if kind < 0.9:
             text = case.decode("utf-8", "surrogateescape")
             for _ in range(random.choice((1, 1, 2, 4))):
