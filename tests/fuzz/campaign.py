@@ -13,8 +13,8 @@ from typing import Protocol
 from fuzz import changes
 from fuzz.fault import Fault
 
-CPU = 3.0
-"""Seconds of a processor that a case may take: what an API server waits for `/mutate`. Most take a thousandth."""
+CPU = 10.0
+"""Seconds of a processor that a case may take, on a machine that is busy and slow. Most take a thousandth."""
 
 AGAIN = 8
 """One of so many cases is put a second time, as is every one with a new outcome."""
