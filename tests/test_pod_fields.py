@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pod_fields import POD_SPEC, RECORDED, Fields, fields_of
 
+from webhook.pods import CONTAINER_LISTS
 from webhook.rules import walk
-from webhook.targets import CONTAINER_LISTS
 
 RULES = {rule.id for rule in walk()}
 SPEC = POD_SPEC.removeprefix("io.k8s.")

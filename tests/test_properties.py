@@ -19,10 +19,10 @@ from strategies import LABELS, MEMORY, PRESENT, REPLICAS, SHARING, TRUST, ZONE, 
 from webhook.engine import Engine, RuleBroke
 from webhook.facts import Facts
 from webhook.model import Action, Finding, Fix, Verdict
+from webhook.pods import Pod
 from webhook.policy import Policy
 from webhook.quantity import parse
 from webhook.rules import Rule, walk
-from webhook.targets import Pod
 
 Labels = Mapping[str, str]
 

@@ -11,10 +11,11 @@ from webhook.documents import read
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.model import Malformed, Object, Request, dotted
+from webhook.pods import Pod
 from webhook.policy import Policy
 from webhook.policy_file import load
 from webhook.rules import walk
-from webhook.targets import Pod, subjects
+from webhook.targets import subjects
 from webhook.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, keys
 
 SAMPLE = (Path(__file__).resolve().parent.parent / "policies" / "sample.yaml").read_text("utf-8")

@@ -10,9 +10,10 @@ from webhook.engine import Engine, RuleBroke
 from webhook.facts import Facts, Holder, group_kind, kept
 from webhook.files import alone
 from webhook.model import Action, Finding, Object, Problem, Request, Result, Verdict
+from webhook.pods import Pod
 from webhook.registration import ALONE, left_alone
 from webhook.sharing import holders
-from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD, Pod, subjects
+from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD, subjects
 from webhook.workloads import Workloads
 
 NAMESPACE, NODE = LABELLED

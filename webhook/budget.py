@@ -9,9 +9,9 @@ from webhook import quantity
 from webhook.facts import Facts, Node
 from webhook.frameworks import FRACTION_KEY, TABLE, XLA_NEW, Form, Variable
 from webhook.model import shown
+from webhook.pods import Pod
 from webhook.policy import Card, Policy, Pool
 from webhook.selectors import Requirement, integer
-from webhook.targets import Pod
 
 PRODUCT = "nvidia.com/gpu.product"
 CARD_LABELS = (PRODUCT, "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; `manual.EXIT` says what the exit statuses mean."""
-    gc.set_threshold(50_000, 10, 10)  # what a start makes stays, and being looked through for garbage took a tenth of it
+    gc.set_threshold(
+        50_000, 10, 10
+    )  # what a start makes stays, and being looked through for garbage took a tenth of it
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["certs"]:  # a command of its own, which knows nothing of policies
         from certs.__main__ import main as certs

@@ -8,9 +8,10 @@ from webhook import patch, ratchet
 from webhook.facts import Facts
 from webhook.model import Action, Finding, Fix, Malformed, Object, Request, Result, Verdict, line
 from webhook.placement import place
+from webhook.pods import Pod
 from webhook.policy import Policy
 from webhook.rules import Rule
-from webhook.targets import Labelled, Pod, Subject, subjects
+from webhook.targets import Labelled, Subject, subjects
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 

@@ -18,8 +18,9 @@ from webhook.frameworks import (
 )
 from webhook.model import Path, Request, dotted, shown
 from webhook.placement import Placement, claim, place
+from webhook.pods import Pod
 from webhook.policy import TRUSTED, UNTRUSTED, Policy, Pool
-from webhook.targets import Pod, subjects
+from webhook.targets import subjects
 
 HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "cap", "fraction")
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from webhook import quantity
 from webhook.model import Path
+from webhook.pods import Container, Pod
 from webhook.policy import Policy
-from webhook.targets import Container, Pod
 
 Amount = int | Fraction
 

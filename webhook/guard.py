@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from webhook.facts import Facts
 from webhook.gpus import asks
 from webhook.openings import openings
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod
 
 
 def exposed(pod: Pod, policy: Policy) -> bool:

@@ -5,8 +5,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from webhook import doors
+from webhook.fields import entries, flag, section, text, texts
 from webhook.model import Malformed, Object, Path
-from webhook.targets import Container, Pod, entries, flag, section, text, texts
+from webhook.pods import Container, Pod
 
 
 class Opening(NamedTuple):

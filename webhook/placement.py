@@ -8,9 +8,9 @@ from typing import NamedTuple
 from webhook.facts import Facts
 from webhook.gpus import Amount, asks, totals
 from webhook.model import Path
+from webhook.pods import Pod
 from webhook.policy import TRUSTED, UNTRUSTED, Grant, Policy, Pool
 from webhook.selectors import Requirement, contradiction, equals
-from webhook.targets import Pod
 
 
 class Claim(NamedTuple):

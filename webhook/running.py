@@ -8,9 +8,9 @@ from webhook.doors import PLACEMENT_ANNOTATIONS
 from webhook.facts import Facts, Holder, Node
 from webhook.model import Finding, Object, Requester
 from webhook.placement import claim, place
+from webhook.pods import KUBELETS, MIRROR, Pod
 from webhook.policy import Policy
 from webhook.sharing import has_gpus
-from webhook.targets import KUBELETS, MIRROR, Pod
 
 MISPLACED, MIXED, OVERHELD = "misplaced-pod", "mixed-trust", "overheld-node"
 

@@ -22,9 +22,9 @@ from webhook.connection import Connection
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.model import Finding, Fix
+from webhook.pods import Pod
 from webhook.policy import Policy
 from webhook.rules import Rule
-from webhook.targets import Pod
 
 
 @pytest.fixture(autouse=True)

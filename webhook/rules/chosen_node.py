@@ -11,9 +11,10 @@ Way out: remove `nodeName`; a node selector for kubernetes.io/hostname names a n
 from collections.abc import Iterator
 
 from webhook.facts import Facts
+from webhook.fields import text
 from webhook.model import Finding, shown
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod, text
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from webhook.facts import Facts
 from webhook.model import Finding, shown
 from webhook.openings import openings
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

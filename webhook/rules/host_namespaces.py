@@ -12,10 +12,11 @@ the system is exempted in the policy, by namespace and service account.
 from collections.abc import Iterator
 
 from webhook.facts import Facts
+from webhook.fields import flag
 from webhook.guard import exposed
 from webhook.model import Finding
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod, flag
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -20,8 +20,8 @@ from webhook.gpus import asking
 from webhook.model import Finding, shown
 from webhook.openings import openings
 from webhook.placement import place
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

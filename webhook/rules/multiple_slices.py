@@ -15,8 +15,8 @@ from webhook.facts import Facts
 from webhook.gpus import asks
 from webhook.model import Finding, shown
 from webhook.placement import place
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from webhook.budget import CARD_LABELS
 from webhook.facts import Facts
 from webhook.model import Finding, Path, Requester, shown
+from webhook.pods import KUBELETS
 from webhook.policy import Policy, Pool
-from webhook.targets import KUBELETS, Labelled
+from webhook.targets import Labelled
 
 
 def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -26,9 +26,9 @@ from webhook.frameworks import CAPPED_SINCE, version
 from webhook.gpus import asks
 from webhook.model import Action, Finding, Fix, shown
 from webhook.placement import place
+from webhook.pods import Container, EnvVar, Pod
 from webhook.policy import Policy, Pool
 from webhook.record import Record
-from webhook.targets import Container, EnvVar, Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

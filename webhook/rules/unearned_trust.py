@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from webhook.facts import Facts
 from webhook.model import Finding, shown
 from webhook.placement import claim
+from webhook.pods import Pod
 from webhook.policy import TRUSTED, UNTRUSTED, Policy
-from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -18,8 +18,8 @@ from webhook.gpus import asking
 from webhook.guard import exposed
 from webhook.model import Finding, Fix
 from webhook.openings import openings
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -12,9 +12,10 @@ under `gpus.claims` in the policy.
 from collections.abc import Iterator
 
 from webhook.facts import Facts
+from webhook.fields import entries, section, text
 from webhook.model import Finding, Path
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod, entries, section, text
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

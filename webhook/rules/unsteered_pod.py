@@ -20,9 +20,9 @@ from webhook.facts import Facts
 from webhook.gpus import annotated, asks
 from webhook.model import Finding, Fix, Object, shown
 from webhook.placement import Placement, place
+from webhook.pods import REQUIRED_AFFINITY, Pod
 from webhook.policy import Policy, Pool
 from webhook.selectors import Requirement
-from webhook.targets import REQUIRED_AFFINITY, Pod
 
 MENDED = "create it where Slicewarden's mutating webhook is in force, and undo none of its changes"
 MIRRORED = "write them into the file that the kubelet runs the pod from: a mirror pod is never patched"

@@ -16,8 +16,8 @@ from webhook.facts import Facts
 from webhook.gpus import asking
 from webhook.model import Finding, shown
 from webhook.openings import openings
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.targets import Pod
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
