@@ -14,8 +14,9 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model", "terminal", "manual"),
-    ("quantity", "duration", "log", "tls", "selectors", "dialect", "patch", "workloads", "doors", "plugin", "progress"),
-    ("fitting",),
+    ("quantity", "duration", "scalars", "log", "tls", "selectors", "patch", "workloads", "doors", "progress"),
+    ("plugin",),
+    ("dialect", "fitting"),
     ("documents", "facts", "fields"),
     ("pods",),
     ("targets", "policy", "review", "files"),

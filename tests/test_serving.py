@@ -852,7 +852,7 @@ def test_a_duration_is_read_as_go_writes_it(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "10", "s", "-1s", "1 s", "1s ", "1d", "1e3s", "٣s", "1s2", "s1", "." * 99, "1s" * 99]
+    "text", ["", "10", "s", "-1s", "1 s", "1s ", "1d", "1e3s", "٣s", "1s2", "s1", "." * 99, "1s" * 199]
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):

@@ -9,7 +9,6 @@ The way of go-yaml v2 is in its decode.go and resolve.go; that of its results in
 
 import base64
 import binascii
-import calendar
 import json
 import math
 import re
@@ -19,6 +18,7 @@ from typing import Any
 import yaml
 
 from webhook.model import Path, shown
+from webhook.scalars import is_timestamp, plain, whole
 
 MAX_DEPTH = 100
 MAX_VALUES = 200_000
@@ -203,7 +203,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
             if tagged or event.tag is not None:
                 value = _scalar(event, text, line, tagged)
             else:
-                value = _plain(event.value) if event.implicit[0] else event.value
+                value = plain(event.value) if event.implicit[0] else event.value
             size = cost = 1
             if event.style == "|":
                 text_line = line + 1
@@ -263,11 +263,11 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
             if unfit:
                 _refuse_unfit(value, mark)
             mark.size = size
-            return _whole(value) if isinstance(value, float) else value, mark, end.start_mark.index
+            return whole(value) if isinstance(value, float) else value, mark, end.start_mark.index
         parent = stack[-1]
         parent.calls += cost
         if type(parent.value) is list:
-            parent.value.append(_whole(value) if type(value) is float else value)
+            parent.value.append(whole(value) if type(value) is float else value)
             parent.mark.children.append(mark or Mark(line, text_line))
         elif parent.key is None:
             parent.merging = value == "<<" and kind is scalar and _is_merge(event)
@@ -292,7 +292,7 @@ def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_value
                 parent.mark.children.update(marks.children)
             parent.key, parent.merging = None, False
         else:
-            parent.value[parent.key] = _whole(value) if type(value) is float else value
+            parent.value[parent.key] = whole(value) if type(value) is float else value
             # A value is found where its key stands.
             parent.mark.children[parent.key] = (
                 Mark(parent.key_line, mark.text, mark.children) if mark else Mark(parent.key_line, text_line)
@@ -350,7 +350,7 @@ def _key(value: Any, line: int) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}[str(value)]
     if isinstance(value, float):
-        value = _whole(value)
+        value = whole(value)
     elif isinstance(value, int) and value >= 2**63:
         return _UNFIT + json.dumps(value)
     if isinstance(value, (dict, list)):
@@ -359,13 +359,6 @@ def _key(value: Any, line: int) -> str:
 
 
 _TAG = "tag:yaml.org,2002:"
-_WORDS: dict[str, Any] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"), False),
-    **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
-}
 
 
 def _scalar(event: Any, source: str, line: int, tagged: bool) -> Any:
@@ -373,7 +366,7 @@ def _scalar(event: Any, source: str, line: int, tagged: bool) -> Any:
     if tag is None:
         if not event.implicit[0] or (tagged and _BARE_TAG.match(source, event.start_mark.index)):
             return text
-        return _plain(text)
+        return plain(text)
     if tag == f"{_TAG}binary":
         try:
             return base64.b64decode(re.sub("[\r\n]", "", text), validate=True).decode("utf-8", "replace")
@@ -381,9 +374,9 @@ def _scalar(event: Any, source: str, line: int, tagged: bool) -> Any:
             raise Unreadable(line, "not YAML: !!binary holds no base64 text") from error
     if tag not in _TAGGED:
         return text
-    value = _plain(text)
+    value = plain(text)
     if tag == f"{_TAG}timestamp":
-        fits = _is_timestamp(text)
+        fits = is_timestamp(text)
     else:
         # Of an integer above the signed ones go-yaml makes no float.
         fits = type(value) in _TAGGED[tag] and not (tag == f"{_TAG}float" and type(value) is int and value >= 2**63)
@@ -408,77 +401,6 @@ _TAGGED: dict[str, tuple[type, ...]] = {
 }
 
 
-def _plain(text: str) -> Any:
-    """Resolve a plain scalar (resolve.go)."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if text[0] not in "+-.0123456789":
-        return text
-    found = _float(text) if text[0] == "." else _number(text.replace("_", ""))
-    return text if found is None else found
-
-
-# Possessive: what is a million digits long and then no number is looked at once.
-_INTEGER = re.compile(
-    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]++)|0[bB](?P<bin>[01]++)|0[oO]?(?P<oct>[0-7]++)|(?P<dec>0|[1-9][0-9]*+))",
-    re.ASCII,
-)
-_BASES = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
-_SIGNED_BINARY = re.compile(r"0b([-+][01]+)", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]++)?", re.ASCII)
-
-
-def _number(digits: str) -> int | float | None:
-    """Read an integer of 64 bits, signed or not, in one of Go's notations, else a decimal fraction."""
-    if (integer := _INTEGER.fullmatch(digits)) and integer.lastgroup:
-        significant = integer[integer.lastgroup].lstrip("0") or "0"
-        if len(significant) <= 64:
-            number = int(integer["sign"] + significant, _BASES[integer.lastgroup])
-            if -(2**63) <= number < (2**63 if integer["sign"] else 2**64):
-                return number
-    if (binary := _SIGNED_BINARY.fullmatch(digits)) and len(digits) <= 66:
-        return int(binary[1], 2)
-    return _float(digits)
-
-
-def _float(digits: str) -> float | None:
-    if not _FLOAT.fullmatch(digits):
-        return None
-    real = float(digits)
-    return None if math.isinf(real) else real
-
-
-def _whole(real: float) -> int | float:
-    """Make an int of a float that JSON writes as one (encoding/json floatEncoder); of -0.0 it keeps the sign."""
-    if not real.is_integer() or abs(real) >= 1e21 or (real == 0 and math.copysign(1, real) < 0):
-        return real
-    return int(real)
-
-
-_TIMESTAMP = re.compile(
-    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
-    r"(?:[Tt](?P<time>[0-9:]+)(?:[.,][0-9]+)?(?:Z|[-+][0-9]{2}:[0-9]{2})| +(?P<plain>[0-9:]+)(?:[.,][0-9]+)?)?",
-    re.ASCII,
-)
-
-
-def _is_timestamp(text: str) -> bool:
-    """Tell whether go-yaml takes a text for a timestamp (parseTimestamp)."""
-    found = _TIMESTAMP.fullmatch(text)
-    if found is None:
-        return False
-    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
-    if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year or 2000, month)[1]:
-        return False
-    time = found["time"] or found["plain"]
-    if time is None:
-        return True
-    parts = time.split(":")
-    return len(parts) == 3 and all(
-        part.isdigit() and len(part) <= 2 and int(part) < limit for part, limit in zip(parts, (24, 60, 60), strict=True)
-    )
-
-
 def write(value: Any) -> str:
     """Write a JSON value as YAML, its keys in their order, and texts of several lines as they are."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1000)
@@ -493,7 +415,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     """Quote what go-yaml would not read as text, which is more than the dumper knows of: `y`, `1e3`."""
-    style = "|" if "\n" in text else None if isinstance(_plain(text), str) else "'"
+    style = "|" if "\n" in text else None if isinstance(plain(text), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

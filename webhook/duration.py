@@ -1,20 +1,48 @@
-"""Durations as Go writes them, which is how the API server says its timeout (go.dev time.ParseDuration)."""
+"""Durations as Go writes and reads them (go.dev time.ParseDuration)."""
 
 import re
 
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(h|ms|m|s|us|µs|μs|ns)")
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "\u00b5s": 10**3,
+    "\u03bcs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_PART = re.compile(r"(?=\.?[0-9])([0-9]*+)(?:\.([0-9]*+))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+
+MAX_LENGTH = 256
+"""Characters of a duration, above which it is not read."""
+REFUSAL = "not a duration such as 10s"
+
+
+def nanoseconds(text: str) -> int:
+    """Read a duration such as `10s` or `-1m30s`. Raises ValueError for what Go would not take, or is long."""
+    unsigned = text[1:] if text[:1] in ("-", "+") else text
+    sign = -1 if text[:1] == "-" else 1
+    if unsigned == "0":
+        return 0
+    total = position = 0
+    while part := _PART.match(unsigned[:MAX_LENGTH], position):
+        whole, fraction, unit = part.groups("")
+        if len(whole.lstrip("0")) > 19:
+            break
+        scale, fraction = _UNITS[unit], fraction[:18]
+        total += int(whole or "0") * scale + int(fraction or "0") * scale // 10 ** len(fraction)
+        if total > 2**63:
+            break
+        position = part.end()
+    if not 0 < position == len(unsigned) or not -(2**63) <= sign * total < 2**63:
+        raise ValueError(REFUSAL)
+    return sign * total
 
 
 def seconds(text: str) -> float:
-    """Read a duration such as `10s` or `1m30s`. Raises ValueError for anything else, and for a negative one."""
-    if text == "0":
-        return 0.0
-    total, end = 0.0, 0
-    for part in _PART.finditer(text[:64]):
-        if part.start() != end:
-            break
-        total, end = total + float(part[1]) * _UNITS[part[2]], part.end()
-    if not text or end != len(text):
-        raise ValueError("not a duration such as 10s")
-    return total
+    """Read a duration that is a time to wait, in seconds. Raises ValueError also for a negative one."""
+    read = nanoseconds(text)
+    if read < 0:
+        raise ValueError(REFUSAL)
+    return read / 1e9

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from webhook.duration import MAX_LENGTH, nanoseconds
 from webhook.model import Path, shown
 
 
@@ -259,11 +260,15 @@ def duration(value: Any, path: Path, held: Given | None) -> Decoding:
     """Read a duration: nanoseconds as a number, or a text such as `60s` or `infinite` (api/config/v1/duration.go)."""
     if value is None:
         return None
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if isinstance(value, str) and len(value) > MAX_DURATION:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Given(value, path)
+    if isinstance(value, str) and len(value) > MAX_LENGTH:
         yield Refused(path, f"is {shown(value)}, and longer than a duration is read")
         return held
-    if not number and not (isinstance(value, str) and _is_duration(value)):
+    try:
+        if value != "infinite":
+            nanoseconds(value if isinstance(value, str) else "")
+    except ValueError:
         yield Refused(path, f"is {shown(value)}, and must be a duration such as 60s")
         return held
     return Given(value, path)
@@ -405,7 +410,7 @@ def _devices(value: Any, path: Path) -> Decoding:
     return None
 
 
-# Numbers, UUIDs and durations
+# Numbers and UUIDs
 
 
 def _integer(value: Any) -> int | None:
@@ -466,40 +471,6 @@ def _is_uuid(value: str) -> bool:
         case _:
             return False
     return bool(_DASHED.fullmatch(dashed.decode("latin-1")))
-
-
-_UNITS = {
-    "ns": 1,
-    "us": 10**3,
-    "\u00b5s": 10**3,
-    "\u03bcs": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-}
-_PART = re.compile(r"(?=\.?[0-9])([0-9]*+)(?:\.([0-9]*+))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
-
-MAX_DURATION = 256
-"""Characters of a duration, above which it is not read."""
-
-
-def _is_duration(value: str) -> bool:
-    """Tell whether Go's time.ParseDuration takes a text, or it is `infinite`."""
-    unsigned = value[1:] if value[:1] in ("-", "+") else value
-    if value == "infinite" or unsigned == "0":
-        return True
-    total = position = 0
-    while part := _PART.match(unsigned, position):
-        whole, fraction, unit = part.groups("")
-        if len(whole.lstrip("0")) > 19:
-            return False
-        scale, fraction = _UNITS[unit], fraction[:18]
-        total += int(whole or "0") * scale + int(fraction or "0") * scale // 10 ** len(fraction)
-        if total > 2**63:
-            return False
-        position = part.end()
-    return 0 < position == len(unsigned) and (total < 2**63 or value.startswith("-"))
 
 
 # What the flags may say

@@ -1,0 +1,85 @@
+"""What go-yaml v2 makes of a scalar, and JSON of a number: YAML 1.1 (its resolve.go; encoding/json encode.go)."""
+
+import calendar
+import math
+import re
+from typing import Any
+
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"), False),
+    **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+}
+
+
+def plain(text: str) -> Any:
+    """Resolve a scalar without quotes (resolve.go); one that is nothing else is text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    found = _float(text) if text[0] == "." else _number(text.replace("_", ""))
+    return text if found is None else found
+
+
+# Possessive: what is a million digits long and then no number is looked at once.
+_INTEGER = re.compile(
+    r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]++)|0[bB](?P<bin>[01]++)|0[oO]?(?P<oct>[0-7]++)|(?P<dec>0|[1-9][0-9]*+))",
+    re.ASCII,
+)
+_BASES = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
+_SIGNED_BINARY = re.compile(r"0b([-+][01]+)", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]++)?", re.ASCII)
+
+
+def _number(digits: str) -> int | float | None:
+    """Read an integer of 64 bits, signed or not, in one of Go's notations, else a decimal fraction."""
+    if (integer := _INTEGER.fullmatch(digits)) and integer.lastgroup:
+        significant = integer[integer.lastgroup].lstrip("0") or "0"
+        if len(significant) <= 64:
+            number = int(integer["sign"] + significant, _BASES[integer.lastgroup])
+            if -(2**63) <= number < (2**63 if integer["sign"] else 2**64):
+                return number
+    if (binary := _SIGNED_BINARY.fullmatch(digits)) and len(digits) <= 66:
+        return int(binary[1], 2)
+    return _float(digits)
+
+
+def _float(digits: str) -> float | None:
+    if not _FLOAT.fullmatch(digits):
+        return None
+    real = float(digits)
+    return None if math.isinf(real) else real
+
+
+def whole(real: float) -> int | float:
+    """Make an int of a float that JSON writes as one (encoding/json floatEncoder); of -0.0 it keeps the sign."""
+    if not real.is_integer() or abs(real) >= 1e21 or (real == 0 and math.copysign(1, real) < 0):
+        return real
+    return int(real)
+
+
+_TIMESTAMP = re.compile(
+    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
+    r"(?:[Tt](?P<time>[0-9:]+)(?:[.,][0-9]+)?(?:Z|[-+][0-9]{2}:[0-9]{2})| +(?P<plain>[0-9:]+)(?:[.,][0-9]+)?)?",
+    re.ASCII,
+)
+
+
+def is_timestamp(text: str) -> bool:
+    """Tell whether go-yaml takes a text for a timestamp (parseTimestamp)."""
+    found = _TIMESTAMP.fullmatch(text)
+    if found is None:
+        return False
+    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
+    if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year or 2000, month)[1]:
+        return False
+    time = found["time"] or found["plain"]
+    if time is None:
+        return True
+    parts = time.split(":")
+    return len(parts) == 3 and all(
+        part.isdigit() and len(part) <= 2 and int(part) < limit for part, limit in zip(parts, (24, 60, 60), strict=True)
+    )
