@@ -12,10 +12,11 @@ from test_fixtures import FILES, engine_of, fixture, settings
 
 from webhook import audit, patch, publish, reports, review, rules, running
 from webhook.audit import Audit
-from webhook.check import Report
+from webhook.check import Broke, Report
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
 from webhook.model import Object, Request
+from webhook.pods import Pod
 from webhook.reports import sources
 from webhook.targets import judges
 from webhook.terminal import PLAIN
@@ -251,6 +252,15 @@ def test_neighbours_of_another_trust_are_named_at_their_node(engine: Engine, fac
         if result.rule == running.MIXED
     ]
     assert said.startswith("untrusted vision/stranger may be on the cards of vision/mate, ")
+
+
+def test_a_rule_that_breaks_names_the_object(engine: Engine, facts: Facts) -> None:
+    def check(*_: object) -> Any:
+        raise ZeroDivisionError
+
+    broken = Engine(engine.policy, [replace(engine.rules[0], id="broken", subject=Pod, check=check)])
+    with pytest.raises(Broke, match=r"^Pod vision/p: rule broken broke$"):
+        Audit(broken, facts).take(running_pod("shared"))
 
 
 def test_what_has_ended_is_left_out(engine: Engine, facts: Facts) -> None:

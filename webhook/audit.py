@@ -4,19 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webhook import review, running
+from webhook import living, review, running
 from webhook.check import Broke, Judged
 from webhook.engine import Engine, RuleBroke
 from webhook.facts import Facts, Holder, group_kind, kept
 from webhook.files import alone
-from webhook.model import Action, Finding, Object, Problem, Request, Result, Verdict
+from webhook.model import Action, Finding, Object, Problem, Result, Verdict
 from webhook.pods import Pod
-from webhook.registration import ALONE, left_alone
 from webhook.sharing import holders
-from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD, subjects
-from webhook.workloads import Workloads
-
-NAMESPACE, NODE = LABELLED
+from webhook.targets import POD, subjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +43,7 @@ def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
 
     Raises RuleBroke, and NotAReview for what JSON cannot carry.
     """
-    return engine.validate(request(item, engine, facts), facts)
-
-
-def request(item: Object, engine: Engine, facts: Facts) -> Request:
-    """Make the request by which an object would have come; who sent it is not known any more."""
-    created, old, requester = item, None, None
-    if group_kind(item) == POD:
-        created, old, requester = running.as_created(item, engine.policy, facts)
-    return replace(review.decode(review.wrap(bare(created))), old_object=old, requester=requester)
-
-
-def bare(item: Object) -> Object:
-    """An object without what the API server and controllers write of it beside."""
-    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
-    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": metadata}
+    return engine.validate(living.request(item, engine.policy, facts), facts)
 
 
 class Audit:
@@ -91,12 +73,13 @@ class Audit:
         """Judge one object, unless it is not for the webhook or is told by what it comes from."""
         policy = self._engine.policy
         if group_kind(item) in policy.workloads:
-            self._owners[item["metadata"].get("uid", "")] = _itself(item), _controller(item).get("uid", "")
-        if not self._system and _left_alone(item, left_alone(policy)):
+            self._owners[item["metadata"].get("uid", "")] = _itself(item), living.controller(item).get("uid", "")
+        pod = group_kind(item) == POD
+        if not self._system and living.passed_over(item, policy):
             self.passed_over += 1
-        elif _lives(item, policy.workloads):
+        elif not living.ended(item) and (pod or not living.made(item, policy.workloads)):
             self._judge(item)
-        if group_kind(item) == POD and (small := kept(item)) is not None:
+        if pod and (small := kept(item)) is not None:
             self._holders.append(small)
 
     def finish(self, objects: Iterable[Object], sharing: Iterable[Object]) -> None:
@@ -104,21 +87,15 @@ class Audit:
         objects = list(objects)
         self._facts = replace(Facts.of((*objects, *self._holders)), today=self._facts.today)
         held = holders(self._facts)
-        for item in (*filter(self._is_judged, objects), *sharing):
-            if not self._system and _left_alone(item, ()):
+        for item in (*living.among_facts(objects, self._namespace), *sharing):
+            if not self._system and living.passed_over(item, self._engine.policy):
                 self.passed_over += 1
             else:
-                self._judge(item, self._of_node(item, held) if group_kind(item) == NODE else ())
-
-    def _is_judged(self, item: Object) -> bool:
-        kind = group_kind(item)
-        if self._namespace:
-            return kind == NAMESPACE and item["metadata"]["name"] == self._namespace
-        return kind in (*LABELLED, CLUSTER_POLICY)
+                self._judge(item, self._of_node(item, held) if group_kind(item) == living.NODE else ())
 
     def _of_node(self, item: Object, held: Mapping[str, Iterable[Holder]]) -> Iterator[tuple[str, Finding]]:
         name = item["metadata"]["name"]
-        if node := running.node_of(name, self._facts):
+        if node := living.node_of(name, self._facts):
             tenants = self._tenants.get(name, ())
             yield from ((running.MIXED, each) for each in running.mixed(node, tenants, self._engine.policy))
             yield from ((running.OVERHELD, each) for each in running.overheld(node, held.get(name, ())))
@@ -128,12 +105,12 @@ class Audit:
         try:
             found = verdict(item, self._engine, self._facts)
         except RuleBroke as error:
-            raise Broke(alone(item), error) from error.__cause__
+            raise Broke(f"{alone(item).source}: {error}") from error.__cause__
         except review.NotAReview as error:
-            self.problems.append(Problem(_itself(item).text, 0, str(error)))
+            self.problems.append(Problem(alone(item).source, 0, str(error)))
             return
         if found.malformed is not None:
-            self.problems.append(Problem(_itself(item).text, 0, str(found.malformed)))
+            self.problems.append(Problem(alone(item).source, 0, str(found.malformed)))
             return
         extra = [*more]
         if group_kind(item) == POD:
@@ -162,7 +139,7 @@ class Audit:
         if not (item.get("spec") or {}).get("nodeName"):
             return
         policy, facts = self._engine.policy, self._facts
-        decoded = review.decode(review.wrap(bare(item)))
+        decoded = review.decode(review.wrap(living.bare(item)))
         for pod in subjects(decoded, item, workloads=policy.workloads):
             if isinstance(pod, Pod):
                 if tenant := running.tenant(pod, item["metadata"]["name"], policy, facts):
@@ -173,7 +150,7 @@ class Audit:
     # Where an object comes from
 
     def _source(self, item: Object) -> Source:
-        source, owner = _itself(item), _controller(item)
+        source, owner = _itself(item), living.controller(item)
         uid, seen = owner.get("uid", ""), set[str]()
         if owner and uid not in self._owners:  # of a kind that is not or may not be read, or gone
             return _unread(owner, item)
@@ -181,11 +158,6 @@ class Audit:
             seen.add(uid)
             source, uid = self._owners[uid]
         return source
-
-
-def _controller(item: Object) -> Mapping[str, Any]:
-    owners = item["metadata"].get("ownerReferences") or ()
-    return next((each for each in owners if each.get("controller")), {})
 
 
 def _unread(owner: Mapping[str, Any], item: Object) -> Source:
@@ -204,24 +176,3 @@ def _unread(owner: Mapping[str, Any], item: Object) -> Source:
 def _itself(item: Object) -> Source:
     metadata = item["metadata"]
     return Source(item["apiVersion"], item["kind"], metadata.get("namespace") or "", metadata["name"])
-
-
-def _left_alone(item: Object, pods: Iterable[str]) -> bool:
-    """Tell whether the webhook is never asked about an object, for its namespace's sake."""
-    metadata, kind = item["metadata"], group_kind(item)
-    if kind == NAMESPACE:
-        return metadata["name"] in ALONE
-    namespace = metadata.get("namespace") or ""
-    return namespace in (ALONE if kind in DEVICES or kind == CONFIG_MAP else pods)
-
-
-def _lives(item: Object, workloads: Workloads) -> bool:
-    """Tell whether an object has more to say: not what has ended, nor a workload that another one makes."""
-    kind, status = group_kind(item), item.get("status") or {}
-    if kind == POD:
-        return status.get("phase") not in ("Succeeded", "Failed")
-    owner = _controller(item)
-    if group_kind({"apiVersion": owner.get("apiVersion"), "kind": owner.get("kind")}) in workloads:
-        return False
-    ended = (each.get("type") for each in status.get("conditions") or () if each.get("status") == "True")
-    return kind != ("batch", "Job") or not {"Complete", "Failed"} & {*ended}

@@ -26,6 +26,14 @@ class Item:
     base: Path
     value: Object
 
+    @property
+    def source(self) -> str:
+        """The file that it stands in; of an object in none its kind, namespace and name."""
+        if self.document.file:
+            return self.document.file
+        metadata = self.value["metadata"]
+        return f"{self.value['kind']} {'/'.join(filter(None, (metadata.get('namespace'), metadata.get('name'))))}"
+
     def line(self, path: Path = (), text_line: int = 0) -> int:
         """The line of a place in the object, or of a line within the text that stands there."""
         return self.document.line((*self.base, *path), text_line)

@@ -1,16 +1,14 @@
-"""Pods that run: how the rules see them, and what is to be said of them that nobody could know before they ran."""
+"""Pods that run: what is to be said of them that nobody could know before they ran."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from webhook.doors import PLACEMENT_ANNOTATIONS
 from webhook.facts import Facts, Holder, Node
-from webhook.model import Finding, Object, Requester
+from webhook.living import node_of
+from webhook.model import Finding
 from webhook.placement import claim, place
-from webhook.pods import KUBELETS, MIRROR, Pod
+from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.sharing import has_gpus
 
 MISPLACED, MIXED, OVERHELD = "misplaced-pod", "mixed-trust", "overheld-node"
 
@@ -37,60 +35,6 @@ Its replicas were lowered under pods that keep theirs, cards have failed, or pod
 Way out: drain the node.""",
 }
 """What the audit of a cluster says beside the rules: ids, and a page on each."""
-
-
-# As the rules see them
-
-
-def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Object | None, Requester | None]:
-    """Take a pod back to what its author asked for; what it replaces, and who asked, as far as rules look at them.
-
-    A scheduler's choice of node, and the annotations in which others write theirs down, are not the author's: whose
-    they are is read off `managedFields`, and without these all is the author's. On a node without GPUs it counts as
-    one that no node was chosen for, on one with GPUs as one that is there already.
-    """
-    metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
-    annotations, name = _map(metadata.get("annotations")), spec.get("nodeName")
-    if not name or not isinstance(name, str):
-        return item, None, None
-    if MIRROR in annotations and _owned_by_node(metadata, name):
-        return item, None, Requester(f"system:node:{name}", frozenset((KUBELETS,)))
-    authors = [*_authors(metadata)]
-    if authors and any(key in PLACEMENT_ANNOTATIONS for key in annotations):
-        kept = {k: v for k, v in annotations.items() if k not in PLACEMENT_ANNOTATIONS or _wrote(authors, k)}
-        item = {**item, "metadata": {**metadata, "annotations": kept}}
-    if not authors or any("f:nodeName" in _map(each.get("f:spec")) for each in authors):
-        return item, None, None
-    node = node_of(name, facts)
-    if node is None or not (has_gpus(node) or policy.pool_of(node.labels)):
-        return {**item, "spec": {key: value for key, value in spec.items() if key != "nodeName"}}, None, None
-    trust = {key: annotations[key] for key in (policy.annotation,) if key in annotations}
-    return item, {"metadata": {"annotations": trust}, "spec": {"nodeName": name}}, None
-
-
-def _owned_by_node(metadata: Mapping[str, Any], name: str) -> bool:
-    """Tell whether a kubelet says that a pod is its own; nobody else has a reason to."""
-    owners = metadata.get("ownerReferences") or ()
-    return any((each.get("kind"), each.get("name")) == ("Node", name) for each in owners)
-
-
-def _authors(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The fields of those who wrote the pod's containers (apimachinery meta/v1 ManagedFieldsEntry)."""
-    for entry in metadata.get("managedFields") or ():
-        fields = _map(_map(entry).get("fieldsV1"))
-        if "f:containers" in _map(fields.get("f:spec")) and not entry.get("subresource"):
-            yield fields
-
-
-def _wrote(authors: Iterable[Mapping[str, Any]], annotation: str) -> bool:
-    return any(f"f:{annotation}" in _map(_map(each.get("f:metadata")).get("f:annotations")) for each in authors)
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-# Beyond the rules
 
 
 class Tenant(NamedTuple):
@@ -166,13 +110,3 @@ def _listed(tenants: Iterable[Tenant]) -> str:
 
 _NAMED = 3
 """How many pods a line names."""
-
-
-def node_of(name: object, facts: Facts) -> Node | None:
-    """The node of a name; None for one that is not known."""
-    return _nodes(facts).get(name) if isinstance(name, str) else None
-
-
-@lru_cache(maxsize=2)  # one snapshot without the pods that hold GPUs, one with them
-def _nodes(facts: Facts) -> Mapping[str, Node]:
-    return {node.name: node for node in facts.nodes}

@@ -1,0 +1,141 @@
+"""Objects of a live cluster: which have something to say, and the requests by which they would come."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from webhook import review
+from webhook.doors import PLACEMENT_ANNOTATIONS
+from webhook.facts import Facts, Node, group_kind
+from webhook.model import Object, Request, Requester
+from webhook.pods import KUBELETS, MIRROR
+from webhook.policy import Policy
+from webhook.registration import ALONE, left_alone
+from webhook.sharing import has_gpus
+from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD
+from webhook.workloads import Workloads
+
+NAMESPACE, NODE = LABELLED
+
+
+# Which are judged
+
+
+def ended(item: Object) -> bool:
+    """Tell whether a pod or a job is through."""
+    kind, status = group_kind(item), item.get("status") or {}
+    if kind == POD:
+        return status.get("phase") in ("Succeeded", "Failed")
+    conditions = (each.get("type") for each in status.get("conditions") or () if each.get("status") == "True")
+    return kind == ("batch", "Job") and bool({"Complete", "Failed"} & {*conditions})
+
+
+def made(item: Object, workloads: Workloads) -> bool:
+    """Tell whether a workload that is judged itself makes an object."""
+    owner = controller(item)
+    return group_kind({"apiVersion": owner.get("apiVersion"), "kind": owner.get("kind")}) in workloads
+
+
+def controller(item: Object) -> Mapping[str, Any]:
+    """The reference of an object to its controller; empty without one."""
+    owners = item["metadata"].get("ownerReferences") or ()
+    return next((each for each in owners if each.get("controller")), {})
+
+
+def passed_over(item: Object, policy: Policy) -> bool:
+    """Tell whether the webhook is never asked about an object, for its namespace's sake."""
+    metadata, kind = item["metadata"], group_kind(item)
+    if kind == NAMESPACE:
+        return metadata["name"] in ALONE
+    namespace = metadata.get("namespace") or ""
+    return namespace in (ALONE if kind in DEVICES or kind == CONFIG_MAP else left_alone(policy))
+
+
+def among_facts(objects: Iterable[Object], namespace: str = "") -> Iterator[Object]:
+    """Those that are judged of the objects that facts are made of; where a namespace is given that one alone.
+
+    Pods, and the ConfigMaps that say how GPUs are shared, are judged as they are, not as facts keep them.
+    """
+    for item in objects:
+        kind, name = group_kind(item), item["metadata"]["name"]
+        if (kind, name) == (NAMESPACE, namespace) if namespace else kind in (*LABELLED, CLUSTER_POLICY):
+            yield item
+
+
+# As the rules see them
+
+
+def request(item: Object, policy: Policy, facts: Facts) -> Request:
+    """Make the request by which an object would have come; who sent it is not known any more.
+
+    Raises NotAReview for what JSON cannot carry.
+    """
+    created, old, requester = item, None, None
+    if group_kind(item) == POD:
+        created, old, requester = as_created(item, policy, facts)
+    return replace(review.decode(review.wrap(bare(created))), old_object=old, requester=requester)
+
+
+def bare(item: Object) -> Object:
+    """An object without what the API server and controllers write of it beside."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": metadata}
+
+
+def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Object | None, Requester | None]:
+    """Take a pod back to what its author asked for; what it replaces, and who asked, as far as rules look at them.
+
+    A scheduler's choice of node, and the annotations in which others write theirs down, are not the author's: whose
+    they are is read off `managedFields`, and without these all is the author's. On a node without GPUs it counts as
+    one that no node was chosen for, on one with GPUs as one that is there already.
+    """
+    metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
+    annotations, name = _map(metadata.get("annotations")), spec.get("nodeName")
+    if not name or not isinstance(name, str):
+        return item, None, None
+    if MIRROR in annotations and _owned_by_node(metadata, name):
+        return item, None, Requester(f"system:node:{name}", frozenset((KUBELETS,)))
+    authors = [*_authors(metadata)]
+    if authors and any(key in PLACEMENT_ANNOTATIONS for key in annotations):
+        kept = {k: v for k, v in annotations.items() if k not in PLACEMENT_ANNOTATIONS or _wrote(authors, k)}
+        item = {**item, "metadata": {**metadata, "annotations": kept}}
+    if not authors or any("f:nodeName" in _map(each.get("f:spec")) for each in authors):
+        return item, None, None
+    node = node_of(name, facts)
+    if node is None or not (has_gpus(node) or policy.pool_of(node.labels)):
+        return {**item, "spec": {key: value for key, value in spec.items() if key != "nodeName"}}, None, None
+    trust = {key: annotations[key] for key in (policy.annotation,) if key in annotations}
+    return item, {"metadata": {"annotations": trust}, "spec": {"nodeName": name}}, None
+
+
+def _owned_by_node(metadata: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a kubelet says that a pod is its own; nobody else has a reason to."""
+    owners = metadata.get("ownerReferences") or ()
+    return any((each.get("kind"), each.get("name")) == ("Node", name) for each in owners)
+
+
+def _authors(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The fields of those who wrote the pod's containers (apimachinery meta/v1 ManagedFieldsEntry)."""
+    for entry in metadata.get("managedFields") or ():
+        fields = _map(_map(entry).get("fieldsV1"))
+        if "f:containers" in _map(fields.get("f:spec")) and not entry.get("subresource"):
+            yield fields
+
+
+def _wrote(authors: Iterable[Mapping[str, Any]], annotation: str) -> bool:
+    return any(f"f:{annotation}" in _map(_map(each.get("f:metadata")).get("f:annotations")) for each in authors)
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def node_of(name: object, facts: Facts) -> Node | None:
+    """The node of a name; None for one that is not known."""
+    return _nodes(facts).get(name) if isinstance(name, str) else None
+
+
+@lru_cache(maxsize=2)  # one snapshot without the pods that hold GPUs, one with them
+def _nodes(facts: Facts) -> Mapping[str, Node]:
+    return {node.name: node for node in facts.nodes}
