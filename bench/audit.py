@@ -77,7 +77,7 @@ def _fill(cluster: Cluster, pods: int) -> None:
 
 def _pods(count: int, api: live.Api) -> Iterator[dict[str, Any]]:
     policy = load_policy(str(POLICY))
-    objects, _ = snapshot.facts(api, policy)
+    objects, _ = snapshot.facts(api, [policy])
     engine, facts = Engine(policy, walk()), Facts.of(objects)
     for number in range(count):
         item = pod(f"pod-{number}", NAMESPACE, ONE if number % KINDS < KINDS // 2 else {})

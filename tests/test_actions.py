@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import check, files, reports, review
+from webhook import files, reports, review
+from webhook.check import Judged, Report, judge
 from webhook.documents import read as documents_read
 from webhook.engine import Engine
 from webhook.facts import Dated, Facts
@@ -158,6 +159,8 @@ def test_reports_name_the_exemption(sample_policy: Policy, sample_facts: Facts, 
     documents, problems = documents_read(json.dumps(pod), "pod.json")
     items, more = files.items(documents)
     assert not (*problems, *more)
-    report = check.check(items, Engine(policy, walk()), sample_facts)
+    (judged,) = [judge(each, Engine(policy, walk()), sample_facts) for each in items]
+    assert isinstance(judged, Judged)
+    report = Report((judged,))
     assert report.count(allowed=True) == 1
     assert {"json": '"exemption": "moving"', "table": "(exempted by moving)"}[name] in reports.render(name, report)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from strategies import pods
 
-from webhook import cli
-from webhook.change import Effect, compare
+from webhook import batches, cli
+from webhook.change import Change, Effect, compare
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import alone
@@ -186,12 +186,27 @@ def test_no_pod_tells_a_policy_from_itself_and_every_change_from_its_undoing(
     other = Engine(
         replace(engine.policy, pools=engine.policy.pools[1:], actions={"visible-devices": Action.WARN}), engine.rules
     )
-    same = compare([alone(manifest)], engine, engine, sample_facts)
-    assert not same.changed
-    there, back = (compare([alone(manifest)], *pair, sample_facts) for pair in ((engine, other), (other, engine)))
+
+    def change(old: Engine, new: Engine) -> Change:
+        compared = compare(alone(manifest), old, new, sample_facts)
+        return Change.of(old, new, [compared] if compared else [])
+
+    assert not change(engine, engine).changed
+    there, back = change(engine, other), change(other, engine)
     assert len(there.changed) == len(back.changed)
     for effect, undone in ((Effect.DENIED, Effect.FREED), (Effect.WARNED, Effect.UNWARNED)):
         assert len(there.having(effect)) == len(back.having(undone))
+
+
+def test_several_processes_compare_as_one_does(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = (
+        pod(f"p{each}", "visitors", f"nvidia.com/gpu: {8 if each % 3 else 1}") for each in range(3 * batches.FILES)
+    )
+    (tmp_path / "pods.yaml").write_text("".join(texts) + "---\na: [\n")
+    one = run(LESS, options=JSON)
+    monkeypatch.setattr(batches, "_processes", lambda _: 2)
+    assert run(LESS, options=JSON) == one
+    assert (one[0], json.loads(one[1])["summary"]["denied"]) == (2, 2 * batches.FILES)
 
 
 # From Git

@@ -37,6 +37,7 @@ ELSEWHERE = {
 NOT_RUN = {
     r"slicewarden audit": "needs a cluster; tests/test_audit.py has one that is pretended",
     r"slicewarden check .*--live": "needs a cluster; so does tests/test_live.py",
+    r"slicewarden diff .*--live": "needs a cluster; tests/test_snapshot.py has one that is pretended",
     r"slicewarden certs keep": "needs a cluster; tests/test_life.py and tests/cluster have one",
     r"slicewarden serve": "does not end; tests/test_serving.py ends it",
     r"slicewarden demo": "make demo takes the tour; tests/test_server.py looks at it",

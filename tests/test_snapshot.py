@@ -16,6 +16,7 @@ from webhook.facts import Facts
 from webhook.model import Unusable
 from webhook.policy import Policy
 
+ROOT = Path(__file__).parents[1]
 PODS = Resource("", "v1", "pods", "Pod")
 
 
@@ -200,7 +201,7 @@ def test_facts_are_what_the_cluster_says(server: Server, api: cluster.Api, sampl
     readable(server)
     spec = {"nodeName": "n1", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
     server.answers["/api/v1/pods"] = [page(item("a", spec=spec), item("b", spec={"containers": []}))]
-    objects, problems = snapshot.facts(api, sample_policy)
+    objects, problems = snapshot.facts(api, [sample_policy])
     facts = Facts.of(objects)
     assert problems == ()
     assert facts.namespaces["vision"]["a"] == "b"
@@ -217,7 +218,7 @@ def test_what_may_not_be_read_is_told_and_the_rest_is_read(
     server.answers["/api/v1/nodes"] = [403]
     server.answers["/api/v1/namespaces"] = [page({"metadata": {"name": "gpu-operator", "uid": "u"}})]
     server.answers["/api/v1/namespaces/gpu-operator/configmaps"] = [403]
-    objects, problems = snapshot.facts(api, sample_policy)
+    objects, problems = snapshot.facts(api, [sample_policy])
     assert [each["kind"] for each in objects] == ["Namespace"]
     assert [*map(str, problems)] == [
         "cluster: nodes may not be listed: said 403",
@@ -230,7 +231,7 @@ def test_of_a_namespace_that_is_not_there_nothing_is_missing(
 ) -> None:
     readable(server)
     server.answers["/api/v1/namespaces/gpu-operator/configmaps"] = [403]  # for which no powers can have been given
-    assert snapshot.facts(api, sample_policy)[1] == ()
+    assert snapshot.facts(api, [sample_policy])[1] == ()
 
 
 def test_who_has_one_namespace_reads_that(server: Server, api: cluster.Api, sample_policy: Policy) -> None:
@@ -242,7 +243,7 @@ def test_who_has_one_namespace_reads_that(server: Server, api: cluster.Api, samp
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision", "uid": "u", "labels": labels}}
     ]
     server.answers["/api/v1/namespaces/vision/pods"] = [page()]
-    objects, problems = snapshot.facts(api, sample_policy, "vision")
+    objects, problems = snapshot.facts(api, [sample_policy], "vision")
     assert problems == ()
     assert Facts.of(objects).namespaces["vision"]["slicewarden.dev/trust"] == "trusted"
 
@@ -257,10 +258,10 @@ def test_pods_come_after_what_makes_them_and_only_those_that_live(
     server.answers["/apis"] = [{"groups": [group("apps", "v1"), group("resource.k8s.io", "v1")]}]
     server.answers["/apis/apps/v1"] = [resources("Deployment", "ReplicaSet")]
     server.answers["/apis/resource.k8s.io/v1"] = [resources("DeviceClass", namespaced=False)]
-    found, _ = snapshot.judged(api, sample_policy)
+    found, _ = snapshot.judged(api, [sample_policy])
     assert [each.kind for each in found] == ["Deployment", "ReplicaSet", "DeviceClass", "Pod", "ConfigMap"]
     assert found[-2].fields == snapshot.LIVING
-    within, _ = snapshot.judged(api, sample_policy, "vision")
+    within, _ = snapshot.judged(api, [sample_policy], "vision")
     assert [each.path for each in within] == [
         "/apis/apps/v1/namespaces/vision/deployments",
         "/apis/apps/v1/namespaces/vision/replicasets",
@@ -373,3 +374,166 @@ def test_no_bar_is_drawn_where_nobody_looks(
     assert status == 0
     assert "] pods" in shown
     assert shown.endswith("\r\033[K")
+
+
+# What a change of policy would do to it
+
+POLICY = ROOT / "policies" / "sample.yaml"
+
+
+@pytest.fixture
+def less(tmp_path: Path) -> str:
+    """The sample policy, but of half as many GPUs."""
+    text = POLICY.read_text("utf-8")
+    assert text.count("maxRequest: 8\n") == 1
+    file = tmp_path / "less.yaml"
+    file.write_text(text.replace("maxRequest: 8\n", "maxRequest: 4\n"))
+    return str(file)
+
+
+def asking(gpus: int, **more: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": gpus}}}], **more}
+
+
+def of(kind: str, name: str) -> list[dict[str, Any]]:
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    return [{"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}]
+
+
+def made_by(kind: str, owner: str, name: str, **more: Any) -> dict[str, Any]:
+    made = item(name, **more)
+    return {**made, "metadata": {**made["metadata"], "ownerReferences": of(kind, owner)}}
+
+
+@pytest.fixture
+def busy(server: Server) -> Server:
+    """A cluster in which pods of a Deployment, of an unknown controller and of nobody ask for GPUs."""
+    readable(server)
+    template = {"template": {"metadata": {}, "spec": asking(8)}}
+    server.answers |= {
+        "/apis": [{"groups": [group("apps", "v1"), group("batch", "v1")]}],
+        "/apis/apps/v1": [resources("Deployment", "ReplicaSet")],
+        "/apis/batch/v1": [resources("Job")],
+        "/apis/apps/v1/deployments": [page(item("web", spec=template))],
+        "/apis/apps/v1/replicasets": [page(made_by("Deployment", "web", "web-1", spec=template))],
+        "/apis/batch/v1/jobs": [
+            page(item("done", spec=template, status={"conditions": [{"type": "Complete", "status": "True"}]}))
+        ],
+        "/api/v1/pods": [
+            page(
+                made_by("ReplicaSet", "web-1", "web-1-a", spec=asking(8)),
+                made_by("LostSet", "lost", "lost-a", spec=asking(8)),
+                item("bare", spec=asking(8)),
+                item("small", spec=asking(1)),
+                item("over", spec=asking(8), status={"phase": "Succeeded"}),
+                item("of-system", "kube-system", spec=asking(8)),
+            )
+        ],
+    }
+    return server
+
+
+def compared(
+    kubeconfig: str, new: str, capsys: pytest.CaptureFixture[str], *options: str
+) -> tuple[int, dict[str, list[str]], dict[str, Any]]:
+    """The exit status of a comparison with the sample policy, what changes by kind and name, and all that was said."""
+    live = "--live", "--kubeconfig", kubeconfig, "--format", "json"
+    status = cli.main(["diff", str(POLICY), new, *options, *live])
+    said = json.loads(capsys.readouterr().out)
+    return status, {f"{each['kind']}/{each['name']}": each["effects"] for each in said["results"]}, said
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_change_of_policy_is_held_against_what_lives(
+    kubeconfig: str, less: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, changed, said = compared(kubeconfig, less, capsys)
+    assert status == 1
+    assert changed == {
+        "Deployment/web": ["denied"],
+        "Pod/lost-a": ["denied", "patchedOtherwise"],
+        "Pod/bare": ["denied", "patchedOtherwise"],
+    }
+    assert said["summary"]["unchanged"] == 3  # a pod, the namespace and the node
+    assert {(each["file"], each["line"], each["namespace"]) for each in said["results"]} == {("", 0, "vision")}
+    for name, line in (
+        ("table", "\ndenied, patched otherwise  Pod vision/bare\n  - → Deny  unsteered-pod  spec.containers[0]"),
+        ("markdown", "\n| <code>Pod vision/bare</code> |  | - → Deny "),
+    ):
+        assert cli.main(["diff", str(POLICY), less, "--live", "--kubeconfig", kubeconfig, "--format", name]) == 1
+        assert line in capsys.readouterr().out
+
+
+def test_what_runs_is_compared_as_it_was_made(
+    busy: Server, kubeconfig: str, less: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A scheduler's choice of node is nobody's fault, under either policy."""
+    busy.answers["/api/v1/nodes"] = [page({"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.present": "true"}}})]
+    running = item("bare", spec=asking(8, nodeName="n1"))
+    running["metadata"]["managedFields"] = [{"fieldsV1": {"f:spec": {"f:containers": {}}}}]
+    busy.answers["/api/v1/pods"] = [page(running)]
+    _, changed, said = compared(kubeconfig, less, capsys)
+    assert changed["Pod/bare"] == ["denied", "patchedOtherwise"]
+    (bare,) = [each for each in said["results"] if each["name"] == "bare"]
+    assert {each["rule"] for each in bare["findings"]} == {"unsteered-pod"}
+
+
+def test_a_kind_and_a_namespace_that_only_one_policy_knows_are_read_too(
+    busy: Server, kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = "{group: example.com, kind: Fleet, resource: fleets, templates: [spec.template]}"
+    text = POLICY.read_text("utf-8")
+    of_plugins = "\n    namespaces: [gpu-operator]\n"
+    assert text.count("\n  rules:\n") == text.count(of_plugins) == 1
+    text = text.replace("\n  rules:\n", f"\n  workloads: [{kind}]\n  rules:\n")
+    (tmp_path / "new.yaml").write_text(text.replace(of_plugins, of_plugins.replace("gpu-operator", "plugins")))
+    busy.answers["/apis"] = [{"groups": [group("example.com", "v1")]}]
+    busy.answers["/apis/example.com/v1"] = [resources("Fleet")]
+    busy.answers["/apis/example.com/v1/fleets"] = [page(item("f", spec={"template": {"spec": asking(9)}}))]
+    _, changed, _ = compared(kubeconfig, str(tmp_path / "new.yaml"), capsys)
+    assert changed["Fleet/f"][0] == "denied"
+    assert {f"/api/v1/namespaces/{each}/configmaps" for each in ("gpu-operator", "plugins")} <= {
+        path for _, path, _ in busy.asked
+    }
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_compared(
+    busy: Server, kubeconfig: str, less: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy.answers["/apis/apps/v1/deployments"] = [403]
+    beyond = item("beyond", spec={**asking(8), "priority": 2**70})
+    busy.answers["/api/v1/pods"] = [page(item("bare", spec=asking(8)), beyond)]
+    status, changed, said = compared(kubeconfig, less, capsys)
+    assert (status, [*changed]) == (2, ["Pod/bare"])
+    assert [each["message"] for each in said["errors"] if each["file"] == "cluster"] == [
+        "deployments.apps may not be listed: said 403"
+    ]
+    (error,) = [each for each in said["errors"] if each["file"] != "cluster"]
+    assert (error["file"], error["line"]) == ("Pod vision/beyond", 0)
+
+
+def test_one_namespace_is_compared_alone(
+    busy: Server, kubeconfig: str, less: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind in ("replicasets", "deployments"):
+        busy.answers[f"/apis/apps/v1/namespaces/red/{kind}"] = [page()]
+    busy.answers["/apis/batch/v1/namespaces/red/jobs"] = [page()]
+    busy.answers["/api/v1/namespaces/red/pods"] = [page(item("theirs", "red", spec=asking(8)))]
+    busy.answers["/api/v1/namespaces"] = [page({"metadata": {"name": "red"}}, {"metadata": {"name": "vision"}})]
+    status, changed, said = compared(kubeconfig, less, capsys, "-n", "red")
+    assert (status, [*changed], said["summary"]["objects"]) == (1, ["Pod/theirs"], 2)
+    status, changed, said = compared(kubeconfig, less, capsys, "-n", "rde")
+    assert (status, changed) == (2, {})
+    assert 'there is no namespace "rde"' in {each["message"] for each in said["errors"]}
+
+
+def test_files_are_compared_with_the_facts_of_a_cluster(
+    busy: Server, kubeconfig: str, less: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mine"}, "spec": asking(8)}]
+    (tmp_path / "pods.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    status, changed, said = compared(kubeconfig, less, capsys, str(tmp_path / "pods.json"), "--namespace", "vision")
+    assert (status, [*changed], said["summary"]["objects"]) == (1, ["Pod/mine"], 1)
+    assert said["results"][0]["namespace"] == "vision"
+    assert "/api/v1/nodes" in {path for _, path, _ in busy.asked}
+    assert "/apis" not in {path for _, path, _ in busy.asked}

@@ -54,7 +54,13 @@ class Audit:
     """
 
     def __init__(
-        self, engine: Engine, facts: Facts, *, everything: bool = False, system: bool = False, namespace: str = ""
+        self,
+        engine: Engine,
+        facts: Facts,
+        *,
+        everything: bool = False,
+        system: bool = False,
+        namespace: str | None = None,
     ) -> None:
         self._engine = engine
         self._facts = facts

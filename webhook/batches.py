@@ -34,6 +34,10 @@ PROCESSES = 8
 """At most: reading is soon bound by the one process that gathers what was found."""
 
 
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+
 @dataclass
 class Read:
     """What was read of some files: packs of objects, what of them are facts, and what could not be read."""
@@ -54,15 +58,22 @@ class Run(NamedTuple):
         """The objects of the run that are facts, in their order."""
         return chain.from_iterable(each.facts for each in self.read)
 
+    @property
+    def problems(self) -> Iterator[Problem]:
+        """What could not be read."""
+        return chain.from_iterable(each.problems for each in self.read)
+
+    def each(self, work: Callable[[Item], _Made | None]) -> Iterator[_Made]:
+        """Do a work for each object, in order, and yield what it makes, if anything. Raises what the work raises."""
+        packs = [pack for each in self.read for pack in each.packs]
+        return chain.from_iterable(_each(partial(_unpacked, work), packs, self.processes if len(packs) > 1 else 1))
+
     def judge(
         self, engine: Engine, facts: Facts, *, at: datetime, explained: bool = False, diffs: bool = False
     ) -> Report:
         """Judge every object. Raises check.Broke."""
-        packs = [pack for each in self.read for pack in each.packs]
-        work = partial(_judge, engine, facts, diffs)
-        found = list(chain.from_iterable(_each(work, packs, self.processes if len(packs) > 1 else 1)))
-        problems = [*chain.from_iterable(each.problems for each in self.read)]
-        problems += (each for each in found if isinstance(each, Problem))
+        found = list(self.each(partial(check.judge, engine=engine, facts=facts, diffs=diffs)))
+        problems = [*self.problems, *(each for each in found if isinstance(each, Problem))]
         return Report(
             tuple(each for each in found if isinstance(each, Judged)),
             tuple(sorted(problems, key=lambda problem: (problem.file, problem.line))),
@@ -100,10 +111,6 @@ def _size(name: str) -> int:
         return Path(name).stat().st_size
     except OSError:
         return 0
-
-
-_Given = TypeVar("_Given")
-_Made = TypeVar("_Made")
 
 
 def _each(work: Callable[[_Given], _Made], given: Iterable[_Given], processes: int) -> Iterator[_Made]:
@@ -173,6 +180,6 @@ def _packed(items: list[Item]) -> bytes:
     return zlib.compress(pickle.dumps(items, pickle.HIGHEST_PROTOCOL), 1)
 
 
-def _judge(engine: Engine, facts: Facts, diffs: bool, pack: bytes) -> list[Judged | Problem]:
+def _unpacked(work: Callable[[Item], _Made | None], pack: bytes) -> list[_Made]:
     items: list[Item] = pickle.loads(zlib.decompress(pack))  # noqa: S301 - packed above
-    return [found for each in items if (found := check.judge(each, engine, facts, diffs=diffs)) is not None]
+    return [made for each in items if (made := work(each)) is not None]

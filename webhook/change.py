@@ -1,10 +1,12 @@
 """What a change of policy would do to objects: who would newly be denied, warned, patched or placed elsewhere."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
-from webhook.check import Judged, judge
+from webhook import check
+from webhook.check import Judged
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import Item
@@ -49,6 +51,13 @@ class Changed:
         return pools(self.before), pools(self.after)
 
 
+class Compared(NamedTuple):
+    """What a change does to one object, or why that cannot be said; neither where nothing changes."""
+
+    changed: Changed | None = None
+    problems: tuple[Problem, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Change:
     """All that a change does; objects of which nothing changes are only counted."""
@@ -59,31 +68,42 @@ class Change:
     unchanged: int
     problems: tuple[Problem, ...]
 
+    @classmethod
+    def of(cls, old: Engine, new: Engine, found: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
+        """Gather what was found of each object, and what could not be read, sorted by file and line."""
+        changed, problems, unchanged = list[Changed](), [*unread], 0
+        for each in found:
+            if each.changed:
+                changed.append(each.changed)
+            problems += each.problems
+            unchanged += not (each.changed or each.problems)
+        problems.sort(key=lambda problem: (problem.file, problem.line))
+        return cls(old.policy.name, new.policy.name, tuple(changed), unchanged, tuple(problems))
+
     def having(self, effect: Effect) -> list[Changed]:
         """The objects to which it does this."""
         return [each for each in self.changed if effect in each.effects]
 
 
-def compare(items: Iterable[Item], old: Engine, new: Engine, facts: Facts) -> Change:
-    """Judge the same objects by two policies, with the same facts.
+Judge = Callable[[Item, Engine, Facts], Judged | Problem | None]
+"""Says what a policy makes of an object; None of one that it does not judge."""
 
-    Findings are compared by rule and place, not by their words. An object of a kind that only one of the policies
-    judges counts as allowed by the other.
+
+def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = check.judge) -> Compared | None:
+    """Judge an object by two policies, with the same facts. None where neither judges it.
+
+    Findings are compared by rule and place, not by their words. What only one of the policies judges counts as allowed
+    by the other.
     """
-    changed: list[Changed] = []
-    problems: list[Problem] = []
-    unchanged = 0
-    for item in items:
-        one, other = judge(item, old, facts), judge(item, new, facts)
-        problems += dict.fromkeys(each for each in (one, other) if isinstance(each, Problem))
-        if isinstance(one, Problem) or isinstance(other, Problem) or not (told := other or one):
-            continue
-        one, other = one or _unjudged(told), other or _unjudged(told)
-        if effects := tuple(_effects(one, other)):
-            changed.append(Changed(one, other, effects, tuple(_differences(one, other))))
-        else:
-            unchanged += 1
-    return Change(old.policy.name, new.policy.name, tuple(changed), unchanged, tuple(problems))
+    one, other = judge(item, old, facts), judge(item, new, facts)
+    if isinstance(one, Problem) or isinstance(other, Problem):
+        return Compared(problems=tuple(dict.fromkeys(each for each in (one, other) if isinstance(each, Problem))))
+    told = other or one
+    if told is None:
+        return None
+    one, other = one or _unjudged(told), other or _unjudged(told)
+    effects = tuple(_effects(one, other))
+    return Compared(Changed(one, other, effects, tuple(_differences(one, other))) if effects else None)
 
 
 def _unjudged(judged: Judged) -> Judged:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from webhook.change import Change, Changed, Difference, Effect
-from webhook.model import dotted, shown
+from webhook.model import dotted
 from webhook.policy import API_VERSION
 from webhook.terminal import PLAIN, Look
 
@@ -38,9 +38,11 @@ def table(change: Change, look: Look) -> str:
 
 def _object(changed: Changed, look: Look) -> Iterator[str]:
     words = look.paint(", ".join(changed.effects), _STYLES.get(changed.effects[0], "strong"))
-    yield f"{words}  {_place(changed)}  {_name(changed)}"
+    told = changed.after
+    yield "  ".join(filter(None, (words, told.place, told.title)))
     for each in changed.differences:
-        yield f"  {_actions(each)}  line {each.line:<4} {each.result.rule}  {dotted(each.result.finding.path)}"
+        line = f"line {each.line:<4} " if each.line else ""
+        yield f"  {_actions(each)}  {line}{each.result.rule}  {dotted(each.result.finding.path)}"
         yield from look.wrap(each.result.finding.message, " " * 9)
     if Effect.STEERED in changed.effects:
         yield f"  pool   {_pools(changed)}"
@@ -140,7 +142,7 @@ def _section(effect: Effect, found: list[Changed]) -> Iterator[str]:
     yield "| object | where | what |"
     yield "| --- | --- | --- |"
     for each in found[:MOST]:
-        yield f"| {_code(_name(each))} | {_code(_place(each))} | {'<br>'.join(_reasons(each))} |"
+        yield f"| {_code(each.after.title)} | {_code(each.after.place)} | {'<br>'.join(_reasons(each))} |"
     if len(found) > MOST:
         yield f"| and {len(found) - MOST} more | | |"
     yield ""
@@ -181,18 +183,9 @@ def _operation(operation: Mapping[str, Any]) -> str:
     return f"{operation['op']} {operation['path']} {json.dumps(operation['value'], sort_keys=True)}"
 
 
-def _place(changed: Changed) -> str:
-    return changed.after.place
-
-
-def _name(changed: Changed) -> str:
-    told = changed.after
-    return f"{told.kind} {shown('/'.join(filter(None, (told.namespace, told.name))), quotes=False)}"
-
-
 def _code(text: str) -> str:
     """Show a text as it is: a tenant's words make no Markdown."""
-    return f"<code>{_escaped(text)}</code>"
+    return f"<code>{_escaped(text)}</code>" if text else ""
 
 
 def _escaped(text: str) -> str:

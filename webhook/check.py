@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from webhook.engine import Engine, RuleBroke
 from webhook.explain import Landing
 from webhook.facts import Facts, group_kind
 from webhook.files import Item
-from webhook.model import Action, Object, Path, Problem, Result, Verdict, dotted, shown
+from webhook.model import Action, Object, Path, Problem, Request, Result, Verdict, dotted, shown
 from webhook.targets import judges
 
 
@@ -99,47 +99,40 @@ class Broke(RuntimeError):
     """A rule raised on an object: a fault of ours, which the rest of the run would hide."""
 
 
-def check(
-    items: Iterable[Item], engine: Engine, facts: Facts, *, explained: bool = False, diffs: bool = False
-) -> Report:
-    """Judge every object of a kind that is judged.
-
-    An object of the wrong shape, which an API server would not have sent, is a problem of its file.
-    """
-    found = [each for item in items if (each := judge(item, engine, facts, diffs=diffs)) is not None]
-    return Report(
-        tuple(each for each in found if isinstance(each, Judged)),
-        tuple(each for each in found if isinstance(each, Problem)),
-        explained,
-        policy=engine.policy.name,
-    )
-
-
 def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> Judged | Problem | None:
     """Judge one object as if it were created, or an AdmissionReview as the request it is.
 
-    None for an object of a kind that is not judged. Raises Broke.
+    None for an object of a kind that is not judged; one of the wrong shape, which an API server would not have sent, is
+    a problem of its file. Raises Broke.
     """
-    value, file = item.value, item.document.file
+    value = item.value
     reviewed = group_kind(value) == REVIEW
     if not (reviewed or judges(*group_kind(value), engine.policy.workloads)):
         return None
     try:
         request = review.decode(review.encoded(value) if reviewed else review.wrap(value))
     except review.NotAReview as error:
-        return Problem(file, item.line(() if reviewed else ("metadata",)), f"{'' if reviewed else 'metadata: '}{error}")
+        line = item.line(() if reviewed else ("metadata",))
+        return Problem(item.document.file, line, f"{'' if reviewed else 'metadata: '}{error}")
     if reviewed and not judges(request.group, request.kind, engine.policy.workloads):
         return None
+    base: Path = ("request", "oldObject" if request.object is None else "object") if reviewed else ()
+    return answer(request, item, engine, facts, base=base, diffs=diffs)
+
+
+def answer(
+    request: Request, item: Item, engine: Engine, facts: Facts, *, base: Path = (), diffs: bool = False
+) -> Judged | Problem:
+    """Judge the request by which an object comes, which stands at `base` of the item. Raises Broke."""
     try:
         verdict = engine.judge(request, facts)
     except RuleBroke as error:
-        raise Broke(f"{file}:{item.line()}: {error}") from error.__cause__
-    base: Path = ("request", "oldObject" if request.object is None else "object") if reviewed else ()
+        raise Broke(str(Problem(item.source, item.line(), str(error)))) from error.__cause__
     if verdict.malformed is not None:
-        return Problem(file, item.line((*base, *verdict.malformed.path)), str(verdict.malformed))
+        return Problem(item.source, item.line((*base, *verdict.malformed.path)), str(verdict.malformed))
     judged = request.object or request.old_object or {}
     return Judged(
-        file=file,
+        file=item.document.file,
         line=item.line(base),
         document=item.document.index,
         api_version=f"{request.group}/{request.version}" if request.group else request.version,

@@ -1,6 +1,7 @@
 """What the commands are given: the policy, and the facts that stand in files."""
 
-from collections.abc import Callable, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from webhook import files, guard, policy_file, rules
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
-from webhook.model import Problem, Unusable
+from webhook.model import Object, Problem, Unusable
 from webhook.policy import Policy
 
 
@@ -47,16 +48,33 @@ def _own_files(path: str) -> list[str]:
     return [str(each) for each in shown if each.suffix.lower() in files.SUFFIXES and each.is_file()]
 
 
-def load_facts(path: str) -> list[files.Item]:
-    """Read the objects that facts are made of from a file or folder."""
+def load_objects(path: str) -> list[files.Item]:
+    """Read the objects of a file or folder. Raises Unusable where any cannot be read."""
     documents, unreadable = files.load([path])
     items, unusable = files.items(documents)
     if unreadable or unusable:
         raise Unusable((*unreadable, *unusable))
-    known = [item for item in items if group_kind(item.value) in KINDS]
+    return items
+
+
+def load_facts(path: str) -> list[files.Item]:
+    """Read the objects that facts are made of from a file or folder. Raises Unusable, also where there are none."""
+    known = [item for item in load_objects(path) if group_kind(item.value) in KINDS]
     if not known:
         raise Unusable((Problem(path, 0, "no facts in it: no Namespace, Node or ClusterPolicy"),))
     return known
+
+
+def known(chosen: Namespace, policies: Collection[Policy]) -> tuple[Iterable[Object], Sequence[Problem]]:
+    """What is known besides the objects of a run, by `--facts` or `--live`, and what of a cluster may not be read."""
+    if chosen.facts:
+        return [item.value for item in load_facts(chosen.facts)], ()
+    if not chosen.live:
+        return (), ()
+    from webhook import snapshot  # brings the client, which only a live cluster needs
+
+    api = snapshot.connect(chosen.kubeconfig, chosen.context)
+    return snapshot.facts(api, policies, chosen.namespace)
 
 
 def load_engine(policy_path: str | None, facts_path: str) -> tuple[Engine, Facts]:

@@ -5,15 +5,18 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from webhook import review
+from webhook import check, review
+from webhook.check import Judged
 from webhook.doors import PLACEMENT_ANNOTATIONS
+from webhook.engine import Engine
 from webhook.facts import Facts, Node, group_kind
-from webhook.model import Object, Request, Requester
+from webhook.files import Item
+from webhook.model import Object, Problem, Request, Requester, shown
 from webhook.pods import KUBELETS, MIRROR
 from webhook.policy import Policy
 from webhook.registration import ALONE, left_alone
 from webhook.sharing import has_gpus
-from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD
+from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD, judges
 from webhook.workloads import Workloads
 
 NAMESPACE, NODE = LABELLED
@@ -52,7 +55,7 @@ def passed_over(item: Object, policy: Policy) -> bool:
     return namespace in (ALONE if kind in DEVICES or kind == CONFIG_MAP else left_alone(policy))
 
 
-def among_facts(objects: Iterable[Object], namespace: str = "") -> Iterator[Object]:
+def among_facts(objects: Iterable[Object], namespace: str | None) -> Iterator[Object]:
     """Those that are judged of the objects that facts are made of; where a namespace is given that one alone.
 
     Pods, and the ConfigMaps that say how GPUs are shared, are judged as they are, not as facts keep them.
@@ -63,7 +66,28 @@ def among_facts(objects: Iterable[Object], namespace: str = "") -> Iterator[Obje
             yield item
 
 
+def misnamed(namespace: str | None, facts: Facts) -> Iterator[Problem]:
+    """Say so where a namespace is asked for that a cluster has not; where none may be read nobody knows."""
+    if namespace and facts.namespaces and namespace not in facts.namespaces:
+        yield Problem("cluster", 0, f"there is no namespace {shown(namespace)}")
+
+
 # As the rules see them
+
+
+def judge(item: Item, engine: Engine, facts: Facts) -> Judged | Problem | None:
+    """Judge an object as if it were made anew, which is what will come of those that follow it.
+
+    None for one that the webhook is never asked about. Raises Broke.
+    """
+    value, policy = item.value, engine.policy
+    if not judges(*group_kind(value), policy.workloads) or passed_over(value, policy):
+        return None
+    try:
+        made_anew = request(value, policy, facts)
+    except review.NotAReview as error:
+        return Problem(item.source, 0, str(error))
+    return check.answer(made_anew, item, engine, facts)
 
 
 def request(item: Object, policy: Policy, facts: Facts) -> Request:

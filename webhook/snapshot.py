@@ -1,7 +1,7 @@
 """A live cluster read once, in pages: what facts are made of, and every object that is judged."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,21 +141,21 @@ def unread(resource: Resource, error: Exception) -> Problem:
 
 def facts(
     api: Api,
-    policy: Policy,
+    policies: Collection[Policy],
     namespace: str | None = None,
     *,
     holders: bool = True,
     size: int = PAGE,
     tell: Tell = quietly,
 ) -> tuple[list[Object], tuple[Problem, ...]]:
-    """Read what facts are made of (webhook.facts.Facts.of), and no more of each object than that and its uid.
+    """Read what facts for some policies are made of (webhook.facts.Facts.of), and no more of each object but its uid.
 
     What may not be read of the whole cluster is read of `namespace`, where one is given. What cannot be read at all
     is a problem, and facts are made of the rest. Without `holders` no pods are read.
     """
     objects: list[Object] = []
     problems: list[Problem] = []
-    within = (replace(each, namespace=place) for place in cluster.namespaces(policy) for each in READ_WITHIN)
+    within = (replace(each, namespace=place) for place in _places(policies) for each in READ_WITHIN)
     resources = [each for each in (*READ, *within) if holders or each.of != POD]
     for step, resource in enumerate(resources):
         tell(step, 2 * len(resources), f"facts: {resource.plural}")
@@ -170,6 +170,11 @@ def facts(
             else:
                 objects += instead
     return objects, tuple(problems)
+
+
+def _places(policies: Iterable[Policy]) -> list[str]:
+    """The namespaces that hold sharing configurations by any of some policies."""
+    return sorted({place for policy in policies for place in cluster.namespaces(policy)})
 
 
 def _kept(api: Api, resource: Resource, size: int) -> list[Object]:
@@ -226,34 +231,41 @@ def trimmed(item: Object) -> Object | None:
 # What is judged
 
 
-def judged(api: Api, policy: Policy, namespace: str | None = None) -> tuple[list[Resource], tuple[Problem, ...]]:
+def judged(
+    api: Api, policies: Collection[Policy], namespace: str | None = None
+) -> tuple[list[Resource], tuple[Problem, ...]]:
     """Find what is to be judged beside the objects of `facts`, in the order to read it: what owns before what is owned.
 
     Workloads of every kind that the API server has, claims for devices, pods, and the sharing configurations; of
     `namespace` alone where one is given.
     """
-    found, problems = served(api, (*policy.workloads, *DEVICES, POD))
+    found, problems = served(api, (*_workloads(policies), *DEVICES, POD))
     resources = [
         replace(each.resource, namespace=namespace or "", fields=LIVING if each.resource.of == POD else "")
         for each in found
         if each.namespaced or namespace is None
     ]
     resources.sort(key=lambda each: (each.of == POD, each.of))
-    places = [each for each in cluster.namespaces(policy) if namespace in (None, each)]
+    places = [each for each in _places(policies) if namespace in (None, each)]
     resources += [replace(each, namespace=place) for place in places for each in READ_WITHIN if each.of == CONFIG_MAP]
     return resources, problems
 
 
-class Reading:
-    """Yields what is to be judged, an object at a time. A kind that cannot be read to its end is a problem of its own.
+def _workloads(policies: Iterable[Policy]) -> set[tuple[str, str]]:
+    return {kind for policy in policies for kind in policy.workloads}
 
-    `problems` and `unread`, the kinds of which some are missing, are complete when all is read.
+
+class Reading:
+    """Yields what is to be judged by some policies, an object at a time.
+
+    A kind that cannot be read to its end is a problem of its own. `problems` and `unread`, the kinds of which some are
+    missing, are complete when all is read.
     """
 
     def __init__(
         self,
         api: Api,
-        policy: Policy,
+        policies: Collection[Policy],
         namespace: str | None = None,
         size: int = PAGE,
         tell: Tell = quietly,
@@ -261,9 +273,9 @@ class Reading:
         self._api = api
         self._size = size
         self._tell = tell
-        self._resources, problems = judged(api, policy, namespace)
+        self._resources, problems = judged(api, policies, namespace)
         self.problems = [*problems]
-        self.unread: set[str] = set() if not problems else {kind for _, kind in policy.workloads}
+        self.unread: set[str] = set() if not problems else {kind for _, kind in _workloads(policies)}
 
     def __iter__(self) -> Iterator[Object]:
         steps = len(self._resources)

@@ -68,7 +68,7 @@ def steered(cluster: Cluster, item: Object) -> Object:
     """A pod as the mutating webhook would have made it."""
     found, _ = documents.read(POLICY.read_text("utf-8"), POLICY.name)
     policy = policy_file.load(found, [rule.id for rule in rules.walk()], POLICY.name)
-    objects, problems = snapshot.facts(snapshot.connect(str(cluster.kubeconfig())), policy)
+    objects, problems = snapshot.facts(snapshot.connect(str(cluster.kubeconfig())), [policy])
     assert not problems
     operations = Engine(policy, rules.walk()).mutate(review.decode(review.wrap(item)), Facts.of(objects)).patch
     assert operations

@@ -5,12 +5,11 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from webhook import audit, guard, inputs, manual, outputs, progress, reports, rules, running
+from webhook import audit, guard, inputs, living, manual, outputs, progress, reports, rules, running
 from webhook import options as common
 from webhook.check import Report
 from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
-from webhook.model import Problem, shown
 from webhook.reports import sources
 from webhook.targets import CONFIG_MAP
 
@@ -65,13 +64,11 @@ def run(chosen: Namespace) -> int:
         publish.installed(api, form)
     with progress.bar() as tell:
         objects, unknown = snapshot.facts(
-            api, engine.policy, chosen.namespace, holders=False, size=chosen.page_size, tell=tell
+            api, [engine.policy], chosen.namespace, holders=False, size=chosen.page_size, tell=tell
         )
         facts = replace(Facts.of(objects), today=datetime.now(UTC).date())
-        found = audit.Audit(
-            engine, facts, everything=chosen.all, system=chosen.system, namespace=chosen.namespace or ""
-        )
-        reading = snapshot.Reading(api, engine.policy, chosen.namespace, chosen.page_size, tell)
+        found = audit.Audit(engine, facts, everything=chosen.all, system=chosen.system, namespace=chosen.namespace)
+        reading = snapshot.Reading(api, [engine.policy], chosen.namespace, chosen.page_size, tell)
         sharing = []
         for item in reading:
             if group_kind(item) == CONFIG_MAP:
@@ -79,9 +76,7 @@ def run(chosen: Namespace) -> int:
             else:
                 found.take(item)
         found.finish(objects, sharing)
-        problems = [*unknown, *reading.problems, *found.problems]
-        if chosen.namespace and facts.namespaces and chosen.namespace not in facts.namespaces:
-            problems.append(Problem("cluster", 0, f"there is no namespace {shown(chosen.namespace)}"))
+        problems = [*unknown, *reading.problems, *found.problems, *living.misnamed(chosen.namespace, facts)]
         if form:
             kinds = reading.unread | ({"ClusterPolicy", "Namespace", "Node"} if unknown else set())
             problems += publish.publish(api, form, engine.policy.name, found.judged, kinds, chosen.namespace, tell)

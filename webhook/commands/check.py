@@ -2,7 +2,6 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,8 +9,6 @@ from webhook import batches, guard, inputs, manual, outputs, reports, rules
 from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.model import Object, Problem
-from webhook.policy import Policy
 
 _MORE = """
 The objects of a run are facts for each other: with a Namespace its labels are known. A saved AdmissionReview is
@@ -61,7 +58,7 @@ def run(chosen: Namespace) -> int:
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     now = datetime.now(UTC)
     given = batches.read(chosen.paths, chosen.namespace)
-    known, unknown = _known(chosen, engine.policy)
+    known, unknown = inputs.known(chosen, [engine.policy])
     facts = replace(Facts.of((*known, *given.facts)), today=now.date())
     if caution := guard.unguarded(engine.policy, facts):
         print(f"warning: {caution}", file=sys.stderr)
@@ -75,15 +72,3 @@ def run(chosen: Namespace) -> int:
         warned=report.warned > 0,
         unusable=bool(report.problems),
     )
-
-
-def _known(chosen: Namespace, policy: Policy) -> tuple[Iterable[Object], Sequence[Problem]]:
-    """What is known besides the objects of the run, and what of a cluster may not be read."""
-    if chosen.facts:
-        return [item.value for item in inputs.load_facts(chosen.facts)], ()
-    if not chosen.live:
-        return (), ()
-    from webhook import snapshot  # brings the client, which only a live cluster needs
-
-    api = snapshot.connect(chosen.kubeconfig, chosen.context)
-    return snapshot.facts(api, policy, chosen.namespace)

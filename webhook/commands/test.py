@@ -66,7 +66,7 @@ def run(chosen: Namespace) -> int:
 
 def _outcomes(tests: list[Document], chosen: Namespace, problems: list[Problem]) -> Iterator[Outcome]:
     ids = [rule.id for rule in rules.walk()]
-    engine_of, items_of = cache(_engine), cache(_items)
+    engine_of, items_of = cache(_engine), cache(inputs.load_objects)
     for document in tests:
         try:
             suite = policy_test.load(document, ids)
@@ -97,20 +97,12 @@ def _engine(path: str) -> Engine:
     return Engine(inputs.load_policy(path), rules.walk())
 
 
-def _items(path: str) -> list[files.Item]:
-    documents, unreadable = files.load([path])
-    items, unusable = files.items(documents)
-    if unreadable or unusable:
-        raise Unusable((*unreadable, *unusable))
-    return items
-
-
 def _objects(suite: Suite, case: Case, engine: Engine) -> Iterator[Object]:
     if "files" not in case.value:
         yield from case.value["objects"] if "objects" in case.value else [case.value["object"]]
         return
     for place, path in enumerate(case.value["files"]):
-        items = [each.value for each in _items(_beside(suite, path))]
+        items = [each.value for each in inputs.load_objects(_beside(suite, path))]
         judged = [each for each in items if judges(*group_kind(each), engine.policy.workloads)]
         if not judged:
             text = "no object in it that is judged"
