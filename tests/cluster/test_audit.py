@@ -33,11 +33,16 @@ SHARED = {"kubernetes.io/hostname": "t4-shared"}
 
 @dataclass(frozen=True)
 class Run:
-    """What an audit did."""
+    """What a command did."""
 
     status: int
     out: str
     err: str
+
+    @property
+    def effects(self) -> dict[str, list[str]]:
+        """What a change of policy would do, to each object by its kind and name."""
+        return {f"{each['kind']}/{each['name']}": each["effects"] for each in json.loads(self.out)["results"]}
 
     @property
     def sources(self) -> dict[str, dict[str, Any]]:
@@ -53,8 +58,12 @@ def audit(cluster: Cluster, *options: str | Path, user: User = ADMIN) -> Run:
 
 
 def audit_with(kubeconfig: Path, *options: str | Path) -> Run:
+    return slicewarden("audit", "--kubeconfig", kubeconfig, "--policy", POLICY, *options)
+
+
+def slicewarden(*words: str | Path) -> Run:
     done = subprocess.run(
-        [sys.executable, "-m", "webhook", "audit", "--kubeconfig", kubeconfig, "--policy", POLICY, *options],
+        [sys.executable, "-m", "webhook", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -139,6 +148,32 @@ def test_whoever_may_read_one_namespace_is_told_of_that(unguarded: Cluster) -> N
     assert any(each.startswith("nodes may not be listed: ") for each in errors)
     assert any(each.startswith("jobs.batch in namespace red may not be listed: ") for each in errors)
     assert not any(each.partition(" ")[0] in ("pods", "deployments.apps") for each in errors)
+
+
+def test_a_change_of_policy_is_held_against_what_lives(unguarded: Cluster, tmp_path: Path) -> None:
+    """Of the Deployment its template speaks, and what the scheduler chose is held against nobody."""
+    text = POLICY.read_text("utf-8")
+    for before, after in (
+        ("chosen-node: Deny", "chosen-node: Audit"),
+        ("unsteered-pod: Deny", "unsteered-pod: Warn"),
+        ("      sharing: time-slicing\n", "      sharing: time-slicing\n      circle: {namespaces: [red]}\n"),
+    ):
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    new = tmp_path / "new.yaml"
+    new.write_text(text)
+    where = ("--live", "--kubeconfig", unguarded.kubeconfig(), "--format", "json")
+    there, back = slicewarden("diff", POLICY, new, *where), slicewarden("diff", new, POLICY, *where)
+    assert (there.status, there.err, json.loads(there.out)["errors"]) == (0, "", [])
+    assert there.effects == {
+        "Deployment/train": ["warned"],
+        "Pod/chosen": ["freed", "recordedOtherwise"],
+        "Pod/mate": ["steeredElsewhere", "warned"],
+    }
+    assert (back.status, back.effects["Pod/chosen"]) == (1, ["denied", "recordedOtherwise"])
+    of_red = slicewarden("diff", POLICY, new, *where, "--namespace", "red")
+    assert of_red.status == 0
+    assert of_red.effects.keys() == there.effects.keys() - {"Pod/mate"}
 
 
 @pytest.fixture(scope="module")
