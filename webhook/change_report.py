@@ -7,7 +7,7 @@ from typing import Any
 from webhook.change import Change, Changed, Difference, Effect
 from webhook.model import dotted
 from webhook.policy import API_VERSION
-from webhook.terminal import PLAIN, Look
+from webhook.terminal import PLAIN, Look, several
 
 HEADINGS = {
     Effect.DENIED: "newly denied",
@@ -53,8 +53,8 @@ def _object(changed: Changed, look: Look) -> Iterator[str]:
 def _summary(change: Change) -> str:
     counts = [(len(change.having(effect)), HEADINGS[effect]) for effect in Effect]
     said = ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing changes"
-    errors = f"; {_several(len(change.problems), 'error')}"
-    return f"{_several(len(change.changed) + change.unchanged, 'object')}: {said}; {change.unchanged} as before{errors}"
+    errors = f"; {several(len(change.problems), 'error')}"
+    return f"{several(len(change.changed) + change.unchanged, 'object')}: {said}; {change.unchanged} as before{errors}"
 
 
 def to_json(change: Change, _: Look) -> str:
@@ -119,9 +119,9 @@ def _markdown(change: Change) -> Iterator[str]:
     yield ""
     objects = len(change.changed) + change.unchanged
     if not change.changed:
-        yield f"Nothing changes for {_several(objects, 'object')}."
+        yield f"Nothing changes for {several(objects, 'object')}."
     else:
-        yield f"| of {_several(objects, 'object')} | |"
+        yield f"| of {several(objects, 'object')} | |"
         yield "| --- | ---: |"
         yield from (f"| {HEADINGS[effect]} | {count} |" for effect in Effect if (count := len(change.having(effect))))
         yield f"| as before | {change.unchanged} |"
@@ -130,7 +130,7 @@ def _markdown(change: Change) -> Iterator[str]:
             yield from _section(effect, found)
     if change.problems:
         yield ""
-        yield f"**{_several(len(change.problems), 'error')}**: what could not be read was not compared."
+        yield f"**{several(len(change.problems), 'error')}**: what could not be read was not compared."
         yield ""
         yield from (f"- {_code(str(problem))}" for problem in change.problems[:MOST])
 
@@ -196,10 +196,6 @@ def _escaped(text: str) -> str:
 
 _ENTITIES = [("&", "&amp;"), *((each, f"&#{ord(each)};") for each in "<>|`*_[]@~\\"), ("\n", " ")]
 """What Markdown, HTML or a mention would read something into."""
-
-
-def _several(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 FORMATS: Mapping[str, str] = {"table": "for people", "json": "for programs", "markdown": "for a pull request"}

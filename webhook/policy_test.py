@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from difflib import ndiff
 from typing import Any
 
 from webhook import explain, patch, review
@@ -159,7 +158,7 @@ def requests(case: Case, objects: Sequence[Object]) -> list[Request]:
 
 def _request(case: Case, item: Object) -> Request:
     if item["kind"] == "AdmissionReview":
-        return review.decode(json.dumps(item).encode())
+        return review.decode(review.encoded(item))
     said = case.value.get("request", {})
     sent = review.decode(review.wrap(item))
     operation = said.get("operation", "CREATE")
@@ -298,12 +297,6 @@ def _lines(operations: Iterable[Any]) -> str:
 
 def _written(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def diff(failure: Failure) -> list[str]:
-    """Show the two sides of a failure: `-` what was expected, `+` what came, a space before what is in both."""
-    lines = ndiff(failure.expected.splitlines(), failure.got.splitlines())
-    return [line for line in lines if not line.startswith("?")]
 
 
 def holds(document: Document) -> bool:

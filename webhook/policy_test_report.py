@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from difflib import ndiff
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from webhook.model import Problem
 from webhook.policy import API_VERSION
-from webhook.policy_test import Outcome, Run, diff
-from webhook.terminal import PLAIN, Look
+from webhook.policy_test import Failure, Outcome, Run
+from webhook.terminal import PLAIN, Look, several
 
 
 def table(run: Run, look: Look) -> str:
@@ -18,8 +19,8 @@ def table(run: Run, look: Look) -> str:
         lines.append("")
     files = len({each.suite.document.file for each in run.outcomes})
     lines.append(
-        f"{_several(len(run.outcomes), 'case')} in {_several(files, 'file')}: {len(run.outcomes) - run.failed} passed, "
-        f"{run.failed} failed; {_several(len(run.problems), 'error')}"
+        f"{several(len(run.outcomes), 'case')} in {several(files, 'file')}: {len(run.outcomes) - run.failed} passed, "
+        f"{run.failed} failed; {several(len(run.problems), 'error')}"
     )
     return "\n".join(lines) + "\n"
 
@@ -36,11 +37,17 @@ def _details(outcome: Outcome) -> Iterator[str]:
     for failure in outcome.failures:
         if "\n" in failure.expected + failure.got:
             yield f"line {failure.line:<4} {failure.what}: - expected, + got"
-            yield from (f"            {line}" for line in diff(failure))
+            yield from (f"            {line}" for line in _sides(failure))
         else:
             yield f"line {failure.line:<4} {failure.what}: expected {failure.expected}, got {failure.got}"
     for found in outcome.found or ("no finding",):
         yield f"found     {found}"
+
+
+def _sides(failure: Failure) -> list[str]:
+    """Show the two sides of a failure: `-` what was expected, `+` what came, a space before what is in both."""
+    lines = ndiff(failure.expected.splitlines(), failure.got.splitlines())
+    return [line for line in lines if not line.startswith("?")]
 
 
 def to_json(run: Run, _: Look) -> str:
@@ -117,10 +124,6 @@ def _error(suite: Element, problem: Problem) -> None:
 def _xml(text: str) -> str:
     """Leave out what XML 1.0 cannot carry."""
     return "".join(each if each.isprintable() or each in "\t\n" else "?" for each in text)
-
-
-def _several(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 FORMATS: Mapping[str, str] = {"table": "failures, for people", "json": "for programs", "junit": "for CI"}

@@ -8,7 +8,7 @@ from webhook import cluster, policy_report, snapshot
 from webhook.audit import Audited
 from webhook.cluster import NOT_FOUND, Api, Refused, Resource
 from webhook.model import Problem, Unusable
-from webhook.progress import Tell, quietly
+from webhook.progress import Tell
 
 LABEL, COMPONENT = "app.kubernetes.io/component", "audit"
 """By which our reports are known among others."""
@@ -82,9 +82,9 @@ def publish(
     form: Form,
     policy: str,
     judged: Iterable[Audited],
-    unread: Collection[str] = (),
-    namespace: str | None = None,
-    tell: Tell = quietly,
+    unread: Collection[str],
+    namespace: str | None,
+    tell: Tell,
 ) -> list[Problem]:
     """Write a report for each object with findings, and remove ours on objects without, but of kinds not all read.
 

@@ -12,6 +12,7 @@ from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
 from webhook.reports import sources
 from webhook.targets import CONFIG_MAP
+from webhook.terminal import several
 
 OWN = {"table": sources.table, "json": sources.write}
 FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for programs, by workload"}
@@ -100,8 +101,8 @@ def _caution(unguarded: str | None, passed_over: int) -> None:
     if unguarded:
         print(f"warning: {unguarded}", file=sys.stderr)
     if passed_over:
-        several = f"{passed_over} object{'s' * (passed_over != 1)}"
-        print(f"note: {several} of namespaces that the webhook leaves alone; --system judges them", file=sys.stderr)
+        what = f"{several(passed_over, 'object')} of namespaces that the webhook leaves alone"
+        print(f"note: {what}; --system judges them", file=sys.stderr)
 
 
 def _size(text: str) -> int:
