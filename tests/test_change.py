@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from strategies import pods
 
-from webhook import batches, cli
-from webhook.change import Change, Effect, compare
+from webhook import batches, change_report, cli
+from webhook.change import Change, Changed, Effect, compare
+from webhook.check import Judged
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import alone
-from webhook.model import Action
+from webhook.model import Action, Problem, Verdict
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = (ROOT / "policies" / "sample.yaml").read_text("utf-8")
@@ -168,6 +169,18 @@ def test_of_many_the_markdown_names_the_first(run: Any, tmp_path: Path) -> None:
     out = run(LESS, options=("--format", "markdown"))[1]
     assert "| and 20 more | | |" in out
     assert len(out) < 65_536
+
+
+def test_a_comment_has_room_for_the_markdown_however_much_changes() -> None:
+    judged = Judged("_" * 100, 1, 0, "v1", "Pod", "vision", "p", Verdict())
+    changed = [Changed(judged, judged, (effect,), ()) for effect in Effect for _ in range(60)]
+    problems = [Problem("_" * 100, 1, "not YAML")] * 60
+    out = change_report.render("markdown", Change("old", "new", tuple(changed), 0, tuple(problems)))
+    assert 50_000 < len(out) < 65_536
+    assert out.count("<details") == out.count("</details>") == len(Effect)
+    assert "<details open><summary>60 newly denied</summary>" in out
+    assert out.count("| and 60 more | | |\n") > 1  # of the headings for which there was no room left
+    assert out.endswith("- and 60 more\n")
 
 
 def test_what_cannot_be_read_is_status_2_and_the_rest_is_compared(run: Any, tmp_path: Path) -> None:

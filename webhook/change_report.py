@@ -1,12 +1,14 @@
 """What a change of policy does: a table for people, JSON for programs, Markdown for a pull request."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from webhook.change import Change, Changed, Difference, Effect
 from webhook.model import dotted
 from webhook.policy import API_VERSION
+from webhook.reports.markdown import MAX_BODY, plain
 from webhook.terminal import PLAIN, Look, several
 
 HEADINGS = {
@@ -23,7 +25,10 @@ HEADINGS = {
 _STYLES = {Effect.DENIED: "denied", Effect.FREED: "allowed", Effect.WARNED: "warned"}
 
 MOST = 50
-"""How many objects one heading of the Markdown lists: a pull request's comment holds 65,536 characters."""
+"""How many objects one heading of the Markdown lists, where a comment has room for as many."""
+
+_FRAME = 4096
+"""Characters of the Markdown that are left for what is no object: headings, counts, and how many are not listed."""
 
 
 def table(change: Change, look: Look) -> str:
@@ -125,33 +130,55 @@ def _markdown(change: Change) -> Iterator[str]:
         yield "| --- | ---: |"
         yield from (f"| {HEADINGS[effect]} | {count} |" for effect in Effect if (count := len(change.having(effect))))
         yield f"| as before | {change.unchanged} |"
+    room = MAX_BODY - _FRAME
     for effect in Effect:
         if found := [each for each in change.changed if each.effects[0] is effect]:
-            yield from _section(effect, found)
+            rows = _fitting(map(_row, found), room)
+            room -= len("\n".join(rows))
+            yield from _section(effect, rows, len(found) - len(rows))
     if change.problems:
         yield ""
         yield f"**{several(len(change.problems), 'error')}**: what could not be read was not compared."
         yield ""
-        yield from (f"- {_code(str(problem))}" for problem in change.problems[:MOST])
+        lines = _fitting((f"- {_code(str(problem))}" for problem in change.problems), room)
+        yield from lines
+        if left := len(change.problems) - len(lines):
+            yield f"- and {left} more"
 
 
-def _section(effect: Effect, found: list[Changed]) -> Iterator[str]:
+def _fitting(rows: Iterable[str], room: int) -> list[str]:
+    """Take the first rows, as many as there is room for."""
+    taken: list[str] = []
+    for row in islice(rows, MOST):
+        room -= len(row) + 1
+        if room < 0:
+            break
+        taken.append(row)
+    return taken
+
+
+def _section(effect: Effect, rows: list[str], left: int) -> Iterator[str]:
     yield ""
-    yield f"<details{' open' if effect is Effect.DENIED else ''}><summary>{len(found)} {HEADINGS[effect]}</summary>"
+    opened, count = " open" if effect is Effect.DENIED else "", len(rows) + left
+    yield f"<details{opened}><summary>{count} {HEADINGS[effect]}</summary>"
     yield ""
     yield "| object | where | what |"
     yield "| --- | --- | --- |"
-    for each in found[:MOST]:
-        yield f"| {_code(each.after.title)} | {_code(each.after.place)} | {'<br>'.join(_reasons(each))} |"
-    if len(found) > MOST:
-        yield f"| and {len(found) - MOST} more | | |"
+    yield from rows
+    if left:
+        yield f"| and {left} more | | |"
     yield ""
     yield "</details>"
 
 
+def _row(changed: Changed) -> str:
+    told = changed.after
+    return f"| {_code(told.title)} | {_code(told.place)} | {'<br>'.join(_reasons(changed))} |"
+
+
 def _reasons(changed: Changed) -> Iterator[str]:
     for each in changed.differences:
-        yield f"{_actions(each)} {_code(each.result.rule)}: {_escaped(each.result.finding.message)}"
+        yield f"{_actions(each)} {_code(each.result.rule)}: {plain(each.result.finding.message)}"
     if Effect.STEERED in changed.effects:
         yield f"pool {_code(_pools(changed))}"
     if Effect.PATCHED in changed.effects:
@@ -185,17 +212,7 @@ def _operation(operation: Mapping[str, Any]) -> str:
 
 def _code(text: str) -> str:
     """Show a text as it is: a tenant's words make no Markdown."""
-    return f"<code>{_escaped(text)}</code>" if text else ""
-
-
-def _escaped(text: str) -> str:
-    for each, entity in _ENTITIES:
-        text = text.replace(each, entity)
-    return text
-
-
-_ENTITIES = [("&", "&amp;"), *((each, f"&#{ord(each)};") for each in "<>|`*_[]@~\\"), ("\n", " ")]
-"""What Markdown, HTML or a mention would read something into."""
+    return f"<code>{plain(text)}</code>" if text else ""
 
 
 FORMATS: Mapping[str, str] = {"table": "for people", "json": "for programs", "markdown": "for a pull request"}
