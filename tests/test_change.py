@@ -191,6 +191,10 @@ def test_what_cannot_be_read_is_status_2_and_the_rest_is_compared(run: Any, tmp_
     assert out.endswith("2 errors\n")
 
 
+def test_a_cluster_that_is_not_asked_is_wrong_usage(run: Any) -> None:
+    assert run(options=("--kubeconfig", "x")) == (2, "", "--kubeconfig: needs --live\n")
+
+
 @given(manifest=pods())
 @settings(max_examples=30)
 def test_no_pod_tells_a_policy_from_itself_and_every_change_from_its_undoing(
