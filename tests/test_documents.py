@@ -1,6 +1,8 @@
 """Texts become JSON values with line numbers, as Kubernetes' own tools read them."""
 
 import json
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import json_maps, json_values, mutilated_yaml
 
-from webhook import dialect
+from webhook import dialect, documents
 from webhook.dialect import MAX_DEPTH, Unreadable, parse
 from webhook.documents import Document, read
+from webhook.model import Path
 
 
 def value_of(text: str) -> Any:
@@ -27,9 +30,8 @@ def lines(documents: list[Document]) -> list[tuple[Any, int]]:
 
 def test_documents_of_one_text_know_their_lines() -> None:
     text = "a: 1\nb:\n  - x\n  - q: z\n---\n\n# two\nc:\n  d: 2\n"
-    documents, problems = read(text, "f.yaml")
+    (first, second), problems = read(text, "f.yaml")
     assert problems == []
-    first, second = documents
     assert (first.value, second.value) == ({"a": 1, "b": ["x", {"q": "z"}]}, {"c": {"d": 2}})
     assert (first.file, first.index, second.index) == ("f.yaml", 0, 1)
     assert [first.line(path) for path in [(), ("a",), ("b",), ("b", 0), ("b", 1), ("b", 1, "q")]] == [1, 1, 2, 3, 4, 4]
@@ -169,6 +171,49 @@ def test_places_in_json_are_found_once_for_all_that_ask(monkeypatch: pytest.Monk
     monkeypatch.setattr("webhook.documents.parse", noted)
     assert [document.line(("a", index)) for index in range(100)] == [index + 3 for index in range(100)]
     assert len(parsed) == 1
+
+
+def places(value: Any, path: Path) -> Iterator[Path]:
+    yield path
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(each, (*path, key))
+
+
+@given(
+    st.lists(json_maps(), min_size=1, max_size=4),
+    json_maps(),
+    st.sampled_from([partial(json.dumps, indent=1), json.dumps, dialect.write]),
+)
+def test_an_item_alone_has_the_lines_that_it_has_in_the_whole(
+    items: list[Any], rest: dict[str, Any], write: Callable[[Any], str]
+) -> None:
+    text = write({**rest, "items": items, "kind": "List"})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(documents, "SMALL", 0)
+        (whole,), problems = read(text, "f")
+    assert problems == []
+    for index, value in enumerate(items):
+        alone = whole.item(index)
+        assert alone.value == value
+        for path in places(value, ("items", index)):
+            assert alone.line(path) == whole.line(path), (text, path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "items:\n- &one {a: 1}\n- b: *one\n  c:\n    d: 2\nkind: List\n",
+        "items: [{a: 1},\n  {b: 2}]\n",
+        "items:\n-\n  a: 1\n-\n  b: 2\n",
+        "x: &x [{a: 1}, {b: 2}]\nitems: *x\n",
+    ],
+)
+def test_of_an_item_that_cannot_stand_alone_the_first_line_is_known(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "SMALL", 0)
+    (whole,), _ = read(text, "f.yaml")
+    for index, value in enumerate(whole.value["items"]):
+        for path in places(value, ("items", index)):
+            assert whole.item(index).line(path) in (whole.line(path), whole.line(("items", index)))
 
 
 def test_emoji_escaped_in_json_cost_no_line_numbers() -> None:

@@ -151,9 +151,9 @@ def _read(namespace: str | None, names: Sequence[str]) -> Read:
                 opened = [_placed(each, namespace) for each in opened]
             done.facts += (_fact(each.value) for each in opened if group_kind(each.value) in KINDS)
             items += opened
-            if len(items) >= FILES:
-                done.packs.append(_packed(items))
-                items = []
+            while len(items) >= FILES:
+                done.packs.append(_packed(items[:FILES]))
+                del items[:FILES]
     if items:
         done.packs.append(_packed(items))
     return done

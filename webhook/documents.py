@@ -4,13 +4,19 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
 from webhook.dialect import MAX_DEPTH, MAX_VALUES, Mark, Unreadable, parse
 from webhook.model import Path, Problem, shown
+
+Find = Callable[[], Mark]
+"""Finds the mark of a document by reading its text once more."""
+
+SMALL = 64 * 1024
+"""Characters of a YAML text up to which a List stays whole: people write anchors, and lists in one line."""
 
 
 class Document:
@@ -20,7 +26,15 @@ class Document:
     """
 
     def __init__(
-        self, file: str, index: int, value: Any, first_line: int, find: Callable[[], Mark], mark: Mark | None = None
+        self,
+        file: str,
+        index: int,
+        value: Any,
+        first_line: int,
+        find: Find,
+        mark: Mark | None = None,
+        split: Callable[[Mark | None], Sequence[Find]] | None = None,
+        base: Path = (),
     ) -> None:
         self.file = file
         self.index = index
@@ -28,6 +42,9 @@ class Document:
         self._first_line = first_line
         self._find = find
         self._mark = mark
+        self._split = split
+        self._parts: Sequence[Find] | None = None
+        self._base = base
 
     def line(self, path: Path = (), text_line: int = 0) -> int:
         """The line where the value at the path starts, or a line within the text that stands there."""
@@ -35,11 +52,27 @@ class Document:
             return self._first_line
         if self._mark is None:
             self._mark = self._find()
-        mark = self._mark.at(path)
+        mark = self._mark.at(path[len(self._base) :])
         return mark.text + text_line - 1 if text_line and mark.text else mark.line
 
+    def item(self, index: int) -> "Document":
+        """The document of one of its `items` alone, of which places have the same paths as in the whole.
+
+        The whole again where its text cannot be taken apart.
+        """
+        if self._split is None:
+            return self
+        if self._parts is None:
+            self._parts = self._split(self._mark)
+        if len(self._parts) != len(self.value["items"]):
+            return self
+        base: Path = ("items", index)
+        return Document(
+            self.file, self.index, self.value["items"][index], self._first_line, self._parts[index], base=base
+        )
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mark": None}
+        return {**self.__dict__, "_mark": None, "_parts": None}
 
 
 def read(text: str, file: str) -> tuple[list[Document], list[Problem]]:
@@ -70,7 +103,8 @@ def each(text: str, file: str) -> Iterator[Document | Problem]:
         else:
             if value is None:  # an empty document is no document
                 continue
-            yield Document(file, count, value, mark.line, partial(_mark, chunk, first_line), mark)
+            split = partial(_yaml_items, chunk, first_line) if len(chunk) > SMALL else None
+            yield Document(file, count, value, mark.line, partial(_mark, chunk, first_line), mark, split)
         count += 1
 
 
@@ -121,7 +155,8 @@ def _json_documents(text: str, file: str) -> Iterator[Document]:
         except ValueError as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
         source = text[position:end].replace("\t", " ")  # a raw tab in JSON is white space; YAML refuses some
-        yield Document(file, index, value, first_line, partial(_marks, source, first_line))
+        split = partial(_json_items, source, first_line)
+        yield Document(file, index, value, first_line, partial(_marks, source, first_line), split=split)
         position, index = _skip(text, end), index + 1
 
 
@@ -129,6 +164,61 @@ def _skip(text: str, position: int) -> int:
     gap = _GAP.match(text, position)
     return gap.end() if gap else position
 
+
+def _json_items(source: str, first_line: int, _: Mark | None) -> list[Find]:
+    """Find where each of a JSON object's `items` stands in its text, which was read before."""
+    decoder = json.JSONDecoder()
+    found: list[Find] = []
+    position = source.index("{") + 1
+    while source[position := _over(source, position)] != "}":
+        key, position = decoder.raw_decode(source, position)
+        position = _over(source, position)
+        if key != "items":
+            position = decoder.raw_decode(source, position)[1]
+            continue
+        counted, line, position = 0, first_line, position + 1
+        while source[position := _over(source, position)] != "]":
+            end = decoder.raw_decode(source, position)[1]
+            line, counted = line + source.count("\n", counted, position), position
+            found.append(partial(_marks, source[position:end], line))
+            position = end
+        position += 1
+    return found
+
+
+_BETWEEN = re.compile(r"[ \t\r\n,:]*")
+
+
+def _over(text: str, position: int) -> int:
+    """Pass over what stands between two parts of a JSON text that was read before."""
+    return _BETWEEN.match(text, position).end()  # type: ignore[union-attr]
+
+
+def _yaml_items(chunk: str, first_line: int, mark: Mark | None) -> list[Find]:
+    """Find where each of the `items` of a YAML text stands in it, as kubectl writes them: a row each for their keys.
+
+    Of one that is written otherwise, or is not whole without the rest, only the line where it begins is known.
+    """
+    lines = chunk.splitlines(keepends=True)
+    whole = mark if mark is not None else _mark(chunk, first_line)
+    items = whole.at(("items",))
+    starts = [each.line for each in items.children]
+    after = [each.line for each in whole.children.values() if each.line > items.line]
+    ends = [*starts[1:], min(after, default=first_line + len(lines))]
+    return [
+        partial(_item_mark, "".join(lines[start - first_line : end - first_line]), start)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _item_mark(text: str, line: int) -> Mark:
+    try:
+        return _mark(_DASH.sub(r"\1 ", text, count=1), line)
+    except Unreadable:
+        return Mark(line)
+
+
+_DASH = re.compile(r"\A( *)-")
 
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)")
 

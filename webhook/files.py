@@ -187,7 +187,8 @@ def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
             problems.append(Problem(item.document.file, item.line(("items",)), "items must be a list"))
             return
         for index, one in enumerate(value["items"]):
-            _open(Item(item.document, (*item.base, "items", index), _with_type(one, value)), found, problems)
+            document = item.document if item.base else item.document.item(index)
+            _open(Item(document, (*item.base, "items", index), _with_type(one, value)), found, problems)
     else:
         found.append(item)
 
