@@ -221,7 +221,7 @@ def test_several_processes_compare_as_one_does(run: Any, tmp_path: Path, monkeyp
     )
     (tmp_path / "pods.yaml").write_text("".join(texts) + "---\na: [\n")
     one = run(LESS, options=JSON)
-    monkeypatch.setattr(batches, "_processes", lambda _: 2)
+    monkeypatch.setattr(batches, "_cores", lambda: 2)
     assert run(LESS, options=JSON) == one
     assert (one[0], json.loads(one[1])["summary"]["denied"]) == (2, 2 * batches.FILES)
 

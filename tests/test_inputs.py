@@ -1,5 +1,6 @@
 """What people have, and what is broken in it: files, patterns, streams, reviews; one line each, and the rest judged."""
 
+import io
 import json
 import os
 import re
@@ -278,7 +279,8 @@ def test_several_processes_find_what_one_does(many: Path, monkeypatch: pytest.Mo
 
     def reports() -> Iterator[str]:
         for processes in (1, 2):
-            monkeypatch.setattr(batches, "_processes", lambda _, n=processes: n)
+            monkeypatch.setattr(batches, "_cores", lambda n=processes: n)
+            monkeypatch.setattr(batches, "ALONE", 0)
             output = many.parent / f"{processes}.json"
             assert cli.main(["check", str(many), "--format", "json", "--output", str(output), *SAMPLE]) == 2
             yield output.read_text()
@@ -289,11 +291,28 @@ def test_several_processes_find_what_one_does(many: Path, monkeypatch: pytest.Mo
 
 
 def test_little_is_done_in_one_process_and_much_in_several(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [str(each) for each in many.iterdir()]
-    assert batches._processes(found) == 1
+    asked: list[int] = []
+
+    def each(work: Any, given: Any, processes: int) -> Any:
+        asked.append(processes)
+        return map(work, given)
+
+    def processes(paths: list[str]) -> list[int]:
+        """How many were to read, and to judge."""
+        asked.clear()
+        list(batches.read(paths).each(id))
+        return [*asked]
+
+    cores = min(len(os.sched_getaffinity(0)), 8) if sys.platform == "linux" else 1
+    monkeypatch.setattr(batches, "_each", each)
+    some = sorted(map(str, many.iterdir()))[: 2 * batches.FILES]
+    assert processes(some) == [1, 1]
+    assert processes([str(many)]) == [1, cores]
     monkeypatch.setattr(batches, "ALONE", 1000)
-    assert batches._processes(found) == (min(len(os.sched_getaffinity(0)), 8) if sys.platform == "linux" else 1)
-    assert batches._processes([*found, "-"]) == 1
+    assert processes(some) == [cores, 1]
+    text = "".join(f"---\n{each.read_text()}" for each in many.iterdir())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert processes(["-"]) == [1, cores]
 
 
 # What is not imported

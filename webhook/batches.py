@@ -30,6 +30,9 @@ FILES = 64
 ALONE = 512 * 1024
 """Bytes of files up to which one process is done before a second one is up."""
 
+FEW = 2
+"""Packs of objects that are judged before a second process is up."""
+
 PROCESSES = 8
 """At most: reading is soon bound by the one process that gathers what was found."""
 
@@ -51,7 +54,6 @@ class Run(NamedTuple):
     """A run over some paths that was read, and can be judged."""
 
     read: tuple[Read, ...]
-    processes: int
 
     @property
     def facts(self) -> Iterator[Object]:
@@ -66,7 +68,7 @@ class Run(NamedTuple):
     def each(self, work: Callable[[Item], _Made | None]) -> Iterator[_Made]:
         """Do a work for each object, in order, and yield what it makes, if anything. Raises what the work raises."""
         packs = [pack for each in self.read for pack in each.packs]
-        return chain.from_iterable(_each(partial(_unpacked, work), packs, self.processes if len(packs) > 1 else 1))
+        return chain.from_iterable(_each(partial(_unpacked, work), packs, _cores() if len(packs) > FEW else 1))
 
     def judge(
         self, engine: Engine, facts: Facts, *, at: datetime, explained: bool = False, diffs: bool = False
@@ -90,20 +92,16 @@ def read(paths: Iterable[str], namespace: str | None = None) -> Run:
     """
     found = list(files.find(paths))
     names = [each for each in found if isinstance(each, str)]
-    processes = _processes(names)
+    alone = "-" in names or sum(map(_size, names)) < ALONE  # standard input is open in this process alone
     batches = [names[start : start + FILES] for start in range(0, len(names), FILES)]
-    done = tuple(_each(partial(_read, namespace), batches, processes))
+    done = tuple(_each(partial(_read, namespace), batches, 1 if alone else _cores()))
     unfound = Read(problems=[each for each in found if isinstance(each, Problem)])
-    return Run((unfound, *done), processes)
+    return Run((unfound, *done))
 
 
-def _processes(names: Sequence[str]) -> int:
-    """How many processes are worth their start; one where they cannot be started as copies of this one."""
-    if "-" in names or not sys.platform.startswith("linux"):  # standard input is open in this process alone
-        return 1
-    if sum(map(_size, names)) < ALONE:
-        return 1
-    return min(len(os.sched_getaffinity(0)), PROCESSES)
+def _cores() -> int:
+    """How many processes there may be; one where they cannot be started as copies of this one."""
+    return min(len(os.sched_getaffinity(0)), PROCESSES) if sys.platform.startswith("linux") else 1
 
 
 def _size(name: str) -> int:
