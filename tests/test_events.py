@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import client
+from listening import Asked, listening
 
 from webhook import events
 from webhook.events import Backlog, Denial, Events, Owner, denial
@@ -159,32 +159,13 @@ class Server:
 def server() -> Iterator[Server]:
     known = Server()
 
-    class Answers(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            item = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, body = known.answer(self.command, self.path, item)
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def respond(asked: Asked) -> None:
+        status, body = known.answer(asked.command, asked.path, json.loads(asked.body))
+        asked.give(status, json.dumps(body).encode(), Content_Type="application/json")
 
-        do_PATCH = do_POST  # noqa: N815 - as http.server calls it
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    httpd.daemon_threads = True
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    known.url = f"http://127.0.0.1:{httpd.server_port}"
-    yield known
-    known.open.set()
-    httpd.shutdown()
-    httpd.server_close()
-    thread.join()
+    with listening(respond) as known.url:
+        yield known
+        known.open.set()
 
 
 @pytest.fixture

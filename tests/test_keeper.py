@@ -1,17 +1,16 @@
 """The certificates of a cluster, against an API server of our own that misbehaves to order; and the command."""
 
 import json
-import threading
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes import client
+from listening import Asked, listening
 
 import certs
 from certs.__main__ import main
@@ -46,6 +45,7 @@ class Server:
         self.date = datetime.now(UTC)
         self.versions = dict.fromkeys(self.objects, 1)
         self.written: list[tuple[str, Any]] = []
+        self.url = ""
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         if (method, path) in self.answers:
@@ -77,33 +77,14 @@ class Server:
 def server() -> Iterator[Server]:
     known = Server()
 
-    class Objects(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or b"{}")
-            if self.command == "PATCH":
-                assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
-            status, answer = known.answer(self.command, self.path, body)
-            self.send_response_only(status)
-            self.send_header("Date", format_datetime(known.date, usegmt=True))
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def respond(asked: Asked) -> None:
+        if asked.command == "PATCH":
+            assert asked.headers["Content-Type"] == "application/strategic-merge-patch+json"
+        status, body = known.answer(asked.command, asked.path, json.loads(asked.body or b"{}"))
+        asked.give(status, body, Content_Type="application/json", Date=format_datetime(known.date, usegmt=True))
 
-        do_PATCH = do_GET  # noqa: N815 - the base class's name
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Objects)
-    httpd.daemon_threads = True
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
-    thread.start()
-    known.url = f"http://127.0.0.1:{httpd.server_port}"  # type: ignore[attr-defined]
-    yield known
-    httpd.shutdown()
-    httpd.server_close()
-    thread.join()
+    with listening(respond) as known.url:
+        yield known
 
 
 @pytest.fixture
@@ -114,7 +95,7 @@ def said() -> list[str]:
 @pytest.fixture
 def keeper(server: Server, said: list[str]) -> Keeper:
     settings = client.Configuration()
-    settings.host = server.url  # type: ignore[attr-defined]
+    settings.host = server.url
     settings.retries = False
     return Keeper(client.ApiClient(settings), NAMES, said.append)
 
@@ -231,7 +212,7 @@ def kubeconfig(server: Server, tmp_path: Path) -> str:
             {
                 "apiVersion": "v1",
                 "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": server.url}}],  # type: ignore[attr-defined]
+                "clusters": [{"name": "c", "cluster": {"server": server.url}}],
                 "users": [{"name": "u", "user": {}}],
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
                 "current-context": "x",

@@ -6,13 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from kubernetes import client
+from listening import Asked, listening
 
 from webhook import cluster
 from webhook.cluster import Cluster
@@ -41,6 +41,7 @@ class Server:
         self.watches: dict[str, list[Any]] = {path: [] for path in ALL}
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.done = threading.Event()
+        self.url = ""
 
     def answer(self, path: str, query: dict[str, str]) -> Any:
         self.asked.append((path, query))
@@ -57,40 +58,27 @@ class Server:
 def server() -> Iterator[Server]:
     known = Server()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            answer = known.answer(url.path, {key: values[0] for key, values in parse_qs(url.query).items()})
-            if isinstance(answer, int):
-                self.send_error(answer)
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            if isinstance(answer, list) and "watch=" not in url.query:
-                answer = {"metadata": {"resourceVersion": "10"}, "items": answer}
-            if isinstance(answer, dict):
-                self.wfile.write(json.dumps(answer).encode())
-            elif answer is None:  # a watch in which nothing happens
-                known.done.wait(10)
-            else:
-                for each in answer:
-                    self.wfile.write(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n")
-                    self.wfile.flush()
+    def respond(asked: Asked) -> None:
+        url = urlsplit(asked.path)
+        answer = known.answer(url.path, {key: values[0] for key, values in parse_qs(url.query).items()})
+        if isinstance(answer, int):
+            asked.give(answer, b"")
+            return
+        asked.begin(200, Content_Type="application/json", Connection="close")
+        if isinstance(answer, list) and "watch=" not in url.query:
+            answer = {"metadata": {"resourceVersion": "10"}, "items": answer}
+        if isinstance(answer, dict):
+            asked.wfile.write(json.dumps(answer).encode())
+        elif answer is None:  # a watch in which nothing happens
+            known.done.wait(10)
+        else:
+            for each in answer:
+                asked.wfile.write(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n")
+                asked.wfile.flush()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.daemon_threads = True
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    known.url = f"http://127.0.0.1:{httpd.server_port}"  # type: ignore[attr-defined]
-    yield known
-    known.done.set()
-    httpd.shutdown()
-    httpd.server_close()
-    thread.join()
+    with listening(respond) as known.url:
+        yield known
+        known.done.set()
 
 
 @pytest.fixture
@@ -107,7 +95,7 @@ def follow(server: Server, monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -
 
     def start(metrics: Metrics | None = None) -> Cluster:
         settings = client.Configuration()
-        settings.host = server.url  # type: ignore[attr-defined]
+        settings.host = server.url
         followed = Cluster(client.ApiClient(settings), logged.append, ["gpu-operator"], metrics)
         followed.start()
         started.append(followed)
@@ -398,7 +386,7 @@ def test_a_break_says_where_and_why(server: Server, follow: Callable[..., Cluste
     follow()
     waiting_for(lambda: bool(logged))
     line = logged[0]
-    assert line["host"] == server.url.removeprefix("http://")  # type: ignore[attr-defined]
+    assert line["host"] == server.url.removeprefix("http://")
     assert (line["message"], line["kind"], line["error"]) == ("watch broke", "Node", "503 Service Unavailable")
 
 

@@ -1,7 +1,6 @@
 """A cluster read once, from an API server of our own that misbehaves to order."""
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from listening import Asked, listening
 
 from webhook import cli, cluster, snapshot
 from webhook.cluster import Resource
@@ -42,33 +42,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     known = Server()
     monkeypatch.setattr(snapshot, "PAUSE", 0.0)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def respond(asked: Asked) -> None:
+        url = urlsplit(asked.path)
+        answer = known.answer(asked.command, url.path, {key: each[0] for key, each in parse_qs(url.query).items()})
+        status = answer if isinstance(answer, int) else 200
+        if status != 200:
+            answer = {"kind": "Status", "message": f"said {status}"}
+        asked.give(status, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            answer = known.answer("GET", url.path, {key: each[0] for key, each in parse_qs(url.query).items()})
-            status = answer if isinstance(answer, int) else 200
-            if status != 200:
-                answer = {"kind": "Status", "message": f"said {status}"}
-            body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.daemon_threads = True
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    known.url = f"http://127.0.0.1:{httpd.server_port}"
-    yield known
-    httpd.shutdown()
-    httpd.server_close()
-    thread.join()
+    with listening(respond) as known.url:
+        yield known
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""An HTTP server on loopback, for tests that write down what it answers."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+POLL = 0.02
+"""Seconds in which it notices that it should end; http.server's own half a second is paid by every test."""
+
+
+class Asked(BaseHTTPRequestHandler):
+    """One request: `command`, `path`, `headers` and `body`; `give` answers it, or whatever is written to `wfile`."""
+
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, answer: Callable[["Asked"], None], *connection: Any) -> None:
+        self.answer = answer
+        self.body = b""
+        super().__init__(*connection)
+
+    def do_GET(self) -> None:
+        self.body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        self.answer(self)
+
+    do_POST = do_PATCH = do_GET  # noqa: N815 - as http.server calls them
+
+    def give(self, status: int, body: bytes, **headers: str) -> None:
+        """Answer with a body; a header is named with _ for -."""
+        self.begin(status, Content_Length=str(len(body)), **headers)
+        self.wfile.write(body)
+
+    def begin(self, status: int, **headers: str) -> None:
+        """Answer with the status and headers alone, of which one tells where the body ends."""
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def listening(answer: Callable[[Asked], None]) -> Iterator[str]:
+    """Let each request be answered so, every connection in a thread of its own; yields http://127.0.0.1:PORT."""
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), partial(Asked, answer))
+    httpd.daemon_threads = True
+    thread = threading.Thread(target=httpd.serve_forever, args=(POLL,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_port}"
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
