@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from test_fixtures import FILES, engine_of, fixture, settings
+from test_fixtures import FILES, each_rule, engine_of, files_of, fixture
 
-from webhook import audit, patch, publish, reports, review, rules, running
+from webhook import audit, patch, publish, reports, review, running
 from webhook.audit import Audit
 from webhook.check import Broke, Report
 from webhook.engine import Engine
@@ -59,11 +59,11 @@ def same(engine: Engine, facts: Facts, request: Request | None) -> None:
     assert str(found.malformed) == str(expected.malformed)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}/{f.stem}")
-def test_an_audit_says_of_every_fixture_what_the_webhook_says(file: Path) -> None:
-    engine, facts = engine_of(file.parent.name)
-    for each in (engine, Engine(settings(file.parent.name)[0], rules.walk())):
-        same(each, facts, created(fixture(file)[2]))
+@each_rule
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "all"])
+def test_an_audit_says_of_every_fixture_what_the_webhook_says(rule: str, alone: bool) -> None:
+    for file in files_of(rule):
+        same(*engine_of(rule, alone=alone), created(fixture(file)[2]))
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda f: f.stem)

@@ -28,7 +28,7 @@ SETTINGS = ("policy.yaml", "facts.yaml")
 FILES = sorted(file for file in FIXTURES.glob("*/*.yaml") if file.name not in SETTINGS)
 VERBS = ("allow", "deny", "warn", "patch")
 
-each_fixture = pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}/{f.stem}")
+each_rule = pytest.mark.parametrize("rule", FOLDERS)
 
 
 def read(file: Path) -> list[Document]:
@@ -63,9 +63,15 @@ def fixture(file: Path) -> tuple[Document, Place, Request]:
     return document, (), review.decode(review.wrap(document.value))
 
 
-def engine_of(rule: str) -> tuple[Engine, Facts]:
+@cache
+def engine_of(rule: str, *, alone: bool = True) -> tuple[Engine, Facts]:
+    """What judges a rule's fixtures: the rule alone, or all of them."""
     chosen, facts = settings(rule)
-    return Engine(chosen, [RULES[rule]]), facts
+    return Engine(chosen, [RULES[rule]] if alone else [*RULES.values()]), facts
+
+
+def files_of(rule: str) -> list[Path]:
+    return [file for file in FILES if file.parent.name == rule]
 
 
 def judged(file: Path) -> Verdict:
@@ -79,7 +85,7 @@ def verb(file: Path) -> str:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_has_fixtures(rule: str) -> None:
-    verbs = {verb(file) for file in FILES if file.parent.name == rule}
+    verbs = {verb(file) for file in files_of(rule)}
     assert "allow" in verbs
     assert verbs & {"deny", "patch", "warn"}
 
@@ -94,7 +100,7 @@ def test_names_begin_with_a_verb() -> None:
     assert not wrong
 
 
-@each_fixture
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f"{f.parent.name}/{f.stem}")
 def test_verb(file: Path) -> None:
     verdict = judged(file)
     denied, warned = verdict.having(Action.DENY), verdict.having(Action.WARN)
@@ -113,17 +119,21 @@ def test_verb(file: Path) -> None:
             assert not verdict.results
 
 
-@each_fixture
-def test_judging_twice_gives_the_same(file: Path) -> None:
-    request = fixture(file)[2]
-    assert review.encode(request, judged(file)) == review.encode(request, judged(file))
+@each_rule
+def test_judging_twice_gives_the_same(rule: str) -> None:
+    for file in files_of(rule):
+        request = fixture(file)[2]
+        assert review.encode(request, judged(file)) == review.encode(request, judged(file)), file.stem
 
 
-@each_fixture
+@each_rule
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "all"])
-def test_mutating_twice_changes_nothing(file: Path, alone: bool) -> None:
-    chosen, facts = settings(file.parent.name)
-    engine = Engine(chosen, [RULES[file.parent.name]] if alone else rules.walk())
+def test_mutating_twice_changes_nothing(rule: str, alone: bool) -> None:
+    for file in files_of(rule):
+        is_mended_at_once(file, *engine_of(rule, alone=alone))
+
+
+def is_mended_at_once(file: Path, engine: Engine, facts: Facts) -> None:
     request = fixture(file)[2]
     before = json.dumps(request.object)
     operations = engine.mutate(request, facts).patch
@@ -136,9 +146,9 @@ def test_mutating_twice_changes_nothing(file: Path, alone: bool) -> None:
     assert not engine.mutate(replace(request, object=mutated), facts).patch
 
 
-@pytest.mark.parametrize("rule", FOLDERS)
+@each_rule
 def test_page(rule: str) -> None:
-    page = "\n".join(entry(file) for file in FILES if file.parent.name == rule)
+    page = "\n".join(entry(file) for file in files_of(rule))
     golden = FIXTURES / rule / "verdicts.txt"
     if os.environ.get("UPDATE_GOLDEN") == "1":
         golden.write_text(page, "utf-8")
