@@ -17,12 +17,6 @@ VERSIONS = {
     "ReplicationController": "v1",
     "StatefulSet": "apps/v1",
 }
-PATHS: dict[str, tuple[str, ...]] = {
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    "Pod": (),
-    "PodTemplate": ("template",),
-}
-"""Where a kind keeps its pod template, if that is not in `spec.template`; a pod is its own."""
 KINDS = ["Pod", *VERSIONS]
 
 
@@ -73,14 +67,6 @@ def config_map(name: str, namespace: str, data: dict[str, str], **more: Any) -> 
     """A ConfigMap."""
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data, **more}
-
-
-def template_of(item: Object) -> Object:
-    """The pod template within an object, to be changed in place."""
-    found = item
-    for key in PATHS.get(item["kind"], ("spec", "template")):
-        found = found[key]
-    return found
 
 
 def plain(item: Object) -> Object:

@@ -241,9 +241,6 @@ def choice(*honest: str) -> st.SearchStrategy[Node]:
     return mostly(honest, tuple(each.upper() for each in honest), NUMBERS[:4], ("x", "vfio", "[none]"), times=8)
 
 
-PREFIXES = (str, str, str, str, str.upper, str.title, str.swapcase)
-
-
 def _kelvin(key: str) -> str:
     return key.replace("k", "\u212a").replace("K", "\u212a")
 
@@ -373,8 +370,6 @@ EXTRA = tuple(
         ("", "z"),
     )
 )
-
-SOMETHING = mostly(("x",), NUMBERS, TRUTHS, NAMES)
 
 
 @st.composite
