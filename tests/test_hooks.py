@@ -71,11 +71,11 @@ def test_nothing_that_a_pull_request_holds_is_pasted_into_a_script() -> None:
 
 
 def test_the_commands_of_the_gitlab_example_can_be_typed() -> None:
-    for name, job in read(CI / "gitlab.yml").items():
-        for line in job.get("script", ()) if name != "variables" else ():
-            words = line.split()
-            assert words[0] == "slicewarden"
-            cli.parser(words[1]).parse_args(words[1:])
+    jobs = [job for name, job in read(CI / "gitlab.yml").items() if name != "variables"]
+    lines = [line.split() for job in jobs for line in job.get("script", ())]
+    assert {program for program, *_ in lines} == {"slicewarden"}
+    for _, command, *words in lines:
+        cli.parser(command).parse_args([command, *words])
 
 
 def test_every_hook_runs_a_command_there_is() -> None:

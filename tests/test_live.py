@@ -267,11 +267,7 @@ def test_a_version_of_any_kind_that_is_too_old_starts_over(
 ) -> None:
     server.watches[path] = [410, [event("ERROR", {"code": 410, "reason": "Expired"})]]
     until(follow(), lambda _: True)
-    for _ in range(500):
-        if len(server.of(path, watch=False)) == 3:
-            return
-        time.sleep(0.01)
-    raise AssertionError(server.of(path, watch=False))
+    waiting_for(lambda: len(server.of(path, watch=False)) == 3)
 
 
 def test_a_namespace_that_is_not_there_holds_nothing(
@@ -291,10 +287,7 @@ def test_a_namespace_that_may_not_be_read_keeps_facts_back(
     server.lists[NAMESPACES] = [[item("gpu-operator", 1)]]
     server.lists[CONFIG_MAPS] = [403]
     followed = follow()
-    for _ in range(500):
-        if [entry for entry in logged if entry["kind"] == "ConfigMap"][3:]:
-            break
-        time.sleep(0.01)
+    waiting_for(lambda: len([entry for entry in logged if entry["kind"] == "ConfigMap"]) > 3)
     assert followed.facts() is None
 
 

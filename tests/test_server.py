@@ -109,14 +109,6 @@ def test_200_reviews_use_one_connection(connection: http.client.HTTPSConnection)
         assert connection.sock is first
 
 
-def test_a_connection_outlives_the_time_that_headers_may_take(connection: http.client.HTTPSConnection) -> None:
-    assert post(connection, "/mutate", review.wrap(pod()))[0] == 200
-    first = connection.sock
-    time.sleep(6)
-    assert post(connection, "/mutate", review.wrap(pod()))[0] == 200
-    assert connection.sock is first
-
-
 def test_only_tls_1_3_is_spoken(client: demo.Client, folder: Path) -> None:
     old = ssl.create_default_context(cafile=folder / "ca.crt")
     old.maximum_version = ssl.TLSVersion.TLSv1_2

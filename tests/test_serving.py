@@ -356,6 +356,14 @@ def test_time_for_a_head_counts_from_its_first_byte_and_not_while_idle() -> None
             assert answer(peer).read() == b"/x 0"
 
 
+def test_a_connection_outlives_the_time_for_its_handshake_and_for_a_head(folder: Path, files: tls.Files) -> None:
+    with opened(Limits(handshake=0.2, head=0.2), folder=folder, files=files) as door, door.connect() as peer:
+        for _ in range(2):
+            time.sleep(0.5)
+            peer.sendall(GET)
+            assert answer(peer).read() == b"/x 0"
+
+
 def test_the_api_servers_idle_connections_outlive_its_own_patience() -> None:
     limits = Limits()
     assert limits.idle >= 100, "client-go keeps them for 90 s"

@@ -175,6 +175,7 @@ def test_a_worker_that_is_killed_is_replaced_while_others_serve(tmp_path: Path) 
 def test_workers_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
     with running(tmp_path) as webhook:
         workers = webhook.workers()
+        assert workers
         webhook.process.kill()
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
