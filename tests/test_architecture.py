@@ -195,6 +195,11 @@ def test_packages_are_imported_at_home(module: str) -> None:
     assert not {top for top in foreign if module not in HOMES.get(top, set())}
 
 
+def test_every_home_is_lived_in() -> None:
+    lived_in = {(name.partition(".")[0], module) for module, tree in MODULES.items() for name in imported(tree)}
+    assert not {(top, module) for top, modules in HOMES.items() for module in modules} - lived_in
+
+
 # Rules
 
 
