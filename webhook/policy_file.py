@@ -116,8 +116,11 @@ def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[P
         found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
         if error.validator == "additionalProperties":
             known = sorted(error.schema.get("properties", {}))
-            for key in sorted(set(found) - set(known))[:MOST_UNKNOWN]:
+            unknown = sorted(set(found) - set(known))
+            for key in unknown[:MOST_UNKNOWN]:
                 yield (*path, key), f"unknown key{_did_you_mean(key, known)}"
+            if left := len(unknown[MOST_UNKNOWN:]):
+                yield path, f"{MOST_UNKNOWN} unknown keys are named, and {left} more are not"
         elif "propertyNames" in error.absolute_schema_path:
             known = error.validator == "enum"
             yield (*path, found), f"unknown rule{_did_you_mean(found, wanted)}" if known else f"must be {_title(error)}"
