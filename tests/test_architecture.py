@@ -13,7 +13,7 @@ from webhook.targets import Subject
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model", "terminal", "manual"),
+    ("model", "terminal", "manual", "spelling"),
     ("quantity", "duration", "scalars", "log", "tls", "selectors", "patch", "workloads", "doors", "progress"),
     ("plugin",),
     ("dialect", "fitting"),

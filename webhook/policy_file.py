@@ -33,6 +33,7 @@ from webhook.policy import (
     TorchVersion,
 )
 from webhook.selectors import Requirement, Selector, contradiction
+from webhook.spelling import nearest
 from webhook.workloads import WORKLOADS, Template, Workload, pod_specs, table
 
 GROUP = "slicewarden.dev"
@@ -161,11 +162,9 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
 
 
 def _did_you_mean(key: str, known: Iterable[str]) -> str:
-    import difflib  # for the few who err
-
     known = list(known)
-    near = difflib.get_close_matches(key[:100], known, n=1, cutoff=0.6)  # what it costs grows with the square
-    return f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+    near = nearest(key, known)
+    return f", did you mean {near}?" if near else f"; known are {', '.join(known)}"
 
 
 def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
