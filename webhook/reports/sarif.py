@@ -1,4 +1,9 @@
-"""SARIF 2.1.0, which code scanning reads: https://docs.oasis-open.org/sarif/sarif/v2.1.0/."""
+"""SARIF 2.1.0, which code scanning reads: https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
+
+A rule's page stands in `help`; it has no `helpUri`, for the project has no address that would last. A result has no
+`fixes`: what a rule can mend is mended when the pod is created, which leaves no result, and what is written there
+follows from the cards and pools of a cluster, which a manifest should not be bound to.
+"""
 
 import json
 from collections import Counter
