@@ -156,8 +156,10 @@ def test_reports_name_the_exemption(sample_policy: Policy, sample_facts: Facts, 
     pod = {"apiVersion": "v1", "kind": "Pod", **(request().object or {})}
     pod["metadata"] = {**pod["metadata"], "namespace": "vision"}
     documents, problems = documents_read(json.dumps(pod), "pod.json")
-    items, more = files.items(documents)
+    (item,), more = files.items(documents)
     assert not (*problems, *more)
-    report = check.check(items, Engine(policy, walk()), sample_facts)
+    judged = check.judge(item, Engine(policy, walk()), sample_facts)
+    assert isinstance(judged, check.Judged)
+    report = check.Report((judged,))
     assert report.count(allowed=True) == 1
     assert {"json": '"exemption": "moving"', "table": "(exempted by moving)"}[name] in reports.render(name, report)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook import dialect, files, reports, rules
-from webhook.check import Judged, Report, check
+from webhook.check import Judged, Report, judge
 from webhook.documents import read
 from webhook.engine import Engine
 from webhook.facts import Facts
@@ -60,9 +60,10 @@ def report(sample_policy: Policy, sample_facts: Facts) -> Report:
     policy = replace(sample_policy, exemptions=(lab,), actions={"host-namespaces": Action.WARN})
     documents, _ = read(PODS, "pods, 100%.yaml")
     items, _ = files.items(documents)
-    found = check(items, Engine(policy, rules.walk()), sample_facts, diffs=True)
+    engine = Engine(policy, rules.walk())
+    every = [judge(item, engine, sample_facts, diffs=True) for item in items]
     problem = Problem("broken: 1.yaml", 3, "not YAML: <&> ]]> `|` ::error::")
-    found = replace(found, problems=(problem,), at=AT)
+    found = Report(tuple(each for each in every if isinstance(each, Judged)), (problem,), policy=policy.name, at=AT)
     actions = {result.action for judged in found.judged for result, _ in judged.findings}
     assert actions == set(Action)
     return found

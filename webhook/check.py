@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -99,26 +99,11 @@ class Broke(RuntimeError):
     """A rule raised on an object: a fault of ours, which the rest of the run would hide."""
 
 
-def check(
-    items: Iterable[Item], engine: Engine, facts: Facts, *, explained: bool = False, diffs: bool = False
-) -> Report:
-    """Judge every object of a kind that is judged.
-
-    An object of the wrong shape, which an API server would not have sent, is a problem of its file.
-    """
-    found = [each for item in items if (each := judge(item, engine, facts, diffs=diffs)) is not None]
-    return Report(
-        tuple(each for each in found if isinstance(each, Judged)),
-        tuple(each for each in found if isinstance(each, Problem)),
-        explained,
-        policy=engine.policy.name,
-    )
-
-
 def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> Judged | Problem | None:
     """Judge one object as if it were created, or an AdmissionReview as the request it is.
 
-    None for an object of a kind that is not judged. Raises Broke.
+    None for an object of a kind that is not judged, and a problem of its file for one of the wrong shape, which an API
+    server would not have sent. Raises Broke.
     """
     value, file = item.value, item.document.file
     reviewed = group_kind(value) == REVIEW
