@@ -9,7 +9,7 @@ from webhook.audit import Audited, Source
 from webhook.check import Report
 from webhook.model import Action, Result, dotted, shown
 from webhook.policy import API_VERSION
-from webhook.terminal import Look
+from webhook.terminal import Look, several
 
 
 @dataclass(slots=True)
@@ -57,20 +57,16 @@ def table(report: Report, look: Look, count: int) -> str:
     """Write it for people; `count` is how many objects were judged."""
     groups = grouped(report, exempted=False)
     lines = [line for source, found in groups.items() for line in _source(source, found, look)]
-    lines += [f"error    {problem}" for problem in report.problems]
+    lines += [f"{look.paint('error', 'denied')}    {problem}" for problem in report.problems]
     denied = sum(any(each.result.action is Action.DENY for each in found) for found in groups.values())
     warned = sum(any(each.result.action is Action.WARN for each in found) for found in groups.values())
     if lines:
         lines.append("")
     lines.append(
-        f"{_several(count, 'object')} judged: {denied} would be denied, {warned} with warnings; "
-        f"{_several(len(report.problems), 'error')}"
+        f"{several(count, 'object')} judged: {denied} would be denied, {warned} with warnings; "
+        f"{several(len(report.problems), 'error')}"
     )
     return "\n".join(lines) + "\n"
-
-
-def _several(count: int, word: str) -> str:
-    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def _source(source: Source, findings: list[Found], look: Look) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from webhook.check import Judged, Report
 from webhook.model import Action, dotted
 from webhook.patch import Operation
-from webhook.terminal import PLAIN, Look
+from webhook.terminal import PLAIN, Look, several
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
@@ -16,9 +16,9 @@ def render(report: Report, look: Look = PLAIN) -> str:
     if lines:
         lines.append("")
     lines.append(
-        f"{_several(len(report.judged), 'object')}: {report.count(allowed=True)} allowed, "
+        f"{several(len(report.judged), 'object')}: {report.count(allowed=True)} allowed, "
         f"{report.count(allowed=False)} denied, {report.warned} with warnings; "
-        f"{_several(len(report.problems), 'error')}"
+        f"{several(len(report.problems), 'error')}"
     )
     return "\n".join(lines) + "\n"
 
@@ -71,7 +71,3 @@ def _change(operation: Operation, look: Look) -> Iterator[str]:
 
 def _key(text: str) -> str | int:
     return int(text) if text.isdecimal() else text.replace("~1", "/").replace("~0", "~")
-
-
-def _several(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
