@@ -85,6 +85,11 @@ class Finding(NamedTuple):
     text_line: int = 0
     parts: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """One line: place, what is wrong and the way out."""
+        return f"{dotted(self.path)}: {self.message}"
+
 
 class Result(NamedTuple):
     """A finding with the rule that made it and the action the policy takes.
@@ -100,7 +105,7 @@ class Result(NamedTuple):
     @property
     def text(self) -> str:
         """One line: rule, place, what is wrong and the way out."""
-        return f"{self.rule}: {dotted(self.finding.path)}: {self.finding.message}"
+        return f"{self.rule}: {self.finding.text}"
 
 
 class Verdict(NamedTuple):

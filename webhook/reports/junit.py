@@ -9,7 +9,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from webhook.check import Judged, Report
-from webhook.model import Action, Result, dotted, line
+from webhook.model import Action, Result, line
 from webhook.terminal import PLAIN, Look
 
 
@@ -72,4 +72,4 @@ def _told(judged: Judged, action: Action) -> str:
 
 def _row(judged: Judged, result: Result, line_: int) -> str:
     where = f"{judged.file}:{line_}: " if line_ else ""
-    return f"{where}{result.rule}: {dotted(result.finding.path)}: {result.finding.message}"
+    return f"{where}{result.text}"

@@ -55,15 +55,15 @@ def _rule(rule: str, page: str) -> dict[str, Any]:
 
 def _result(judged: Judged, result: Result, line: int, seen: Counter[str]) -> dict[str, Any]:
     suppressed = {"kind": "external", "justification": f"exempted by {result.exemption} in the policy"}
-    place = dotted(result.finding.path)
+    place = f"{judged.title}: {dotted(result.finding.path)}"
     return {
         "ruleId": result.rule,
         "level": _LEVELS[result.action],
-        "message": {"text": f"{judged.title}: {place}: {result.finding.message}"},
+        "message": {"text": f"{judged.title}: {result.finding.text}"},
         "locations": [
             {
                 **_physical(judged.file, line),
-                "logicalLocations": [{"fullyQualifiedName": f"{judged.title}: {place}", "kind": "object"}],
+                "logicalLocations": [{"fullyQualifiedName": place, "kind": "object"}],
             }
         ],
         "partialFingerprints": {"slicewarden/v1": fingerprint(judged, result, seen)},
