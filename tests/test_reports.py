@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -16,7 +17,7 @@ import xmlschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import dialect, files, reports, rules
+from webhook import dialect, files, outputs, reports, rules
 from webhook.check import Judged, Report, judge
 from webhook.documents import read
 from webhook.engine import Engine
@@ -260,6 +261,23 @@ def test_the_table_has_colours_where_they_are_shown(report: Report) -> None:
     coloured = reports.render("table", report, Look(100, colour=True))
     assert "\033[1;31mdenied \033[0m" in coloured
     assert re.sub(r"\033\[[0-9;]*m", "", coloured) == reports.render("table", report, Look(100))
+
+
+@pytest.mark.parametrize(
+    ("environment", "look"),
+    [
+        ({}, Look(90, colour=True)),
+        ({"NO_COLOR": "0"}, Look(90)),
+        ({"NO_COLOR": ""}, Look(90, colour=True)),
+        ({"TERM": "dumb"}, Look(90)),
+    ],
+)
+def test_a_terminal_says_how_it_looks(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], look: Look) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"TERM": "xterm", "COLUMNS": "90", **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert outputs.look() == look
 
 
 @given(words=st.lists(st.text("abc", min_size=1, max_size=12), min_size=1), width=st.integers(40, 120))

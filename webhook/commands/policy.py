@@ -30,12 +30,7 @@ def options(parser: ArgumentParser) -> None:
             {**manual.EXIT, "0": "no error was found", "1": "an error was found"},
         ),
     )
-    verb.add_argument(
-        "policy",
-        nargs="?",
-        metavar="PATH",
-        help="file or folder, or REV:PATH of a Git repository; default: ./policies if it is there, else the sample",
-    )
+    verb.add_argument("policy", nargs="?", metavar="PATH", help=common.POLICY)
     common.facts(verb)
     verb.add_argument(
         "--today", type=_day, metavar="YYYY-MM-DD", help="as 2026-12-31, by which exemptions end; default: today"
