@@ -65,6 +65,8 @@ def test_explain_caps_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "exclusive" not in out
     assert cli.main(["explain", "caps", "--pool", "other", *SAMPLE]) == 2
     assert capsys.readouterr().err == "other: no such pool; known are shared, mig, exclusive\n"
+    assert cli.main(["explain", "caps", "--pool", "share", *SAMPLE]) == 2
+    assert capsys.readouterr().err == "share: no such pool, did you mean shared?\n"
 
 
 POD = """\

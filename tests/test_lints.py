@@ -452,6 +452,7 @@ def test_the_page_of_the_lints_is_what_the_command_prints(capsys: pytest.Capture
     assert cli.main(["policy", "lints", "open-door"]) == 0
     assert "Way out:" in capsys.readouterr().out
     assert cli.main(["policy", "lints", "open-dor"]) == 2
+    assert capsys.readouterr().err == "open-dor: no such lint, did you mean open-door?\n"
 
 
 def test_the_command_reports_like_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

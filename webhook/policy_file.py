@@ -33,7 +33,7 @@ from webhook.policy import (
     TorchVersion,
 )
 from webhook.selectors import Requirement, Selector, contradiction
-from webhook.spelling import nearest
+from webhook.spelling import hint
 from webhook.workloads import WORKLOADS, Template, Workload, pod_specs, table
 
 GROUP = "slicewarden.dev"
@@ -89,7 +89,7 @@ def misspellings(documents: Iterable[Document]) -> list[Problem]:
         group, kind = group_kind(document.value)
         if group == GROUP and (group, kind) not in (KIND, TEST):
             known = (KIND[1], TEST[1])
-            path, text = "kind", f"unknown kind {shown(kind)}{_did_you_mean(kind, known)}"
+            path, text = "kind", f"unknown kind {shown(kind)}{hint(kind, known)}"
         elif group != GROUP and kind in (KIND[1], TEST[1]):
             path, text = "apiVersion", f"must be {shown(API_VERSION)}, found {shown(document.value.get('apiVersion'))}"
         else:
@@ -119,12 +119,12 @@ def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[P
             known = sorted(error.schema.get("properties", {}))
             unknown = sorted(set(found) - set(known))
             for key in unknown[:MOST_UNKNOWN]:
-                yield (*path, key), f"unknown key{_did_you_mean(key, known)}"
+                yield (*path, key), f"unknown key{hint(key, known)}"
             if left := len(unknown[MOST_UNKNOWN:]):
                 yield path, f"{MOST_UNKNOWN} unknown keys are named, and {left} more are not"
         elif "propertyNames" in error.absolute_schema_path:
             known = error.validator == "enum"
-            yield (*path, found), f"unknown rule{_did_you_mean(found, wanted)}" if known else f"must be {_title(error)}"
+            yield (*path, found), f"unknown rule{hint(found, wanted)}" if known else f"must be {_title(error)}"
         elif error.validator == "pattern":
             yield path, f"must be {_title(error)}, found {shown(found)}"
         else:
@@ -142,7 +142,7 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
             words = wanted if isinstance(wanted, str) else " or ".join(wanted)
             return f"must be of type {words}, found {shown(found)}"
         case "enum" if len(wanted) > 10:
-            return f"unknown {shown(found)}{_did_you_mean(str(found), wanted)}"
+            return f"unknown {shown(found)}{hint(str(found), wanted)}"
         case "enum":
             return f"must be one of {', '.join(map(str, wanted))}, found {shown(found)}"
         case "const":
@@ -161,12 +161,6 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
     return ""
 
 
-def _did_you_mean(key: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = nearest(key, known)
-    return f", did you mean {near}?" if near else f"; known are {', '.join(known)}"
-
-
 def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
     """What a schema cannot say: quantities, names that stand twice, pools that overlap."""
     pools = spec["pools"]
@@ -183,7 +177,7 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
     for path, scope in _scopes(spec):
         for place, name in enumerate(scope.get("pools", ())):
             if name not in names:
-                yield (*path, "pools", place), f"unknown pool{_did_you_mean(name, names)}"
+                yield (*path, "pools", place), f"unknown pool{hint(name, names)}"
     for index, exemption in enumerate(spec.get("exemptions", ())):
         try:
             date.fromisoformat(exemption.get("until", "2000-01-01"))

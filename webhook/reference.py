@@ -6,6 +6,7 @@ from typing import Any
 from webhook import dialect
 from webhook.model import Problem, Unusable
 from webhook.rules import Rule
+from webhook.spelling import hint
 
 
 def rules(known: Iterable[Rule]) -> str:
@@ -33,7 +34,7 @@ def page(pages: Mapping[str, str], wanted: str | None, word: str) -> str:
         width = max(map(len, pages))
         return "".join(f"{name:<{width}}  {_first(text)}\n" for name, text in pages.items())
     if wanted not in pages:
-        raise Unusable((Problem(wanted, 0, f"no such {word}; known are {', '.join(pages)}"),))
+        raise Unusable((Problem(wanted, 0, f"no such {word}{hint(wanted, pages)}"),))
     return f"{wanted}\n\n{pages[wanted]}\n"
 
 

@@ -16,3 +16,10 @@ def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     plain = {each.casefold(): each for each in known}
     found = difflib.get_close_matches(word[:LONGEST].casefold(), plain, n=1, cutoff=alike)
     return plain[found[0]] if found else ""
+
+
+def hint(word: str, known: Iterable[str]) -> str:
+    """End a message on an unknown word: by what was meant, or, if that is not to be guessed, by all that is known."""
+    known = list(known)
+    near = nearest(word, known)
+    return f", did you mean {near}?" if near else f"; known are {', '.join(known)}"
