@@ -111,8 +111,8 @@ class Landing(NamedTuple):
 
     @property
     def explained(self) -> dict[str, Any]:
-        """For programs: where, and the cap; memory in MiB."""
-        value: dict[str, Any] = {"pool": self.pool or None, "nodes": list(self.nodes)}
+        """For programs, what `--explain` adds: every node, and the cap; memory in MiB."""
+        value: dict[str, Any] = {**self.value, "nodes": list(self.nodes)}
         if self.cap is None:
             return {**value, "why": self.uncapped}
         card = self.cap.card
