@@ -1,7 +1,7 @@
 """The words every other module speaks: paths, requests, findings, fixes, verdicts."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -177,6 +177,17 @@ def shown(value: object, *, quotes: bool = True) -> str:
 
 
 _JSON = json.JSONEncoder(default=str)  # made once: a new one costs ten times what it does for a short text
+
+
+def several(count: int, word: str) -> str:
+    """Count things: `1 object`, `2 objects`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Name the first of some: `a, b and 2 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def line(text: str) -> str:

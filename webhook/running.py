@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from webhook.doors import PLACEMENT_ANNOTATIONS
 from webhook.facts import Facts, Holder, Node
-from webhook.model import Finding, Object, Requester
+from webhook.model import Finding, Object, Requester, listed
 from webhook.placement import claim, place
 from webhook.pods import KUBELETS, MIRROR, Pod
 from webhook.policy import Policy
@@ -159,9 +159,7 @@ def overheld(node: Node, holders: Iterable[Holder]) -> Iterator[Finding]:
 
 
 def _listed(tenants: Iterable[Tenant]) -> str:
-    names = [f"{each.namespace}/{each.name}" for each in tenants]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+    return listed([f"{each.namespace}/{each.name}" for each in tenants], _NAMED)
 
 
 _NAMED = 3

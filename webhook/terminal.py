@@ -33,12 +33,6 @@ class Look(NamedTuple):
 PLAIN = Look()
 """How a file looks."""
 
-
-def several(count: int, word: str) -> str:
-    """Count things: `1 object`, `2 objects`."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 _STYLES = {
     "denied": "1;31",
     "allowed": "32",

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from webhook.check import Report
-from webhook.model import Action, line
-from webhook.terminal import PLAIN, Look, several
+from webhook.model import Action, line, several
+from webhook.terminal import PLAIN, Look
 
 MAX_BODY = 65_536
 """Characters of a comment that GitHub takes (https://github.com/orgs/community/discussions/41331)."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from webhook.audit import Audited, Source
 from webhook.check import Report
-from webhook.model import Action, Result, dotted, shown
+from webhook.model import Action, Result, dotted, listed, several, shown
 from webhook.policy import API_VERSION
-from webhook.terminal import Look, several
+from webhook.terminal import Look
 
 
 @dataclass(slots=True)
@@ -86,9 +86,7 @@ def _where(source: Source, found: Found) -> str:
     others = [each for each in found.objects if (each.kind, each.name) != (source.kind, source.name)]
     if not others:
         return place
-    names = ", ".join(f"{each.kind} {shown(each.name, quotes=False)}" for each in others[:_NAMED])
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"{place} of {names}{more}"
+    return f"{place} of {listed([f'{each.kind} {shown(each.name, quotes=False)}' for each in others], _NAMED)}"
 
 
 _NAMED = 2
