@@ -524,7 +524,7 @@ def test_a_second_policy_is_refused_where_it_starts() -> None:
 @pytest.mark.parametrize("text", ["", "a: 1\n", "apiVersion: v1\nkind: ConfigMap\n", "- 1\n---\ntext\n"])
 def test_a_file_without_a_policy_is_refused(text: str) -> None:
     (message,) = problems_of(text)
-    assert message == "p.yaml:1: no GPUSharingPolicy of slicewarden.dev/v1alpha1 in it"
+    assert message == "p.yaml: no GPUSharingPolicy of slicewarden.dev/v1alpha1 in it"
 
 
 @pytest.mark.parametrize(

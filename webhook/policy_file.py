@@ -66,7 +66,7 @@ def load_with_document(documents: Iterable[Document], rules: Iterable[str], wher
         raise Unusable(misspelt)
     found = [d for d in documents if isinstance(d.value, dict) and group_kind(d.value) == KIND]
     if not found:
-        raise Unusable((Problem(where, 1, f"no {KIND[1]} of {API_VERSION} in it"),))
+        raise Unusable((Problem(where, 0, f"no {KIND[1]} of {API_VERSION} in it"),))
     if len(found) > 1:
         raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in found[1:]))
     document = found[0]
