@@ -295,19 +295,20 @@ def test_the_table_shows_what_the_patch_writes(report: Report) -> None:
     assert "    +  nodeSelector:\n" in explained
 
 
-# What has no file
+# What has no file, or no line
 
 
 @pytest.mark.parametrize("name", reports.FORMATS)
-def test_what_stands_in_no_file_is_reported_too(name: str) -> None:
-    live = replace(judged(result(), file="", line=0))
-    text = reports.render(name, Report((live,)))
+def test_what_stands_in_no_file_or_on_no_line_is_reported_too(name: str) -> None:
+    live = Report((judged(result(), file="", line=0),), (Problem("gone.yaml", 0, "is not there"),))
+    text = reports.render(name, live)
     assert "is wrong" in text
+    assert ("is not there" in text) is (name not in ("openreports", "policyreport"))
     assert not re.search(r":0(?!\d)|line 0", text)
     if name == "sarif":
-        sarif(Report((live,)))
+        sarif(live)
     if name == "junit":
-        junit(Report((live,)))
+        junit(live)
 
 
 @pytest.mark.parametrize("name", reports.FORMATS)

@@ -26,7 +26,10 @@ def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report; a problem is a test case in error, and warnings are the output of the suite."""
     cases = [
         *(Case(each.file or each.kind, _name(each), failure=_told(each, Action.DENY)) for each in report.judged),
-        *(Case(each.file, f"line {each.line}", error=each.message) for each in report.problems),
+        *(
+            Case(each.file, f"line {each.line}" if each.line else each.file, error=each.message)
+            for each in report.problems
+        ),
     ]
     warnings = (f"{each.title}\n{told}" for each in report.judged if (told := _told(each, Action.WARN)))
     return write("slicewarden", cases, report.at, "\n".join(warnings))
