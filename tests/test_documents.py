@@ -239,6 +239,7 @@ BAD_JSON = [
 def test_what_is_not_json_is_a_problem_of_a_json_file(text: str, line: int, words: str) -> None:
     documents, (problem,) = read(text, "f.json")
     assert documents == []
+    assert read(text, "F.JSON") == ([], [problem._replace(file="F.JSON")])
     assert (problem.file, problem.line) == ("f.json", line)
     assert words in problem.message
     assert "\n" not in problem.message

@@ -65,6 +65,8 @@ def test_explain_caps_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "exclusive" not in out
     assert cli.main(["explain", "caps", "--pool", "other", *SAMPLE]) == 2
     assert capsys.readouterr().err == "other: no such pool; known are shared, mig, exclusive\n"
+    assert cli.main(["explain", "caps", "--pool", "share", *SAMPLE]) == 2
+    assert capsys.readouterr().err == "share: no such pool, did you mean shared?\n"
 
 
 POD = """\
@@ -82,31 +84,30 @@ spec:
 """
 
 
-def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **changes: str) -> tuple[object, str]:
-    words = {"kind": "Pod", "trust": "trusted", "more": "", "product": "Tesla-T4", "resource": "nvidia.com/gpu"}
+WORDS = {"kind": "Pod", "trust": "trusted", "more": "", "product": "Tesla-T4", "resource": "nvidia.com/gpu"}
+
+
+def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **changes: str) -> tuple[list[Any], str]:
     file = tmp_path / "pod.yaml"
-    file.write_text(POD.format(**{**words, **changes}))
+    file.write_text(POD.format(**{**WORDS, **changes}))
     cli.main(["check", str(file), "--explain", "--format", "json", *SAMPLE])
-    value = json.loads(capsys.readouterr().out)["results"][0].get("explain")
+    placements = json.loads(capsys.readouterr().out)["results"][0].get("placements", [])
     cli.main(["check", str(file), "--explain", *SAMPLE])
-    return value, capsys.readouterr().out
+    return placements, capsys.readouterr().out
 
 
 def test_a_pod_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    value, text = explained(tmp_path, capsys, more='slicewarden.dev/gpu-processes: "2"')
-    assert value == {
-        "pool": "shared",
-        "nodes": ["t4-shared-renamed"],
-        "budget": {
-            "product": "Tesla-T4",
-            "memory": 15360,
-            "replicas": 4,
-            "processes": 2,
-            "reserve": 308,
-            "context": 512,
-            "cap": 1369,
-            "fraction": "0.089",
-        },
+    (value,), text = explained(tmp_path, capsys, more='slicewarden.dev/gpu-processes: "2"')
+    assert (value["pool"], value["nodes"]) == ("shared", ["t4-shared-renamed"])
+    assert value["budget"] == {
+        "product": "Tesla-T4",
+        "memory": 15360,
+        "replicas": 4,
+        "processes": 2,
+        "reserve": 308,
+        "context": 512,
+        "cap": 1369,
+        "fraction": "0.089",
     }
     assert "  lands  pool shared on t4-shared-renamed: asks for 1 nvidia.com/gpu; trusted as it asks, by" in text
     assert "  memory (15360 MiB - 308 reserve) / 4 replicas / 2 processes - 512" in text
@@ -123,8 +124,7 @@ def test_a_pod_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_pod_without_a_cap_is_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str], pool: str | None, why: str
 ) -> None:
-    value, text = explained(tmp_path, capsys, **changes)
-    assert isinstance(value, dict)
+    (value,), text = explained(tmp_path, capsys, **changes)
     assert value["pool"] == pool
     assert value["why"].startswith(why)
     assert (f"pool {pool} on" if pool else "no pool takes it: ") in text
@@ -134,9 +134,11 @@ def test_a_pod_without_a_cap_is_explained(
 def test_what_asks_for_no_gpu_and_what_is_not_asked_about_has_no_explanation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert explained(tmp_path, capsys, resource="cpu")[0] is None
+    assert explained(tmp_path, capsys, resource="cpu")[0] == []
+    (tmp_path / "pod.yaml").write_text(POD.format(**WORDS))
     cli.main(["check", str(tmp_path / "pod.yaml"), "--format", "json", *SAMPLE])
-    assert "explain" not in json.loads(capsys.readouterr().out)["results"][0]
+    (value,) = json.loads(capsys.readouterr().out)["results"][0]["placements"]
+    assert not {"budget", "why"} & value.keys()
 
 
 # The page on frameworks

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,10 +16,11 @@ from webhook import documents, patch, review, rules
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.model import Action, Request, Verdict, dotted
+from webhook.model import Action, Finding, Malformed, Request, Verdict, dotted
 from webhook.model import Path as Place
 from webhook.policy import Policy
 from webhook.policy_file import load
+from webhook.targets import subjects
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -124,6 +126,24 @@ def test_judging_twice_gives_the_same(rule: str) -> None:
     for file in files_of(rule):
         request = fixture(file)[2]
         assert review.encode(request, judged(file)) == review.encode(request, judged(file)), file.stem
+
+
+@each_rule
+def test_a_rule_says_whether_its_findings_have_fixes(rule: str) -> None:
+    found = [finding for file in files_of(rule) for finding in unapplied(file)]
+    assert found
+    assert RULES[rule].mends is any(finding.fixes for finding in found)
+
+
+def unapplied(file: Path) -> Iterator[Finding]:
+    """What the rule says of its fixture as it stands, which no engine has asked for."""
+    rule = RULES[file.parent.name]
+    policy, facts = settings(rule.id)
+    request = fixture(file)[2]
+    with suppress(Malformed):
+        for subject in subjects(request, request.object or {}, request.old_object, policy.workloads):
+            if isinstance(subject, rule.subject):
+                yield from rule.check(subject, policy, facts)
 
 
 @each_rule

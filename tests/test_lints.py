@@ -3,8 +3,10 @@
 import ast
 import inspect
 import json
+import pkgutil
 from datetime import date, timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -373,10 +375,16 @@ def test_every_lint_says_the_way_out_in_one_line_that_never_changes() -> None:
         assert all("\n" not in message for _, _, message in one)
 
 
-def test_every_generator_of_the_module_is_listed() -> None:
-    tree = ast.parse(inspect.getsource(lints))
-    takes = [n for n in tree.body if isinstance(n, ast.FunctionDef) and [a.arg for a in n.args.args] == ["of"]]
-    assert {each.name for each in takes} == {each.__name__ for each in lints.LINTS}
+def test_every_file_of_the_folder_is_a_family() -> None:
+    names = {module.name for module in pkgutil.iter_modules(lints.__path__, f"{lints.__name__}.")}
+    assert names == {family.__name__ for family in lints.FAMILIES}
+
+
+@pytest.mark.parametrize("family", lints.FAMILIES, ids=lambda family: family.__name__.rpartition(".")[2])
+def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
+    tree = ast.parse(inspect.getsource(family))
+    takes = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and [a.arg for a in n.args.args] == ["of"]]
+    assert takes == [each.__name__ for each in family.LINTS]
 
 
 # Honest neighbours
@@ -444,6 +452,7 @@ def test_the_page_of_the_lints_is_what_the_command_prints(capsys: pytest.Capture
     assert cli.main(["policy", "lints", "open-door"]) == 0
     assert "Way out:" in capsys.readouterr().out
     assert cli.main(["policy", "lints", "open-dor"]) == 2
+    assert capsys.readouterr().err == "open-dor: no such lint, did you mean open-door?\n"
 
 
 def test_the_command_reports_like_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -525,7 +525,7 @@ def test_a_second_policy_is_refused_where_it_starts() -> None:
 @pytest.mark.parametrize("text", ["", "a: 1\n", "apiVersion: v1\nkind: ConfigMap\n", "- 1\n---\ntext\n"])
 def test_a_file_without_a_policy_is_refused(text: str) -> None:
     (message,) = problems_of(text)
-    assert message == "p.yaml:1: no GPUSharingPolicy of slicewarden.dev/v1alpha1 in it"
+    assert message == "p.yaml: no GPUSharingPolicy of slicewarden.dev/v1alpha1 in it"
 
 
 @pytest.mark.parametrize(
@@ -736,9 +736,16 @@ def test_two_pools_overlap_exactly_when_a_node_can_match_both(one: dict[str, Any
         assert (f"spec.pools[{index}].nodes: no node can match" in messages) == empty
 
 
-def test_a_map_of_nothing_but_unknown_keys_is_told_of_in_bounds() -> None:
-    names = "\n".join(f"  key-{number:05}: 1" for number in range(5_000))
-    documents, _ = read(f"apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata:\n{names}\n", "p.yaml")
+@pytest.mark.parametrize(("keys", "more"), [(50, []), (51, [1]), (5_000, [4_950])])
+def test_of_many_unknown_keys_fifty_are_named_and_the_others_counted(keys: int, more: list[int]) -> None:
+    names = "\n".join(f"  key-{number:05}: 1" for number in range(keys))
+    documents, _ = read(
+        f"apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nspec: {{}}\nmetadata:\n{names}\n", "p.yaml"
+    )
     with pytest.raises(Unusable) as raised:
         load(documents, RULES, "p.yaml")
-    assert 50 <= len(raised.value.problems) <= 60
+    said = [str(problem) for problem in raised.value.problems]
+    assert [each for each in said if "more" in each] == [
+        f"p.yaml:4: metadata: 50 unknown keys are named, and {left} more are not" for left in more
+    ]
+    assert len([each for each in said if ": metadata.key-" in each]) == 50

@@ -399,7 +399,7 @@ def test_a_test_of_a_policy_that_is_none_is_status_2(run: Any, tmp_path: Path) -
     (tmp_path / "policy.yaml").write_text("kind: ConfigMap\napiVersion: v1\n")
     status, out, _ = run(CASE)
     assert status == 2
-    assert "error  policy.yaml:1: no GPUSharingPolicy" in out
+    assert "error  policy.yaml: no GPUSharingPolicy" in out
 
 
 def test_a_folder_without_tests_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

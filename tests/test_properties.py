@@ -343,10 +343,19 @@ def test_one_more_rule_that_does_not_deny_changes_no_decision(
 ) -> None:
     policy = replace(sample_policy, actions={**sample_policy.actions, "always": action})
     without = Engine(sample_policy, walk()).judge(request_for(pod), sample_facts)
-    more = (*walk(), Rule("always", Pod, always, ""))
+    more = (*walk(), Rule("always", Pod, always, "", mends=True))
     verdict = Engine(policy, more).judge(request_for(pod), sample_facts)
     assert (verdict.allowed, verdict.patch) == (without.allowed, without.patch)
     assert [result.rule for result in verdict.having(action)].count("always") == 1
+
+
+def test_a_rule_that_has_a_fix_and_does_not_say_so_breaks(sample_policy: Policy, sample_facts: Facts) -> None:
+    """Its fix would never be made, and would still excuse the template that needs it."""
+    silent = Engine(sample_policy, [Rule("always", Pod, always, "")])
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+    for item in (pod, workload("Deployment", pod)):
+        with pytest.raises(RuleBroke, match="always"):
+            silent.judge(request_for(item), sample_facts)
 
 
 @given(pod=gpu_pods(), action=st.sampled_from([Action.WARN, Action.AUDIT]), rule=st.sampled_from(RULES))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -16,7 +17,7 @@ import xmlschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import dialect, files, reports, rules
+from webhook import dialect, files, outputs, reports, rules
 from webhook.check import Judged, Report, judge
 from webhook.documents import read
 from webhook.engine import Engine
@@ -61,9 +62,9 @@ def report(sample_policy: Policy, sample_facts: Facts) -> Report:
     documents, _ = read(PODS, "pods, 100%.yaml")
     items, _ = files.items(documents)
     engine = Engine(policy, rules.walk())
-    judged = [judge(each, engine, sample_facts, diffs=True) for each in items]
+    every = [judge(item, engine, sample_facts, diffs=True) for item in items]
     problem = Problem("broken: 1.yaml", 3, "not YAML: <&> ]]> `|` ::error::")
-    found = Report(tuple(each for each in judged if isinstance(each, Judged)), (problem,), policy=policy.name, at=AT)
+    found = Report(tuple(each for each in every if isinstance(each, Judged)), (problem,), policy=policy.name, at=AT)
     actions = {result.action for judged in found.judged for result, _ in judged.findings}
     assert actions == set(Action)
     return found
@@ -262,6 +263,23 @@ def test_the_table_has_colours_where_they_are_shown(report: Report) -> None:
     assert re.sub(r"\033\[[0-9;]*m", "", coloured) == reports.render("table", report, Look(100))
 
 
+@pytest.mark.parametrize(
+    ("environment", "look"),
+    [
+        ({}, Look(90, colour=True)),
+        ({"NO_COLOR": "0"}, Look(90)),
+        ({"NO_COLOR": ""}, Look(90, colour=True)),
+        ({"TERM": "dumb"}, Look(90)),
+    ],
+)
+def test_a_terminal_says_how_it_looks(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], look: Look) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"TERM": "xterm", "COLUMNS": "90", **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert outputs.look() == look
+
+
 @given(words=st.lists(st.text("abc", min_size=1, max_size=12), min_size=1), width=st.integers(40, 120))
 def test_text_is_broken_at_blanks_alone(words: list[str], width: int) -> None:
     text = " ".join(words)
@@ -277,19 +295,20 @@ def test_the_table_shows_what_the_patch_writes(report: Report) -> None:
     assert "    +  nodeSelector:\n" in explained
 
 
-# What has no file
+# What has no file, or no line
 
 
 @pytest.mark.parametrize("name", reports.FORMATS)
-def test_what_stands_in_no_file_is_reported_too(name: str) -> None:
-    live = replace(judged(result(), file="", line=0))
-    text = reports.render(name, Report((live,)))
+def test_what_stands_in_no_file_or_on_no_line_is_reported_too(name: str) -> None:
+    live = Report((judged(result(), file="", line=0),), (Problem("gone.yaml", 0, "is not there"),))
+    text = reports.render(name, live)
     assert "is wrong" in text
+    assert ("is not there" in text) is (name not in ("openreports", "policyreport"))
     assert not re.search(r":0(?!\d)|line 0", text)
     if name == "sarif":
-        sarif(Report((live,)))
+        sarif(live)
     if name == "junit":
-        junit(Report((live,)))
+        junit(live)
 
 
 @pytest.mark.parametrize("name", reports.FORMATS)

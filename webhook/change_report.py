@@ -6,10 +6,10 @@ from itertools import islice
 from typing import Any
 
 from webhook.change import Change, Changed, Difference, Effect
-from webhook.model import dotted
+from webhook.model import dotted, several
 from webhook.policy import API_VERSION
 from webhook.reports.markdown import MAX_BODY, plain
-from webhook.terminal import PLAIN, Look, several
+from webhook.terminal import PLAIN, Look
 
 HEADINGS = {
     Effect.DENIED: "newly denied",

@@ -102,8 +102,8 @@ class Broke(RuntimeError):
 def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> Judged | Problem | None:
     """Judge one object as if it were created, or an AdmissionReview as the request it is.
 
-    None for an object of a kind that is not judged; one of the wrong shape, which an API server would not have sent, is
-    a problem of its file. Raises Broke.
+    None for an object of a kind that is not judged, and a problem of its file for one of the wrong shape, which an API
+    server would not have sent. Raises Broke.
     """
     value = item.value
     reviewed = group_kind(value) == REVIEW

@@ -91,7 +91,7 @@ def each(text: str, file: str) -> Iterator[Document | Problem]:
                 count += 1
             return
         except Unreadable as error:
-            if count or file.endswith(".json"):
+            if count or file.lower().endswith(".json"):
                 yield Problem(file, error.line, str(error))
                 return
         # Not JSON from its first document on: YAML in flow style, perhaps.

@@ -146,6 +146,8 @@ class Engine:
                 continue
             action, exemption = self._action(rule.id, subject, facts)
             for finding in findings:
+                if finding.fixes and not rule.mends:  # /mutate would never make them, and /validate count on them
+                    raise RuleBroke(rule.id) from TypeError("a fix from a rule that does not say MENDS")
                 if (message := line(finding.message)) != finding.message:
                     finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)

@@ -16,7 +16,7 @@ from webhook.frameworks import (
     TABLE,
     Effect,
 )
-from webhook.model import Path, Request, dotted, shown
+from webhook.model import Path, Request, dotted, listed, shown
 from webhook.placement import Placement, claim, place
 from webhook.pods import Pod
 from webhook.policy import TRUSTED, UNTRUSTED, Policy, Pool
@@ -64,7 +64,7 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
             f"{each.fraction}{mark}" if not least.unified else "none: the host's memory",
         )
     if blind := [name for name, card in cards.items() if card is None]:
-        yield (pool.name, f"no usable labels: {_some(blind)}", str(len(blind)), *("",) * 6)
+        yield (pool.name, f"no usable labels: {listed(blind, _LISTED)}", str(len(blind)), *("",) * 6)
 
 
 class Landing(NamedTuple):
@@ -88,7 +88,7 @@ class Landing(NamedTuple):
         """In one line: pool, nodes, trust and what is asked for."""
         if not self.pool:
             return f"no pool takes it: {self.reason}"
-        where = f"on {_some(self.nodes)}" if self.nodes else "of which no node is known"
+        where = f"on {listed(self.nodes, _LISTED)}" if self.nodes else "of which no node is known"
         return f"pool {self.pool} {where}: {self.reason}"
 
     @property
@@ -111,8 +111,8 @@ class Landing(NamedTuple):
 
     @property
     def explained(self) -> dict[str, Any]:
-        """For programs: where, and the cap; memory in MiB."""
-        value: dict[str, Any] = {"pool": self.pool or None, "nodes": list(self.nodes)}
+        """For programs, what `--explain` adds: every node, and the cap; memory in MiB."""
+        value: dict[str, Any] = {**self.value, "nodes": list(self.nodes)}
         if self.cap is None:
             return {**value, "why": self.uncapped}
         card = self.cap.card
@@ -131,7 +131,8 @@ class Landing(NamedTuple):
         }
 
 
-_NAMED = 10
+_LISTED, _NAMED = 4, 10
+"""How many nodes are named for people, and for programs."""
 
 
 def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing]:
@@ -199,11 +200,6 @@ def _grant(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
                 return f"namespace {shown(pod.namespace, quotes=False)}"
             return f"namespaces with {' and '.join(map(str, scope.selector.requirements))}"
     return "its namespace"
-
-
-def _some(names: Iterable[str]) -> str:
-    first = list(names)
-    return ", ".join(first[:4]) + (f" and {len(first) - 4} more" if len(first) > 4 else "")
 
 
 def frameworks() -> str:

@@ -14,15 +14,16 @@ from webhook.policy import Policy
 
 
 def load_policy(path: str | None) -> Policy:
-    """Read the policy from a file or folder; from ./policies or the sample in the package when None is given."""
+    """Read the policy from a file or folder, or from REV:PATH of a Git repository.
+
+    From ./policies, or the sample in the package, when None is given. Of a folder its own files are read: what is below
+    it are tests, or other policies. Raises Unusable.
+    """
     return load_policy_with_document(path)[0]
 
 
 def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
-    """Read the policy as `load_policy` does, or from REV:PATH of a Git repository, and say where it stands.
-
-    Of a folder its own files are read: what is below it are tests, or other policies.
-    """
+    """Read the policy as `load_policy` does, and say where it stands."""
     if path is None:
         path = "policies" if Path("policies").is_dir() else str(Path(__file__).parent / "sample" / "policy.yaml")
     if ":" in path and not Path(path).exists():
@@ -48,6 +49,9 @@ def _own_files(path: str) -> list[str]:
     return [str(each) for each in shown if each.suffix.lower() in files.SUFFIXES and each.is_file()]
 
 
+_NAMES = ", ".join(sorted(kind for _, kind in KINDS))
+
+
 def load_objects(path: str) -> list[files.Item]:
     """Read the objects of a file or folder. Raises Unusable where any cannot be read."""
     documents, unreadable = files.load([path])
@@ -61,7 +65,7 @@ def load_facts(path: str) -> list[files.Item]:
     """Read the objects that facts are made of from a file or folder. Raises Unusable, also where there are none."""
     known = [item for item in load_objects(path) if group_kind(item.value) in KINDS]
     if not known:
-        raise Unusable((Problem(path, 0, "no facts in it: no Namespace, Node or ClusterPolicy"),))
+        raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
     return known
 
 

@@ -19,7 +19,7 @@ PLAIN = {"0": "it worked", "2": "input or usage that cannot be used", "3": "a fa
 
 POLICIES = {"./policies": "the policy where none is given; its own files, not those of folders below it"}
 KUBECONFIG = {"KUBECONFIG": "which cluster is meant, where --kubeconfig is not given"}
-LOOK = {"NO_COLOR": "no colours, whatever its value", "COLUMNS": "the width of tables, in place of the terminal's"}
+LOOK = {"NO_COLOR": "no colours, if it is not empty", "COLUMNS": "the width of tables, in place of the terminal's"}
 
 
 class Parser(ArgumentParser):

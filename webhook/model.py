@@ -1,7 +1,7 @@
 """The words every other module speaks: paths, requests, findings, fixes, verdicts."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -85,6 +85,11 @@ class Finding(NamedTuple):
     text_line: int = 0
     parts: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """One line: place, what is wrong and the way out."""
+        return f"{dotted(self.path)}: {self.message}"
+
 
 class Result(NamedTuple):
     """A finding with the rule that made it and the action the policy takes.
@@ -100,7 +105,7 @@ class Result(NamedTuple):
     @property
     def text(self) -> str:
         """One line: rule, place, what is wrong and the way out."""
-        return f"{self.rule}: {dotted(self.finding.path)}: {self.finding.message}"
+        return f"{self.rule}: {self.finding.text}"
 
 
 class Verdict(NamedTuple):
@@ -172,6 +177,17 @@ def shown(value: object, *, quotes: bool = True) -> str:
 
 
 _JSON = json.JSONEncoder(default=str)  # made once: a new one costs ten times what it does for a short text
+
+
+def several(count: int, word: str) -> str:
+    """Count things: `1 object`, `2 objects`."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Name the first of some: `a, b and 2 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def line(text: str) -> str:

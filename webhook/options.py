@@ -24,11 +24,13 @@ def status(fail_on: str, *, denied: bool, warned: bool, unusable: bool = False) 
     return WARNED if warned and fail_on == "warn" else 0
 
 
+POLICY = "file or folder, or REV:PATH of a Git repository; default: ./policies if it is there, else the sample"
+"""What `inputs.load_policy` reads, for the help of an option or an argument."""
+
+
 def policy(parser: ArgumentParser) -> None:
     """Add `--policy`."""
-    parser.add_argument(
-        "--policy", metavar="PATH", help="file or folder; default: ./policies if it is there, else the sample"
-    )
+    parser.add_argument("--policy", metavar="PATH", help=POLICY)
 
 
 def facts(parser: ArgumentParser, *, needed: bool = False) -> _MutuallyExclusiveGroup:

@@ -33,6 +33,7 @@ from webhook.policy import (
     TorchVersion,
 )
 from webhook.selectors import Requirement, Selector, contradiction
+from webhook.spelling import hint
 from webhook.workloads import WORKLOADS, Template, Workload, pod_specs, table
 
 GROUP = "slicewarden.dev"
@@ -65,7 +66,7 @@ def load_with_document(documents: Iterable[Document], rules: Iterable[str], wher
         raise Unusable(misspelt)
     found = [d for d in documents if isinstance(d.value, dict) and group_kind(d.value) == KIND]
     if not found:
-        raise Unusable((Problem(where, 1, f"no {KIND[1]} of {API_VERSION} in it"),))
+        raise Unusable((Problem(where, 0, f"no {KIND[1]} of {API_VERSION} in it"),))
     if len(found) > 1:
         raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in found[1:]))
     document = found[0]
@@ -88,7 +89,7 @@ def misspellings(documents: Iterable[Document]) -> list[Problem]:
         group, kind = group_kind(document.value)
         if group == GROUP and (group, kind) not in (KIND, TEST):
             known = (KIND[1], TEST[1])
-            path, text = "kind", f"unknown kind {shown(kind)}{_did_you_mean(kind, known)}"
+            path, text = "kind", f"unknown kind {shown(kind)}{hint(kind, known)}"
         elif group != GROUP and kind in (KIND[1], TEST[1]):
             path, text = "apiVersion", f"must be {shown(API_VERSION)}, found {shown(document.value.get('apiVersion'))}"
         else:
@@ -116,11 +117,14 @@ def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[P
         found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
         if error.validator == "additionalProperties":
             known = sorted(error.schema.get("properties", {}))
-            for key in sorted(set(found) - set(known))[:MOST_UNKNOWN]:
-                yield (*path, key), f"unknown key{_did_you_mean(key, known)}"
+            unknown = sorted(set(found) - set(known))
+            for key in unknown[:MOST_UNKNOWN]:
+                yield (*path, key), f"unknown key{hint(key, known)}"
+            if left := len(unknown[MOST_UNKNOWN:]):
+                yield path, f"{MOST_UNKNOWN} unknown keys are named, and {left} more are not"
         elif "propertyNames" in error.absolute_schema_path:
             known = error.validator == "enum"
-            yield (*path, found), f"unknown rule{_did_you_mean(found, wanted)}" if known else f"must be {_title(error)}"
+            yield (*path, found), f"unknown rule{hint(found, wanted)}" if known else f"must be {_title(error)}"
         elif error.validator == "pattern":
             yield path, f"must be {_title(error)}, found {shown(found)}"
         else:
@@ -138,7 +142,7 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
             words = wanted if isinstance(wanted, str) else " or ".join(wanted)
             return f"must be of type {words}, found {shown(found)}"
         case "enum" if len(wanted) > 10:
-            return f"unknown {shown(found)}{_did_you_mean(str(found), wanted)}"
+            return f"unknown {shown(found)}{hint(str(found), wanted)}"
         case "enum":
             return f"must be one of {', '.join(map(str, wanted))}, found {shown(found)}"
         case "const":
@@ -157,14 +161,6 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
     return ""
 
 
-def _did_you_mean(key: str, known: Iterable[str]) -> str:
-    import difflib  # for the few who err
-
-    known = list(known)
-    near = difflib.get_close_matches(key[:100], known, n=1, cutoff=0.6)  # what it costs grows with the square
-    return f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-
-
 def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
     """What a schema cannot say: quantities, names that stand twice, pools that overlap."""
     pools = spec["pools"]
@@ -181,7 +177,7 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
     for path, scope in _scopes(spec):
         for place, name in enumerate(scope.get("pools", ())):
             if name not in names:
-                yield (*path, "pools", place), f"unknown pool{_did_you_mean(name, names)}"
+                yield (*path, "pools", place), f"unknown pool{hint(name, names)}"
     for index, exemption in enumerate(spec.get("exemptions", ())):
         try:
             date.fromisoformat(exemption.get("until", "2000-01-01"))

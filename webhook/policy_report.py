@@ -5,12 +5,13 @@ kubernetes-sigs/wg-policy-prototypes policy-report/pkg/api/wgpolicyk8s.io/v1alph
 """
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from webhook.check import Judged
+from webhook.check import Judged, Report
 from webhook.model import Action, Result, dotted
 
 SOURCE = "slicewarden"
@@ -33,6 +34,15 @@ class Kind(NamedTuple):
 
 OPEN = Kind("openreports.io/v1alpha1", "Report", "ClusterReport", sourced=True)
 OLDER = Kind("wgpolicyk8s.io/v1alpha2", "PolicyReport", "ClusterPolicyReport", sourced=False)
+
+
+def write(report: Report, kind: Kind) -> str:
+    """Write a List of the reports of all objects, as `kubectl apply -f` takes it.
+
+    What could not be read was not judged, and is in none of them.
+    """
+    items = [of(each, report.policy, kind, report.at) for each in report.judged]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1) + "\n"
 
 
 def of(judged: Judged, policy: str, kind: Kind = OPEN, at: datetime | None = None) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import ndiff
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from webhook.model import Problem
+from webhook.model import Problem, several
 from webhook.policy import API_VERSION
 from webhook.policy_test import Failure, Outcome, Run
-from webhook.terminal import PLAIN, Look, several
+from webhook.terminal import PLAIN, Look
 
 
 def table(run: Run, look: Look) -> str:

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from webhook import dialect
+from webhook.model import Problem, Unusable
 from webhook.rules import Rule
+from webhook.spelling import hint
 
 
 def rules(known: Iterable[Rule]) -> str:
@@ -24,6 +26,16 @@ def rules(known: Iterable[Rule]) -> str:
     for rule in known:
         lines += ["", f"## {rule.id}", "", rule.page]
     return "\n".join(lines) + "\n"
+
+
+def page(pages: Mapping[str, str], wanted: str | None, word: str) -> str:
+    """Show the page that is wanted, or, for None, the list of all. `word` says of what they are. Raises Unusable."""
+    if wanted is None:
+        width = max(map(len, pages))
+        return "".join(f"{name:<{width}}  {_first(text)}\n" for name, text in pages.items())
+    if wanted not in pages:
+        raise Unusable((Problem(wanted, 0, f"no such {word}{hint(wanted, pages)}"),))
+    return f"{wanted}\n\n{pages[wanted]}\n"
 
 
 def _first(page: str) -> str:

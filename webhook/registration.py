@@ -21,10 +21,10 @@ NAMESPACE = "slicewarden-system"
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 
-Object = dict[str, Any]
+Made = dict[str, Any]
+"""A configuration, or one webhook of it, as an API server takes it."""
 
-
-Rule = tuple[str, tuple[str, ...], tuple[str, ...]]
+Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
 """An API group, resources in it, and the operations that are asked about."""
 
 BOTH = ("CREATE", "UPDATE")
@@ -39,7 +39,7 @@ class Entry:
     """
 
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[Asked, ...]
     condition: tuple[str, str]
     excluded: tuple[str, ...] | None
     required: bool = True
@@ -47,7 +47,7 @@ class Entry:
     versions: tuple[str, ...] = ("v1",)
 
 
-def configurations(policy: Policy) -> tuple[Object, Object]:
+def configurations(policy: Policy) -> tuple[Made, Made]:
     """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration; neither has a caBundle yet."""
     return (
         _configuration("Mutating", [{**_webhook(_mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
@@ -55,7 +55,7 @@ def configurations(policy: Policy) -> tuple[Object, Object]:
     )
 
 
-def bundles(policy: Policy, ca_bundle: str) -> tuple[Object, Object]:
+def bundles(policy: Policy, ca_bundle: str) -> tuple[Made, Made]:
     """Make of the configurations only what an installation adds: the caBundle of every webhook."""
     mutating, validating = configurations(policy)
     for configuration in (mutating, validating):
@@ -65,7 +65,7 @@ def bundles(policy: Policy, ca_bundle: str) -> tuple[Object, Object]:
     return mutating, validating
 
 
-def _configuration(half: str, webhooks: list[Object]) -> Object:
+def _configuration(half: str, webhooks: list[Made]) -> Made:
     return {
         "apiVersion": API_VERSION,
         "kind": f"{half}WebhookConfiguration",
@@ -74,9 +74,9 @@ def _configuration(half: str, webhooks: list[Object]) -> Object:
     }
 
 
-def _webhook(entry: Entry) -> Object:
+def _webhook(entry: Entry) -> Made:
     name, expression = entry.condition
-    value: Object = {
+    value: Made = {
         "name": f"{entry.name}.slicewarden.dev",
         "clientConfig": {
             "service": {"namespace": NAMESPACE, "name": "slicewarden", "path": f"/{entry.half}", "port": 443}

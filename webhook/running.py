@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from webhook.facts import Facts, Holder, Node
 from webhook.living import node_of
-from webhook.model import Finding
+from webhook.model import Finding, listed
 from webhook.placement import claim, place
 from webhook.pods import Pod
 from webhook.policy import Policy
@@ -103,9 +103,7 @@ def overheld(node: Node, holders: Iterable[Holder]) -> Iterator[Finding]:
 
 
 def _listed(tenants: Iterable[Tenant]) -> str:
-    names = [f"{each.namespace}/{each.name}" for each in tenants]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+    return listed([f"{each.namespace}/{each.name}" for each in tenants], _NAMED)
 
 
 _NAMED = 3

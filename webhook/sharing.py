@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.facts import CONFIG_LABEL, VENDOR, Facts, Holder, Installation, Node
-from webhook.model import Path, shown
+from webhook.model import Path, listed, several, shown
 from webhook.plugin import Entry, Plugin, Section
 from webhook.policy import Policy, Pool
 from webhook.selectors import integer
@@ -100,10 +100,8 @@ def config_of(
 
 def some(nodes: Iterable[Node]) -> str:
     """Count nodes and name the first: `5 nodes (a, b, c and 2 more)`."""
-    names = sorted(node.name for node in nodes)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    listed = ", ".join(shown(name, quotes=False) for name in names[:3])
-    return f"{len(names)} node{'s' * (len(names) != 1)} ({listed}{more})"
+    names = [shown(name, quotes=False) for name in sorted(node.name for node in nodes)]
+    return f"{several(len(names), 'node')} ({listed(names, 3)})"
 
 
 # What it makes of a node

@@ -30,11 +30,6 @@ class Look(NamedTuple):
         yield indent + line.rstrip()
 
 
-def several(count: int, word: str) -> str:
-    """Write how many there are of something."""
-    return f"{count:,} {word}{'s' * (count != 1)}"
-
-
 PLAIN = Look()
 """How a file looks."""
 

@@ -101,7 +101,7 @@ def test_a_rule_that_is_wrong_is_found(
     check: Any, what: str, sample_policy: Policy, sample_facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(campaign, "CPU", 0.15)
-    engine = Engine(sample_policy, [Rule("planted", Pod, check, "")])
+    engine = Engine(sample_policy, [Rule("planted", Pod, check, "", mends=True)])
     assert any(what in each for each in faults(Reviews(engine, sample_facts)))
 
 

@@ -10,9 +10,9 @@ from webhook import options as common
 from webhook.check import Report
 from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
+from webhook.model import several
 from webhook.reports import sources
 from webhook.targets import CONFIG_MAP
-from webhook.terminal import several
 
 OWN = {"table": sources.table, "json": sources.write}
 FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for programs, by workload"}

@@ -10,7 +10,9 @@ SHELLS = ("bash", "zsh", "fish")
 
 def options(parser: ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.description = "Print a script that has a shell complete commands, options, file names and the ids of rules."
+    parser.description = (
+        "Print a script that has a shell complete commands, options, file names and the ids of rules and lints."
+    )
     parser.epilog = manual.epilog(
         (
             'eval "$(slicewarden completion bash)"',

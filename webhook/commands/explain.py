@@ -6,6 +6,7 @@ from webhook import explain, inputs, manual, outputs
 from webhook import options as common
 from webhook.facts import Facts
 from webhook.model import Problem, Unusable
+from webhook.spelling import hint
 
 
 def options(parser: ArgumentParser) -> None:
@@ -46,8 +47,8 @@ def _caps(chosen: Namespace) -> str:
     facts = Facts.of(item.value for item in (inputs.load_facts(chosen.facts) if chosen.facts else ()))
     pools = [pool for pool in policy.pools if chosen.pool in (None, pool.name)]
     if not pools:
-        known = ", ".join(pool.name for pool in policy.pools)
-        raise Unusable((Problem(chosen.pool, 0, f"no such pool; known are {known}"),))
+        known = [pool.name for pool in policy.pools]
+        raise Unusable((Problem(chosen.pool, 0, f"no such pool{hint(chosen.pool, known)}"),))
     return explain.caps(policy, facts, pools)
 
 

@@ -3,10 +3,9 @@
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import UTC, date, datetime, timedelta
 
-from webhook import inputs, lints, manual, outputs, reports
+from webhook import inputs, lints, manual, outputs, reference, reports
 from webhook import options as common
 from webhook.facts import Facts
-from webhook.model import Problem, Unusable
 
 
 def options(parser: ArgumentParser) -> None:
@@ -30,12 +29,7 @@ def options(parser: ArgumentParser) -> None:
             {**manual.EXIT, "0": "no error was found", "1": "an error was found"},
         ),
     )
-    verb.add_argument(
-        "policy",
-        nargs="?",
-        metavar="PATH",
-        help="file or folder, or REV:PATH of a Git repository; default: ./policies if it is there, else the sample",
-    )
+    verb.add_argument("policy", nargs="?", metavar="PATH", help=common.POLICY)
     common.facts(verb)
     verb.add_argument(
         "--today", type=_day, metavar="YYYY-MM-DD", help="as 2026-12-31, by which exemptions end; default: today"
@@ -50,8 +44,9 @@ def options(parser: ArgumentParser) -> None:
         "out.",
         epilog=manual.epilog(("slicewarden policy lints empty-pool",), manual.PLAIN, files={}, environment={}),
     )
-    verb.add_argument("lint", nargs="?", metavar="LINT", help="its id")
-    verb.add_argument("--markdown", action="store_true", help="all pages, in Markdown")
+    which = verb.add_mutually_exclusive_group()
+    which.add_argument("--markdown", action="store_true", help="all pages, in Markdown")
+    which.add_argument("lint", nargs="?", metavar="LINT", help="its id")
     verb.set_defaults(verb=_lints)
 
 
@@ -71,16 +66,7 @@ def _lint(chosen: Namespace) -> int:
 
 
 def _lints(chosen: Namespace) -> int:
-    pages = lints.pages()
-    if chosen.markdown:
-        outputs.show(lints.markdown())
-    elif chosen.lint is None:
-        width = max(map(len, pages))
-        outputs.show("".join(f"{each:<{width}}  {page.partition(chr(10))[0]}\n" for each, page in pages.items()))
-    elif chosen.lint in pages:
-        outputs.show(f"{chosen.lint}\n\n{pages[chosen.lint]}\n")
-    else:
-        raise Unusable((Problem(chosen.lint, 0, f"no such lint; known are {', '.join(pages)}"),))
+    outputs.show(lints.markdown() if chosen.markdown else reference.page(lints.pages(), chosen.lint, "lint"))
     return 0
 
 

@@ -6,7 +6,7 @@ The commands and their escapes are those of actions/toolkit packages/core/src/co
 from collections.abc import Iterator
 
 from webhook.check import Report
-from webhook.model import Action, dotted
+from webhook.model import Action
 from webhook.terminal import PLAIN, Look
 
 _COMMANDS = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "notice"}
@@ -25,7 +25,7 @@ def _findings(report: Report, action: Action) -> Iterator[str]:
     for judged in report.judged:
         for result, line in judged.findings:
             if result.action is action:
-                said = f"{judged.title}: {dotted(result.finding.path)}: {result.finding.message}"
+                said = f"{judged.title}: {result.finding.text}"
                 exempt = f" (exempted by {result.exemption})" if result.exemption else ""
                 yield _command(_COMMANDS[action], judged.file, line, result.rule, said + exempt)
 

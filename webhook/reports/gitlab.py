@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from webhook.check import Judged, Report, fingerprint
-from webhook.model import Action, Problem, dotted
+from webhook.model import Action, Problem
 from webhook.terminal import PLAIN, Look
 
 _SEVERITIES = {Action.DENY: "critical", Action.WARN: "minor", Action.AUDIT: "info"}
@@ -26,7 +26,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
 def _findings(judged: Judged, seen: Counter[str]) -> list[dict[str, Any]]:
     return [
         _issue(
-            f"{judged.title}: {dotted(result.finding.path)}: {result.finding.message}",
+            f"{judged.title}: {result.finding.text}",
             result.rule,
             _SEVERITIES[result.action],
             fingerprint(judged, result, seen),

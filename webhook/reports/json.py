@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from webhook.check import Judged, Report
-from webhook.explain import Landing
 from webhook.model import Result, dotted
 from webhook.policy import API_VERSION
 from webhook.terminal import PLAIN, Look
@@ -51,17 +50,12 @@ def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
         "patch": list(judged.verdict.patch),
         **({"operation": judged.operation} if judged.operation != "CREATE" else {}),
         **(
-            {"placements": [_placement(each, explained=explained) for each in judged.landings]}
+            {"placements": [each.explained if explained else each.value for each in judged.landings]}
             if judged.landings
             else {}
         ),
-        **({"explain": judged.landings[0].explained} if explained and judged.landings else {}),
         **({"diff": judged.diff} if explained and judged.diff else {}),
     }
-
-
-def _placement(landing: Landing, explained: bool) -> dict[str, Any]:
-    return {**landing.value, **(landing.explained if explained else {})}
 
 
 def _finding(result: Result, line: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from webhook.check import Judged, Report
-from webhook.model import Action, Result, dotted, line
+from webhook.model import Action, Result, line
 from webhook.terminal import PLAIN, Look
 
 
@@ -26,7 +26,10 @@ def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report; a problem is a test case in error, and warnings are the output of the suite."""
     cases = [
         *(Case(each.file or each.kind, _name(each), failure=_told(each, Action.DENY)) for each in report.judged),
-        *(Case(each.file, f"line {each.line}", error=each.message) for each in report.problems),
+        *(
+            Case(each.file, f"line {each.line}" if each.line else each.file, error=each.message)
+            for each in report.problems
+        ),
     ]
     warnings = (f"{each.title}\n{told}" for each in report.judged if (told := _told(each, Action.WARN)))
     return write("slicewarden", cases, report.at, "\n".join(warnings))
@@ -72,4 +75,4 @@ def _told(judged: Judged, action: Action) -> str:
 
 def _row(judged: Judged, result: Result, line_: int) -> str:
     where = f"{judged.file}:{line_}: " if line_ else ""
-    return f"{where}{result.rule}: {dotted(result.finding.path)}: {result.finding.message}"
+    return f"{where}{result.text}"

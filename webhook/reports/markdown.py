@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from webhook.check import Report
-from webhook.model import Action, line
+from webhook.model import Action, line, several
 from webhook.terminal import PLAIN, Look
 
 MAX_BODY = 65_536
@@ -16,10 +16,10 @@ def render(report: Report, _: Look = PLAIN) -> str:
     """Write the findings as a table, then where pods land and what admission changes; cut between two rows."""
     denied, objects = report.count(allowed=False), len(report.judged)
     head = [
-        f"### Slicewarden: {denied} of {objects} {'object' if objects == 1 else 'objects'} denied",
+        f"### Slicewarden: {denied} of {several(objects, 'object')} denied",
         "",
         f"{report.count(allowed=True)} allowed, {denied} denied, {report.warned} with warnings, "
-        f"{len(report.problems)} {'error' if len(report.problems) == 1 else 'errors'}",
+        f"{several(len(report.problems), 'error')}",
     ]
     return "\n".join(_bounded(head, [_problems(report), _findings(report), _landings(report), _changes(report)])) + "\n"
 

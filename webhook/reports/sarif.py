@@ -1,4 +1,9 @@
-"""SARIF 2.1.0, which code scanning reads: https://docs.oasis-open.org/sarif/sarif/v2.1.0/."""
+"""SARIF 2.1.0, which code scanning reads: https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
+
+A rule's page stands in `help`; it has no `helpUri`, for the project has no address that would last. A result has no
+`fixes`: what a rule can mend is mended when the pod is created, which leaves no result, and what is written there
+follows from the cards and pools of a cluster, which a manifest should not be bound to.
+"""
 
 import json
 from collections import Counter
@@ -50,15 +55,15 @@ def _rule(rule: str, page: str) -> dict[str, Any]:
 
 def _result(judged: Judged, result: Result, line: int, seen: Counter[str]) -> dict[str, Any]:
     suppressed = {"kind": "external", "justification": f"exempted by {result.exemption} in the policy"}
-    place = dotted(result.finding.path)
+    place = f"{judged.title}: {dotted(result.finding.path)}"
     return {
         "ruleId": result.rule,
         "level": _LEVELS[result.action],
-        "message": {"text": f"{judged.title}: {place}: {result.finding.message}"},
+        "message": {"text": f"{judged.title}: {result.finding.text}"},
         "locations": [
             {
                 **_physical(judged.file, line),
-                "logicalLocations": [{"fullyQualifiedName": f"{judged.title}: {place}", "kind": "object"}],
+                "logicalLocations": [{"fullyQualifiedName": place, "kind": "object"}],
             }
         ],
         "partialFingerprints": {"slicewarden/v1": fingerprint(judged, result, seen)},

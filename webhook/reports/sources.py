@@ -7,9 +7,9 @@ from typing import Any
 
 from webhook.audit import Audited, Source
 from webhook.check import Report
-from webhook.model import Action, Result, dotted, shown
+from webhook.model import Action, Result, dotted, listed, several, shown
 from webhook.policy import API_VERSION
-from webhook.terminal import Look, several
+from webhook.terminal import Look
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ def table(report: Report, look: Look, count: int) -> str:
     """Write it for people; `count` is how many objects were judged."""
     groups = grouped(report, exempted=False)
     lines = [line for source, found in groups.items() for line in _source(source, found, look)]
-    lines += [f"error    {problem}" for problem in report.problems]
+    lines += [f"{look.paint('error', 'denied')}    {problem}" for problem in report.problems]
     denied = sum(any(each.result.action is Action.DENY for each in found) for found in groups.values())
     warned = sum(any(each.result.action is Action.WARN for each in found) for found in groups.values())
     if lines:
@@ -86,9 +86,7 @@ def _where(source: Source, found: Found) -> str:
     others = [each for each in found.objects if (each.kind, each.name) != (source.kind, source.name)]
     if not others:
         return place
-    names = ", ".join(f"{each.kind} {shown(each.name, quotes=False)}" for each in others[:_NAMED])
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"{place} of {names}{more}"
+    return f"{place} of {listed([f'{each.kind} {shown(each.name, quotes=False)}' for each in others], _NAMED)}"
 
 
 _NAMED = 2

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 
 from webhook.check import Judged, Report
-from webhook.model import Action, dotted
+from webhook.model import Action, dotted, several
 from webhook.patch import Operation
-from webhook.terminal import PLAIN, Look, several
+from webhook.terminal import PLAIN, Look
 
 
 def render(report: Report, look: Look = PLAIN) -> str:

@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, get_args
 
 from webhook.facts import Facts
-from webhook.model import Finding, Fix
+from webhook.model import Finding
 from webhook.policy import Policy
 from webhook.targets import Subject
 
@@ -20,21 +20,21 @@ Check = Callable[[Any, Policy, Facts], Iterator[Finding]]
 class Rule:
     """A rule: its id, what it judges, the function that judges, and its page (the module's docstring).
 
-    One that never `mends` has no fixes, and is not asked for any.
+    Only one that `mends` is asked for fixes, and only its findings may have any.
     """
 
     id: str
     subject: type[Subject] | UnionType
     check: Check
     page: str
-    mends: bool = True
+    mends: bool = False
 
 
 @cache
 def walk() -> tuple[Rule, ...]:
     """Load every rule of this folder, sorted by id. A rule judges the classes that its first parameter names.
 
-    It mends something if it knows of fixes at all.
+    One whose findings have fixes says so by `MENDS = True`.
     """
     return tuple(sorted(map(_rule, (m.name for m in pkgutil.iter_modules(__path__))), key=lambda r: r.id))
 
@@ -45,4 +45,4 @@ def _rule(name: str) -> Rule:
     if not set(get_args(subject) or (subject,)) <= set(get_args(Subject)):
         raise TypeError(f"rule {name}: check's first parameter must be one of {Subject}")
     page = (module.__doc__ or "").strip()
-    return Rule(name.replace("_", "-"), subject, module.check, page, mends=hasattr(module, Fix.__name__))
+    return Rule(name.replace("_", "-"), subject, module.check, page, mends=getattr(module, "MENDS", False))

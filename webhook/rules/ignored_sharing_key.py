@@ -20,6 +20,7 @@ from webhook.plugin_config import SECTIONS, Config, configs, later, repeated, se
 from webhook.policy import Policy
 from webhook.selectors import is_label_value
 from webhook.sharing import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, readers, renamed, some, users
+from webhook.spelling import nearest
 from webhook.targets import ConfigMap
 
 Said = tuple[Path, str]
@@ -130,15 +131,7 @@ def _hint(key: str, value: Any, known: tuple[str, ...], path: Path) -> str:
 
 
 def _near(key: str, names: tuple[str, ...], cutoff: float) -> str:
-    import difflib  # for the misspelt alone
-
-    plain = {name.casefold(): name for name in names}
-    found = difflib.get_close_matches(_plain(key), plain, n=1, cutoff=cutoff)
-    return plain[found[0]] if found else ""
-
-
-def _plain(key: str) -> str:
-    return key[:100].casefold().replace("-", "").replace("_", "")
+    return nearest(key.replace("-", "").replace("_", ""), names, cutoff)
 
 
 _PLACES = (
@@ -214,16 +207,10 @@ def _misnamed(plugin: Plugin) -> Iterator[Said]:
 
 
 def _meant(name: str) -> str:
-    import difflib
-
     bare = name.removesuffix(SHARED)
     if bare == GPU or bare.startswith(MIG):
         return f"did you mean {bare}? What is shared is called {name} only afterwards"
-    return (
-        f"did you mean {GPU}?"
-        if difflib.SequenceMatcher(None, name, GPU).ratio() > 0.7
-        else (f"use {GPU}, or {MIG} and a profile")
-    )
+    return f"did you mean {GPU}?" if nearest(name, (GPU,), 0.7) else f"use {GPU}, or {MIG} and a profile"
 
 
 def _absent(config: Config, nodes: Iterable[Node]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ Way out: create the ConfigMap or the key first, or name one that exists.
 from collections.abc import Iterable, Iterator
 
 from webhook.facts import CONFIG_LABEL, Facts, Node
-from webhook.model import Finding, shown
+from webhook.model import Finding, listed, shown
 from webhook.policy import Policy
 from webhook.sharing import homes, reaches
 from webhook.targets import ClusterPolicy, Labelled
@@ -43,7 +43,7 @@ def _of_cluster_policy(subject: ClusterPolicy, policy: Policy, facts: Facts) -> 
         if subject.default not in keys:
             yield Finding(
                 (*subject.base, "default"),
-                f"ConfigMap {known[0]}/{subject.config_map} has no key {shown(subject.default)}; {_listed(keys)}",
+                f"ConfigMap {known[0]}/{subject.config_map} has no key {shown(subject.default)}; {_known(keys)}",
             )
 
 
@@ -57,11 +57,10 @@ def _of_node(subject: Labelled, policy: Policy, facts: Facts) -> Iterator[Findin
             yield Finding(
                 ("metadata", "labels", CONFIG_LABEL),
                 f"ConfigMap {each.config_map} has no key {shown(key)}, so the node's device plugin would not start; "
-                f"{_listed(known)}",
+                f"{_known(known)}",
             )
 
 
-def _listed(keys: Iterable[str]) -> str:
-    names = sorted(keys)
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"known are {', '.join(shown(name, quotes=False) for name in names[:5])}{more}" if names else "it has no key"
+def _known(keys: Iterable[str]) -> str:
+    names = [shown(name, quotes=False) for name in sorted(keys)]
+    return f"known are {listed(names, 5)}" if names else "it has no key"

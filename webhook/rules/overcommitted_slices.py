@@ -10,7 +10,7 @@ Way out: lower the replicas when the pods are gone, or delete some first.
 from collections.abc import Iterable, Iterator
 
 from webhook.facts import CONFIG_LABEL, Facts, Node
-from webhook.model import Finding
+from webhook.model import Finding, several
 from webhook.plugin import Plugin
 from webhook.plugin_config import changed, held
 from webhook.policy import Policy
@@ -55,6 +55,6 @@ def _exceeded(plugin: Plugin, nodes: Iterable[Node], facts: Facts) -> Iterator[s
                 slices, room = slices + amount, room + left
     if crowded:
         yield (
-            f"{pods} pod{'s' * (pods != 1)} on {some(crowded)} hold {slices} slices where there would be {room}, and "
+            f"{several(pods, 'pod')} on {some(crowded)} hold {slices} slices where there would be {room}, and "
             "keep them until they end; drain them first"
         )

@@ -30,6 +30,8 @@ from webhook.pods import Container, EnvVar, Pod
 from webhook.policy import Policy, Pool
 from webhook.record import Record
 
+MENDS = True
+
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag containers that ask for a time-sliced GPU and are not capped at their slice of it."""

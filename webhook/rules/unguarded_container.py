@@ -21,6 +21,8 @@ from webhook.openings import openings
 from webhook.pods import Pod
 from webhook.policy import Policy
 
+MENDS = True
+
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag containers that neither ask for a GPU nor say that they see none, where one may be seen."""

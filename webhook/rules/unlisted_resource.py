@@ -14,15 +14,19 @@ from collections.abc import Iterator
 from webhook.facts import Facts
 from webhook.model import Finding, shown
 from webhook.policy import Policy
+from webhook.spelling import nearest
 from webhook.targets import DeviceClaim
 
 
 def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag the name of a GPU class's resource that is none of the policy's."""
-    if claim.resource and claim.name in policy.forms.device_classes and claim.resource not in policy.gpu_resources:
+    known = policy.gpu_resources
+    if claim.resource and claim.name in policy.forms.device_classes and claim.resource not in known:
+        near = nearest(claim.resource, known.patterns, 0.9)  # a domain that two names share makes them much alike
         yield Finding(
             ("spec", "extendedResourceName"),
             f"would let pods ask for GPUs as {shown(claim.resource)}, of which policy {policy.name} knows nothing; "
-            "list in the policy the name under gpus.resources, or under gpus.deviceClasses only the classes that are "
+            + (f"did you mean {near}? If not, " if near else "")
+            + "list in the policy the name under gpus.resources, or under gpus.deviceClasses only the classes that are "
             "for GPUs",
         )

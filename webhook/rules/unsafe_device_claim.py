@@ -20,6 +20,7 @@ from webhook import quantity
 from webhook.facts import Facts
 from webhook.model import Finding, Path, shown
 from webhook.policy import FORBIDDEN, Policy
+from webhook.spelling import nearest
 from webhook.targets import DeviceClaim, DeviceConfig, DeviceRequest
 
 DRIVER = "gpu.nvidia.com"
@@ -90,15 +91,12 @@ def _refused(config: DeviceConfig, policy: Policy) -> Iterator[Said]:
 
 def _unknown(value: Any, path: Path, *known: str) -> Iterator[Said]:
     """Find unknown keys; case counts, for the driver decodes strictly (api.go)."""
-    import difflib  # for the misspelt alone
-
     if not isinstance(value, dict):
         yield path, f"is {shown(value)} and must be a map, and {_REFUSES}; correct it"
         return
     for key in [key for key in value if key not in known][:20]:
-        plain = {name.casefold(): name for name in known}
-        near = difflib.get_close_matches(key[:100].casefold(), plain, n=1)
-        hint = f"did you mean {plain[near[0]]}?" if near else f"known are {', '.join(known)}"
+        near = nearest(key, known)
+        hint = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
         yield (*path, key), f"is not known, and {_REFUSES}; {hint}"
 
 

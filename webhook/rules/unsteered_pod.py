@@ -24,6 +24,8 @@ from webhook.pods import REQUIRED_AFFINITY, Pod
 from webhook.policy import Policy, Pool
 from webhook.selectors import Requirement
 
+MENDS = True
+
 MENDED = "create it where Slicewarden's mutating webhook is in force, and undo none of its changes"
 MIRRORED = "write them into the file that the kubelet runs the pod from: a mirror pod is never patched"
 

@@ -1,0 +1,105 @@
+"""Lints of the grants of trust."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from webhook.linted import Found, Linted, Table, at, within
+from webhook.model import Action
+from webhook.policy import NAME_LABEL, TRUSTED, Grant
+
+
+def broad_grant(of: Linted) -> Iterator[Found]:
+    """A grant covers nearly everybody: whoever does not carry a label, or every namespace there is.
+
+    A namespace that is created tomorrow is trusted without anybody's decision.
+
+    Way out: grant by a label that an administrator has to write, or by names.
+    """
+    for path, grant in at("trust.grants", of.policy.grants):
+        selector = grant.scope.selector
+        if selector and all(r.operator in _OPEN or _is_any_name(r.key, r.operator) for r in selector.requirements):
+            said = " and ".join(map(str, selector.requirements))
+            yield Found((*path, "namespaceSelector"), f"{said} trusts every new namespace; ask for a label's value")
+        elif len(of.facts.namespaces) > 1 and of.reached(grant.scope) == set(of.facts.namespaces):
+            yield Found(path, f"covers all {len(of.facts.namespaces)} namespaces, the system's too; name fewer")
+
+
+_OPEN = ("NotIn", "DoesNotExist")
+
+
+def _is_any_name(key: str, operator: str) -> bool:
+    return key == NAME_LABEL and operator == "Exists"
+
+
+def shadowed_grant(of: Linted) -> Iterator[Found]:
+    """A grant gives nothing that another one does not give.
+
+    Whoever removes it, or restricts it, believes to have taken something away.
+
+    Way out: remove it, or the wider one.
+    """
+    for index, grant in enumerate(of.policy.grants):
+        for other, wider in enumerate(of.policy.grants):
+            same = _wider(wider, grant) and _wider(grant, wider)
+            if other != index and _wider(wider, grant) and (not same or other < index):
+                yield Found(
+                    ("spec", "trust", "grants", index), f"gives nothing that grants[{other}] does not; remove one"
+                )
+                break
+
+
+def _wider(wide: Grant, narrow: Grant) -> bool:
+    """Tell whether a grant gives all that another does, whatever the labels of namespaces are."""
+    return within(narrow.scope, wide.scope) and not any(_restrictions(wide, narrow))
+
+
+def _restrictions(grant: Grant, other: Grant) -> Iterator[str]:
+    """Name what a grant asks for that another does not."""
+    accounts = grant.scope.service_accounts
+    if accounts and not (other.scope.service_accounts and other.scope.service_accounts <= accounts):
+        yield "serviceAccounts"
+    if grant.pools and not (other.pools and other.pools <= grant.pools):
+        yield "pools"
+    asked, needed = grant.requesters, other.requesters
+    if asked is not None and (needed is None or not (needed.users <= asked.users and needed.groups <= asked.groups)):
+        yield "users or groups"
+
+
+def overlapping_grants(of: Linted) -> Iterator[Found]:
+    """Two grants cover a namespace, and what one of them asks for the other does not.
+
+    Grants add up, so the restriction holds for nobody there.
+
+    Way out: take the namespace out of the wider one.
+    """
+    for (first, one), (second, other) in combinations(enumerate(of.policy.grants), 2):
+        for number, narrow, by, wide in ((first, one, second, other), (second, other, first, one)):
+            both = of.reached(narrow.scope) & of.reached(wide.scope)
+            asked = list(_restrictions(narrow, wide))
+            if both and asked and not any(_restrictions(wide, narrow)) and not _wider(wide, narrow):
+                yield Found(
+                    ("spec", "trust", "grants", number),
+                    f"its {' and '.join(asked)} do not hold in {', '.join(sorted(both)[:3])}, where grants[{by}] asks "
+                    "for less; take them out of one",
+                )
+
+
+def useless_grant(of: Linted) -> Iterator[Found]:
+    """A grant gives trust where no pool asks for it.
+
+    Nothing follows from it.
+
+    Way out: remove it, or let a pool take only the trusted.
+    """
+    for path, grant in at("trust.grants", of.policy.grants):
+        pools = [pool for pool in of.policy.pools if not grant.pools or pool.name in grant.pools]
+        if not any(TRUSTED in pool.trust for pool in pools):
+            yield Found(path, f"{' and '.join(pool.name for pool in pools)} take no trusted pods; remove it")
+
+
+LINTS: Table = {
+    broad_grant: Action.DENY,
+    shadowed_grant: Action.WARN,
+    overlapping_grants: Action.WARN,
+    useless_grant: Action.WARN,
+}

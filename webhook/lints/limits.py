@@ -1,0 +1,125 @@
+"""Lints of memory, and of the limits under `sharing`."""
+
+from collections.abc import Iterator
+
+from webhook.budget import MIN_BUDGET, budget, card_of, nodes, smallest
+from webhook.facts import Node
+from webhook.linted import Found, Linted, Table, at
+from webhook.model import Action
+from webhook.policy import FORBIDDEN, REQUIRED, Policy, Pool
+from webhook.sharing import some
+
+
+def unknown_card(of: Linted) -> Iterator[Found]:
+    """No card of a pool whose pods are capped is known.
+
+    Without its memory and replicas nothing can be capped.
+
+    Way out: run GPU Feature Discovery on its nodes, or say under `assume` what its smallest card is.
+    """
+    for path, pool, found in of.pools:
+        if pool.sharing in of.policy.capped_sharing and found and smallest(pool, of.policy, of.facts) is None:
+            yield Found(path, f"no card is known on {some(found)}, so pods have no cap; write `assume`")
+
+
+def thin_slice(of: Linted) -> Iterator[Found]:
+    """A slice of a pool's smallest card is too small for any framework.
+
+    Its pods are refused: a cap of less only moves the failure.
+
+    Way out: share the card into fewer slices, or measure the context and say it under `memory.context`.
+    """
+    for path, pool in at("pools", of.policy.pools):
+        if pool.sharing not in of.policy.capped_sharing:
+            continue
+        cap = smallest(pool, of.policy, of.facts)
+        if cap is not None and not cap.enough:
+            yield Found(path, f"leaves {cap.least} MiB a slice, and {MIN_BUDGET} are needed: {cap.arithmetic}")
+
+
+def broken_limit(of: Linted) -> Iterator[Found]:
+    """Nodes are shared further than the policy's own limits allow.
+
+    The next change of the sharing configuration will be refused, and until then its pods have less than was meant.
+
+    Way out: share the cards into fewer slices, or raise the limit.
+    """
+    for path, pool, _ in of.pools:
+        many: dict[tuple[str, int], list[Node]] = {}
+        thin: dict[int, list[Node]] = {}
+        for node, card in nodes(pool, of.facts):
+            if card is None or not pool.shared:
+                continue
+            where, limit = _limit(pool, of.policy, card.product)
+            if card.replicas > limit:
+                many.setdefault((where, limit), []).append(node)
+            left = (card.memory - budget(card, of.policy).reserve) // card.replicas
+            if left < of.policy.limits.min_slice:
+                thin.setdefault(left, []).append(node)
+        for (where, limit), whom in many.items():
+            most = max(card.replicas for card in map(card_of, whom) if card)
+            yield Found(
+                (*path, "nodes"), f"a card has {most} slices on {some(whom)}, and {where} is {limit}; lower one"
+            )
+        for left, whom in sorted(thin.items()):
+            least = of.policy.limits.min_slice
+            yield Found(
+                ("spec", "sharing", "minSliceMemory"),
+                f"is {least} MiB, and a slice has {left} on {some(whom)} in pool {pool.name}; share into fewer",
+            )
+
+
+def _limit(pool: Pool, policy: Policy, product: str) -> tuple[str, int]:
+    own = policy.limits.of_product(product)
+    limits = [("maxReplicasByProduct", own), (f"maxReplicas of pool {pool.name}", pool.max_replicas)]
+    known = [(limit, where) for where, limit in limits if limit is not None]
+    limit, where = min(known, default=(policy.limits.max_replicas, "sharing.maxReplicas"))
+    return where, limit
+
+
+def contradicted_limit(of: Linted) -> Iterator[Found]:
+    """A pool needs what the limits under `sharing` forbid.
+
+    No sharing configuration would be allowed that makes such nodes.
+
+    Way out: change the pool, or the limit.
+    """
+    limits = of.policy.limits
+    for path, pool in at("pools", of.policy.pools):
+        names = [name for name in pool.resources.patterns if name.endswith((".shared", "*"))]
+        if pool.sharing == "mps" and limits.mps == FORBIDDEN:
+            yield Found((*path, "sharing"), "is mps, and sharing.mps is Forbidden; allow it, or share by time-slicing")
+        if pool.shared and limits.rename_by_default == REQUIRED and not names:
+            yield Found((*path, "resources"), "sharing.renameByDefault is Required, so list nvidia.com/gpu.shared")
+        if pool.shared and limits.rename_by_default == FORBIDDEN and len(names) == len(pool.resources.patterns):
+            yield Found((*path, "resources"), "sharing.renameByDefault is Forbidden, so list nvidia.com/gpu")
+        if pool.assume:
+            where, limit = _limit(pool, of.policy, pool.assume.product)
+            if pool.assume.replicas > limit:
+                yield Found(
+                    (*path, "assume", "replicas"), f"is {pool.assume.replicas}, and {where} is {limit}; lower one"
+                )
+
+
+def missing_config_map(of: Linted) -> Iterator[Found]:
+    """A ConfigMap that the policy names as a sharing configuration is not there.
+
+    A misspelt name leaves the real one to be found by its looks alone.
+
+    Way out: correct namespace and name, or remove the entry.
+    """
+    if not of.facts.config_maps:
+        return
+    for path, each in at("sharing.configMaps", of.spec.get("sharing", {}).get("configMaps", ())):
+        namespace, name = each["namespace"], each["name"]
+        if (namespace, name) not in of.facts.config_maps:
+            yield Found(path, f"there is no ConfigMap {namespace}/{name}; correct it, or remove the entry")
+
+
+LINTS: Table = {
+    unknown_card: Action.WARN,
+    thin_slice: Action.DENY,
+    broken_limit: Action.DENY,
+    contradicted_limit: Action.DENY,
+    missing_config_map: Action.WARN,
+}

@@ -1,0 +1,132 @@
+"""Lints of pools and their nodes."""
+
+from collections.abc import Iterator
+
+from webhook import guard
+from webhook.facts import Node
+from webhook.linted import Found, Linted, Table
+from webhook.model import Action
+from webhook.policy import SHARED, ResourceNames
+from webhook.sharing import GPU, has_gpus, some
+
+
+def empty_pool(of: Linted) -> Iterator[Found]:
+    """No node is in a pool.
+
+    What is steered there waits for ever. A pool that scales from zero says so with `assume`, and is passed over.
+
+    Way out: correct the labels under `nodes`, label the nodes, or remove the pool.
+    """
+    for path, pool, found in of.pools:
+        if not found and pool.assume is None:
+            wanted = " and ".join(map(str, pool.nodes.requirements))
+            yield Found(
+                (*path, "nodes"), f"no node has {wanted}, so pods of pool {pool.name} wait for ever; correct it"
+            )
+
+
+def poolless_node(of: Linted) -> Iterator[Found]:
+    """A node with GPUs is in no pool.
+
+    No pod is steered there, so its GPUs lie idle.
+
+    Way out: label the node as one of the pools wants it, or add a pool for it.
+    """
+    left = [node for node in of.facts.nodes if has_gpus(node) and of.policy.pool_of(node.labels) is None]
+    if left:
+        yield Found(("spec", "pools"), f"no pool has {some(left)}, whose GPUs lie idle; add one, or label them")
+
+
+def other_sharing(of: Linted) -> Iterator[Found]:
+    """A node's GPUs are shared in another way than its pool says.
+
+    Pods that were promised a card of their own would share it, or the other way round.
+
+    Way out: give the node another sharing configuration, or tell the pools apart by nvidia.com/gpu.sharing-strategy.
+    """
+    for path, pool, found in of.pools:
+        wrong: dict[str, list[Node]] = {}
+        for node in found:
+            said = node.labels.get(f"{GPU}.sharing-strategy")
+            if said is not None and (said if said in SHARED else "none") != (pool.sharing if pool.shared else "none"):
+                wrong.setdefault(said, []).append(node)
+        for said, whom in sorted(wrong.items()):
+            yield Found(
+                (*path, "sharing"),
+                f"is {pool.sharing}, but {said} on {some(whom)} in pool {pool.name}; select by {GPU}.sharing-strategy",
+            )
+
+
+def unoffered_resource(of: Linted) -> Iterator[Found]:
+    """A pool offers a resource that none of its nodes has.
+
+    Pods that ask for it are steered there, and wait for ever.
+
+    Way out: remove the resource from the pool, or set up the device plugin on the nodes.
+    """
+    for path, pool, found in of.pools:
+        if not any(node.resources for node in found):
+            continue
+        for place, pattern in enumerate(pool.resources.patterns):
+            names = ResourceNames((pattern,), shares=pool.shared)
+            if not any(count and name in names for node in found for name, count in node.resources.items()):
+                yield Found(
+                    (*path, "resources", place), f"no node of pool {pool.name} has {pattern}; remove it, or offer it"
+                )
+
+
+def unlisted_offer(of: Linted) -> Iterator[Found]:
+    """Nodes of a pool offer GPUs by a name that the pool does not list.
+
+    Nobody can ask for them.
+
+    Way out: add the resource to the pool, or change what the nodes offer.
+    """
+    for path, pool, found in of.pools:
+        idle: dict[str, list[Node]] = {}
+        for node in found:
+            for name, count in node.resources.items():
+                if count and name in of.policy.gpu_resources and name not in pool.resources:
+                    idle.setdefault(name, []).append(node)
+        for name, whom in sorted(idle.items()):
+            yield Found((*path, "resources"), f"lacks {name}, offered by {some(whom)}; add it to pool {pool.name}")
+
+
+def unguarded_node(of: Linted) -> Iterator[Found]:
+    """Nothing keeps pods that ask for no GPU off a node that has some.
+
+    An image alone may then see GPUs there.
+
+    Way out: taint all nodes with GPUs and name the taint in `guard`, or say `guard: every-pod`.
+    """
+    if caution := guard.unguarded(of.policy, of.facts):
+        yield Found(("spec", "guard"), caution)
+
+
+def unreachable_request(of: Linted) -> Iterator[Found]:
+    """A pool lets pods ask for more GPUs than any of its nodes has.
+
+    Such a pod is admitted and waits for ever.
+
+    Way out: lower `maxRequest` to what the largest node has.
+    """
+    for path, pool, found in of.pools:
+        most = max(
+            (count for node in found for name, count in node.resources.items() if name in pool.resources), default=0
+        )
+        if pool.max_request and 0 < most < pool.max_request:
+            yield Found(
+                (*path, "maxRequest"),
+                f"is {pool.max_request}, and no node of pool {pool.name} has more than {most}; lower it",
+            )
+
+
+LINTS: Table = {
+    empty_pool: Action.WARN,
+    poolless_node: Action.WARN,
+    other_sharing: Action.DENY,
+    unoffered_resource: Action.WARN,
+    unlisted_offer: Action.WARN,
+    unguarded_node: Action.DENY,
+    unreachable_request: Action.WARN,
+}
