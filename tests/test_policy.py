@@ -16,7 +16,7 @@ from webhook import frameworks
 from webhook.documents import read
 from webhook.model import Action, Unusable
 from webhook.policy import FRAMEWORKS, Guard, Limits, Policy, Requesters
-from webhook.policy_file import load, schema
+from webhook.policy_file import MOST, load, schema
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -740,4 +740,20 @@ def test_a_map_of_nothing_but_unknown_keys_is_told_of_in_bounds() -> None:
     documents, _ = read(f"apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata:\n{names}\n", "p.yaml")
     with pytest.raises(Unusable) as raised:
         load(documents, RULES, "p.yaml")
-    assert 50 <= len(raised.value.problems) <= 60
+    assert len(raised.value.problems) == MOST + 1
+    assert raised.value.problems[-1].message == "more is wrong than these 100: mend them first"
+
+
+def test_there_is_a_most_of_pools_for_each_is_held_against_each() -> None:
+    pools = "\n".join(
+        f"  - {{name: p{n}, sharing: none, trust: [trusted], resources: [a.b/c], nodes: {{matchLabels: {{a: n{n}}}}}}}"
+        for n in range(251)
+    )
+    head = "apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata: {name: a}\nspec:\n  pools:\n"
+    documents, _ = read(f"{head}{pools}\n", "p.yaml")
+    with pytest.raises(Unusable) as raised:
+        load(documents, RULES, "p.yaml")
+    (problem,) = raised.value.problems
+    assert problem.message == "spec.pools: must not have more than 250 items, found 251"
+    documents, _ = read(f"{head}{pools.rpartition(chr(10))[0]}\n", "p.yaml")
+    assert len(load(documents, RULES, "p.yaml").pools) == 250
