@@ -71,6 +71,9 @@ HOSTILE = {
             [expression("In", *range(9000)), expression("NotIn", *range(9000)), *[expression("Exists")] * 900]
         )
     ),
+    "values excluded one by one": pod(
+        affinity=affinity([expression("In", *range(2000)), *(expression("NotIn", n) for n in range(2000))])
+    ),
     "terms times selector": pod(
         nodeSelector={f"l{n}": "x" for n in range(4000)}, affinity=affinity(*[[expression("Exists")]] * 4000)
     ),
