@@ -137,6 +137,8 @@ class Port:
         self.count(len(self.connections))
         self.strangers[connection] = None
         connection.arriving = self._loop.create_task(self._welcome(connection, peer, context))
+        # One that made room before its first turn is in nobody else's hands.
+        connection.arriving.add_done_callback(lambda task: peer.close() if task.cancelled() else None)
 
     async def _welcome(self, connection: "Connection", peer: "socket.socket", context: ssl.SSLContext | None) -> None:
         limits: dict[str, Any] = {}

@@ -5,6 +5,7 @@ import contextlib
 import resource
 import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -31,8 +32,11 @@ PATIENCE = 10.0
 LAST_WORD = 30.0
 """Seconds that requests in flight have once no more are taken in."""
 
-YIELD, YIELDS = 0.001, 10
-"""Seconds that a connection is left to a worker that has fewer, and how often, before it is taken all the same."""
+LEFT, LOOK_AGAIN = 0.01, 0.001
+"""Seconds that connections are left to workers that have fewer before one is taken all the same; between two looks."""
+
+AT_ONCE = 16
+"""Connections that are taken in at once: a handshake takes as long as several reviews, and all of theirs come next."""
 
 
 class Share:
@@ -46,9 +50,12 @@ class Share:
         """Say how many connections this worker has."""
         self._numbers[self._place] = connections
 
-    def is_fair(self) -> bool:
-        """Tell whether no worker has fewer connections than this one."""
-        return self._numbers[self._place] <= min(self._numbers)
+    def of(self, waiting: int) -> int:
+        """How many of so many new connections are this worker's, for those with the fewest to have them."""
+        own, taken = self._numbers[self._place], 0
+        while sum(max(0, own + taken - number) for number in self._numbers) < waiting:
+            taken += 1
+        return taken
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ async def _work(task: Task) -> None:
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
     app = server.application(task.engine, facts, log_line, metrics, conditions, told)
     reviews = Port(app, task.limits, metrics, server.refusal, task.names, task.share.count)
-    taking = accept(task.listener, reviews, lambda: certificates.context, task.share.is_fair)
+    taking = accept(task.listener, reviews, lambda: certificates.context, task.share.of)
     ports, tasks = [reviews], [loop.create_task(_when_ready(facts, taking))]
     if task.health is not None:
         health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
@@ -116,9 +123,7 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
     """Take in who is at the door already; who comes later is refused at once, and asks another replica."""
     with contextlib.suppress(OSError):  # there is nobody, or another worker was first
         while True:
-            peer, _ = listener.accept()
-            peer.setblocking(False)
-            port.open(peer, context)
+            _take(listener, port, context)
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
 
@@ -135,29 +140,41 @@ async def accept(
     listener: socket.socket,
     port: Port,
     context: Callable[[], ssl.SSLContext | None],
-    fair: Callable[[], bool] = lambda: True,
+    share: Callable[[int], int] = lambda waiting: waiting,
 ) -> None:
     """Take in connections for ever; each is served with the context of its moment.
 
-    One that would not be fair to take is left to the other workers for a moment: clients keep their connections,
-    so that whoever wakes first in a burst would do most of the work from then on.
+    Of those that wait a worker takes its share at once, for the next time may be long after. The others' it leaves
+    to them for a moment: clients keep their connections, so that whoever wakes first in a burst would do most of the
+    work from then on.
     """
     while True:
         await _readable(listener)
-        for _ in range(YIELDS):
-            if fair():
-                break
-            await asyncio.sleep(YIELD)
+        end = monotonic() + LEFT
+        while not (number := share(_waiting(listener))) and monotonic() < end:
+            await asyncio.sleep(LOOK_AGAIN)
         try:
-            peer, _ = listener.accept()
+            for _ in range(min(max(number, 1), AT_ONCE)):
+                _take(listener, port, context())
         except BlockingIOError:  # another worker took it
             continue
         except OSError:  # the peer is gone already, or there are no descriptors left
             await asyncio.sleep(0.01)
             continue
-        peer.setblocking(False)
-        port.open(peer, context())
         await asyncio.sleep(0)  # the other workers take their share
+
+
+def _waiting(listener: socket.socket) -> int:
+    """How many connections wait to be taken in (linux net/ipv4/tcp.c tcp_get_info); 1 if they are gone meanwhile."""
+    (unacked,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 24)
+    return max(1, int(unacked))
+
+
+def _take(listener: socket.socket, port: Port, context: ssl.SSLContext | None) -> None:
+    """Take in one connection. Raises BlockingIOError where none waits, and OSError."""
+    peer, _ = listener.accept()
+    peer.setblocking(False)
+    port.open(peer, context)
 
 
 async def _readable(listener: socket.socket) -> None:
