@@ -25,7 +25,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 import certs
 from webhook import duration, server, tls, worker
-from webhook.connection import ARRIVED, Limits, Port, Reply
+from webhook.connection import Limits, Port
+from webhook.wsgi import ARRIVED, Reply
 
 LONG = 30.0
 """Seconds after which a test gives up; nothing here takes them."""
