@@ -26,7 +26,7 @@ TICK = 0.25
 LOOK = 1.0
 """Seconds between looks at the certificate's files."""
 
-PATIENCE = 10.0
+WITHOUT_FACTS = 10.0
 """Seconds for which a worker that has no facts yet leaves callers to others; then it tells them so."""
 
 LAST_WORD = 30.0
@@ -59,7 +59,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Task:
+class Duty:
     """What a worker is given: sockets that listen, whom to serve on them, and what to serve them with."""
 
     listener: socket.socket
@@ -75,41 +75,41 @@ class Task:
     """A descriptor that becomes readable when the main process is gone, or wants the workers to end."""
 
 
-def run(task: Task) -> None:
+def run(duty: Duty) -> None:
     """Serve for as long as the main process holds the lifeline; then drain."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(_work(task))
+    uvloop.run(_work(duty))
 
 
-async def _work(task: Task) -> None:
+async def _work(duty: Duty) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_exception)
     stop = asyncio.Event()
-    loop.add_reader(task.lifeline, stop.set)
+    loop.add_reader(duty.lifeline, stop.set)
 
-    certificates = task.certificates
+    certificates = duty.certificates
     certificates.look()  # a worker may be forked long after they were read
     metrics = Metrics()
-    facts, told = task.follow(metrics)
+    facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
-    app = server.application(task.engine, facts, log_line, metrics, conditions, told)
-    reviews = Port(app, task.limits, metrics, server.refusal, task.names, task.share.count)
-    taking = accept(task.listener, reviews, lambda: certificates.context, task.share.of)
+    app = server.application(duty.engine, facts, log_line, metrics, conditions, told)
+    reviews = Port(app, duty.limits, metrics, server.refusal, duty.names, duty.share.count)
+    taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
     ports, tasks = [reviews], [loop.create_task(_when_ready(facts, taking))]
-    if task.health is not None:
+    if duty.health is not None:
         health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
         ports.append(health)
-        tasks.append(loop.create_task(accept(task.health, health, lambda: None)))
+        tasks.append(loop.create_task(accept(duty.health, health, lambda: None)))
     tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]
     tasks.append(loop.create_task(every(LOOK, certificates.look)))
     tasks.append(loop.create_task(every(TICK, lambda: _report(metrics, reviews, certificates))))
 
     await stop.wait()
-    loop.remove_reader(task.lifeline)  # it stays readable
-    await asyncio.sleep(task.delay)
+    loop.remove_reader(duty.lifeline)  # it stays readable
+    await asyncio.sleep(duty.delay)
     tasks.pop(0).cancel()
-    _stop_listening(task.listener, reviews, certificates.context)
+    _stop_listening(duty.listener, reviews, certificates.context)
     reviews.drain()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LAST_WORD):
@@ -130,7 +130,7 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
 
 async def _when_ready(facts: Source, taking: Awaitable[None]) -> None:
     """Take in nobody while another worker could answer and this one could not, as after it was forked anew."""
-    end = monotonic() + PATIENCE
+    end = monotonic() + WITHOUT_FACTS
     while facts() is None and monotonic() < end:
         await asyncio.sleep(0.02)
     await taking
