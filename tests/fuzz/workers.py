@@ -35,7 +35,7 @@ SLACK = 16.0
 """MiB of memory that may be in use late beyond what was early, besides the cases that are kept to be changed further.
 
 The same 3,000 cases, put twelve times, take no more after the third time. What new ones add, 10 MiB in 20,000, comes in
-steps with the largest of them. By 36 MiB the process grows meanwhile: the rest is free, and kept by its allocator.
+steps with the largest of them. The process grows by 36 MiB meanwhile: the rest is free, and kept by its allocator.
 """
 
 LOOK = 10
