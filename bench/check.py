@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import tables
+from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import Wrong
 
-ROOT = Path(__file__).parent.parent
-OPTIONS = ("--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml"))
+OPTIONS = ("--policy", str(POLICY), "--facts", str(FACTS))
 
 STARTS, ROUNDS = 20, 3
 COUNTS = (1_000, 10_000)

@@ -16,7 +16,8 @@ from typing import Any
 import go_programs
 
 from bench import tables
-from bench.check import OPTIONS, ROOT, SPEC, Cost, cost
+from bench.check import OPTIONS, SPEC, Cost, cost
+from bench.decision import ROOT
 from bench.generator import Wrong
 
 HERE = Path(__file__).parent
