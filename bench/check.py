@@ -5,19 +5,50 @@ import os
 import statistics
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench import tables
+from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import Wrong
 
-ROOT = Path(__file__).parent.parent
-OPTIONS = ("--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml"))
+OPTIONS = ("--policy", str(POLICY), "--facts", str(FACTS))
 
 STARTS, ROUNDS = 20, 3
 COUNTS = (1_000, 10_000)
+
+SPEC = """\
+spec:
+  serviceAccountName: web
+  containers:
+    - name: server
+      image: registry.example.com/vision/server:2.3.1
+      args: ["--listen=0.0.0.0:8000", "--log-level=info"]
+      ports:
+        - containerPort: 8000
+          protocol: TCP
+      env:
+        - name: LOG_LEVEL
+          value: info
+        - name: POD_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.name
+      resources:
+        requests:
+          cpu: 500m
+          memory: 4Gi
+        limits:
+          memory: 4Gi
+          {resource}: {gpus}
+      livenessProbe:
+        httpGet: {{path: /healthz, port: 8000}}
+        periodSeconds: 10
+"""
+"""What a pod is to be."""
 
 MANIFEST = """\
 apiVersion: apps/v1
@@ -39,33 +70,7 @@ spec:
         app.kubernetes.io/name: web-{number}
       annotations:
         slicewarden.dev/trust: trusted
-    spec:
-      serviceAccountName: web
-      containers:
-        - name: server
-          image: registry.example.com/vision/server:2.3.1
-          args: ["--listen=0.0.0.0:8000", "--log-level=info"]
-          ports:
-            - containerPort: 8000
-              protocol: TCP
-          env:
-            - name: LOG_LEVEL
-              value: info
-            - name: POD_NAME
-              valueFrom:
-                fieldRef:
-                  fieldPath: metadata.name
-          resources:
-            requests:
-              cpu: 500m
-              memory: 4Gi
-            limits:
-              memory: 4Gi
-              nvidia.com/gpu: {gpus}
-          livenessProbe:
-            httpGet: {{path: /healthz, port: 8000}}
-            periodSeconds: 10
-"""
+""" + textwrap.indent(SPEC, "    ")
 """One in ten asks for two GPUs, and is found fault with for its trust."""
 
 
@@ -106,7 +111,7 @@ def manifests(folder: Path, count: int) -> None:
     """Write so many Deployments, one a file."""
     folder.mkdir()
     for number in range(count):
-        text = MANIFEST.format(number=number, gpus=1 if number % 10 else 2)
+        text = MANIFEST.format(number=number, resource="nvidia.com/gpu", gpus=1 if number % 10 else 2)
         (folder / f"{number}.yaml").write_text(text, "utf-8")
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from webhook import review, serve, server
-from webhook.connection import SHED, Reply, called
+from webhook.connection import SHED
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.policy_file import schema
 from webhook.serve import Listen
+from webhook.wsgi import Reply, called
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -3,6 +3,7 @@
 What each costs is counted in calls of Python functions, not in seconds: the count is the same on every machine.
 """
 
+import json
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from webhook import review
+from webhook.documents import read
 from webhook.engine import MAX_OPERATIONS, Engine
 from webhook.facts import Facts
-from webhook.model import Action
+from webhook.model import Action, Unusable
+from webhook.policy_file import MOST, load
 
 CALLS_PER_BYTE = 8
 """Far above what an honest object of the size costs, and far below anything that is not linear."""
@@ -67,6 +70,9 @@ HOSTILE = {
         affinity=affinity(
             [expression("In", *range(9000)), expression("NotIn", *range(9000)), *[expression("Exists")] * 900]
         )
+    ),
+    "values excluded one by one": pod(
+        affinity=affinity([expression("In", *range(2000)), *(expression("NotIn", n) for n in range(2000))])
     ),
     "terms times selector": pod(
         nodeSelector={f"l{n}": "x" for n in range(4000)}, affinity=affinity(*[[expression("Exists")]] * 4000)
@@ -254,3 +260,37 @@ def test_honest_keys_do_not_reach_the_bound(engine: Engine, sample_facts: Facts)
     request = review.decode(review.wrap(named(*[entry(devices="[0, 1, 2, 3]")] * 100)))
     results = engine.validate(request, sample_facts).results
     assert {result.rule for result in results} == {"ignored-sharing-key"}  # of some GPUs nothing can be shared alone
+
+
+# Policies: nobody's but an administrator's counts, but whoever proposes one has it read
+
+
+def pool(number: int, **labels: str) -> dict[str, Any]:
+    named = {"name": f"p{number}", "sharing": "none", "trust": ["trusted"], "resources": ["nvidia.com/gpu"]}
+    return {**named, "nodes": {"matchLabels": labels}}
+
+
+WARN = {"rules": {"multiple-slices": "Warn"}}
+POLICIES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "maps where words stand once": lambda n: {"memory": {"frameworks": [{"a": each} for each in range(n)]}},
+    "a word twice": lambda n: {"memory": {"unified": [str(each) for each in range(n)] + [str(n - 1)]}},
+    "unknown keys": lambda n: {f"pool{each}": [] for each in range(n)},
+    "unknown keys of many maps": lambda n: {"overrides": [{"rulse": {}}] * n},
+    "pools that nobody has": lambda n: {"overrides": [{"pools": [f"x{each}"], **WARN} for each in range(n)]},
+}
+
+
+def refused(spec: dict[str, Any]) -> int:
+    """Read a policy that is none, and say how many errors are named."""
+    value = {"apiVersion": "slicewarden.dev/v1alpha1", "kind": "GPUSharingPolicy", "metadata": {"name": "p"}}
+    documents, _ = read(json.dumps({**value, "spec": {"pools": [pool(0, a="b")], **spec}}), "policy.json")
+    with pytest.raises(Unusable) as raised:
+        load(documents, ["multiple-slices"], "policy.json")
+    return len(raised.value.problems)
+
+
+@pytest.mark.parametrize("spec", POLICIES.values(), ids=POLICIES)
+def test_a_policy_is_refused_by_work_that_is_linear_in_its_size(spec: Callable[[int], dict[str, Any]]) -> None:
+    assert 1 <= refused(spec(140)) <= MOST + 1
+    once, twice = (calls(lambda size=size: refused(spec(size))) for size in (140, 280))  # type: ignore[misc]
+    assert twice < 2.5 * once

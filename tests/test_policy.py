@@ -17,7 +17,7 @@ from webhook import frameworks
 from webhook.documents import read
 from webhook.model import Action, Unusable
 from webhook.policy import FRAMEWORKS, Guard, Limits, Policy, Requesters
-from webhook.policy_file import load, schema
+from webhook.policy_file import MOST, load, schema
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -736,16 +736,25 @@ def test_two_pools_overlap_exactly_when_a_node_can_match_both(one: dict[str, Any
         assert (f"spec.pools[{index}].nodes: no node can match" in messages) == empty
 
 
-@pytest.mark.parametrize(("keys", "more"), [(50, []), (51, [1]), (5_000, [4_950])])
-def test_of_many_unknown_keys_fifty_are_named_and_the_others_counted(keys: int, more: list[int]) -> None:
-    names = "\n".join(f"  key-{number:05}: 1" for number in range(keys))
-    documents, _ = read(
-        f"apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nspec: {{}}\nmetadata:\n{names}\n", "p.yaml"
-    )
+def test_a_map_of_nothing_but_unknown_keys_is_told_of_in_bounds() -> None:
+    names = "\n".join(f"  key-{number:05}: 1" for number in range(5_000))
+    documents, _ = read(f"apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata:\n{names}\n", "p.yaml")
     with pytest.raises(Unusable) as raised:
         load(documents, RULES, "p.yaml")
-    said = [str(problem) for problem in raised.value.problems]
-    assert [each for each in said if "more" in each] == [
-        f"p.yaml:4: metadata: 50 unknown keys are named, and {left} more are not" for left in more
-    ]
-    assert len([each for each in said if ": metadata.key-" in each]) == 50
+    assert len(raised.value.problems) == MOST + 1
+    assert raised.value.problems[-1].message == "more is wrong than these 100: mend them first"
+
+
+def test_there_is_a_most_of_pools_for_each_is_held_against_each() -> None:
+    pools = "\n".join(
+        f"  - {{name: p{n}, sharing: none, trust: [trusted], resources: [a.b/c], nodes: {{matchLabels: {{a: n{n}}}}}}}"
+        for n in range(251)
+    )
+    head = "apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata: {name: a}\nspec:\n  pools:\n"
+    documents, _ = read(f"{head}{pools}\n", "p.yaml")
+    with pytest.raises(Unusable) as raised:
+        load(documents, RULES, "p.yaml")
+    (problem,) = raised.value.problems
+    assert problem.message == "spec.pools: must not have more than 250 items, found 251"
+    documents, _ = read(f"{head}{pools.rpartition(chr(10))[0]}\n", "p.yaml")
+    assert len(load(documents, RULES, "p.yaml").pools) == 250

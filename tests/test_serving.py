@@ -25,7 +25,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 import certs
 from webhook import duration, server, tls, worker
-from webhook.connection import ARRIVED, Limits, Port, Reply
+from webhook.connection import Limits, Port
+from webhook.wsgi import ARRIVED, Reply
 
 LONG = 30.0
 """Seconds after which a test gives up; nothing here takes them."""
@@ -480,7 +481,7 @@ def test_connections_that_come_at_once_are_shared_evenly() -> None:
         shares = [worker.Share(numbers, place) for place in range(2)]
         ports = [Port(echo, Limits(), Seen(), count=share.count) for share in shares]
         tasks = [
-            asyncio.create_task(worker.accept(door, port, lambda: None, share.is_fair))
+            asyncio.create_task(worker.accept(door, port, lambda: None, share.of))
             for door, port, share in zip((listener, other), ports, shares, strict=True)
         ]
         async with asyncio.timeout(LONG):
@@ -499,10 +500,54 @@ def test_connections_that_come_at_once_are_shared_evenly() -> None:
         assert uvloop.run(shared(listener, stack.enter_context(listener.dup()))) == [8, 8]
 
 
+@pytest.mark.parametrize(
+    ("numbers", "waiting", "shares"),
+    [
+        ([0, 0], 1, [1, 1]),
+        ([0, 0], 7, [4, 4]),
+        ([3, 0], 1, [0, 1]),
+        ([3, 0], 3, [0, 3]),
+        ([3, 0], 4, [1, 4]),
+        ([3, 0], 9, [3, 6]),
+        ([900, 4, 0], 10, [0, 3, 7]),
+        ([5], 6, [6]),
+    ],
+)
+def test_new_connections_are_theirs_who_have_the_fewest(numbers: list[int], waiting: int, shares: list[int]) -> None:
+    known = memoryview(bytearray(4 * len(numbers))).cast("I")
+    found = [worker.Share(known, place) for place in range(len(numbers))]
+    for share, number in zip(found, numbers, strict=True):
+        share.count(number)
+    assert [share.of(waiting) for share in found] == shares
+
+
+def test_connections_that_wait_are_taken_in_together() -> None:
+    async def asked(listener: socket.socket) -> list[int]:
+        seen: list[int] = []
+
+        def share(waiting: int) -> int:
+            seen.append(waiting)
+            return waiting
+
+        port = Port(echo, Limits(), Seen())
+        task = asyncio.create_task(worker.accept(listener, port, lambda: None, share))
+        async with asyncio.timeout(LONG):
+            while len(port.connections) < 40:
+                await asyncio.sleep(0.001)
+        await ended(task, ports=[port])
+        return seen
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener, contextlib.ExitStack() as stack:
+        listener.setblocking(False)
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        assert uvloop.run(asked(listener)) == [40, 40 - worker.AT_ONCE, 40 - 2 * worker.AT_ONCE]
+
+
 def test_who_has_most_takes_a_connection_that_nobody_else_takes() -> None:
     async def taken(listener: socket.socket) -> bool:
         port = Port(echo, Limits(), Seen())
-        task = asyncio.create_task(worker.accept(listener, port, lambda: None, lambda: False))
+        task = asyncio.create_task(worker.accept(listener, port, lambda: None, lambda _: 0))
         async with asyncio.timeout(LONG):
             while not port.connections:
                 await asyncio.sleep(0.001)

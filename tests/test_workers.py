@@ -22,10 +22,10 @@ import pytest
 
 import certs
 from webhook import log, review, server
-from webhook.connection import ARRIVED
 from webhook.engine import Engine, TooLate
 from webhook.facts import Facts
 from webhook.inputs import load_engine
+from webhook.wsgi import ARRIVED
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"

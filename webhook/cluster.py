@@ -5,7 +5,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +16,12 @@ import urllib3
 from kubernetes import client, config
 
 from webhook.facts import Facts, kept
+from webhook.log import Log
 from webhook.model import Object
 from webhook.policy import Policy
 
 if TYPE_CHECKING:
     from webhook.metrics import Metrics
-
-Log = Callable[[Mapping[str, Any]], None]
 
 WATCH_SECONDS = 300
 """How long one watch lasts before the API server is asked to end it; a dead connection is noticed soon after."""

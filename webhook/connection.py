@@ -8,29 +8,26 @@ import asyncio
 import io
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from enum import Enum
 from functools import lru_cache
 from http import HTTPStatus
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
-from urllib.parse import unquote_to_bytes
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import httptools
 
-from webhook import tls
+from webhook import tls, wsgi
+from webhook.wsgi import ARRIVED, Reply, called
 
 if TYPE_CHECKING:
     import socket
 
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+    from _typeshed.wsgi import WSGIEnvironment
 
-    App = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
-
-ARRIVED = "slicewarden.arrived"
-"""The key of a WSGI environment under which the time lies when the first byte of a request came (`monotonic`)."""
+    from webhook.wsgi import App
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +55,6 @@ class Limits:
     connections: int = 1024
     waiting: int = 256
     """Requests that may wait for their turn; at 0.15 ms each, they take 40 ms."""
-
-
-class Reply(NamedTuple):
-    """An answer as it goes out."""
-
-    status: HTTPStatus
-    body: bytes = b""
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
@@ -137,6 +126,8 @@ class Port:
         self.count(len(self.connections))
         self.strangers[connection] = None
         connection.arriving = self._loop.create_task(self._welcome(connection, peer, context))
+        # One that made room before its first turn is in nobody else's hands.
+        connection.arriving.add_done_callback(lambda task: peer.close() if task.cancelled() else None)
 
     async def _welcome(self, connection: "Connection", peer: "socket.socket", context: ssl.SSLContext | None) -> None:
         limits: dict[str, Any] = {}
@@ -199,39 +190,6 @@ class Port:
             connection.drain()
 
 
-def called(app: "App", environ: "WSGIEnvironment") -> Reply:
-    """What a WSGI application answers, whole; 500 without a word if it raises."""
-    said: list[tuple[str, list[tuple[str, str]]]] = []
-
-    def start_response(status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], object]:
-        said.append((status, headers))
-        return chunks.append
-
-    chunks: list[bytes] = []
-    try:
-        iterable = app(environ, start_response)
-        chunks.extend(iterable)
-        if (close := getattr(iterable, "close", None)) is not None:
-            close()
-        status, headers = said[-1]
-        return Reply(_status(status), b"".join(chunks), tuple(headers))
-    except Exception:  # whatever it is, the caller must not wait for an answer that never comes
-        return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-@lru_cache(64)
-def _status(line: str) -> HTTPStatus:
-    """The status of a WSGI application's line. Raises ValueError for one that HTTP has not."""
-    return HTTPStatus(int(line[:3]))
-
-
-@lru_cache(256)
-def _key(name: bytes) -> str:
-    """A header's name as WSGI has it. One with an underscore must not pass for that with a hyphen."""
-    text = name.decode("latin-1").replace("_", "?").upper().replace("-", "_")
-    return text if text in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{text}"
-
-
 @lru_cache(64)
 def _line(status: HTTPStatus) -> str:
     return f"HTTP/1.1 {status.value} {status.phrase}\r\n"
@@ -248,19 +206,7 @@ class Stage(Enum):
 
 
 IDLE, HEAD, BODY, WAITING, PARTING = Stage
-_ENVIRON: "WSGIEnvironment" = {
-    "SCRIPT_NAME": "",
-    "SERVER_NAME": "",
-    "SERVER_PORT": "",
-    "wsgi.version": (1, 0),
-    "wsgi.url_scheme": "https",
-    "wsgi.input": None,
-    "wsgi.errors": None,
-    "wsgi.multithread": False,
-    "wsgi.multiprocess": True,
-    "wsgi.run_once": False,
-}
-"""What every request has in common."""
+
 _MARKS = len(": \r\n")
 _PARSING = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 
@@ -423,23 +369,7 @@ class Connection(asyncio.Protocol):
         if not target.startswith(b"/"):
             url = httptools.parse_url(self._url)
             target, query = url.path or b"/", url.query or b""
-        if b"%" in target:
-            target = unquote_to_bytes(target)
-        environ: WSGIEnvironment = _ENVIRON.copy()
-        environ["REQUEST_METHOD"] = self._parser.get_method().decode("latin-1")
-        environ["PATH_INFO"] = target.decode("latin-1")
-        environ["QUERY_STRING"] = query.decode("latin-1")
-        environ["SERVER_PROTOCOL"] = f"HTTP/{version}"
-        environ[ARRIVED] = self._arrived
-        for name, value in self._headers:
-            key, text = _key(name), value.decode("latin-1")
-            environ[key] = f"{environ[key]},{text}" if key in environ else text
-        host = environ.get("HTTP_HOST")
-        if version not in ("1.0", "1.1") or (version == "1.1" and host is None) or "," in (host or ""):
-            return None
-        if "HTTP_TRANSFER_ENCODING" in environ:
-            return None  # the API server says how long its body is
-        return environ
+        return wsgi.environment(self._parser.get_method(), target, query, version, self._headers, self._arrived)
 
     def on_body(self, body: bytes) -> None:
         """Take in a part of the body."""

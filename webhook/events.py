@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ from kubernetes import client
 from kubernetes.client import EventsV1Api  # now: workers share what was imported before they were forked
 
 from webhook import review
+from webhook.log import Log
 from webhook.model import Object, Request, Verdict
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ CONTENT = {
     "create_namespaced_event": "application/json",
     "patch_namespaced_event": "application/merge-patch+json",
 }
-
-Log = Callable[[Mapping[str, Any]], None]
 
 
 class Owner(NamedTuple):

@@ -5,13 +5,14 @@ import json
 import os
 import select
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 Entry = Mapping[str, Any]
+Log = Callable[[Entry], None]
 
 MAX_LINE = select.PIPE_BUF
 """Bytes that a pipe takes whole or not at all, so that the lines of several workers never mix."""

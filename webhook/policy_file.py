@@ -5,6 +5,7 @@ import json
 import pkgutil
 from collections.abc import Iterable, Iterator
 from datetime import date
+from itertools import islice
 from typing import Any, cast
 
 from webhook import fitting, quantity
@@ -72,11 +73,9 @@ def load_with_document(documents: Iterable[Document], rules: Iterable[str], wher
     document = found[0]
     wanted = schema(rules)
     fits = fitting.fits(document.value, wanted)
-    errors = ([] if fits else list(schema_errors(document.value, wanted))) or list(
-        _meaning_errors(document.value["spec"])
-    )
-    if errors:
-        raise Unusable(problems(document, errors))
+    wrong = [] if fits else problems(document, schema_errors(document.value, wanted))
+    if wrong := wrong or problems(document, _meaning_errors(document.value["spec"])):
+        raise Unusable(wrong)
     return _policy(document.value), document
 
 
@@ -98,30 +97,33 @@ def misspellings(documents: Iterable[Document]) -> list[Problem]:
     return found
 
 
+MOST = 100
+"""Errors of a file that are named; whoever has more has given another file, and to guess at all of it takes long."""
+
+
 def problems(document: Document, errors: Iterable[tuple[Path, str]]) -> list[Problem]:
-    """Say where in a file errors are, in the order of its lines."""
-    found = [Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in errors]
-    return sorted(found, key=lambda problem: problem.line)
-
-
-MOST_UNKNOWN = 50
-"""Unknown keys of one map that are named; whoever has more has given another file, and to guess at each takes long."""
+    """Say where in a file errors are, in the order of its lines. No more are looked for than are named."""
+    errors = iter(errors)
+    found = [
+        Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in islice(errors, MOST)
+    ]
+    more = [Problem(document.file, 0, f"more is wrong than these {MOST}: mend them first")] if any(errors) else []
+    return sorted(found, key=lambda problem: problem.line) + more
 
 
 def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     """Find what in a value a JSON Schema does not allow, in plain words."""
     import jsonschema  # which takes longer to import than all the rest of a check
 
-    for error in jsonschema.Draft202012Validator(wanted_schema).iter_errors(value):
+    own = {"uniqueItems": _unique}  # the library's compares each with each
+    validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, own)  # type: ignore[no-untyped-call]
+    for error in validator(wanted_schema).iter_errors(value):
         path: Path = tuple(error.absolute_path)
         found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
         if error.validator == "additionalProperties":
             known = sorted(error.schema.get("properties", {}))
-            unknown = sorted(set(found) - set(known))
-            for key in unknown[:MOST_UNKNOWN]:
+            for key in sorted(set(found) - set(known)):
                 yield (*path, key), f"unknown key{hint(key, known)}"
-            if left := len(unknown[MOST_UNKNOWN:]):
-                yield path, f"{MOST_UNKNOWN} unknown keys are named, and {left} more are not"
         elif "propertyNames" in error.absolute_schema_path:
             known = error.validator == "enum"
             yield (*path, found), f"unknown rule{hint(found, wanted)}" if known else f"must be {_title(error)}"
@@ -156,9 +158,27 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
         case "minItems" | "minProperties" | "minLength":
             return "must not be empty"
         case "uniqueItems":
-            twice = next(each for index, each in enumerate(found) if each in found[:index])
-            return f"names {shown(twice)} twice"
+            return f"names {shown(next(_repeated(found)))} twice"
+        case "maxItems":
+            return f"must not have more than {wanted} items, found {len(found)}"
     return ""
+
+
+def _unique(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if wanted and isinstance(value, list) and any(True for _ in _repeated(value)):
+        yield ValidationError("names something twice")
+
+
+def _repeated(values: Iterable[Any]) -> Iterator[Any]:
+    """Find what stands in a list a second time."""
+    seen: set[str] = set()
+    for value in values:
+        text = json.dumps(value, sort_keys=True)
+        if text in seen:
+            yield value
+        seen.add(text)
 
 
 def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:

@@ -102,9 +102,9 @@ class Run:
 def load(document: Document, rules: Iterable[str]) -> Suite:
     """Read a PolicyTest. Raises Unusable with every error, each with its line."""
     value = document.value
-    errors = list(schema_errors(value, schema(rules, KIND))) or list(_meaning_errors(value["spec"]))
-    if errors:
-        raise Unusable(problems(document, errors))
+    wrong = problems(document, schema_errors(value, schema(rules, KIND)))
+    if wrong := wrong or problems(document, _meaning_errors(value["spec"])):
+        raise Unusable(wrong)
     spec = value["spec"]
     cases = (
         Case(document, ("spec", "cases", index), each, _day(each.get("today", spec.get("today"))))

@@ -82,32 +82,33 @@ def contradiction(requirements: Iterable[Requirement]) -> str | None:
     by_key: dict[str, list[Requirement]] = {}
     for requirement in requirements:
         by_key.setdefault(requirement.key, []).append(requirement)
-    return next((key for key, group in by_key.items() if not _satisfiable(key, group)), None)
+    return next((key for key, group in by_key.items() if not _satisfiable(group)), None)
 
 
-def _satisfiable(key: str, group: list[Requirement]) -> bool:
+def _satisfiable(group: list[Requirement]) -> bool:
     """Tell whether some value of one label, or its absence, satisfies all; linear in what the group says."""
     if all(r.operator in ("NotIn", "DoesNotExist") for r in group):
         return True  # by its absence
     if any(r.operator == "DoesNotExist" for r in group):
         return False
-    allowed = [r.values for r in group if r.operator == "In"]
-    others = [r for r in group if r.operator != "In"]
-    if allowed:
-        return any(all(r.matches({key: value}) for r in others) for value in frozenset.intersection(*allowed))
     low, high = -MAX_INTEGER, MAX_INTEGER
-    for r in others:
+    for r in group:
         if r.operator in ("Gt", "Lt"):
             bound = integer(next(iter(r.values), ""))
             if bound is None:
                 return False
             low, high = (max(low, bound + 1), high) if r.operator == "Gt" else (low, min(high, bound - 1))
-        elif r.operator not in ("NotIn", "Exists"):
+        elif r.operator not in ("In", "NotIn", "Exists"):
             return False
-    if not any(r.operator in ("Gt", "Lt") for r in others):
+    bounded = any(r.operator in ("Gt", "Lt") for r in group)
+    excluded = frozenset[str]().union(*(r.values for r in group if r.operator == "NotIn"))
+    if allowed := [r.values for r in group if r.operator == "In"]:
+        left = frozenset.intersection(*allowed) - excluded
+        return any(not bounded or ((n := integer(value)) is not None and low <= n <= high) for value in left)
+    if not bounded:
         return True  # by a value that none of them names
-    excluded = {n for r in others if r.operator == "NotIn" for n in map(integer, r.values) if n is not None}
-    return high - low + 1 > sum(low <= n <= high for n in excluded)
+    numbers = {n for n in map(integer, excluded) if n is not None}
+    return high - low + 1 > sum(low <= n <= high for n in numbers)
 
 
 MAX_INTEGER = 2**63 - 1

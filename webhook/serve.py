@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PAUSE = 0.5
 """Seconds before a worker that ended is replaced."""
 
-PATIENCE = 35.0
+TO_END = 35.0
 """Seconds that workers have to end, once they were told to and have stopped accepting."""
 
 
@@ -79,7 +79,7 @@ def serve(listen: Listen, load: Load) -> None:
 
         def work(place: int, lifeline: int) -> None:
             worker.run(
-                worker.Task(
+                worker.Duty(
                     listener=listener,
                     health=health,
                     certificates=certificates,
@@ -95,7 +95,7 @@ def serve(listen: Listen, load: Load) -> None:
 
         _say(listen, engine)
         settle()
-        _keep(listen.workers, work, PATIENCE + listen.delay)
+        _keep(listen.workers, work, TO_END + listen.delay)
 
 
 def _say(listen: Listen, engine: Engine) -> None:

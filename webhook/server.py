@@ -17,17 +17,17 @@ from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from webhook import duration, review
-from webhook.connection import ARRIVED, Reply
 from webhook.engine import Engine, RuleBroke, TooLate
 from webhook.facts import Dated, Facts, Source
+from webhook.log import Log
 from webhook.model import Request, Verdict
+from webhook.wsgi import ARRIVED, Reply
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
     from webhook.metrics import Metrics
-
-    App = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
+    from webhook.wsgi import App
 
 MAX_LOGGED = 253
 """Characters of a name in a log line, the most that Kubernetes' names have."""
@@ -42,8 +42,6 @@ NO_FACTS = "facts are not loaded yet, or too old"
 
 MARGIN = 0.05
 """The part of its time that is kept for the answer's way back."""
-
-Log = Callable[[Mapping[str, Any]], None]
 
 Told = Callable[[Request, Verdict], None]
 """Is told of every verdict. It must not wait for anything."""

@@ -1,7 +1,7 @@
 """The serving certificate: read from files, tried before it is used, and read again when the files change."""
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from cryptography import x509
 
-Log = Callable[[Mapping[str, Any]], None]
+from webhook.log import Log
 
 WARNING = timedelta(days=14)
 """How long before its end a certificate is warned of."""

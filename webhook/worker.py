@@ -5,6 +5,7 @@ import contextlib
 import resource
 import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -25,14 +26,17 @@ TICK = 0.25
 LOOK = 1.0
 """Seconds between looks at the certificate's files."""
 
-PATIENCE = 10.0
+WITHOUT_FACTS = 10.0
 """Seconds for which a worker that has no facts yet leaves callers to others; then it tells them so."""
 
 LAST_WORD = 30.0
 """Seconds that requests in flight have once no more are taken in."""
 
-YIELD, YIELDS = 0.001, 10
-"""Seconds that a connection is left to a worker that has fewer, and how often, before it is taken all the same."""
+LEFT, LOOK_AGAIN = 0.01, 0.001
+"""Seconds that connections are left to workers that have fewer before one is taken all the same; between two looks."""
+
+AT_ONCE = 16
+"""Connections that are taken in at once: a handshake takes as long as several reviews, and all of theirs come next."""
 
 
 class Share:
@@ -46,13 +50,16 @@ class Share:
         """Say how many connections this worker has."""
         self._numbers[self._place] = connections
 
-    def is_fair(self) -> bool:
-        """Tell whether no worker has fewer connections than this one."""
-        return self._numbers[self._place] <= min(self._numbers)
+    def of(self, waiting: int) -> int:
+        """How many of so many new connections are this worker's, for those with the fewest to have them."""
+        own, taken = self._numbers[self._place], 0
+        while sum(max(0, own + taken - number) for number in self._numbers) < waiting:
+            taken += 1
+        return taken
 
 
 @dataclass(frozen=True)
-class Task:
+class Duty:
     """What a worker is given: sockets that listen, whom to serve on them, and what to serve them with."""
 
     listener: socket.socket
@@ -68,41 +75,41 @@ class Task:
     """A descriptor that becomes readable when the main process is gone, or wants the workers to end."""
 
 
-def run(task: Task) -> None:
+def run(duty: Duty) -> None:
     """Serve for as long as the main process holds the lifeline; then drain."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(_work(task))
+    uvloop.run(_work(duty))
 
 
-async def _work(task: Task) -> None:
+async def _work(duty: Duty) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_exception)
     stop = asyncio.Event()
-    loop.add_reader(task.lifeline, stop.set)
+    loop.add_reader(duty.lifeline, stop.set)
 
-    certificates = task.certificates
+    certificates = duty.certificates
     certificates.look()  # a worker may be forked long after they were read
     metrics = Metrics()
-    facts, told = task.follow(metrics)
+    facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
-    app = server.application(task.engine, facts, log_line, metrics, conditions, told)
-    reviews = Port(app, task.limits, metrics, server.refusal, task.names, task.share.count)
-    taking = accept(task.listener, reviews, lambda: certificates.context, task.share.is_fair)
+    app = server.application(duty.engine, facts, log_line, metrics, conditions, told)
+    reviews = Port(app, duty.limits, metrics, server.refusal, duty.names, duty.share.count)
+    taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
     ports, tasks = [reviews], [loop.create_task(_when_ready(facts, taking))]
-    if task.health is not None:
+    if duty.health is not None:
         health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
         ports.append(health)
-        tasks.append(loop.create_task(accept(task.health, health, lambda: None)))
+        tasks.append(loop.create_task(accept(duty.health, health, lambda: None)))
     tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]
     tasks.append(loop.create_task(every(LOOK, certificates.look)))
     tasks.append(loop.create_task(every(TICK, lambda: _report(metrics, reviews, certificates))))
 
     await stop.wait()
-    loop.remove_reader(task.lifeline)  # it stays readable
-    await asyncio.sleep(task.delay)
+    loop.remove_reader(duty.lifeline)  # it stays readable
+    await asyncio.sleep(duty.delay)
     tasks.pop(0).cancel()
-    _stop_listening(task.listener, reviews, certificates.context)
+    _stop_listening(duty.listener, reviews, certificates.context)
     reviews.drain()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LAST_WORD):
@@ -116,16 +123,14 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
     """Take in who is at the door already; who comes later is refused at once, and asks another replica."""
     with contextlib.suppress(OSError):  # there is nobody, or another worker was first
         while True:
-            peer, _ = listener.accept()
-            peer.setblocking(False)
-            port.open(peer, context)
+            _take(listener, port, context)
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
 
 
 async def _when_ready(facts: Source, taking: Awaitable[None]) -> None:
     """Take in nobody while another worker could answer and this one could not, as after it was forked anew."""
-    end = monotonic() + PATIENCE
+    end = monotonic() + WITHOUT_FACTS
     while facts() is None and monotonic() < end:
         await asyncio.sleep(0.02)
     await taking
@@ -135,29 +140,41 @@ async def accept(
     listener: socket.socket,
     port: Port,
     context: Callable[[], ssl.SSLContext | None],
-    fair: Callable[[], bool] = lambda: True,
+    share: Callable[[int], int] = lambda waiting: waiting,
 ) -> None:
     """Take in connections for ever; each is served with the context of its moment.
 
-    One that would not be fair to take is left to the other workers for a moment: clients keep their connections,
-    so that whoever wakes first in a burst would do most of the work from then on.
+    Of those that wait a worker takes its share at once, for the next time may be long after. The others' it leaves
+    to them for a moment: clients keep their connections, so that whoever wakes first in a burst would do most of the
+    work from then on.
     """
     while True:
         await _readable(listener)
-        for _ in range(YIELDS):
-            if fair():
-                break
-            await asyncio.sleep(YIELD)
+        end = monotonic() + LEFT
+        while not (number := share(_waiting(listener))) and monotonic() < end:
+            await asyncio.sleep(LOOK_AGAIN)
         try:
-            peer, _ = listener.accept()
+            for _ in range(min(max(number, 1), AT_ONCE)):
+                _take(listener, port, context())
         except BlockingIOError:  # another worker took it
             continue
         except OSError:  # the peer is gone already, or there are no descriptors left
             await asyncio.sleep(0.01)
             continue
-        peer.setblocking(False)
-        port.open(peer, context())
         await asyncio.sleep(0)  # the other workers take their share
+
+
+def _waiting(listener: socket.socket) -> int:
+    """How many connections wait to be taken in (linux net/ipv4/tcp.c tcp_get_info); 1 if they are gone meanwhile."""
+    (unacked,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 24)
+    return max(1, int(unacked))
+
+
+def _take(listener: socket.socket, port: Port, context: ssl.SSLContext | None) -> None:
+    """Take in one connection. Raises BlockingIOError where none waits, and OSError."""
+    peer, _ = listener.accept()
+    peer.setblocking(False)
+    port.open(peer, context)
 
 
 async def _readable(listener: socket.socket) -> None:

@@ -16,14 +16,16 @@ from typing import Any
 import go_programs
 
 from bench import tables
-from bench.check import OPTIONS, ROOT, Cost, cost
+from bench.check import OPTIONS, SPEC, Cost, cost
+from bench.decision import ROOT
 from bench.generator import Wrong
 
 HERE = Path(__file__).parent
 PODS = 1_000
 RULE = "multiple-slices"
 
-POD = """\
+POD = (
+    """\
 apiVersion: v1
 kind: Pod
 metadata:
@@ -34,33 +36,9 @@ metadata:
     app.kubernetes.io/part-of: vision
   annotations:
     slicewarden.dev/trust: trusted
-spec:
-  serviceAccountName: web
-  containers:
-    - name: server
-      image: registry.example.com/vision/server:2.3.1
-      args: ["--listen=0.0.0.0:8000", "--log-level=info"]
-      ports:
-        - containerPort: 8000
-          protocol: TCP
-      env:
-        - name: LOG_LEVEL
-          value: info
-        - name: POD_NAME
-          valueFrom:
-            fieldRef:
-              fieldPath: metadata.name
-      resources:
-        requests:
-          cpu: 500m
-          memory: 4Gi
-        limits:
-          memory: 4Gi
-          nvidia.com/gpu.shared: {slices}
-      livenessProbe:
-        httpGet: {{path: /healthz, port: 8000}}
-        periodSeconds: 10
 """
+    + SPEC
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +75,7 @@ def _write(folder: Path) -> set[str]:
     """Write the pods, one a file, and name those that ask for two slices: every second one."""
     folder.mkdir()
     for number in range(PODS):
-        text = POD.format(name=f"web-{number}", slices=1 + number % 2)
+        text = POD.format(name=f"web-{number}", resource="nvidia.com/gpu.shared", gpus=1 + number % 2)
         (folder / f"{number}.yaml").write_text(text, "utf-8")
     return {f"web-{number}" for number in range(1, PODS, 2)}
 

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 from bench import payloads
@@ -84,27 +85,25 @@ def test_peers_shake_hands_and_say_nothing(under: Under, secret: Secret, webhook
         assert not any(map(cut, silent))
 
 
-def test_heads_come_a_byte_a_second(under: Under, secret: Secret, webhook: Replica) -> None:
+@pytest.mark.parametrize(
+    ("fault", "number", "begun", "more", "limit"),
+    [
+        ("slow-loris: 200 heads, a byte a second", 200, HEAD + b"X: ", b"x", LIMITS.head),
+        ("50 bodies, a byte a second", 50, HEAD + b"Content-Length: 1000\r\n\r\n{", b" ", LIMITS.body),
+    ],
+    ids=["heads", "bodies"],
+)
+def test_requests_come_a_byte_a_second(
+    under: Under, secret: Secret, webhook: Replica, fault: str, number: int, begun: bytes, more: bytes, limit: float
+) -> None:
     with (
-        under("slow-loris: 200 heads, a byte a second", webhook) as load,
-        peers(200, lambda: shaken(webhook.port, secret.authority), HEAD + b"X: ") as slow,
+        under(fault, webhook) as load,
+        peers(number, lambda: shaken(webhook.port, secret.authority), begun) as slow,
     ):
-        for _ in range(int(LIMITS.head + SOON)):
+        for _ in range(int(limit + SOON)):
             load.go_on(0.9)
             for each in slow:
-                trickle(each, b"x")
-        until(lambda: all(map(cut, slow)), "they are cut off")
-
-
-def test_bodies_come_a_byte_a_second(under: Under, secret: Secret, webhook: Replica) -> None:
-    with (
-        under("50 bodies, a byte a second", webhook) as load,
-        peers(50, lambda: shaken(webhook.port, secret.authority), HEAD + b"Content-Length: 1000\r\n\r\n{") as slow,
-    ):
-        for _ in range(int(LIMITS.body + SOON)):
-            load.go_on(0.9)
-            for each in slow:
-                trickle(each, b" ")
+                trickle(each, more)
         until(lambda: all(map(cut, slow)), "they are cut off")
 
 
@@ -136,7 +135,7 @@ def test_the_largest_bodies_come_at_once(under: Under, secret: Secret, live: Liv
         load.remarks.append(f"{statuses.count(429)} of them told to come again, {peak:.0f} MiB at most")
     assert set(statuses) <= {200, 429, 0}, statuses
     assert statuses.count(200) >= 1
-    assert peak < limit(), f"{peak:.0f} MiB"
+    assert peak < memory_limit(), f"{peak:.0f} MiB"
 
 
 def large(part: bytes, times: int = MAX_BODY) -> bytes:
@@ -165,7 +164,7 @@ def sent(port: int, authority: Path, body: bytes) -> int:
     return 0
 
 
-def limit() -> float:
+def memory_limit() -> float:
     """MiB of memory that the Deployment may take."""
     documents = yaml.safe_load_all((ROOT / "manifests/base/deployment.yaml").read_text("utf-8"))
     (deployment,) = [each for each in documents if each["kind"] == "Deployment"]

@@ -1,6 +1,6 @@
 """`python -m fuzz`: put hostile input to every reader, for so many cases or so many minutes.
 
-Exit status 0 when nothing was found, else 1; what was found lies in `tests/fuzz/found`, and `make test` tries it
+Exit status 0 when nothing was found, else 1; what was found lies in `tests/fuzz/cases`, and `make test` tries it
 from then on. The same seed and number of cases give the same cases.
 """
 

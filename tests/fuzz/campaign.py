@@ -76,7 +76,8 @@ class Hunt:
         self._random = Random(seed)  # noqa: S311 - the same cases again for the same seed
         self._mark = mark
         self._kept = list(target.seeds)
-        self._size = sum(map(len, self._kept))
+        self.kept = sum(map(len, self._kept))
+        """Bytes of the cases that are kept."""
         self._seen: set[int] = set()
         self._faults: set[str] = set()
         self._cases = self._made()
@@ -124,11 +125,11 @@ class Hunt:
         if len(case) > MAX_ENTRY:
             return
         self._kept.append(case)
-        self._size += len(case)
-        while self._size > MAX_KEPT:
+        self.kept += len(case)
+        while self.kept > MAX_KEPT:
             place = self._random.randrange(len(self.target.seeds), len(self._kept))
             self._kept[place], self._kept[-1] = self._kept[-1], self._kept[place]
-            self._size -= len(self._kept.pop())
+            self.kept -= len(self._kept.pop())
 
     def _smallest(self, case: bytes, key: str) -> bytes:
         """Leave out of a case whatever the fault does not need."""

@@ -313,4 +313,20 @@ def test_memory_that_grows_is_found() -> None:
     steps = range(400)
     assert workers.grown([100.0 + step % 7 for step in steps]) is None
     assert workers.grown([min(100.0 + step, 160.0) for step in steps]) is None, "what it takes to begin with"
-    assert "memory grows from 250 to 450 MiB" in str(workers.grown([100.0 + step for step in steps]))
+    assert "memory grows from 114 to 134 MiB" in str(workers.grown([100.0 + step // 10 for step in steps]))
+
+
+def test_what_a_target_holds_on_to_is_found_and_what_it_lets_go_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "BLOCK", 1)
+    monkeypatch.setattr(workers, "LOOK", 1)
+    held: list[bytes] = []
+
+    def found(judge: Callable[[], object]) -> list[str]:
+        target = Numbers()
+        monkeypatch.setattr(target, "judge", lambda _, **__: bool(judge()))
+        tallies = workers.hunt(lambda: [target], workers.Share(80, 60), "0", workers.Marked())
+        return [each.target for each in tallies["numbers"].found]
+
+    assert found(lambda: held.append(os.urandom(2**19))) == ["memory"]
+    held.clear()
+    assert found(lambda: os.urandom(2**19)) == []

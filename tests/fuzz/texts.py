@@ -50,7 +50,7 @@ class Texts:
                 pass
             else:
                 if isinstance(tree, (dict, list)):
-                    case = changes.tree(random, tree, self.words)
+                    case = changes.tree(random, tree, self.words)[:MAX_TEXT]
                     return _as_yaml(case) if kind < 0.2 and len(case) < MAX_WRITTEN else case
         if kind < 0.9:
             text = case.decode("utf-8", "surrogateescape")
