@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from webhook import review
 from webhook.documents import read
+from webhook.doors import ADMIN_ACCESS
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.model import Action, Request, Requester, Unusable
@@ -251,7 +252,7 @@ def test_who_may_do_what_is_read() -> None:
     assert policy.node_labellers.users == {"karpenter"}
     assert policy.self_registration is False
     assert policy.controllers.users == CONTROLLERS | {OPERATOR.username}
-    assert policy.namespace_keys == {"lab"}
+    assert policy.namespace_keys == {"lab", ADMIN_ACCESS}
     assert policy_of(POLICY).self_registration is True
 
 

@@ -73,6 +73,9 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 DEVICE_CLASSES = Names(("*",))
 """All classes, until a policy says which are GPUs: an administrator may call one as they like."""
 
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+"""The label of namespaces in which the API server allows `adminAccess` (kubernetes pkg/registry/resource/utils.go)."""
+
 RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
 """Runtime classes whose containers are given GPUs by their environment (gpu-operator assets/pre-requisites)."""
 

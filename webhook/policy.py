@@ -298,7 +298,10 @@ class Policy:
 
     @cached_property
     def namespace_keys(self) -> frozenset[str]:
-        """The labels of namespaces that decide what a namespace may have, but for the API server's own."""
+        """The labels of namespaces that decide what a namespace may have, but for the API server's own.
+
+        One does so by itself, whatever the policy selects by: that under which claims take what others hold.
+        """
         scopes = (
             *(grant.scope for grant in self.grants),
             *(override.scope for override in self.overrides),
@@ -307,7 +310,8 @@ class Policy:
             *self.forms.claims,
         )
         selectors = (scope.selector for scope in scopes if scope and scope.selector)
-        return frozenset(r.key for selector in selectors for r in selector.requirements) - {NAME_LABEL}
+        selected = {r.key for selector in selectors for r in selector.requirements}
+        return frozenset({*selected, doors.ADMIN_ACCESS} - {NAME_LABEL})
 
     def torch(self, namespace: str, pool: str) -> tuple[int, int] | None:
         """The PyTorch that the pods of a namespace run in a pool, by the first word on it; None when there is none."""

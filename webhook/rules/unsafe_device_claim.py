@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webhook import quantity
+from webhook.doors import ADMIN_ACCESS
 from webhook.facts import Facts
 from webhook.model import Finding, Path, shown
 from webhook.policy import FORBIDDEN, Policy
@@ -26,9 +27,6 @@ from webhook.targets import DeviceClaim, DeviceConfig, DeviceRequest
 DRIVER = "gpu.nvidia.com"
 API_VERSION = "resource.nvidia.com/v1beta1"
 TIME_SLICING, MPS = "TimeSlicing", "MPS"
-
-ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
-"""The label of namespaces in which the API server allows `adminAccess` (resource/v1)."""
 
 _REFUSES = "the driver refuses it"
 
