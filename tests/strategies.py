@@ -272,9 +272,9 @@ METADATA = _with(
 INIT_CONTAINERS = st.lists(containers(restartPolicy=st.sampled_from(("Always", "Never", None))), max_size=2)
 
 ONE_GPU = st.builds(
-    lambda gpu, kind: {kind: {gpu: 1}},
+    lambda gpu, parts: {part: {gpu: 1} for part in parts},
     st.one_of(st.just("nvidia.com/gpu"), st.sampled_from(("nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb"))),
-    st.sampled_from(("limits", "limits", "requests")),
+    st.sampled_from((("limits",), ("limits", "requests"))),
 )
 
 

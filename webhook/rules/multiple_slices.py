@@ -6,27 +6,37 @@ more memory nor more speed. Where the device plugin is told to refuse such reque
 pods without end (kubernetes#70010). What a pod asks for is summed as Kubernetes does it: containers and
 sidecars together, or the largest init container. Nought asks for none.
 
-Way out: ask for 1. A pod that needs several GPUs belongs on a pool that hands them out whole.
+An extended resource cannot be overcommitted: where it is requested it needs a limit, and an equal one (kubernetes
+pkg/apis/core/validation/validation.go, validateResourceRequirements). The API server refuses anything else; of a
+kind that an operator brings it refuses only the pods, when the template has long been taken.
+
+Way out: ask for 1, under `limits` alone, which are also the request. A pod that needs several GPUs belongs on a pool
+that hands them out whole.
 """
 
 from collections.abc import Iterator
 
+from webhook import quantity
 from webhook.facts import Facts
+from webhook.fields import section
 from webhook.gpus import asks
-from webhook.model import Finding, shown
+from webhook.model import Finding, Path, shown
 from webhook.placement import place
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.pods import Container, Pod
+from webhook.policy import Policy, ResourceNames
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Flag quantities that are not whole numbers from 1, and more than 1 in a shared pool."""
+    """Flag quantities that are not whole numbers from 1, requests that are not their limit, and more than one slice."""
     for ask in asks(pod, policy):
         if not ask.whole:
             yield Finding(
                 ask.path,
                 f"{shown(ask.quantity)} is not a whole number of at least 1; ask for 1, or for 0 to have none",
             )
+    for container in pod.containers:
+        for path, message in _overcommitted(container, policy.gpu_resources):
+            yield Finding(path, message)
     placement = place(pod, policy, facts)
     if placement is None or placement.pool is None or not placement.pool.shared or placement.count <= 1:
         return
@@ -38,3 +48,26 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     large = [ask.path for ask in asks(pod, policy) if ask.counted > 1]
     for path in large or [pod.at("spec")]:
         yield Finding(path, message)
+
+
+def _overcommitted(container: Container, gpus: ResourceNames) -> Iterator[tuple[Path, str]]:
+    """Find what is requested without a limit, or with another; of quantities that are none the rule has spoken."""
+    resources = section(container.spec, "resources", container.path)
+    at = (*container.path, "resources")
+    limits, requests = section(resources, "limits", at), section(resources, "requests", at)
+    for name, wanted in requests.items():
+        if "/" not in name or name not in gpus:
+            continue
+        path = (*at, "requests", name)
+        if name not in limits:
+            yield path, "has no limit, and the API server refuses it; ask under limits, which are also the request"
+        elif _differ(wanted, limits[name]):
+            both = f"is {shown(wanted)} and its limit {shown(limits[name])}"
+            yield path, f"{both}, and the API server wants them equal; ask under limits alone"
+
+
+def _differ(one: object, other: object) -> bool:
+    try:
+        return quantity.parse(one) != quantity.parse(other)
+    except ValueError:
+        return False
