@@ -53,6 +53,13 @@ def test_what_is_spoken_of_has_no_test() -> None:
     }
 
 
+def test_what_is_held_otherwise_has_a_test() -> None:
+    said = re.findall(r"^- (contract|threat) (\d+): ", PAGE.partition("\n## Held otherwise\n")[2], re.MULTILINE)
+    assert said
+    for name, number in said:
+        assert any(int(number) in numbers and "`" in held for numbers, held in rows(name)), (name, number)
+
+
 def test_links_lead_somewhere() -> None:
     for text, folder in ((PAGE, TESTS.parent / "docs"), (SECURITY, TESTS.parent)):
         for link in re.findall(r"\]\(([^)#]+)\)", text):
