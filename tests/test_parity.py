@@ -1,22 +1,29 @@
-"""The command line and the webhook say the same of every fixture and of every request that was recorded."""
+"""The webhook, the command line and an audit say the same of every fixture and of every request that was recorded.
+
+What an audit cannot see: an object that is deleted, or that no cluster keeps, as a Binding or what comes under a
+subresource; what an update replaced; who asked. So it is held against what the webhook would say of the object as it
+stands, were it created by nobody in particular, before mutation and after.
+"""
 
 import base64
 import json
-from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from webhook import batches, dialect, patch, review, rules, server
-from webhook.check import Judged
+from webhook import batches, dialect, patch, review, rules, running, server
+from webhook.audit import Audit
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import items, load
-from webhook.model import Problem
+from webhook.model import Object, Problem, Request, Verdict
 from webhook.policy_file import load as load_policy
+from webhook.targets import BINDING, judges
 
 ROOT = Path(__file__).parent.parent
 FIXTURES, RECORDED = ROOT / "tests/fixtures", ROOT / "tests/recorded"
@@ -28,6 +35,7 @@ FILES = {
         for folder in sorted(FIXTURES.iterdir())
     },
 }
+WRITTEN = ("patch", "patchType")
 
 
 @cache
@@ -41,43 +49,108 @@ def settings(folder: Path) -> tuple[Engine, Facts, Any]:
     return engine, facts, server.application(engine, lambda: facts, lambda _: None).test_client()
 
 
-def answers(client: Any, body: Any) -> Iterator[Any]:
-    """Ask both halves, as an API server does: the second about what the first made of the object."""
+@cache
+def read(file: Path) -> tuple[Any, Request]:
+    """The review of a file: its own, or the one by which its object would be created."""
+    value = dialect.parse(file.read_text("utf-8"))[0]
+    body = value if value["kind"] == "AdmissionReview" else json.loads(review.wrap(value))
+    return body, review.decode(json.dumps(body).encode())
 
-    def ask(half: str) -> Any:  # keys in their order, which messages keep
-        return client.post(half, data=json.dumps(body), content_type="application/json").get_json()["response"]
 
-    mutated = ask("/mutate")
-    yield mutated
-    if "patch" in mutated:
-        made = patch.apply(body["request"]["object"], json.loads(base64.b64decode(mutated["patch"])))
-        body = {**body, "request": {**body["request"], "object": made}}
-    yield ask("/validate")
+# Three ways to ask; each gives the answer that the webhook would have sent
+
+
+def asked(client: Any, half: str, body: Any) -> Any:
+    """Ask as an API server does, with the keys in their order, which messages keep."""
+    return client.post(half, data=json.dumps(body), content_type="application/json").get_json()["response"]
+
+
+def commanded(file: Path, engine: Engine, facts: Facts) -> Verdict | Problem | None:
+    """What the command line says of a file; None of a kind that is not judged."""
+    report = batches.read([str(file)]).judge(engine, facts, at=datetime.now(UTC))
+    assert len(report.judged) + len(report.problems) <= 1
+    for each in report.judged:
+        return each.verdict
+    return next(iter(report.problems), None)
+
+
+def audited(item: Object, engine: Engine, facts: Facts) -> Verdict | Problem | None:
+    """What an audit says of an object by the rules; None of what has ended, or is told of by its owner."""
+    audit = Audit(engine, facts, everything=True, system=True)
+    audit.take(item)
+    assert len(audit.judged) + len(audit.problems) == audit.count <= 1
+    for each in audit.judged:
+        results = tuple(result for result in each.verdict.results if result.rule not in running.PAGES)
+        return each.verdict._replace(results=results)
+    return next(iter(audit.problems), None)
+
+
+def same(said: Verdict | Problem | None, answer: Any, request: Request, engine: Engine) -> None:
+    """See that what was said is the answer, but for the patch, which is the other half's."""
+    if said is None:  # nothing is said of it, and the webhook lets it pass
+        assert (answer["uid"], answer["allowed"]) == (request.uid, True)
+    elif isinstance(said, Problem):
+        assert (answer["status"]["code"], answer["status"]["message"]) == (422, said.message)
+    else:
+        told = review.encode(request, said._replace(patch=()), engine.policy.digest)
+        assert json.loads(told)["response"] == answer
+
+
+def standing(request: Request) -> Object | None:
+    """A request's object as a list of them shows it: the API server has named it, and told its kind and namespace."""
+    item = request.object
+    kind = request.group, request.kind
+    if item is None or request.subresource or kind == BINDING or not judges(*kind):
+        return None
+    version = f"{request.group}/{request.version}" if request.group else request.version
+    metadata = {"name": "n", "uid": "u", **(item.get("metadata") or {})}
+    if request.namespace:
+        metadata["namespace"] = request.namespace
+    return {**item, "apiVersion": version, "kind": request.kind, "metadata": metadata}
+
+
+def created(item: Object) -> Any:
+    """The review by which an object would have come, before a scheduler chose its node."""
+    if item["kind"] == "Pod" and "managedFields" in item["metadata"]:
+        item = {**item, "spec": {key: value for key, value in item["spec"].items() if key != "nodeName"}}
+    return json.loads(review.wrap(item))
 
 
 @pytest.mark.parametrize("folder", FILES, ids=lambda folder: folder.name)
-def test_the_command_says_what_the_webhook_says(folder: Path) -> None:
+def test_the_command_and_an_audit_say_what_the_webhook_says(folder: Path) -> None:
     assert FILES[folder]
     for file in FILES[folder]:
-        is_said_by_both(file, *settings(folder), datetime.now(UTC))
+        is_said_by_all(file, *settings(folder))
 
 
-def is_said_by_both(file: Path, engine: Engine, facts: Facts, client: Any, now: datetime) -> None:
-    value = dialect.parse(file.read_text("utf-8"))[0]
-    body = value if value["kind"] == "AdmissionReview" else json.loads(review.wrap(value))
-    request = review.decode(json.dumps(body).encode())
-    mutated, validated = answers(client, body)
-    report = batches.read([str(file)]).judge(engine, facts, at=now)
-    found: list[Judged | Problem] = [*report.judged, *report.problems]
-    if not found:  # of a kind that is not judged, of which the webhook says nothing
-        assert (validated["uid"], validated["allowed"]) == (request.uid, True)
-        return
-    (said,) = found
-    if isinstance(said, Problem):
-        assert (validated["status"]["code"], validated["status"]["message"]) == (422, said.message)
-        return
-    told = json.loads(review.encode(request, said.verdict, engine.policy.digest))["response"]
-    assert {key: told.pop(key, None) for key in ("patch", "patchType")} == {
-        key: mutated.get(key) for key in ("patch", "patchType")
+def is_said_by_all(file: Path, engine: Engine, facts: Facts, client: Any) -> None:
+    body, request = read(file)
+    mutated, made = asked(client, "/mutate", body), request.object
+    if "patch" in mutated:
+        made = patch.apply(body["request"]["object"], json.loads(base64.b64decode(mutated["patch"])))
+    said = commanded(file, engine, facts)
+    same(said, asked(client, "/validate", {**body, "request": {**body["request"], "object": made}}), request, engine)
+    if isinstance(said, Verdict):
+        told = json.loads(review.encode(request, said))["response"]
+        assert {key: told.get(key) for key in WRITTEN} == {key: mutated.get(key) for key in WRITTEN}
+
+    for each in (request.object, made):
+        if (item := standing(replace(request, object=each))) and (found := audited(item, engine, facts)):
+            once = created(item)
+            same(found, asked(client, "/validate", once), review.decode(json.dumps(once).encode()), engine)
+
+
+def test_an_audit_says_something_of_what_stands_in_a_cluster() -> None:
+    said, unsaid = list[Verdict | Problem](), set[str]()
+    for file in chain(*FILES.values()):
+        engine, facts, _ = settings(file.parent)
+        if item := standing(read(file)[1]):
+            if found := audited(item, engine, facts):
+                said.append(found)
+            else:
+                unsaid.add(file.stem)
+    assert sum(isinstance(each, Problem) or bool(each.results) for each in said) > 600
+    assert unsaid == {
+        *("create-replicaset-deployment", "update-replicaset-deployment", "deny-replica-set-of-a-stranger"),
+        *("update-job", "update-pod-job"),  # which have ended
     }
-    assert told == validated
