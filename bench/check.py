@@ -1,4 +1,4 @@
-"""What `slicewarden check` costs: its start, and ten thousand manifests against a thousand."""
+"""What `slicewarden check` costs: its start, ten thousand manifests against a thousand, and in one file."""
 
 import json
 import os
@@ -7,13 +7,14 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench import tables
 from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import Wrong
+from webhook.documents import read
 
 OPTIONS = ("--policy", str(POLICY), "--facts", str(FACTS))
 
@@ -98,7 +99,9 @@ def run() -> str:
             ("slicewarden check, one file", ["-m", "webhook", "check", str(one), *OPTIONS]),
         ]
         rows = [(what, *_start(command, environment)) for what, command in starts]
-        many = [_many(folder, count, environment) for count in COUNTS]
+        many = [_many(folder / str(count), f"{count:,}, a file each", count, environment) for count in COUNTS]
+        for words, file in _together(folder, COUNTS[-1]):
+            many.append(_many(file, f"{COUNTS[-1]:,}, {words}", COUNTS[-1], environment))
     return "\n\n".join(
         (
             tables.markdown(("start", "ms", "CPU ms"), rows),
@@ -111,8 +114,11 @@ def manifests(folder: Path, count: int) -> None:
     """Write so many Deployments, one a file."""
     folder.mkdir()
     for number in range(count):
-        text = MANIFEST.format(number=number, resource="nvidia.com/gpu", gpus=1 if number % 10 else 2)
-        (folder / f"{number}.yaml").write_text(text, "utf-8")
+        (folder / f"{number}.yaml").write_text(_manifest(number), "utf-8")
+
+
+def _manifest(number: int) -> str:
+    return MANIFEST.format(number=number, resource="nvidia.com/gpu", gpus=1 if number % 10 else 2)
 
 
 def _start(command: Sequence[str], environment: dict[str, str]) -> tuple[str, str]:
@@ -121,15 +127,28 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> tuple[str, st
     return tables.spread([1000 * each.wall for each in costs], ".0f"), f"{1000 * min(each.cpu for each in costs):.0f}"
 
 
-def _many(folder: Path, count: int, environment: dict[str, str]) -> tuple[str, ...]:
-    output = folder / "report.json"
-    command = [sys.executable, "-m", "webhook", "check", str(folder / str(count)), *OPTIONS]
+def _together(folder: Path, count: int) -> Iterator[tuple[str, Path]]:
+    """Write so many Deployments into one file in each way that people have them."""
+    texts = [_manifest(number) for number in range(count)]
+    (folder / "stream.yaml").write_text("---\n".join(texts), "utf-8")
+    yield "one YAML stream", folder / "stream.yaml"
+    items = "".join(f"- {textwrap.indent(text, '  ')[2:]}" for text in texts)
+    (folder / "list.yaml").write_text(f"apiVersion: v1\nitems:\n{items}kind: List\n", "utf-8")
+    yield "one List, YAML", folder / "list.yaml"
+    values = [document.value for text in texts for document in read(text, "")[0]]
+    (folder / "list.json").write_text(json.dumps({"apiVersion": "v1", "items": values, "kind": "List"}, indent=4))
+    yield "one List, JSON", folder / "list.json"
+
+
+def _many(path: Path, words: str, count: int, environment: dict[str, str]) -> tuple[str, ...]:
+    output = path.parent / "report.json"
+    command = [sys.executable, "-m", "webhook", "check", str(path), *OPTIONS]
     costs = [cost([*command, "--format", "json", "--output", str(output)], environment) for _ in range(ROUNDS)]
     if (judged := json.loads(output.read_text("utf-8"))["summary"]["objects"]) != count:
         raise Wrong(f"{judged} of {count} manifests were judged")
     cpu = statistics.median(each.cpu for each in costs)
     return (
-        f"{count:,}",
+        words,
         tables.spread([each.wall for each in costs], ".1f"),
         f"{cpu:.1f}",
         f"{1000 * cpu / count:.2f}",

@@ -72,7 +72,8 @@ def called(app: "App", environ: "WSGIEnvironment") -> Reply:
     """What a WSGI application answers, whole; 500 without a word if it raises."""
     said: list[tuple[str, list[tuple[str, str]]]] = []
 
-    def start_response(status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], object]:
+    # Its types are quoted, since a function within another has them made anew each time: a hundredth of a review.
+    def start_response(status: str, headers: "list[tuple[str, str]]", _: object = None) -> "Callable[[bytes], object]":
         said.append((status, headers))
         return chunks.append
 
