@@ -20,7 +20,7 @@ import pytest
 import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -813,7 +813,7 @@ def served(context: ssl.SSLContext) -> bytes:
     return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"").encode()
 
 
-def pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, encryption: KeySerializationEncryption) -> bytes:
+def pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey, encryption: KeySerializationEncryption) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
 
 
@@ -837,7 +837,7 @@ def test_a_new_pair_is_served_once_it_is_there(mounted: Mounted) -> None:
 
 
 GOOD, OTHER, EXPIRED, LATER = issued(), issued(), issued(days=1, before=3), issued(before=-3)
-RSA = pem(rsa.generate_private_key(65537, 2048), NoEncryption())
+EDWARDS = pem(ed25519.Ed25519PrivateKey.generate(), NoEncryption())
 ANOTHERS = "tls.crt, {}/tls.key: the key belongs to another certificate"
 LOCKED = pem(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"secret"))
 
@@ -850,7 +850,7 @@ LOCKED = pem(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"
             GOOD.key_pem,
             "tls.crt, {}/tls.key: the key belongs to another certificate",
         ),
-        "another kind of key": (OTHER.certificate_pem, RSA, ANOTHERS),
+        "another kind of key": (OTHER.certificate_pem, EDWARDS, ANOTHERS),
         "encrypted": (OTHER.certificate_pem, LOCKED, "tls.key: the key is encrypted"),
         "expired": (EXPIRED.certificate_pem, EXPIRED.key_pem, "not valid now"),
         "not valid yet": (LATER.certificate_pem, LATER.key_pem, "not valid now"),
