@@ -298,6 +298,14 @@ def test_the_same_seed_gives_the_same_cases() -> None:
     assert runs[0] == runs[1] != runs[2]
 
 
+def test_what_cases_are_made_of_stays_as_it_is() -> None:
+    words, before = changes.Words([{"a": {"b": [1]}}]), json.dumps(changes.SCALARS)
+    random = Random("a")  # noqa: S311 - the same changes each time
+    for _ in range(2000):
+        changes.tree(random, {"a": {"b": [1]}}, words)
+    assert json.dumps(changes.SCALARS) == before
+
+
 def test_a_fault_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "TRIES", 400)
     target = Numbers(lambda: (_ for _ in ()).throw(Fault("planted")))
