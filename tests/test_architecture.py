@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model", "terminal", "manual", "spelling", "log", "wsgi"),
-    ("quantity", "duration", "scalars", "tls", "selectors", "patch", "workloads", "doors", "progress"),
+    ("quantity", "duration", "scalars", "tls", "selectors", "patch", "workloads", "doors", "progress", "bucket"),
     ("plugin",),
     ("dialect", "fitting"),
     ("documents", "facts", "fields"),

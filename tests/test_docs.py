@@ -1,10 +1,13 @@
 """The pages for readers: every command that is shown is run, every link leads somewhere, every message is ours."""
 
 import io
+import json
 import re
 import shlex
 import shutil
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +25,7 @@ each_page = pytest.mark.parametrize("page", READERS, ids=lambda page: str(page.r
 ELSEWHERE = {
     "awk": "shapes what kubectl prints",
     "cd": "goes to another folder",
+    "curl": "asks a webhook that runs; the last test of this page has one",
     "docker": "needs a container engine; make image takes the same steps without",
     "git": "changes a repository of the reader's",
     "helm": "needs a cluster, or a chart of the reader's; tests/chart renders ours",
@@ -39,7 +43,7 @@ NOT_RUN = {
     r"slicewarden check .*--live": "needs a cluster; so does tests/test_live.py",
     r"slicewarden diff .*--live": "needs a cluster; tests/test_snapshot.py has one that is pretended",
     r"slicewarden certs keep": "needs a cluster; tests/test_life.py and tests/cluster have one",
-    r"slicewarden serve": "does not end; tests/test_serving.py ends it",
+    r"slicewarden serve": "does not end; the last test of this page ends one",
     r"slicewarden demo": "make demo takes the tour; tests/test_server.py looks at it",
     r"ca=|for half|done$|  slicewarden registration .*--half|    kubectl patch": "a loop over what a cluster has",
 }
@@ -234,3 +238,39 @@ def test_the_page_of_the_denied_quotes_what_is_said_and_has_a_way_out_of_every_r
     assert len(quoted) > 10
     assert [quote for quote in quoted if quote not in said] == []
     assert [rule.id for rule in rules.walk() if f"(rules.md#{rule.id})" not in page] == []
+
+
+# By hand
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_what_is_asked_by_hand_is_answered_as_the_page_shows(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "callers.md").read_text("utf-8").partition("## By hand")[2]
+    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
+        ports = {"8443": str(a.getsockname()[1]), "8080": str(b.getsockname()[1])}
+    here = re.sub("|".join(ports), lambda port: ports[port[0]], page)
+    (review,) = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.setenv("no_proxy", "*")
+    issue, serve, *asks = shown(here)
+    folder = tmp_path / "repository"
+    shutil.copytree(prepared, folder)
+    (folder / "review.json").write_text(review)
+    run(issue.command, folder, monkeypatch, capsys)
+    words = shlex.split(serve.command.removeprefix("slicewarden "))
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "webhook", *words], cwd=folder, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["message"] == "serving"  # its sockets are open
+            for each in asks:
+                asked = ["sh", "-c", each.command]
+                answer = subprocess.run(asked, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+                assert each.output is not None
+                assert fits(answer.stdout, each.output), f"{each.command}\n{answer.stdout}"
+        finally:
+            process.terminate()
+    assert len(asks) == 3
+    assert process.returncode == 0

@@ -12,13 +12,16 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import strategies
 from hypothesis import given, settings
+from test_serving import caller, write
 
+import certs
 from webhook import cli, demo, files, patch, review, server
 from webhook.engine import Engine
 from webhook.inputs import load_engine, load_policy
@@ -343,13 +346,17 @@ def test_certificates_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("client")
-def test_health_has_a_port_of_its_own_that_answers_no_reviews(folder: Path) -> None:
+def test_health_has_a_port_of_its_own_that_answers_no_reviews(folder: Path, tmp_path: Path) -> None:
+    authority = certs.issue_ca("callers", datetime.now(UTC), days=1)
+    (tmp_path / "callers.crt").write_bytes(authority.certificate_pem)
+    write(tmp_path, "caller", caller(authority, "somebody"))
     with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
         ports = a.getsockname()[1], b.getsockname()[1]
     command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--policy", POLICY, "--facts", FACTS]
     command += ["--listen", f"127.0.0.1:{ports[0]}", "--health-listen", f"127.0.0.1:{ports[1]}"]
-    command += ["--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key", "--client-ca", folder / "ca.crt"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    command += ["--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key"]
+    command += ["--client-ca", tmp_path / "callers.crt", "--client-name", "kube-apiserver"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             plain = http.client.HTTPConnection("127.0.0.1", ports[1], timeout=5)
             for _ in range(200):
@@ -373,9 +380,17 @@ def test_health_has_a_port_of_its_own_that_answers_no_reviews(folder: Path) -> N
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 ask(stranger, "GET", "/healthz")
             stranger.close()
+            # --client-name: one with a certificate of another name gets no answer either, and is told of by its name.
+            context.load_cert_chain(tmp_path / "caller.crt", tmp_path / "caller.key")
+            other = http.client.HTTPSConnection("localhost", ports[0], context=context, timeout=5)
+            assert ask(other, "GET", "/healthz")[:2] == (403, b"")
+            other.close()
         finally:
             process.terminate()
             assert process.wait(15) == 0
+        assert process.stdout is not None
+        lines = [json.loads(line) for line in process.stdout]
+        assert [line["names"] for line in lines if line["message"] == "caller refused"] == [["somebody"]]
 
 
 # The tour

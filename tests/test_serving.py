@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import io
+import os
 import socket
 import ssl
 import threading
@@ -19,8 +20,15 @@ import pytest
 import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 import certs
@@ -39,6 +47,7 @@ class Seen:
     answers: list[tuple[str, int]] = field(default_factory=list)
     refusals: list[int] = field(default_factory=list)
     sheds: int = 0
+    strangers: list[frozenset[str]] = field(default_factory=list)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         assert 0 <= seconds < LONG
@@ -103,7 +112,7 @@ def opened(
 
     async def serve(listener: socket.socket) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
-        port = Port(app, limits, seen, refuse, names)
+        port = Port(app, limits, seen, refuse, names, stranger=seen.strangers.append)
         started.append(port)
         tasks = [
             asyncio.create_task(worker.accept(listener, port, lambda: certificates.context if certificates else None)),
@@ -673,8 +682,7 @@ def caller(ca: certs.Pair, name: str, *dns: str) -> certs.Pair:
     if dns:
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in dns]), False)
     certificate = builder.sign(signer, hashes.SHA256())
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return certs.Pair(certificate.public_bytes(Encoding.PEM), pem)
+    return certs.Pair(certificate.public_bytes(Encoding.PEM), pem(key, NoEncryption()))
 
 
 @pytest.mark.parametrize(
@@ -714,6 +722,27 @@ def test_a_caller_needs_a_certificate_of_the_authority_and_an_allowed_name(
                 assert received(peer).startswith(b"HTTP/1.1 403 ")
         assert door.seen.refusals == ([] if status == 200 else [403] * 3)
         assert len(door.seen.answers) == (2 if status == 200 else 0)
+        borne = {"api": {"kube-apiserver"}, "agent": {"someone", "agent.example"}}[name or ""]
+        assert door.seen.strangers == ([] if status == 200 else [borne] * 3)
+
+
+def test_who_is_refused_is_told_by_name_and_however_often_seldom() -> None:
+    lines: list[Any] = []
+    clock = [0.0]
+    told = worker.Strangers(lines.append, lambda: clock[0])
+    told(frozenset())
+    told(frozenset(f"{number:02}" + "x" * 300 for number in range(100)))
+    assert [line["message"] for line in lines] == ["caller refused"] * 2
+    assert [len(line["names"]) for line in lines] == [0, worker.NAMES]
+    assert max(map(len, lines[1]["names"])) == server.MAX_LOGGED
+    for _ in range(1000):
+        told(frozenset({"flood"}))
+    assert len(lines) == 5
+    clock[0] += 10.5
+    for _ in range(1000):
+        told(frozenset({"flood"}))
+    assert len(lines) == 6
+    assert lines[-1] == {"message": "caller refused", "worker": os.getpid(), "names": ["flood"], "requests": 998}
 
 
 def test_tls_1_2_is_spoken_if_asked_for_and_only_with_forward_secrecy(folder: Path, files: tls.Files) -> None:
@@ -784,6 +813,10 @@ def served(context: ssl.SSLContext) -> bytes:
     return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"").encode()
 
 
+def pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey, encryption: KeySerializationEncryption) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
 @pytest.fixture
 def mounted(tmp_path: Path) -> Mounted:
     return Mounted(tmp_path)
@@ -804,17 +837,27 @@ def test_a_new_pair_is_served_once_it_is_there(mounted: Mounted) -> None:
 
 
 GOOD, OTHER, EXPIRED, LATER = issued(), issued(), issued(days=1, before=3), issued(before=-3)
+EDWARDS = pem(ed25519.Ed25519PrivateKey.generate(), NoEncryption())
+ANOTHERS = "tls.crt, {}/tls.key: the key belongs to another certificate"
+LOCKED = pem(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"secret"))
 
 
 @pytest.mark.parametrize(
     ("certificate", "key", "problem"),
     {
-        "another's key": (OTHER.certificate_pem, GOOD.key_pem, "KEY_VALUES_MISMATCH"),
+        "another's key": (
+            OTHER.certificate_pem,
+            GOOD.key_pem,
+            "tls.crt, {}/tls.key: the key belongs to another certificate",
+        ),
+        "another kind of key": (OTHER.certificate_pem, EDWARDS, ANOTHERS),
+        "encrypted": (OTHER.certificate_pem, LOCKED, "tls.key: the key is encrypted"),
         "expired": (EXPIRED.certificate_pem, EXPIRED.key_pem, "not valid now"),
         "not valid yet": (LATER.certificate_pem, LATER.key_pem, "not valid now"),
-        "half": (OTHER.certificate_pem[:200], OTHER.key_pem, "tls.crt"),
-        "empty": (b"", b"", "tls.crt"),
-        "no key": (OTHER.certificate_pem, b"", "tls.key"),
+        "half": (OTHER.certificate_pem[:200], OTHER.key_pem, "tls.crt: no certificate in PEM in it"),
+        "empty": (b"", b"", "tls.crt: no certificate in PEM in it"),
+        "no key": (OTHER.certificate_pem, b"", "tls.key: no key in PEM in it"),
+        "the one for the other": (OTHER.key_pem, OTHER.certificate_pem, "tls.crt: no certificate in PEM in it"),
     }.values(),
 )
 def test_a_pair_that_cannot_be_used_keeps_the_old_and_is_logged_once(
@@ -829,7 +872,8 @@ def test_a_pair_that_cannot_be_used_keeps_the_old_and_is_logged_once(
     assert certificates.not_after == not_after(GOOD)
     (line,) = mounted.logged
     assert line["message"] == "certificate not replaced"
-    assert problem in line["problem"]
+    assert line["worker"] == os.getpid()
+    assert line["problem"].endswith(problem.format(mounted.folder))
     assert "PRIVATE" not in str(line)
     mounted.put(OTHER.certificate_pem, OTHER.key_pem)
     certificates.look()

@@ -77,8 +77,9 @@ class Watch(Protocol):
 class Port:
     """What all connections to one port share: the application, its limits, and the requests that wait.
 
-    `refuse` may answer a request before its body is read. With `names`, a caller's certificate must bear one.
-    `count` is told how many connections there are whenever that changes.
+    `refuse` may answer a request before its body is read. With `names`, a caller's certificate must bear one:
+    `stranger` is told those of a caller that bears none, at each of its requests. `count` is told how many
+    connections there are whenever that changes.
     """
 
     def __init__(
@@ -89,12 +90,14 @@ class Port:
         refuse: "Callable[[WSGIEnvironment], Reply | None]" = lambda _: None,
         names: frozenset[str] = frozenset(),
         count: Callable[[int], None] = lambda _: None,
+        stranger: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
         self.limits = limits
         self.watch = watch
         self.refuse = refuse
         self.names = names
         self.count = count
+        self.stranger = stranger
         self.draining = False
         self.large = 0
         self.date = ""
@@ -231,7 +234,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._stage = IDLE
         self._last = False
-        self._stranger = False
+        self._strange: frozenset[str] | None = None
         self.large = 0
         """Bytes of a body that counts as large."""
 
@@ -242,7 +245,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.until = monotonic() + self._limits.idle
         if self._port.names:
-            self._stranger = not (self._port.names & tls.names(transport.get_extra_info("peercert")))
+            names = tls.names(transport.get_extra_info("peercert"))
+            self._strange = None if names & self._port.names else names
 
     def connection_lost(self, _: Exception | None) -> None:
         """Forget it all."""
@@ -347,7 +351,8 @@ class Connection(asyncio.Protocol):
 
     def _refusal(self, environ: "WSGIEnvironment", length: int) -> Reply | None:
         limits = self._limits
-        if self._stranger:
+        if self._strange is not None:
+            self._port.stranger(self._strange)
             return Reply(HTTPStatus.FORBIDDEN)
         if (expected := environ.get("HTTP_EXPECT")) is not None and expected.lower() != "100-continue":
             return Reply(HTTPStatus.EXPECTATION_FAILED)

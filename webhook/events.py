@@ -18,6 +18,7 @@ from kubernetes import client
 from kubernetes.client import EventsV1Api  # now: workers share what was imported before they were forked
 
 from webhook import review
+from webhook.bucket import Bucket
 from webhook.log import Log
 from webhook.model import Object, Request, Verdict
 
@@ -88,26 +89,6 @@ def _controller(item: Object, namespace: str) -> Owner | None:
 def _cut(text: str) -> str:
     whole = text.encode()
     return text if len(whole) <= MAX_NOTE else whole[: MAX_NOTE - 3].decode(errors="ignore") + "..."
-
-
-class Bucket:
-    """Allows a burst, and so many a second after it."""
-
-    __slots__ = ("_at", "_burst", "_rate", "_tokens")
-
-    def __init__(self, burst: float, rate: float, now: float) -> None:
-        self._burst, self._rate = burst, rate
-        self._tokens, self._at = burst, now
-
-    def ready(self, now: float) -> bool:
-        """Tell whether there is one to take."""
-        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
-        self._at = now
-        return self._tokens >= 1
-
-    def take(self) -> None:
-        """Take one that is ready."""
-        self._tokens -= 1
 
 
 class Backlog:

@@ -1,5 +1,6 @@
 """The serving certificate: read from files, tried before it is used, and read again when the files change."""
 
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from webhook.log import Log
 
@@ -61,7 +64,7 @@ class Certificates:
             return
         self._seen, self.context, self.not_after = contents, context, not_after
         self._refused = ""
-        self._log({"message": "certificate replaced", "notAfter": not_after.isoformat()})
+        self._log({"message": "certificate replaced", "worker": os.getpid(), "notAfter": not_after.isoformat()})
 
     _refused = ""
 
@@ -69,7 +72,7 @@ class Certificates:
         problem = f"{error.filename}: {error.strerror}"
         if problem != self._refused:
             self._refused = problem
-            self._log({"message": "certificate not replaced", "problem": problem})
+            self._log({"message": "certificate not replaced", "worker": os.getpid(), "problem": problem})
 
     def condition(self) -> tuple[bool, str]:
         """Whether the served certificate is still good, and what to say of it."""
@@ -102,8 +105,7 @@ def _context(files: Files) -> ssl.SSLContext:
     try:
         context.load_cert_chain(files.certificate, files.key, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
-        reason = getattr(error, "reason", None) or "not a certificate and its key"
-        raise OSError(0, reason, f"{files.certificate}, {files.key}") from error
+        raise _unusable(files, getattr(error, "reason", None)) from error
     if files.client_ca is not None:
         try:
             context.load_verify_locations(files.client_ca)
@@ -111,6 +113,24 @@ def _context(files: Files) -> ssl.SSLContext:
             raise OSError(0, "no certificate in PEM in it", str(files.client_ca)) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def _unusable(files: Files, reason: str | None) -> OSError:
+    """What is wrong with a pair that OpenSSL does not take, and in which file; its reason where that is not known."""
+    both = f"{files.certificate}, {files.key}"
+    try:
+        leaf = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    except ValueError:
+        return OSError(0, "no certificate in PEM in it", str(files.certificate))
+    try:
+        key = load_pem_private_key(files.key.read_bytes(), None)
+    except TypeError:
+        return OSError(0, "the key is encrypted", str(files.key))
+    except (ValueError, UnsupportedAlgorithm):
+        return OSError(0, "no key in PEM in it", str(files.key))
+    if key.public_key() != leaf.public_key():
+        return OSError(0, "the key belongs to another certificate", both)
+    return OSError(0, reason or "not a certificate and its key", both)
 
 
 def _no_password() -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import resource
 import socket
 import ssl
@@ -14,10 +15,11 @@ from typing import Any
 import uvloop
 
 from webhook import server, tls
+from webhook.bucket import Bucket
 from webhook.connection import Limits, Port
 from webhook.engine import Engine
 from webhook.facts import Source
-from webhook.log import log_line
+from webhook.log import Log, log_line
 from webhook.metrics import Metrics
 
 TICK = 0.25
@@ -37,6 +39,10 @@ LEFT, LOOK_AGAIN = 0.01, 0.001
 
 AT_ONCE = 16
 """Connections that are taken in at once: a handshake takes as long as several reviews, and all of theirs come next."""
+
+
+NAMES = 8
+"""Names of a certificate that are logged, of the many that it may bear."""
 
 
 class Share:
@@ -94,7 +100,7 @@ async def _work(duty: Duty) -> None:
     facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
     app = server.application(duty.engine, facts, log_line, metrics, conditions, told)
-    reviews = Port(app, duty.limits, metrics, server.refusal, duty.names, duty.share.count)
+    reviews = Port(app, duty.limits, metrics, server.refusal, duty.names, duty.share.count, Strangers(log_line))
     taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
     ports, tasks = [reviews], [loop.create_task(_when_ready(facts, taking))]
     if duty.health is not None:
@@ -213,6 +219,26 @@ class Unwatched:
 
     def shed(self) -> None:
         """Do nothing."""
+
+
+class Strangers:
+    """Logs who is refused for the names of its certificate: a few at once, then one in ten seconds for all of them."""
+
+    def __init__(self, log: Log, now: Callable[[], float] = monotonic) -> None:
+        self._log = log
+        self._now = now
+        self._bucket = Bucket(burst=5, rate=0.1, now=now())
+        self._requests = 0
+
+    def __call__(self, names: frozenset[str]) -> None:
+        """Take in a request that was refused; those since the last line are counted in the next."""
+        self._requests += 1
+        if not self._bucket.ready(self._now()):
+            return
+        self._bucket.take()
+        told = [name[: server.MAX_LOGGED] for name in sorted(names)[:NAMES]]
+        self._log({"message": "caller refused", "worker": os.getpid(), "names": told, "requests": self._requests})
+        self._requests = 0
 
 
 def _log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench import payloads
+from bench import payloads, tables
 from faults.replicas import Replica, Secret, until
 
 DEADLINE = 10.0
@@ -49,6 +49,13 @@ class Asked(NamedTuple):
     failure: str
 
 
+class Times(NamedTuple):
+    """How many seconds 99 of 100 reviews took at most, and how many the slowest."""
+
+    p99: float
+    slowest: float
+
+
 @dataclass(eq=False)
 class _Kept:
     """A connection, and the replica at its other end."""
@@ -81,8 +88,8 @@ class Load:
     handshakes: int = 0
     remarks: list[str] = field(default_factory=list)
     """What else there is to say of the fault."""
-    quiet: float = 0.0
-    """The slowest review before the fault, in seconds."""
+    quiet: int = 0
+    """How many reviews were answered before the fault."""
     answers: dict[int, list[Any]] = field(default_factory=dict)
     """What each replica has to answer to each kind of review, by its port."""
     _idle: list[_Kept] = field(default_factory=list)
@@ -97,9 +104,14 @@ class Load:
         return [each.failure for each in tuple(self.asked) if each.failure]
 
     @property
-    def slowest(self) -> float:
-        """Seconds that the slowest review took."""
-        return max(each.took for each in tuple(self.asked))
+    def before(self) -> Times:
+        """What reviews took while nothing disturbed them."""
+        return _times(self.asked[: self.quiet])
+
+    @property
+    def during(self) -> Times:
+        """What they took from the fault on."""
+        return _times(self.asked[self.quiet :])
 
     def learn(self, replica: Replica) -> None:
         """Take as right what a replica answers while nothing disturbs it."""
@@ -207,6 +219,11 @@ class Load:
         return _Kept(replica, reader, writer)
 
 
+def _times(asked: list[Asked]) -> Times:
+    took = [each.took for each in asked]
+    return Times(tables.percentile(took, 99), max(took))
+
+
 @contextmanager
 def load(secret: Secret, *replicas: Replica, **ways: Any) -> Iterator[Load]:
     """Load replicas until the block ends; it begins once it is known how slow an undisturbed review is."""
@@ -218,7 +235,7 @@ def load(secret: Secret, *replicas: Replica, **ways: Any) -> Iterator[Load]:
         until(lambda: len(loading.asked) > loading.rate / 4, "reviews are answered")
         loading.asked.clear()  # with the handshakes of all connections at once
         loading.go_on(QUIET)
-        loading.quiet = loading.slowest
+        loading.quiet = len(loading.asked)
         yield loading
     finally:
         loading.end()

@@ -32,7 +32,10 @@ class Target(Protocol):
     """Something that reads what strangers send."""
 
     name: str
-    seeds: Sequence[bytes]
+
+    @property
+    def seeds(self) -> Sequence[bytes]:
+        """Good cases, from which others are made."""
 
     def change(self, random: Random, case: bytes, other: bytes) -> bytes:
         """Make another case of one, or of two."""
@@ -68,14 +71,17 @@ class Tally:
 
 
 class Hunt:
-    """One target, with the cases that are worth changing further."""
+    """One target, with the cases that are worth changing further: one of so many seeds to begin with."""
 
-    def __init__(self, target: Target, seed: str, mark: Callable[[bytes], None] = lambda _: None) -> None:
+    def __init__(
+        self, target: Target, seed: str, mark: Callable[[bytes], None] = lambda _: None, one_of: int = 1
+    ) -> None:
         self.target = target
         self.tally = Tally()
         self._random = Random(seed)  # noqa: S311 - the same cases again for the same seed
         self._mark = mark
-        self._kept = list(target.seeds)
+        self._seeds = target.seeds[::one_of]
+        self._kept = list(self._seeds)
         self.kept = sum(map(len, self._kept))
         """Bytes of the cases that are kept."""
         self._seen: set[int] = set()
@@ -95,7 +101,7 @@ class Hunt:
             self.tally.found.append(Found(self.target.name, what, b""))
 
     def _made(self) -> Iterator[bytes]:
-        yield from self.target.seeds
+        yield from self._seeds
         random = self._random
         while True:
             case = random.choice(self._kept)
@@ -127,7 +133,7 @@ class Hunt:
         self._kept.append(case)
         self.kept += len(case)
         while self.kept > MAX_KEPT:
-            place = self._random.randrange(len(self.target.seeds), len(self._kept))
+            place = self._random.randrange(len(self._seeds), len(self._kept))
             self._kept[place], self._kept[-1] = self._kept[-1], self._kept[place]
             self.kept -= len(self._kept.pop())
 

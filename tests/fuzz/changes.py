@@ -4,6 +4,7 @@ Each takes the source of chance as its first argument and nothing else from outs
 cases again.
 """
 
+import copy
 import json
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -194,8 +195,7 @@ def tree(random: Random, value: Any, words: Words) -> bytes:
 
 def _scalar(random: Random, spot: Spot, _: Words, __: _Raw) -> None:
     container, key = spot
-    value = random.choice(SCALARS)
-    container[key] = value.copy() if isinstance(value, (dict, list)) else value
+    container[key] = copy.deepcopy(random.choice(SCALARS))  # for it may be changed further
 
 
 def _known(random: Random, spot: Spot, words: Words, _: _Raw) -> None:

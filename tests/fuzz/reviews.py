@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from http import HTTPStatus
 from random import Random
 from typing import Any
@@ -90,8 +90,11 @@ class Reviews:
         self.events = Events(ApiClient(), self._log)
         app = application(self.spied, lambda: facts, self._log, self.metrics, (), self._told)  # type: ignore[arg-type]
         self.app = around(app)
-        self.words, good = _good()
-        self.seeds: Sequence[bytes] = good
+
+    @cached_property
+    def seeds(self) -> Sequence[bytes]:
+        """Reviews that are as they should be."""
+        return _good()[1]
 
     def _log(self, entry: Mapping[str, Any]) -> None:
         self.logged = entry
@@ -113,7 +116,7 @@ class Reviews:
             tree = orjson.loads(case)
         except orjson.JSONDecodeError:
             return changes.encoded(random, case, other)
-        return changes.tree(random, tree, self.words)
+        return changes.tree(random, tree, _good()[0])
 
     def judge(self, case: bytes, *, again: bool) -> Hashable:
         """Put a body to both paths. Returns what kind of outcome it was; raises Fault."""

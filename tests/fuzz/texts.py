@@ -6,8 +6,9 @@ They may say what is wrong with a text, in their own words and with its line; no
 import json
 import math
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -31,14 +32,23 @@ MAX_TEXT = 200_000
 class Texts:
     """What the targets of this page share: texts are cases in UTF-8, of which some are trees."""
 
-    seeds: Sequence[bytes]
+    def __init__(self, texts: Callable[[], Sequence[str]]) -> None:
+        self._texts = texts
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    @cached_property
+    def _good(self) -> tuple[changes.Words, Sequence[bytes]]:
+        """What a hunt begins from. To try a case again needs none of it, and it takes seconds to read."""
+        texts = self._texts()
         trees = [tree for tree in map(corpus.tree, texts) if isinstance(tree, (dict, list))]
-        self.words = changes.Words(trees)
-        self.seeds = [text.encode("utf-8", "surrogatepass") for text in texts] + [
-            json.dumps(tree).encode("ascii") for tree in trees
+        return changes.Words(trees), [
+            *(text.encode("utf-8", "surrogatepass") for text in texts),
+            *(json.dumps(tree).encode("ascii") for tree in trees),
         ]
+
+    @cached_property
+    def seeds(self) -> Sequence[bytes]:
+        """Texts and trees that are as they should be."""
+        return self._good[1]
 
     def change(self, random: Random, case: bytes, other: bytes) -> bytes:
         """Make another text of one; of a tree, as long as it is one."""
@@ -50,7 +60,7 @@ class Texts:
                 pass
             else:
                 if isinstance(tree, (dict, list)):
-                    case = changes.tree(random, tree, self.words)[:MAX_TEXT]
+                    case = changes.tree(random, tree, self._good[0])[:MAX_TEXT]
                     return _as_yaml(case) if kind < 0.2 and len(case) < MAX_WRITTEN else case
         if kind < 0.9:
             text = case.decode("utf-8", "surrogateescape")
@@ -78,8 +88,7 @@ class Files(Texts):
     def __init__(self, engine: Engine, facts: Facts) -> None:
         self.engine = engine
         self.facts = facts
-        several = "---\n".join(dialect.write(item) for item in corpus.objects()[:3])
-        super().__init__([*map(dialect.write, corpus.objects()), *corpus.configurations()[::20], several])
+        super().__init__(_objects)
 
     def judge(self, case: bytes, *, again: bool) -> Hashable:
         """Read a file. Returns what kind of outcome it was; raises Fault."""
@@ -116,13 +125,18 @@ class Files(Texts):
         return frozenset(result.rule for result in verdict.results), again.allowed, malformed is None
 
 
+def _objects() -> list[str]:
+    several = "---\n".join(dialect.write(item) for item in corpus.objects()[:3])
+    return [*map(dialect.write, corpus.objects()), *corpus.configurations()[::20], several]
+
+
 class Configurations(Texts):
     """Texts in ConfigMaps, as strangers write them, for the device plugin."""
 
     name = "configurations"
 
     def __init__(self) -> None:
-        super().__init__(corpus.configurations())
+        super().__init__(corpus.configurations)
 
     def judge(self, case: bytes, *, again: bool) -> Hashable:
         """Read a configuration. Returns what kind of outcome it was; raises Fault."""
@@ -157,7 +171,7 @@ class Policies(Texts):
     name = "policies"
 
     def __init__(self, facts: Facts) -> None:
-        super().__init__(corpus.policies())
+        super().__init__(corpus.policies)
         self.facts = facts
         self.rules = rules.walk()
         self.ids = [rule.id for rule in self.rules]
