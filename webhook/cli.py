@@ -70,7 +70,7 @@ def parser(*names: str) -> argparse.ArgumentParser:
             more="Each command has a page of its own.",
         ),
     )
-    made.add_argument("--version", action=_Version)
+    made.add_argument("--version", "-V", action=_Version)
     made.set_defaults(whole=_whole)
     commands = made.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for each, summary in COMMANDS.items():

@@ -53,6 +53,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "paths",
         nargs="*",
+        default=[],
         metavar="PATH",
         help="objects to judge by both: files and folders, - for standard input; default: this folder, with --live the "
         "cluster",

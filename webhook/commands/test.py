@@ -37,6 +37,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "paths",
         nargs="*",
+        default=[],
         metavar="PATH",
         help="files and folders with PolicyTests; default: ./policies if it is there, else this folder",
     )
