@@ -32,13 +32,12 @@ def pages(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
                 yield from pages(each)
 
 
-# `certs issue` and so on stand on the page of `certs`.
-PAGES = {page.prog: page for page in pages(whole()) if not page.prog.startswith("slicewarden certs ")}
+PAGES = {page.prog: page for page in pages(whole())}
 
 
 def test_every_command_is_there() -> None:
     assert {f"slicewarden {name}" for name in COMMANDS} <= set(PAGES)
-    assert {"slicewarden policy lint", "slicewarden explain caps"} <= set(PAGES)
+    assert {"slicewarden policy lint", "slicewarden explain caps", "slicewarden certs keep"} <= set(PAGES)
 
 
 @pytest.mark.parametrize("prog", PAGES)
@@ -121,6 +120,9 @@ def test_paths_may_stand_anywhere_among_options() -> None:
         ("--verzion", "slicewarden", "unrecognized arguments: --verzion, did you mean --version?"),
         ("chekc deploy", "slicewarden", "argument COMMAND: unknown 'chekc', did you mean check?"),
         ("check --format tabel", "slicewarden check", "argument --format: unknown 'tabel', did you mean table?"),
+        ("certs isue", "slicewarden certs", "argument COMMAND: unknown 'isue', did you mean issue?"),
+        ("certs issue --ot x", "slicewarden certs issue", "unrecognized arguments: --ot x, did you mean --out?"),
+        ("certs show", "slicewarden certs show", "the following arguments are required: FILE"),
         ("diff old", "slicewarden diff", "the following arguments are required: NEW"),
     ],
 )

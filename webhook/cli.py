@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["certs"]:  # a command of its own, which knows nothing of policies
         from certs.__main__ import main as certs
 
-        return certs(arguments[1:], _keeper)
+        return certs(arguments[1:], _keeper, manual.Parser)
     chosen = parser(arguments[0] if arguments else "").parse_args(arguments)
     try:
         return int(chosen.run(chosen))
@@ -88,7 +88,7 @@ def _whole() -> argparse.ArgumentParser:
 
     made = parser(*(COMMANDS.keys() - {"certs"}))
     commands = next(action for action in made._actions if isinstance(action, argparse._SubParsersAction))
-    commands.choices["certs"] = certs(_keeper)
+    commands.choices["certs"] = certs(_keeper, manual.Parser)
     return made
 
 
