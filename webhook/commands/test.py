@@ -38,10 +38,11 @@ def options(parser: ArgumentParser) -> None:
         "paths",
         nargs="*",
         default=[],
+        type=common.path,
         metavar="PATH",
         help="files and folders with PolicyTests; default: ./policies if it is there, else this folder",
     )
-    parser.add_argument("--policy", metavar="PATH", help="test this policy, not the one that each test names")
+    common.policy(parser, "test this policy, not the one that each test names")
     parser.add_argument("--run", dest="named", metavar="NAME", help="only cases whose name has this in it")
     common.report(parser, policy_test_report.FORMATS, fail_on=())
 
