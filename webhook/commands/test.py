@@ -31,7 +31,7 @@ def options(parser: ArgumentParser) -> None:
             "slicewarden test",
             "slicewarden test policies --run slices",
             "slicewarden test policies --format junit --output junit.xml",
-            "slicewarden test policies/tests --policy policies/lab",
+            "slicewarden test policies/tests --policy HEAD:policies",
         ),
         {**manual.PLAIN, "0": "all passed", "1": "some failed"},
         files={"./policies": "where tests are looked for when no PATH is given, else this folder"},
