@@ -108,9 +108,9 @@ def parser(reach: Reach | None, form: Form = _Parser) -> argparse.ArgumentParser
     _names(issue)
     issue.add_argument("--ip", metavar="ADDR", action="append", default=[], help="one more IP address")
     issue.add_argument("--days", type=int, default=365, help="validity, at most 365 (%(default)s)")
-    issue.add_argument("--ca-cert", metavar="FILE", type=Path, help="issue from this CA, not from a new one")
-    issue.add_argument("--ca-key", metavar="FILE", type=Path, help="the private key of --ca-cert")
-    issue.add_argument("--out", metavar="DIR", type=Path, help="write {ca,tls}.{crt,key} here")
+    issue.add_argument("--ca-cert", metavar="FILE", type=_path, help="issue from this CA, not from a new one")
+    issue.add_argument("--ca-key", metavar="FILE", type=_path, help="the private key of --ca-cert")
+    issue.add_argument("--out", metavar="DIR", type=_path, help="write {ca,tls}.{crt,key} here")
     issue.add_argument("--force", action="store_true", help="give up another CA whose key is in --out")
     issue.add_argument("--secret", action="store_true", help="print a Secret, for kubectl apply -f -")
     issue.add_argument("--secret-name", metavar="NAME", default="slicewarden-tls", help="(%(default)s)")
@@ -123,7 +123,7 @@ def parser(reach: Reach | None, form: Form = _Parser) -> argparse.ArgumentParser
         epilog=_epilog("bundle"),
     )
     bundle.set_defaults(run=_bundle)
-    bundle.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    bundle.add_argument("files", metavar="FILE", nargs="+", type=_path)
 
     show = commands.add_parser(
         "show",
@@ -132,7 +132,7 @@ def parser(reach: Reach | None, form: Form = _Parser) -> argparse.ArgumentParser
         epilog=_epilog("show"),
     )
     show.set_defaults(run=_show)
-    show.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    show.add_argument("files", metavar="FILE", nargs="+", type=_path)
 
     if reach:
         keep = commands.add_parser(
@@ -145,6 +145,12 @@ def parser(reach: Reach | None, form: Form = _Parser) -> argparse.ArgumentParser
         )
         _keep_options(keep, reach)
     return parser
+
+
+def _path(text: str) -> Path:
+    if not text:  # as a shell's unset variable is; to Path it would be this folder
+        raise argparse.ArgumentTypeError("is empty, and names nothing; is a variable not set?")
+    return Path(text)
 
 
 def _names(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +181,9 @@ def _keep_options(parser: argparse.ArgumentParser, reach: Reach) -> None:
     parser.add_argument("--renew", action="store_true", help="issue a new serving certificate now")
     parser.add_argument("--rotate-ca", action="store_true", help="begin to replace the CA now")
     parser.add_argument("--dry-run", action="store_true", help="write nothing, and say what would be done now")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account, else kubectl's")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", type=_path, help="default: the pod's service account, else kubectl's"
+    )
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
 
 

@@ -673,6 +673,7 @@ def test_bundle_refuses(
         ([], "the following arguments are required: COMMAND"),
         (["renew"], "invalid choice: 'renew'"),
         (["issue"], "issue needs --out, --secret or both"),
+        (["issue", "--out", ""], "argument --out: is empty, and names nothing; is a variable not set?"),
         (["issue", "--secret", "--days", "x"], "invalid int value: 'x'"),
         (["issue", "--secret", "--days", "366"], "days must be at most 365, not 366"),
         (["issue", "--secret", "--ca-cert", "ca.crt"], "--ca-cert and --ca-key go together"),

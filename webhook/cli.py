@@ -51,7 +51,7 @@ def _keeper(chosen: argparse.Namespace) -> "keeper.Keeper":
     from webhook import cluster, keeper
 
     names = keeper.Names(chosen.namespace, chosen.ca_secret_name, chosen.secret_name, chosen.configuration)
-    api = cluster.connect(chosen.kubeconfig, chosen.context)
+    api = cluster.connect(chosen.kubeconfig and str(chosen.kubeconfig), chosen.context)
     return keeper.Keeper(api, names, lambda line: print(line, file=sys.stderr))
 
 
