@@ -254,7 +254,8 @@ def test_without_any_kubeconfig_the_way_to_one_is_said(
     tls = ("--tls-cert", "none", "--tls-key", "none")
     for command in (("audit",), ("check", str(tmp_path / "pod.yaml"), "--live"), ("serve", "--live", *tls)):
         assert cli.main([*command, *SAMPLE[:2]]) == 2
-        assert capsys.readouterr().err == "kubeconfig: there is none; name one with --kubeconfig, or in KUBECONFIG\n"
+        said = "no cluster is configured; name a kubeconfig with --kubeconfig, or in KUBECONFIG"
+        assert capsys.readouterr().err == f"kubeconfig: {said}\n"
 
 
 def test_facts_may_be_given_several_times_and_whatever_else_would_be_dropped_is_refused(

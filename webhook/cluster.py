@@ -333,7 +333,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> client
         raise Unreachable(error.strerror or str(error)) from error
     except config.ConfigException as error:
         if not (kubeconfig or _kubeconfigs()):
-            raise Unreachable("there is none; name one with --kubeconfig, or in KUBECONFIG") from error
+            said = "no cluster is configured; name a kubeconfig with --kubeconfig, or in KUBECONFIG"
+            raise Unreachable(said) from error
         raise Unreachable(" ".join(str(error).split())) from error
     except Exception as error:  # the loader trusts a kubeconfig to be one, and breaks on other files in its own ways
         raise Unreachable(f"not a kubeconfig ({type(error).__name__})") from error
