@@ -13,6 +13,7 @@ help:  ## list the targets
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "slicewarden needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "installing into $(VENV), which takes a minute or two the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
@@ -43,7 +44,7 @@ frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on 
 fuzz: $(READY)  ## 120,000 hostile reviews, streams, configurations and policies; what they break is kept as a test
 	cd tests && ../$(BIN)/python -m fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
-lint: $(READY)
+lint: $(READY)  ## ruff and mypy alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

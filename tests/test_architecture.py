@@ -13,8 +13,9 @@ from webhook.targets import Subject
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model", "terminal", "manual", "spelling", "log", "wsgi"),
-    ("quantity", "duration", "scalars", "tls", "selectors", "patch", "workloads", "doors", "progress", "bucket"),
+    ("model", "terminal", "spelling", "log", "wsgi"),
+    ("manual", "quantity", "duration", "scalars", "tls", "selectors"),
+    ("patch", "workloads", "doors", "progress", "bucket"),
     ("plugin",),
     ("dialect", "fitting"),
     ("documents", "facts", "fields"),

@@ -466,6 +466,7 @@ def ca_arguments(directory: Path) -> list[str]:
 
 def failure(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> str:
     """Run a command that must fail; return its one line."""
+    capsys.readouterr()
     assert main(list(map(str, argv))) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -478,7 +479,7 @@ def failure(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> str:
 def test_issue_writes_both_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "tls"
     assert main(["issue", "--dns", "localhost", "--days", "30", "--out", str(out)]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr().err == ""
     files = read(out)
     assert set(files) == FILES
     ca, serving = (Pair(files[f"{name}.crt"], files[f"{name}.key"]) for name in ("ca", "tls"))
@@ -610,8 +611,22 @@ def test_secret_beside_files(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     out, err = capsys.readouterr()
     files = read(tmp_path)
     data = {name: base64.b64decode(value) for name, value in json.loads(out)["data"].items()}
-    assert err == ""
+    assert err.startswith(f"wrote ca.crt, ca.key, tls.crt, tls.key into {tmp_path}: ")
     assert data == {name: files[name] for name in FILES - {"ca.key"}}
+
+
+def test_what_was_written_is_said_in_a_line_with_its_end(
+    issued: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["issue", "--out", str(tmp_path), "--days", "30", *ca_arguments(issued)]) == 0
+    out, err = capsys.readouterr()
+    end = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes()).not_valid_after_utc
+    assert out.startswith(
+        f"wrote ca.crt, tls.crt, tls.key into {tmp_path}: CN=slicewarden.slicewarden-system.svc; for "
+    )
+    assert out.endswith(f"; signed by CN=slicewarden CA; ends {end:%Y-%m-%dT%H:%MZ}\n")
+    assert (out.count("\n"), err) == (1, "")
 
 
 def test_secret_from_a_given_ca_warns_of_nothing(issued: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -655,9 +670,10 @@ def test_bundle_refuses(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "the following arguments are required: command"),
+        ([], "the following arguments are required: COMMAND"),
         (["renew"], "invalid choice: 'renew'"),
         (["issue"], "issue needs --out, --secret or both"),
+        (["issue", "--out", ""], "argument --out: is empty, and names nothing; is a variable not set?"),
         (["issue", "--secret", "--days", "x"], "invalid int value: 'x'"),
         (["issue", "--secret", "--days", "366"], "days must be at most 365, not 366"),
         (["issue", "--secret", "--ca-cert", "ca.crt"], "--ca-cert and --ca-key go together"),

@@ -32,13 +32,12 @@ def pages(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
                 yield from pages(each)
 
 
-# `certs issue` and so on stand on the page of `certs`.
-PAGES = {page.prog: page for page in pages(whole()) if not page.prog.startswith("slicewarden certs ")}
+PAGES = {page.prog: page for page in pages(whole())}
 
 
 def test_every_command_is_there() -> None:
     assert {f"slicewarden {name}" for name in COMMANDS} <= set(PAGES)
-    assert {"slicewarden policy lint", "slicewarden explain caps"} <= set(PAGES)
+    assert {"slicewarden policy lint", "slicewarden explain caps", "slicewarden certs keep"} <= set(PAGES)
 
 
 @pytest.mark.parametrize("prog", PAGES)
@@ -85,6 +84,68 @@ def test_prose_is_wrapped_and_hung_and_examples_are_not() -> None:
     start = next(i for i, line in enumerate(lines) if line.startswith("  0   word"))
     assert lines[start + 1].startswith("      word")
     assert "  10  short" in lines
+
+
+# What is typed
+
+
+def read(*words: str) -> argparse.Namespace:
+    return whole().parse_args(words)
+
+
+def test_paths_may_stand_anywhere_among_options() -> None:
+    for words in (
+        ("old", "new", "--facts", "x", "a", "b"),
+        ("--facts", "x", "old", "new", "a", "b"),
+        ("old", "--facts", "x", "new", "a", "--fail-on", "any", "b"),
+    ):
+        chosen = read("diff", *words)
+        assert (chosen.old, chosen.new, chosen.paths) == ("old", "new", ["a", "b"])
+    assert read("check", "a", "--live", "b").paths == ["a", "b"]
+    assert read("check", "--explain").paths == ["."]
+    assert read("check", "--explain", "--", "-a", "-").paths == ["-a", "-"]
+    assert read("check", "-", "--explain").paths == ["-"]
+    assert read("test", "--run", "x").paths == []
+
+
+@pytest.mark.parametrize(
+    ("line", "prog", "said"),
+    [
+        ("check --polcy x deploy", "slicewarden check", "unrecognized arguments: --polcy, did you mean --policy?"),
+        ("check --polcy=x deploy", "slicewarden check", "unrecognized arguments: --polcy=x, did you mean --policy?"),
+        ("check --zzz", "slicewarden check", "unrecognized arguments: --zzz"),
+        ("rules --markdwon", "slicewarden rules", "unrecognized arguments: --markdwon, did you mean --markdown?"),
+        ("policy lint --sooon 3", "slicewarden policy lint", "unrecognized arguments: --sooon, did you mean --soon?"),
+        ("completion bash zsh", "slicewarden completion", "unrecognized arguments: zsh"),
+        ("--verzion", "slicewarden", "unrecognized arguments: --verzion, did you mean --version?"),
+        ("chekc deploy", "slicewarden", "argument COMMAND: unknown 'chekc', did you mean check?"),
+        ("check --format tabel", "slicewarden check", "argument --format: unknown 'tabel', did you mean table?"),
+        ("certs isue", "slicewarden certs", "argument COMMAND: unknown 'isue', did you mean issue?"),
+        ("certs issue --ot x", "slicewarden certs issue", "unrecognized arguments: --ot x, did you mean --out?"),
+        ("certs show", "slicewarden certs show", "the following arguments are required: FILE"),
+        ("diff old", "slicewarden diff", "the following arguments are required: NEW"),
+    ],
+)
+def test_what_is_misspelt_is_told_of_with_the_usage_of_its_own_command(
+    line: str, prog: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        read(*line.split())
+    assert exit_.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: {prog} [-h]")
+    assert told.endswith(f"{prog}: error: {said}\n")
+
+
+def test_nothing_at_all_is_answered_with_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        read()
+    assert exit_.value.code == 2
+    told = capsys.readouterr().err
+    assert all(f"\n    {name}" in told for name in COMMANDS)
+    with pytest.raises(SystemExit) as exit_:
+        read("-V")
+    assert (exit_.value.code, capsys.readouterr().out[:12]) == (0, "slicewarden ")
 
 
 # Completion

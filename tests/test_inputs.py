@@ -246,6 +246,61 @@ def test_a_kubeconfig_without_a_cluster_is_one_line(
     assert captured.err.count("\n") == 1
 
 
+def test_without_any_kubeconfig_the_way_to_one_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    tls = ("--tls-cert", "none", "--tls-key", "none")
+    for command in (("audit",), ("check", str(tmp_path / "pod.yaml"), "--live"), ("serve", "--live", *tls)):
+        assert cli.main([*command, *SAMPLE[:2]]) == 2
+        said = "no cluster is configured; name a kubeconfig with --kubeconfig, or in KUBECONFIG"
+        assert capsys.readouterr().err == f"kubeconfig: {said}\n"
+
+
+def test_facts_may_be_given_several_times_and_whatever_else_would_be_dropped_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab, labels: {slicewarden.dev/trust: trusted}}\n"
+    (tmp_path / "lab.yaml").write_text(namespace)
+    command = ["check", str(tmp_path / "pod.yaml"), *SAMPLE]
+    assert cli.main(command) == 1
+    assert cli.main([*command, "--facts", str(tmp_path / "lab.yaml")]) == 0
+    capsys.readouterr()
+    assert cli.main([*command, "--facts", str(tmp_path / "pod.yaml")]) == 1  # a pod is a fact
+    assert cli.main([*command, "--facts", str(tmp_path / "none.yaml")]) == 2
+    assert capsys.readouterr().err == f"{tmp_path}/none.yaml: No such file or directory\n"
+    for option, value in (("--policy", SAMPLE[1]), ("--namespace", "a"), ("--kubeconfig", "x"), ("--context", "x")):
+        with pytest.raises(SystemExit) as exit_:
+            cli.main([*command[:2], option, value, option, value])
+        assert exit_.value.code == 2
+        assert f"check: error: argument {option}: given twice, and only one counts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("",), "argument PATH: is empty, and names nothing; is a variable not set?"),
+        (("--facts", ""), "argument --facts: is empty, and names nothing; is a variable not set?"),
+        (("--policy", ""), "argument --policy: is empty, and names nothing; is a variable not set?"),
+        (("--output", ""), "argument --output: is empty, and names nothing; is a variable not set?"),
+        (("-n", "Bad NS"), "'Bad NS' is no name of a namespace: up to 63 of a-z, 0-9 and - within"),
+        (("-n", "a" * 64), "is no name of a namespace"),
+        (("-n", "lab-"), "is no name of a namespace"),
+        (("-n", "lab\n"), "is no name of a namespace"),
+        (("-n", ""), "is no name of a namespace"),
+    ],
+)
+def test_what_names_nothing_is_wrong_usage(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["check", *options])
+    assert exit_.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "options",
     [("--kubeconfig", "x"), ("--context", "x"), ("--facts", "x", "--live"), ("--facts", "x", "--kubeconfig", "y")],

@@ -319,15 +319,29 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     ),
     "wrong type": (
         [("      trust: [trusted]\n", "      trust: trusted\n")],
-        ['p.yaml:13: spec.pools[0].trust: must be of type array, found "trusted"'],
+        ['p.yaml:13: spec.pools[0].trust: must be a list, found "trusted"'],
     ),
     "boolean by accident": (
         [("        matchLabels: {gpus: shared}\n", "        matchLabels: {gpus: yes}\n")],
-        ["p.yaml:15: spec.pools[0].nodes.matchLabels.gpus: must be of type string, found true"],
+        [
+            "p.yaml:15: spec.pools[0].nodes.matchLabels.gpus: must be text, found true; put it in quotes: without them "
+            "YAML takes yes, no, on, off, y and n for true or false"
+        ],
     ),
     "wrong type with two right ones": (
         [("context: {default: 1Gi}", "context: {default: [1Gi]}")],
-        ["p.yaml:28: spec.memory.context.default: must be of type string or integer, found a list"],
+        ["p.yaml:28: spec.memory.context.default: must be text or a whole number, found a list"],
+    ),
+    "misspelt in a pool, and what depends on it": (
+        [("      sharing: none\n", "      shareing: none\n      maxRequest: 8\n")],
+        [
+            "p.yaml:19: spec.pools[1]: sharing is missing",
+            "p.yaml:20: spec.pools[1].shareing: unknown key, did you mean sharing?",
+        ],
+    ),
+    "unknown sharing, and what depends on it": (
+        [("      sharing: none\n", "      sharing: nome\n      maxRequest: 8\n")],
+        ['p.yaml:20: spec.pools[1].sharing: must be one of time-slicing, mps, mig, none, found "nome"'],
     ),
     "missing in a pool": (
         [("      sharing: none\n", "")],
@@ -468,7 +482,7 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         ],
         [
             'p.yaml:7: spec.trust.default: must be one of trusted, untrusted, found "maybe"',
-            'p.yaml:13: spec.pools[0].trust: must be of type array, found "trusted"',
+            'p.yaml:13: spec.pools[0].trust: must be a list, found "trusted"',
             "p.yaml:19: spec.pools[1]: sharing is missing",
             "p.yaml:31: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?",
         ],
@@ -648,7 +662,7 @@ def test_all_frameworks_of_the_table_may_be_named() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ('"2.8"', "2.10", 9, "torch.versions[1].version: must be of type string, found 2.1"),
+        ('"2.8"', "2.10", 9, "torch.versions[1].version: must be text, found 2.1; put it in quotes"),
         ('"2.8"', '"2"', 9, 'torch.versions[1].version: must be a version in quotes, such as "2.11", found "2"'),
         ("pools: [shared]", "pools: [share]", 8, 'torch.versions[0].pools[0]: no pool named "share"'),
         ("mb: 128", "mb: 20", 10, "torch.older.max_split_size_mb: 20 is less than the minimum of 21"),

@@ -371,7 +371,11 @@ UNUSABLE = {
     ),
     "a file that is not there": (
         "    - {name: x, files: [none.yaml], expect: {verdict: allowed}}\n",
-        "none.yaml: No such file or directory",
+        "test.yaml:7: spec.cases[0].files[0]: no such file or folder: none.yaml",
+    ),
+    "a pattern that nothing fits": (
+        "    - {name: x, files: ['no*.yaml'], expect: {verdict: allowed}}\n",
+        "no*.yaml: no YAML or JSON file matches",
     ),
     "a file without anything": (
         "    - {name: x, files: [policy.yaml], expect: {verdict: allowed}}\n",
@@ -386,6 +390,36 @@ def test_what_cannot_be_used_has_file_and_line_and_status_2(run: Any, name: str)
     status, out, _ = run(cases)
     assert status == 2
     assert f"error  {error}" in out.splitlines()
+
+
+def test_what_a_test_names_and_is_not_there_is_told_of_where_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policies/tests").mkdir(parents=True)
+    (tmp_path / "policies/policy.yaml").write_text(POLICY)
+    test = tmp_path / "policies/tests/test.yaml"
+
+    def said(old: str, new: str) -> str:
+        test.write_text((HEAD + CASE).replace("policy: policy.yaml", "policy: ../policy.yaml").replace(old, new))
+        assert cli.main(["test", "policies/tests"]) == 2
+        return capsys.readouterr().out.splitlines()[0]
+
+    place = "error  policies/tests/test.yaml"
+    assert said("../policy", "../none") == f"{place}:5: spec.policy: no such file or folder: policies/none.yaml"
+    facts = said("  cases:", "  facts: [../policy.yaml, ../../x]\n  cases:")
+    assert facts == f"{place}:6: spec.facts[1]: no such file or folder: x"
+    (tmp_path / "policies/policy.yaml").write_text("a: [")
+    assert said("", "").startswith("error  policies/policy.yaml:2: not YAML")
+
+
+def test_a_path_is_followed_as_the_disk_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere/tests").mkdir(parents=True)
+    (tmp_path / "elsewhere/policy.yaml").write_text(POLICY)
+    (tmp_path / "elsewhere/tests/test.yaml").write_text((HEAD + CASE).replace("policy.yaml", "../policy.yaml"))
+    (tmp_path / "link").symlink_to("elsewhere/tests")
+    assert cli.main(["test", "link/test.yaml"]) == 0
 
 
 def test_the_rest_is_still_tested(run: Any, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["certs"]:  # a command of its own, which knows nothing of policies
         from certs.__main__ import main as certs
 
-        return certs(arguments[1:], _keeper)
+        return certs(arguments[1:], _keeper, manual.Parser)
     chosen = parser(arguments[0] if arguments else "").parse_args(arguments)
     try:
         return int(chosen.run(chosen))
@@ -51,7 +51,7 @@ def _keeper(chosen: argparse.Namespace) -> "keeper.Keeper":
     from webhook import cluster, keeper
 
     names = keeper.Names(chosen.namespace, chosen.ca_secret_name, chosen.secret_name, chosen.configuration)
-    api = cluster.connect(chosen.kubeconfig, chosen.context)
+    api = cluster.connect(chosen.kubeconfig and str(chosen.kubeconfig), chosen.context)
     return keeper.Keeper(api, names, lambda line: print(line, file=sys.stderr))
 
 
@@ -70,7 +70,7 @@ def parser(*names: str) -> argparse.ArgumentParser:
             more="Each command has a page of its own.",
         ),
     )
-    made.add_argument("--version", action=_Version)
+    made.add_argument("--version", "-V", action=_Version)
     made.set_defaults(whole=_whole)
     commands = made.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for each, summary in COMMANDS.items():
@@ -88,7 +88,7 @@ def _whole() -> argparse.ArgumentParser:
 
     made = parser(*(COMMANDS.keys() - {"certs"}))
     commands = next(action for action in made._actions if isinstance(action, argparse._SubParsersAction))
-    commands.choices["certs"] = certs(_keeper)
+    commands.choices["certs"] = certs(_keeper, manual.Parser)
     return made
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import threading
 import time
@@ -331,10 +332,19 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> client
     except OSError as error:
         raise Unreachable(error.strerror or str(error)) from error
     except config.ConfigException as error:
+        if not (kubeconfig or _kubeconfigs()):
+            said = "no cluster is configured; name a kubeconfig with --kubeconfig, or in KUBECONFIG"
+            raise Unreachable(said) from error
         raise Unreachable(" ".join(str(error).split())) from error
     except Exception as error:  # the loader trusts a kubeconfig to be one, and breaks on other files in its own ways
         raise Unreachable(f"not a kubeconfig ({type(error).__name__})") from error
     return client.ApiClient(settings)
+
+
+def _kubeconfigs() -> list[Path]:
+    """The files that kubectl would read."""
+    named = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return [path for each in named.split(os.pathsep) if (path := Path(each).expanduser()).exists()]
 
 
 # One question at a time

@@ -61,11 +61,17 @@ def load_objects(path: str) -> list[files.Item]:
     return items
 
 
-def load_facts(path: str) -> list[files.Item]:
-    """Read the objects that facts are made of from a file or folder. Raises Unusable, also where there are none."""
-    known = [item for item in load_objects(path) if group_kind(item.value) in KINDS]
-    if not known:
-        raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
+def load_facts(paths: Iterable[str]) -> list[files.Item]:
+    """Read the objects that facts are made of from files and folders. Raises Unusable, also where one has none.
+
+    They come in the order of the paths, by which a later object replaces an earlier one of its name.
+    """
+    known = list[files.Item]()
+    for path in paths:
+        found = [item for item in load_objects(path) if group_kind(item.value) in KINDS]
+        if not found:
+            raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
+        known += found
     return known
 
 
@@ -81,10 +87,10 @@ def known(chosen: Namespace, policies: Collection[Policy]) -> tuple[Iterable[Obj
     return snapshot.facts(api, policies, chosen.namespace)
 
 
-def load_engine(policy_path: str | None, facts_path: str) -> tuple[Engine, Facts]:
-    """Read all that a worker of the webhook needs."""
+def load_engine(policy_path: str | None, *facts: str) -> tuple[Engine, Facts]:
+    """Read all that a worker of the webhook needs; `facts` are paths."""
     engine = Engine(load_policy(policy_path), rules.walk())
-    return engine, Facts.of(item.value for item in load_facts(facts_path))
+    return engine, Facts.of(item.value for item in load_facts(facts))
 
 
 def cautious(policy: Policy, source: Source, log: Callable[[Mapping[str, Any]], None]) -> Source:

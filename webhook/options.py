@@ -1,6 +1,7 @@
 """Options that several commands have, and the exit statuses they share."""
 
-from argparse import Action, ArgumentParser, Namespace, _MutuallyExclusiveGroup
+import re
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace, _MutuallyExclusiveGroup
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,24 +29,66 @@ POLICY = "file or folder, or REV:PATH of a Git repository; default: ./policies i
 """What `inputs.load_policy` reads, for the help of an option or an argument."""
 
 
-def policy(parser: ArgumentParser) -> None:
-    """Add `--policy`."""
-    parser.add_argument("--policy", metavar="PATH", help=POLICY)
+def policy(parser: ArgumentParser, meaning: str = POLICY) -> None:
+    """Add `--policy`, and say what it means."""
+    parser.add_argument("--policy", action=_Once, type=path, metavar="PATH", help=meaning)
+
+
+def path(text: str) -> str:
+    """Read what names a file or folder. Raises ArgumentTypeError for nothing, as a shell's unset variable is."""
+    if not text:
+        raise ArgumentTypeError("is empty, and names nothing; is a variable not set?")
+    return text
+
+
+class _Once(Action):
+    """Refuses a second value: the first would be dropped in silence."""
+
+    def __call__(self, parser: ArgumentParser, chosen: Namespace, value: Any, option: str | None = None) -> None:
+        if getattr(chosen, self.dest) is not None:
+            known = "; `slicewarden diff` compares two policies" if self.dest == "policy" else ""
+            parser.error(f"argument {option}: given twice, and only one counts{known}")
+        setattr(chosen, self.dest, value)
 
 
 def facts(parser: ArgumentParser, *, needed: bool = False) -> _MutuallyExclusiveGroup:
     """Add `--facts`, in a group that other sources of facts may join."""
     group = parser.add_mutually_exclusive_group(required=needed)
     group.add_argument(
-        "--facts", metavar="PATH", help="namespaces, nodes and so on, as kubectl get -o yaml prints them"
+        "--facts",
+        action="append",
+        type=path,
+        metavar="PATH",
+        help="namespaces, nodes and so on, as kubectl get -o yaml prints them; may be repeated",
     )
     return group
 
 
 def cluster(parser: ArgumentParser) -> None:
     """Add what says which cluster is meant."""
-    parser.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account, else kubectl's")
-    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig")
+    parser.add_argument(
+        "--kubeconfig",
+        action=_Once,
+        type=path,
+        metavar="FILE",
+        help="default: the pod's service account, else kubectl's",
+    )
+    parser.add_argument("--context", action=_Once, metavar="NAME", help="of the kubeconfig")
+
+
+def namespace(parser: ArgumentParser, meaning: str) -> None:
+    """Add `--namespace`, and say what it means."""
+    parser.add_argument("--namespace", "-n", action=_Once, type=_namespace, metavar="NAME", help=meaning)
+
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""A DNS-1123 label, which a namespace's name is (apimachinery pkg/util/validation/validation.go)."""
+
+
+def _namespace(text: str) -> str:
+    if not _LABEL.fullmatch(text):
+        raise ArgumentTypeError(f"{text!r} is no name of a namespace: up to 63 of a-z, 0-9 and - within")
+    return text
 
 
 def only_live(chosen: Namespace, *options: str) -> None:
@@ -71,7 +114,7 @@ def report(parser: ArgumentParser, formats: Mapping[str, str], fail_on: Sequence
         help=f"{named}; may stand several times, each before the --output it goes to",
     )
     parser.add_argument(
-        "--output", action=_Output, metavar="FILE", help="write the report there, not to standard output"
+        "--output", action=_Output, type=path, metavar="FILE", help="write the report there, not to standard output"
     )
     if fail_on:
         parser.add_argument(

@@ -141,8 +141,9 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
     """Say in plain words what a keyword of JSON Schema asks for; nothing for one that speaks well for itself."""
     match keyword:
         case "type":
-            words = wanted if isinstance(wanted, str) else " or ".join(wanted)
-            return f"must be of type {words}, found {shown(found)}"
+            wanted = (wanted,) if isinstance(wanted, str) else wanted
+            said = f"must be {' or '.join(_WORDS[each] for each in wanted)}, found {shown(found)}"
+            return f"{said}{_unquoted(found)}" if wanted == ("string",) else said
         case "enum" if len(wanted) > 10:
             return f"unknown {shown(found)}{hint(str(found), wanted)}"
         case "enum":
@@ -162,6 +163,25 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
         case "maxItems":
             return f"must not have more than {wanted} items, found {len(found)}"
     return ""
+
+
+_WORDS = {
+    "object": "a map",
+    "array": "a list",
+    "string": "text",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "null": "null",
+}
+"""What JSON Schema's types are called by who writes YAML."""
+
+
+def _unquoted(found: Any) -> str:
+    """Say what made something else of a text."""
+    if isinstance(found, bool):
+        return "; put it in quotes: without them YAML takes yes, no, on, off, y and n for true or false"
+    return "; put it in quotes" if isinstance(found, (int, float)) else ""
 
 
 def _unique(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Any]:

@@ -35,9 +35,7 @@ def options(parser: ArgumentParser) -> None:
     )
     common.policy(parser)
     common.cluster(parser)
-    parser.add_argument(
-        "--namespace", "-n", metavar="NAME", help="only this one, with what facts of the rest can be read"
-    )
+    common.namespace(parser, "only this one, with what facts of the rest can be read")
     parser.add_argument("--all", action="store_true", help="name what has no finding, too")
     parser.add_argument(
         "--system", action="store_true", help="judge also the namespaces for which the webhook is never asked"

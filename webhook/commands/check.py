@@ -39,6 +39,7 @@ def options(parser: ArgumentParser) -> None:
         "paths",
         nargs="*",
         default=["."],
+        type=common.path,
         metavar="PATH",
         help="files, folders, quoted patterns such as 'apps/**/*.yaml', - for standard input; default: this folder",
     )
@@ -46,7 +47,7 @@ def options(parser: ArgumentParser) -> None:
     facts = common.facts(parser)
     facts.add_argument("--live", action="store_true", help="take the facts from the cluster; `audit` judges what runs")
     common.cluster(parser)
-    parser.add_argument("--namespace", metavar="NAME", help="of objects that name none; default: default")
+    common.namespace(parser, "of objects that name none; default: default")
     common.report(parser, reports.FORMATS)
     parser.add_argument("--explain", action="store_true", help="add memory budgets, and patches as diffs")
 

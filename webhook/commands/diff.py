@@ -47,12 +47,17 @@ def options(parser: ArgumentParser) -> None:
         environment=manual.KUBECONFIG | manual.LOOK,
     )
     parser.add_argument(
-        "old", metavar="OLD", help="the policy as it is: a file or folder, or REV:PATH of a Git repository"
+        "old",
+        type=common.path,
+        metavar="OLD",
+        help="the policy as it is: a file or folder, or REV:PATH of a Git repository",
     )
-    parser.add_argument("new", metavar="NEW", help="the policy as it would be, likewise")
+    parser.add_argument("new", type=common.path, metavar="NEW", help="the policy as it would be, likewise")
     parser.add_argument(
         "paths",
         nargs="*",
+        default=[],
+        type=common.path,
         metavar="PATH",
         help="objects to judge by both: files and folders, - for standard input; default: this folder, with --live the "
         "cluster",
@@ -62,9 +67,7 @@ def options(parser: ArgumentParser) -> None:
         "--live", action="store_true", help="take the facts from the cluster, and where no PATH is given the objects"
     )
     common.cluster(parser)
-    parser.add_argument(
-        "--namespace", "-n", metavar="NAME", help="of objects that name none; of the cluster's only this one's"
-    )
+    common.namespace(parser, "of objects that name none; of the cluster's only this one's")
     common.report(parser, change_report.FORMATS, FAIL_ON)
 
 

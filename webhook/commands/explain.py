@@ -44,7 +44,7 @@ def run(chosen: Namespace) -> int:
 
 def _caps(chosen: Namespace) -> str:
     policy = inputs.load_policy(chosen.policy)
-    facts = Facts.of(item.value for item in (inputs.load_facts(chosen.facts) if chosen.facts else ()))
+    facts = Facts.of(item.value for item in inputs.load_facts(chosen.facts or ()))
     pools = [pool for pool in policy.pools if chosen.pool in (None, pool.name)]
     if not pools:
         known = [pool.name for pool in policy.pools]

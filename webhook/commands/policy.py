@@ -29,7 +29,7 @@ def options(parser: ArgumentParser) -> None:
             {**manual.EXIT, "0": "no error was found", "1": "an error was found"},
         ),
     )
-    verb.add_argument("policy", nargs="?", metavar="PATH", help=common.POLICY)
+    verb.add_argument("policy", nargs="?", type=common.path, metavar="PATH", help=common.POLICY)
     common.facts(verb)
     verb.add_argument(
         "--today", type=_day, metavar="YYYY-MM-DD", help="as 2026-12-31, by which exemptions end; default: today"
@@ -58,7 +58,7 @@ def run(chosen: Namespace) -> int:
 def _lint(chosen: Namespace) -> int:
     wanted = common.wanted(chosen)
     policy, document = inputs.load_policy_with_document(chosen.policy)
-    facts = Facts.of(item.value for item in (inputs.load_facts(chosen.facts) if chosen.facts else ()))
+    facts = Facts.of(item.value for item in inputs.load_facts(chosen.facts or ()))
     today = chosen.today or datetime.now(UTC).date()
     report = lints.lint(policy, document, facts, today, timedelta(days=chosen.soon))
     outputs.write(wanted, lambda name, look: reports.render(name, report, look))

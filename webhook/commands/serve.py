@@ -79,7 +79,7 @@ def options(parser: ArgumentParser) -> None:
         "--health-listen",
         type=_address,
         metavar="HOST:PORT",
-        help="health over plain HTTP, on a port of its own",
+        help="health and metrics over plain HTTP, on a port of its own",
     )
     parser.add_argument("--workers", type=_workers, default=2, metavar="N", help="processes; default: 2")
     parser.add_argument(
@@ -96,7 +96,7 @@ def run(chosen: Namespace) -> int:
     if chosen.client_name and not chosen.client_ca:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
     common.only_live(chosen, "--events", "--max-facts-age", "--kubeconfig", "--context")
-    load = _live(chosen) if chosen.live else partial(_fixed, chosen.policy, chosen.facts)
+    load = _live(chosen) if chosen.live else partial(_fixed, chosen.policy, *chosen.facts)
     listen = serve.Listen(
         host=chosen.listen[0],
         port=chosen.listen[1],
@@ -116,8 +116,8 @@ def run(chosen: Namespace) -> int:
     return 0
 
 
-def _fixed(policy_path: str | None, facts_path: str) -> "tuple[Engine, Follow]":
-    engine, facts = inputs.load_engine(policy_path, facts_path)
+def _fixed(policy_path: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
+    engine, facts = inputs.load_engine(policy_path, *facts_paths)
 
     def follow(metrics: "Metrics") -> "Followed":
         metrics.loaded(whether=True)

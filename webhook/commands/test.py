@@ -1,17 +1,19 @@
 """`slicewarden test`: hold policies to the tests that are kept beside them."""
 
+import glob
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path as FilePath
 
 from webhook import files, inputs, manual, outputs, policy_file, policy_test, policy_test_report, rules
 from webhook import options as common
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
-from webhook.model import Object, Problem, Unusable
+from webhook.model import Object, Path, Problem, Unusable, dotted
 from webhook.policy_test import Case, Outcome, Run, Suite
 from webhook.targets import judges
 
@@ -29,7 +31,7 @@ def options(parser: ArgumentParser) -> None:
             "slicewarden test",
             "slicewarden test policies --run slices",
             "slicewarden test policies --format junit --output junit.xml",
-            "slicewarden test policies/tests --policy policies/lab",
+            "slicewarden test policies/tests --policy HEAD:policies",
         ),
         {**manual.PLAIN, "0": "all passed", "1": "some failed"},
         files={"./policies": "where tests are looked for when no PATH is given, else this folder"},
@@ -37,10 +39,12 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "paths",
         nargs="*",
+        default=[],
+        type=common.path,
         metavar="PATH",
         help="files and folders with PolicyTests; default: ./policies if it is there, else this folder",
     )
-    parser.add_argument("--policy", metavar="PATH", help="test this policy, not the one that each test names")
+    common.policy(parser, "test this policy, not the one that each test names")
     parser.add_argument("--run", dest="named", metavar="NAME", help="only cases whose name has this in it")
     common.report(parser, policy_test_report.FORMATS, fail_on=())
 
@@ -48,7 +52,7 @@ def options(parser: ArgumentParser) -> None:
 def run(chosen: Namespace) -> int:
     """Run the cases, write what they came to; the exit status says the worst of it."""
     wanted = common.wanted(chosen)
-    paths = chosen.paths or ["policies" if Path("policies").is_dir() else "."]
+    paths = chosen.paths or ["policies" if FilePath("policies").is_dir() else "."]
     documents, problems = files.load(paths)
     problems += policy_file.misspellings(documents)
     tests = [document for document in documents if policy_test.holds(document)]
@@ -73,14 +77,15 @@ def _outcomes(tests: list[Document], chosen: Namespace, problems: list[Problem])
             cases = [case for case in suite.cases if chosen.named is None or chosen.named in case.name]
             if not cases:
                 continue
-            engine = engine_of(chosen.policy or _beside(suite, suite.policy))
-            known = [item.value for path in suite.facts for item in items_of(_beside(suite, path))]
+            engine = engine_of(chosen.policy or _beside(suite, suite.policy, ("spec", "policy")))
+            facts = (_beside(suite, path, ("spec", "facts", place)) for place, path in enumerate(suite.facts))
+            known = [item.value for path in facts for item in items_of(path)]
         except Unusable as error:
             problems += error.problems
             continue
-        facts = Facts.of(known)
+        shared = Facts.of(known)
         for case in cases:
-            own = Facts.of([*known, *case.value["facts"]]) if "facts" in case.value else facts
+            own = Facts.of([*known, *case.value["facts"]]) if "facts" in case.value else shared
             try:
                 objects = list(_objects(suite, case, engine))
                 yield policy_test.judge(suite, case, objects, engine, replace(own, today=case.today))
@@ -88,9 +93,16 @@ def _outcomes(tests: list[Document], chosen: Namespace, problems: list[Problem])
                 problems += error.problems
 
 
-def _beside(suite: Suite, path: str) -> str:
-    """A path as the file of a suite has it, from here."""
-    return str(Path(suite.document.file).parent / path)
+def _beside(suite: Suite, path: str, at: Path) -> str:
+    """A path as the file of a suite has it at a place, from here. Raises Unusable where there is nothing."""
+    whole = os.path.join(os.path.dirname(suite.document.file), path)  # noqa: PTH118, PTH120
+    plain = os.path.normpath(whole)
+    if os.path.realpath(plain) != os.path.realpath(whole):  # `..` leads elsewhere behind a symbolic link
+        plain = whole
+    if not (FilePath(plain).exists() or glob.has_magic(plain)):
+        said = f"{dotted(at)}: no such file or folder: {plain}"
+        raise Unusable((Problem(suite.document.file, suite.document.line(at), said),))
+    return plain
 
 
 def _engine(path: str) -> Engine:
@@ -102,7 +114,8 @@ def _objects(suite: Suite, case: Case, engine: Engine) -> Iterator[Object]:
         yield from case.value["objects"] if "objects" in case.value else [case.value["object"]]
         return
     for place, path in enumerate(case.value["files"]):
-        items = [each.value for each in inputs.load_objects(_beside(suite, path))]
+        found = _beside(suite, path, (*case.path, "files", place))
+        items = [each.value for each in inputs.load_objects(found)]
         judged = [each for each in items if judges(*group_kind(each), engine.policy.workloads)]
         if not judged:
             text = "no object in it that is judged"
