@@ -194,7 +194,10 @@ def _cards(facts: Facts, pool: Pool) -> Cards:
 
 
 def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
-    """The nodes of a pool that a pod may land on, with their cards: all while none is known that it selects."""
+    """The nodes of a pool by which a pod is capped, with their cards: all while none is known that it selects.
+
+    For where it lands that is no answer: the node it waits for may not be there yet.
+    """
     known = _reckoned(facts).cards(pool)
     if selection == ANY:
         return known

@@ -5,9 +5,13 @@ shared pool, all others to one that is not shared. The pool's labels are written
 label that must not have a value becomes required node affinity, in every term there is, since terms are
 alternatives. The pool's tolerations are added.
 
-What the pod's author chose is never replaced: a selection that no node of the pool can satisfy is refused. So is
-a GPU that is asked for by a name that no pool offers: another vendor's or scheduler's resource, a device class, an
-annotation.
+What the pod's author chose is never replaced: a selection by labels that contradict those by which the policy says
+which nodes are the pool's is refused. One that could hold with them is not, even while no known node has those labels
+or as many GPUs: such a node may be added yet. `slicewarden check` says where a pod would land, and of which known
+nodes none would do.
+
+A GPU that is asked for by a name that no pool offers is refused too: another vendor's or scheduler's resource, a
+device class, an annotation.
 
 Way out: ask for what a pool offers, remove the node selection that the message names, or ask for the trust that its
 pool takes.
