@@ -119,10 +119,11 @@ class Budget:
         asked = ""
         if self.wish.memory is not None:
             asked = f"at most {self.wish.memory // self.wish.processes} MiB as {MEMORY} says, "
+        least = f", or {self.least} MiB of the pool's smallest" if self.least != self.budget else ""
         return (
             f"({self.card.memory} MiB - {self.reserve} reserve) / {shares}"
-            f" - {self.context} context = {self.budget} MiB, {asked}{self.fraction} of the card, "
-            f"or {self.least} MiB of the pool's smallest; {MIN_BUDGET} MiB are needed"
+            f" - {self.context} context = {self.budget} MiB, {asked}{self.fraction} of the card{least}"
+            f"; {MIN_BUDGET} MiB are needed"
         )
 
 
