@@ -163,6 +163,18 @@ def test_a_pod_lands_on_nodes_that_it_selects_and_that_offer_what_it_asks_for(
     assert f"| {where}" in capsys.readouterr().out
 
 
+def test_a_pod_that_runs_lands_where_it_is(sample_policy: Policy, sample_facts: Facts) -> None:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    for chosen, names, where in (
+        ("a100-exclusive", ("a100-exclusive",), "on a100-exclusive"),
+        ("t4-shared", (), "of whose 1 known node it selects none"),
+    ):
+        spec = {"nodeName": chosen, "containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+        (landing,) = explain.landings(request_for(pod), sample_policy, sample_facts)
+        assert (landing.pool, landing.nodes, landing.where) == ("exclusive", names, where)
+
+
 def test_a_node_that_says_nothing_of_its_gpus_may_have_what_is_asked_for(sample_policy: Policy) -> None:
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}

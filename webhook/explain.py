@@ -169,7 +169,8 @@ def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> La
 def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
     """Name the nodes of a pool that a pod selects and that offer what it asks for, and say in words which they are."""
     known, selection = [node for node, _ in nodes(pool, facts)], Selection.of(pod, pool)
-    selected = [node for node in known if selection.allows(node)]
+    chosen = pod.spec.get("nodeName") or None
+    selected = [node for node in known if chosen in (None, node.name) and selection.allows(node)]
     names = tuple(node.name for node in selected if _offers(node, placement))
     if names:
         return names, f"on {listed(names, _LISTED)}"
