@@ -78,7 +78,7 @@ def forgetful(*_: Any) -> Iterator[Finding]:
 
 
 def slow(pod: Pod, *_: Any) -> Iterator[Finding]:
-    end = time.process_time() + (0.2 if len(pod.containers) > 4 else 0)
+    end = time.process_time() + (0.2 if len(pod.containers) > 2 else 0)
     while time.process_time() < end:
         pass
     yield from ()
