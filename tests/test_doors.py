@@ -149,9 +149,16 @@ def test_nodes_that_the_guard_does_not_cover_are_named(sample_policy: Policy, sa
     plain = Node("plain", {"kubernetes.io/os": "linux"})
     facts = replace(sample_facts, nodes=(*sample_facts.nodes, bare, plain))
     assert unguarded(sample_policy, facts) == (
-        "the guard of policy sample is the taint slicewarden.dev/pool, which new lack, so an image alone may see their "
-        "GPUs; taint them NoSchedule or NoExecute"
+        "the guard of policy sample is the taint slicewarden.dev/pool, which new lacks, so an image alone may see its "
+        "GPUs; taint it NoSchedule or NoExecute"
     )
+    two = replace(facts, nodes=(*facts.nodes, replace(bare, name="another")))
+    assert unguarded(sample_policy, two) == (
+        "the guard of policy sample is the taint slicewarden.dev/pool, which another, new lack, so an image alone may "
+        "see their GPUs; taint them NoSchedule or NoExecute"
+    )
+    nameless = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": dict(bare.labels)}}
+    assert unguarded(sample_policy, Facts.of([nameless])) is None
     assert unguarded(replace(sample_policy, guard=Guard()), facts) is None
     said = unguarded(replace(sample_policy, guard=None), facts)
     assert said

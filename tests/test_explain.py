@@ -84,7 +84,7 @@ spec:
 """
 
 
-WORDS = {"kind": "Pod", "trust": "trusted", "more": "", "product": "Tesla-T4", "resource": "nvidia.com/gpu"}
+WORDS = {"kind": "Pod", "trust": "trusted", "more": "", "product": "Tesla-T4-SHARED", "resource": "nvidia.com/gpu"}
 
 
 def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **changes: str) -> tuple[list[Any], str]:
@@ -98,9 +98,9 @@ def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **changes: str
 
 def test_a_pod_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (value,), text = explained(tmp_path, capsys, more='slicewarden.dev/gpu-processes: "2"')
-    assert (value["pool"], value["nodes"]) == ("shared", ["t4-shared-renamed"])
+    assert (value["pool"], value["nodes"]) == ("shared", ["t4-shared"])
     assert value["budget"] == {
-        "product": "Tesla-T4",
+        "product": "Tesla-T4-SHARED",
         "memory": 15360,
         "replicas": 4,
         "processes": 2,
@@ -109,7 +109,7 @@ def test_a_pod_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "cap": 1369,
         "fraction": "0.089",
     }
-    assert "  lands  pool shared on t4-shared-renamed: asks for 1 nvidia.com/gpu; trusted as it asks, by" in text
+    assert "  lands  pool shared on t4-shared: asks for 1 nvidia.com/gpu; trusted as it asks, by" in text
     assert "  memory (15360 MiB - 308 reserve) / 4 replicas / 2 processes - 512" in text
 
 
@@ -129,6 +129,64 @@ def test_a_pod_without_a_cap_is_explained(
     assert value["why"].startswith(why)
     assert (f"pool {pool} on" if pool else "no pool takes it: ") in text
     assert f"  memory {why}" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "where"),
+    [
+        ({}, ["t4-shared"], "pool shared on t4-shared: "),
+        (
+            {"product": "NVIDIA-A100-SXM4-80GB"},
+            [],
+            "pool shared, of whose 2 known nodes it selects none: ",
+        ),
+        (
+            {"resource": "nvidia.com/gpu.shared"},
+            [],
+            "pool shared, of whose 2 known nodes it selects 1, of which none offers as much: ",
+        ),
+        (
+            {"trust": "untrusted", "product": "NVIDIA-A100-SXM4-80GB", "resource": "nvidia.com/mig-2g.20gb"},
+            [],
+            "pool mig, of whose 1 known node none offers as much: ",
+        ),
+    ],
+)
+def test_a_pod_lands_on_nodes_that_it_selects_and_that_offer_what_it_asks_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str], names: list[str], where: str
+) -> None:
+    (value,), text = explained(tmp_path, capsys, **changes)
+    assert (value["nodes"], value["nodeCount"]) == (names, len(names))
+    assert f"  lands  {where}" in text
+    assert value["where"] in where
+    cli.main(["check", str(tmp_path / "pod.yaml"), "--format", "markdown", *SAMPLE])
+    assert f"| {where}" in capsys.readouterr().out
+
+
+def test_a_pod_that_runs_lands_where_it_is(sample_policy: Policy, sample_facts: Facts) -> None:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    for chosen, names, where in (
+        ("a100-exclusive", ("a100-exclusive",), "on a100-exclusive"),
+        ("t4-shared", (), "of whose 1 known node it selects none"),
+    ):
+        spec = {"nodeName": chosen, "containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+        (landing,) = explain.landings(request_for(pod), sample_policy, sample_facts)
+        assert (landing.pool, landing.nodes, landing.where) == ("exclusive", names, where)
+
+
+def test_a_node_that_says_nothing_of_its_gpus_may_have_what_is_asked_for(sample_policy: Policy) -> None:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}
+    silent = Node("silent", {"nvidia.com/gpu.present": "true"})
+    for nodes, where in (
+        ((), "of which no node is known"),
+        ((silent,), "on silent"),
+        ((silent, replace(silent, name="small", resources={"nvidia.com/gpu": 4})), "on silent"),
+        ((silent, replace(silent, name="large", resources={"nvidia.com/gpu": 8})), "on silent, large"),
+    ):
+        (landing,) = explain.landings(request_for(pod), sample_policy, Facts(nodes=nodes))
+        assert landing.where == where
 
 
 def test_what_asks_for_no_gpu_and_what_is_not_asked_about_has_no_explanation(

@@ -161,7 +161,34 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [],
             [('{nvidia.com/gpu: "8"}', '{nvidia.com/gpu: "8", nvidia.com/mig-1g.10gb: "7"}')],
             19,
-            "lacks nvidia.com/mig-1g.10gb, offered by 1 node (whole-1)",
+            "lacks nvidia.com/mig-1g.10gb, offered by 1 node (whole-1); that is not for a pool of sharing none: "
+            "let a pool of MIG devices select such nodes, or change what they offer",
+        ),
+        (
+            [
+                (
+                    "  pools:\n",
+                    "  pools:\n    - {name: parts, sharing: mig, trust: [trusted], nodes: {matchLabels: {gpus: p}}, "
+                    "resources: [nvidia.com/mig-*], tolerations: [{key: gpus}]}\n",
+                )
+            ],
+            [('{nvidia.com/gpu: "8"}', '{nvidia.com/gpu: "8", nvidia.com/mig-1g.10gb: "7"}')],
+            20,
+            "lacks nvidia.com/mig-1g.10gb, offered by 1 node (whole-1); that is not for a pool of sharing none: "
+            "let pool parts select such nodes",
+        ),
+        (
+            [],
+            [('{nvidia.com/gpu: "8"}', '{nvidia.com/gpu: "8", nvidia.com/gpu.shared: "7"}')],
+            19,
+            "lacks nvidia.com/gpu.shared, offered by 1 node (whole-1); that is not for a pool of sharing none: "
+            "let a pool that shares select such nodes",
+        ),
+        (
+            [],
+            [('{nvidia.com/gpu: "4"}', '{nvidia.com/gpu: "4", nvidia.com/gpu.shared: "4"}')],
+            13,
+            "lacks nvidia.com/gpu.shared, offered by 1 node (shared-1); add it to pool shared",
         ),
     ],
     "unguarded-node": [
@@ -169,7 +196,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [],
             [UNTAINTED],
             22,
-            "the guard of policy small is the taint gpus, which whole-1 lack",
+            "the guard of policy small is the taint gpus, which whole-1 lacks, so an image alone may see its",
         ),
         ([("  guard: {taint: {key: gpus}}\n", "")], [], 4, "policy small has no guard"),
     ],
@@ -184,7 +211,8 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [more("  memory: {context: {default: 3400Mi, Tesla-T4: 3400Mi}}\n")],
             [],
             9,
-            "leaves 363 MiB a slice, and 512 are needed",
+            "leaves too little a slice: (15360 MiB - 308 reserve) / 4 replicas - 3400 context = 363 MiB, 0.023 of the "
+            "card; 512 MiB are needed",
         ),
     ],
     "broken-limit": [

@@ -1,5 +1,6 @@
 """Rules against manifests of every workload kind, and the budget against its table."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,20 @@ def test_too_small_a_slice_is_denied(engine: Engine, sample_facts: Facts) -> Non
     (denied,) = judged(engine, facts, "pod", 1).having(Action.DENY)
     assert denied.rule == "uncapped-memory"
     assert "(15360 MiB - 308 reserve) / 16 replicas - 512 context = 428 MiB" in denied.finding.message
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("slicewarden.dev/trust", "acme.io/trust"), ("slicewarden.dev/gpu-mem", "slicewarden.dev/gpu-memory")],
+)
+def test_an_annotation_is_unknown_where_the_policy_has_one_of_its_own(
+    sample_policy: Policy, sample_facts: Facts, key: str, meant: str
+) -> None:
+    policy = replace(sample_policy, annotation="acme.io/trust")
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    metadata = {"name": "a", "annotations": {"acme.io/trust": "untrusted", key: "trusted"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    verdict = Engine(policy, walk()).judge(review.decode(review.wrap(pod)), sample_facts)
+    (result,) = verdict.results
+    assert (result.rule, result.action) == ("unknown-annotation", Action.WARN)
+    assert result.finding.message == f"is an annotation that nobody reads; did you mean {meant}?"

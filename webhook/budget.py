@@ -119,10 +119,11 @@ class Budget:
         asked = ""
         if self.wish.memory is not None:
             asked = f"at most {self.wish.memory // self.wish.processes} MiB as {MEMORY} says, "
+        least = f", or {self.least} MiB of the pool's smallest" if self.least != self.budget else ""
         return (
             f"({self.card.memory} MiB - {self.reserve} reserve) / {shares}"
-            f" - {self.context} context = {self.budget} MiB, {asked}{self.fraction} of the card, "
-            f"or {self.least} MiB of the pool's smallest; {MIN_BUDGET} MiB are needed"
+            f" - {self.context} context = {self.budget} MiB, {asked}{self.fraction} of the card{least}"
+            f"; {MIN_BUDGET} MiB are needed"
         )
 
 
@@ -194,7 +195,10 @@ def _cards(facts: Facts, pool: Pool) -> Cards:
 
 
 def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
-    """The nodes of a pool that a pod may land on, with their cards: all while none is known that it selects."""
+    """The nodes of a pool by which a pod is capped, with their cards: all while none is known that it selects.
+
+    For where it lands that is no answer: the node it waits for may not be there yet.
+    """
     known = _reckoned(facts).cards(pool)
     if selection == ANY:
         return known

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webhook.budget import Budget, Refused, Selection, budget, nodes, smallest, wish
-from webhook.facts import Facts
+from webhook.facts import Facts, Node
 from webhook.frameworks import (
     CAPPED_SINCE,
     DEFEATING_BACKEND,
@@ -16,7 +16,7 @@ from webhook.frameworks import (
     TABLE,
     Effect,
 )
-from webhook.model import Path, Request, dotted, listed, shown
+from webhook.model import Path, Request, dotted, listed, several, shown
 from webhook.placement import Placement, claim, place
 from webhook.pods import Pod
 from webhook.policy import TRUSTED, UNTRUSTED, Policy, Pool
@@ -71,12 +71,14 @@ class Landing(NamedTuple):
     """Where a pod belongs, the nodes it may land on there, and the cap that follows.
 
     `path` is where its spec stands in the object, `trust` what it has, and `asks` what of each resource it asks for.
-    `reason` says in words why it lands there; `uncapped` why it has no cap.
+    `where` says in words which nodes those are, or why there are none; `reason` why it lands there; `uncapped` why it
+    has no cap.
     """
 
     path: Path
     pool: str
     nodes: tuple[str, ...]
+    where: str
     trust: str
     asks: Mapping[str, str]
     reason: str
@@ -88,8 +90,7 @@ class Landing(NamedTuple):
         """In one line: pool, nodes, trust and what is asked for."""
         if not self.pool:
             return f"no pool takes it: {self.reason}"
-        where = f"on {listed(self.nodes, _LISTED)}" if self.nodes else "of which no node is known"
-        return f"pool {self.pool} {where}: {self.reason}"
+        return f"pool {self.pool}{'' if self.nodes else ','} {self.where}: {self.reason}"
 
     @property
     def memory(self) -> str:
@@ -104,6 +105,7 @@ class Landing(NamedTuple):
             "pool": self.pool or None,
             "nodes": list(self.nodes[:_NAMED]),
             "nodeCount": len(self.nodes),
+            "where": self.where,
             "trust": self.trust,
             "asks": dict(self.asks),
             "reason": self.reason,
@@ -146,7 +148,8 @@ def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing
 
 
 def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Landing:
-    pool, names, cap, uncapped = placement.pool, _names(pod, placement, facts), None, ""
+    pool, cap, uncapped = placement.pool, None, ""
+    names, where = _where(pod, pool, placement, facts) if pool else ((), "")
     if pool is None:
         uncapped = "no pool takes it"
     elif pool.sharing not in policy.capped_sharing:
@@ -159,13 +162,31 @@ def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> La
             uncapped = f"{error.annotation}: {error.message}"
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(pod, placement, policy, facts))
-    return Landing(pod.spec_path, pool.name if pool else "", names, placement.level, asks, reason, cap, uncapped)
+    name = pool.name if pool else ""
+    return Landing(pod.spec_path, name, names, where, placement.level, asks, reason, cap, uncapped)
 
 
-def _names(pod: Pod, placement: Placement, facts: Facts) -> tuple[str, ...]:
-    if placement.pool is None:
-        return ()
-    return tuple(node.name for node, _ in nodes(placement.pool, facts, Selection.of(pod, placement.pool)))
+def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
+    """Name the nodes of a pool that a pod selects and that offer what it asks for, and say in words which they are."""
+    known, selection = [node for node, _ in nodes(pool, facts)], Selection.of(pod, pool)
+    chosen = pod.spec.get("nodeName") or None
+    selected = [node for node in known if chosen in (None, node.name) and selection.allows(node)]
+    names = tuple(node.name for node in selected if _offers(node, placement))
+    if names:
+        return names, f"on {listed(names, _LISTED)}"
+    if not known:
+        return (), "of which no node is known"
+    of_them = f"of whose {several(len(known), 'known node')}"
+    if not selected:
+        return (), f"{of_them} it selects none"
+    if len(selected) == len(known):
+        return (), f"{of_them} none offers as much"
+    return (), f"{of_them} it selects {len(selected)}, of which none offers as much"
+
+
+def _offers(node: Node, placement: Placement) -> bool:
+    """Tell whether a node has what a pod asks for; one that says nothing of its GPUs may."""
+    return not node.resources or all(node.resources.get(name, 0) >= much for name, much in placement.totals.items())
 
 
 def _reasons(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Iterator[str]:

@@ -102,7 +102,8 @@ class Facts:
     def of(cls, objects: Iterable[Object]) -> "Facts":
         """Take the facts out of API objects, as `kubectl get -o yaml` prints them; other kinds are passed over.
 
-        A later object replaces an earlier one of its name; a later namespace adds its labels, as applying it would.
+        So is a node without a name, which a file may have and no cluster. A later object replaces an earlier one of
+        its name; a later namespace adds its labels, as applying it would.
         """
         namespaces: dict[str, Mapping[str, str]] = {}
         nodes: dict[str, Node] = {}
@@ -117,7 +118,7 @@ class Facts:
                     # The API server labels every namespace with its own name (KEP-2161).
                     known = namespaces.get(name, {"kubernetes.io/metadata.name": name})
                     namespaces[name] = {**known, **_labels(item)}
-                case ("", "Node"):
+                case ("", "Node") if name:
                     nodes[name] = Node(name, _labels(item), _offered(_map(item.get("status"))), _taints(item))
                 case ("", "ConfigMap"):
                     config_maps[namespace, name] = _texts(item)

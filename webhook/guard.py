@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from webhook.facts import Facts
 from webhook.gpus import asks
+from webhook.model import listed, shown
 from webhook.openings import openings
 from webhook.pods import Pod
 from webhook.policy import Policy
@@ -34,18 +35,19 @@ def unguarded(policy: Policy, facts: Facts) -> str | None:
     if policy.guard is not None and policy.guard.taint is None:
         return None
     taint = policy.guard.taint if policy.guard else None
-    nodes = [node.name for node in facts.nodes if taint not in node.taints and _has_gpus(node.labels, policy)]
+    nodes = sorted(node.name for node in facts.nodes if taint not in node.taints and _has_gpus(node.labels, policy))
     if not nodes:
         return None
-    where = f"{', '.join(sorted(nodes)[:_NAMED])}{' and others' if len(nodes) > _NAMED else ''}"
+    where = listed([shown(name, quotes=False) for name in nodes], _NAMED)
     if taint is None:
         return (
             f"policy {policy.name} has no guard, so an image alone may see the GPUs of {where}; taint all nodes with "
             "GPUs and name the taint in `guard`, or say `guard: every-pod`"
         )
+    lack, their, them = ("lacks", "its", "it") if len(nodes) == 1 else ("lack", "their", "them")
     return (
-        f"the guard of policy {policy.name} is the taint {taint}, which {where} lack, so an image alone may see their "
-        "GPUs; taint them NoSchedule or NoExecute"
+        f"the guard of policy {policy.name} is the taint {taint}, which {where} {lack}, so an image alone may see "
+        f"{their} GPUs; taint {them} NoSchedule or NoExecute"
     )
 
 

@@ -1,7 +1,7 @@
 """Where a GPU pod belongs: the trust it has, and the pool that takes it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -81,8 +81,8 @@ class Clash(NamedTuple):
 class Placement:
     """Where a pod that asks for GPUs belongs.
 
-    `pool` is None when none takes it; `refusals` then says why not, pool by pool. `clash` is the pod's own
-    selection when that keeps it out of the pool.
+    `pool` is None when none takes it; `refusals` then says why not, pool by pool where they differ. `clash` is the
+    pod's own selection when that keeps it out of the pool.
     """
 
     totals: Mapping[str, Amount]
@@ -122,7 +122,10 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
             return Placement(asked, claimed.in_(pool), pool)
     if pools := right or too_small:
         return Placement(asked, claimed.in_(pools[0]), pools[0], clash(pod, pools[0]))
-    refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)
+    if nowhere := [resource for resource in asked if not any(resource in p.resources for p in policy.pools)]:
+        refusals: tuple[str, ...] = (f"no pool offers {', '.join(nowhere)}",)
+    else:
+        refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)
     return Placement(asked, claimed.level, None, refusals=refusals)
 
 
@@ -131,6 +134,11 @@ def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, 
     missing = [resource for resource in asked if resource not in pool.resources]
     if missing:
         return f"pool {pool.name} does not offer {', '.join(missing)}"
+    return _closed(pool, pod, claimed, facts)
+
+
+def _closed(pool: Pool, pod: Pod, claimed: Claim, facts: Facts) -> str:
+    """Say why a pool does not take a pod, whatever it asks for; nothing when it does."""
     if pool.circle and not pool.circle.covers(pod.namespace, facts.namespaces.get(pod.namespace), pod.service_account):
         return f"pool {pool.name} is shared among other namespaces"
     level = claimed.in_(pool)
@@ -139,6 +147,32 @@ def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, 
     if level != claimed.level:
         return f"pool {pool.name} is not one where the pod may be {claimed.level}"
     return f"pool {pool.name} takes no {level} pods"
+
+
+def offers(pod: Pod, policy: Policy, facts: Facts) -> tuple[str, ...]:
+    """The names of resources that a pod may ask for: what the pools offer that take pods such as it."""
+    claimed = claim(pod, policy, facts)
+    open_ = (pool for pool in policy.pools if not _closed(pool, pod, claimed, facts))
+    return tuple(dict.fromkeys(name for pool in open_ for name in pool.resources.patterns))
+
+
+@lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
+def names(policy: Policy, facts: Facts) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The names by which pools offer GPUs, as far as they or known nodes say them whole, and what else nodes have."""
+    had = {name for node in facts.nodes for name in node.resources}
+    said = {name for pool in policy.pools for name in pool.resources.patterns if not name.endswith("*")}
+    offered = said | {name for name in had if any(name in pool.resources for pool in policy.pools)}
+    return tuple(sorted(offered)), frozenset(had - offered)
+
+
+def trust_would_do(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether a pod that no pool takes need only ask for the trust that it was granted."""
+    asking = replace(pod, annotations={**pod.annotations, policy.annotation: TRUSTED})
+    placement = place(asking, policy, facts)
+    if placement is None or placement.pool is None or placement.clash is not None or placement.level != TRUSTED:
+        return False
+    most = 1 if placement.pool.shared else placement.pool.max_request
+    return most is None or placement.count <= most
 
 
 def clash(pod: Pod, pool: Pool) -> Clash | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from webhook.budget import MIN_BUDGET, budget, card_of, nodes, smallest
+from webhook.budget import budget, card_of, nodes, smallest
 from webhook.facts import Node
 from webhook.linted import Found, Linted, Table, at
 from webhook.model import Action
@@ -34,7 +34,7 @@ def thin_slice(of: Linted) -> Iterator[Found]:
             continue
         cap = smallest(pool, of.policy, of.facts)
         if cap is not None and not cap.enough:
-            yield Found(path, f"leaves {cap.least} MiB a slice, and {MIN_BUDGET} are needed: {cap.arithmetic}")
+            yield Found(path, f"leaves too little a slice: {cap.arithmetic}")
 
 
 def broken_limit(of: Linted) -> Iterator[Found]:

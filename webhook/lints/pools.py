@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from webhook import guard
+from webhook import guard, sharing
 from webhook.facts import Node
 from webhook.linted import Found, Linted, Table
 from webhook.model import Action
-from webhook.policy import SHARED, ResourceNames
+from webhook.policy import SHARED, Policy, Pool, ResourceNames
 from webhook.sharing import GPU, has_gpus, some
 
 
@@ -80,7 +80,8 @@ def unlisted_offer(of: Linted) -> Iterator[Found]:
 
     Nobody can ask for them.
 
-    Way out: add the resource to the pool, or change what the nodes offer.
+    Way out: add the resource to the pool, or change what the nodes offer. MIG devices and renamed slices are
+    not for a pool of whole cards: there let a pool of their own sharing select the nodes.
     """
     for path, pool, found in of.pools:
         idle: dict[str, list[Node]] = {}
@@ -89,7 +90,23 @@ def unlisted_offer(of: Linted) -> Iterator[Found]:
                 if count and name in of.policy.gpu_resources and name not in pool.resources:
                     idle.setdefault(name, []).append(node)
         for name, whom in sorted(idle.items()):
-            yield Found((*path, "resources"), f"lacks {name}, offered by {some(whom)}; add it to pool {pool.name}")
+            way = f"add it to pool {pool.name}" if _befits(name, pool) else _elsewhere(name, pool, of.policy)
+            yield Found((*path, "resources"), f"lacks {name}, offered by {some(whom)}; {way}")
+
+
+def _befits(name: str, pool: Pool) -> bool:
+    """Tell whether a pool may hand a resource out: slices are shared, and a part of a card is no whole one."""
+    if name.endswith(sharing.SHARED):
+        return pool.shared
+    return pool.sharing != "none" or not name.startswith(sharing.MIG)
+
+
+def _elsewhere(name: str, pool: Pool, policy: Policy) -> str:
+    """The way out for a resource that does not befit a pool."""
+    fit = [each.name for each in policy.pools if name in each.resources and _befits(name, each)]
+    other = "a pool that shares" if name.endswith(sharing.SHARED) else "a pool of MIG devices"
+    home = f"pool {fit[0]}" if fit else other
+    return f"that is not for a pool of sharing {pool.sharing}: let {home} select such nodes, or change what they offer"
 
 
 def unguarded_node(of: Linted) -> Iterator[Found]:

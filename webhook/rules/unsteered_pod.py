@@ -5,24 +5,30 @@ shared pool, all others to one that is not shared. The pool's labels are written
 label that must not have a value becomes required node affinity, in every term there is, since terms are
 alternatives. The pool's tolerations are added.
 
-What the pod's author chose is never replaced: a selection that no node of the pool can satisfy is refused. So is
-a GPU that is asked for by a name that no pool offers: another vendor's or scheduler's resource, a device class, an
-annotation.
+What the pod's author chose is never replaced: a selection by labels that contradict those by which the policy says
+which nodes are the pool's is refused. One that could hold with them is not, even while no known node has those labels
+or as many GPUs: such a node may be added yet. `slicewarden check` says where a pod would land, and of which known
+nodes none would do.
+
+A GPU that is asked for by a name that no pool offers is refused too: another vendor's or scheduler's resource, a
+device class, an annotation. A name that the policy does not know for a GPU's may be another device's, and is passed
+over; where it looks like one that a pool offers, a warning tells of that.
 
 Way out: ask for what a pool offers, remove the node selection that the message names, or ask for the trust that its
 pool takes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from webhook.facts import Facts
 from webhook.gpus import annotated, asks
 from webhook.model import Finding, Fix, Object, shown
-from webhook.placement import Placement, place
+from webhook.placement import Placement, names, offers, place, trust_would_do
 from webhook.pods import REQUIRED_AFFINITY, Pod
-from webhook.policy import Policy, Pool
+from webhook.policy import TRUSTED, Policy, Pool
 from webhook.selectors import Requirement
+from webhook.spelling import nearest
 
 MENDS = True
 
@@ -35,15 +41,19 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     for key in annotated(pod, policy):
         path = pod.at("metadata", "annotations", key)
         yield Finding(
-            path, "asks another scheduler for a GPU, and no pool takes that; ask for a resource that one offers"
+            path, f"asks another scheduler for a GPU, and no pool takes that; {_what_to_ask(pod, (), policy, facts)}"
         )
     placement = place(pod, policy, facts)
     if placement is None:
+        yield from _misspelt(pod, policy, facts)
         return
     pool, wants = placement.pool, _wants(placement)
     if pool is None:
         path = asks(pod, policy)[0].path
-        yield Finding(path, f"no pool takes {wants}: {', '.join(placement.refusals)}; ask for what one offers")
+        why, way = ", ".join(placement.refusals), _what_to_ask(pod, placement.totals, policy, facts)
+        if trust_would_do(pod, policy, facts):
+            way += f", or annotate the pod with {policy.annotation}: {TRUSTED}, which it was granted"
+        yield Finding(path, f"no pool takes {wants}: {why}; {way}")
     elif placement.clash is not None:
         own, needed = placement.clash.tenant, placement.clash.pool
         yield Finding(
@@ -69,6 +79,37 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
 def _wants(placement: Placement) -> str:
     each = " and ".join(f"{amount} of {resource}" for resource, amount in placement.totals.items())
     return f"{'an' if placement.level[0] in 'aeiou' else 'a'} {placement.level} pod with {each}"
+
+
+def _what_to_ask(pod: Pod, asked: Iterable[str], policy: Policy, facts: Facts) -> str:
+    """Name what the pools offer that take such a pod, and first what is most like the names that none offers."""
+    offered = offers(pod, policy, facts)
+    if not offered:
+        return "ask an administrator for a pool, or for a grant of trust"
+    near = (nearest(name, offered, 0.75) for name in asked)
+    first = list(dict.fromkeys((*filter(None, near), *offered)))
+    return f"ask for {' or '.join(first[:_NAMED])}"
+
+
+def _misspelt(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Tell of names that are none of a GPU, and much like one that is; a name that a node has is another device's."""
+    strange = [
+        ((*container.path, "resources", where, name), name)
+        for container in pod.containers
+        for name, _, where in container.extended_resources
+        if name not in policy.gpu_resources
+    ]
+    offered, others = names(policy, facts) if strange else ((), frozenset())
+    for path, name in strange[:_NAMED]:
+        if name not in others and (near := nearest(name, offered, _ALIKE)):
+            message = f"is no GPU's name to policy {policy.name}, and is passed over; did you mean {near}?"
+            yield Finding(path, message, advice=True)
+
+
+_NAMED = 5
+"""How many names a message has, and how many strange ones of a pod are looked at."""
+_ALIKE = 0.9
+"""A domain that two names share makes them much alike."""
 
 
 def _steering(pod: Pod, pool: Pool) -> tuple[tuple[Fix, ...], list[str]]:
