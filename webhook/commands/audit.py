@@ -1,6 +1,5 @@
 """`slicewarden audit`: judge everything that runs in a live cluster."""
 
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -85,6 +84,7 @@ def run(chosen: Namespace) -> int:
     report = Report(
         tuple(found.judged), tuple(problems), pages=running.PAGES, policy=engine.policy.name, at=datetime.now(UTC)
     )
+    outputs.say(reports.untold((each.format for each in wanted), report))
     outputs.write(
         wanted,
         lambda name, look: OWN[name](report, look, found.count) if name in OWN else reports.render(name, report, look),
@@ -99,10 +99,10 @@ def run(chosen: Namespace) -> int:
 
 def _caution(unguarded: str | None, passed_over: int) -> None:
     if unguarded:
-        print(f"warning: {unguarded}", file=sys.stderr)
+        outputs.say([f"warning: {unguarded}"])
     if passed_over:
         what = f"{several(passed_over, 'object')} of namespaces that the webhook leaves alone"
-        print(f"note: {what}; --system judges them", file=sys.stderr)
+        outputs.say([f"note: {what}; --system judges them"])
 
 
 def _size(text: str) -> int:

@@ -1,6 +1,6 @@
 """Reports: one file a format, each a function from a Report to text. Only those that are asked for are imported."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
 from webhook.check import Report
@@ -18,6 +18,16 @@ FORMATS: Mapping[str, str] = {
     "policyreport": "PolicyReport of wgpolicyk8s.io/v1alpha2",
 }
 """Each format's name and what it is for; the module of that name has `render(report, look)`."""
+
+
+OBJECTS_ALONE = frozenset(("openreports", "policyreport"))
+"""Formats of objects that were judged, which have no place for what could not be read."""
+
+
+def untold(names: Iterable[str], report: Report) -> Iterator[str]:
+    """What of a report none of these formats carries, a line each."""
+    if OBJECTS_ALONE.issuperset(names):
+        yield from map(str, report.problems)
 
 
 def render(name: str, report: Report, look: Look = PLAIN) -> str:
