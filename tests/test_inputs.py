@@ -124,6 +124,39 @@ def test_a_review_that_is_none_is_an_error_of_its_file(check: Any, tmp_path: Pat
     assert (status, report["errors"][0]["message"]) == (2, "request.kind is missing")
 
 
+def test_a_charts_own_files_are_passed_over_and_its_templates_told_with_the_way_out(check: Any, tmp_path: Path) -> None:
+    (tmp_path / "chart/templates").mkdir(parents=True)
+    (tmp_path / "chart/Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 0.1.0\n")
+    (tmp_path / "chart/values.yaml").write_text("kind: Deployment\nreplicas: 1\n")
+    (tmp_path / "chart/values-prod.yaml").write_text("apiVersion: apps/v1\n")
+    (tmp_path / "chart/templates/pod.yaml").write_text("{{- if .Values.pod }}\n" + GOOD + "{{- end }}\n")
+    (tmp_path / "chart/templates/plain.yaml").write_text(GOOD)
+    status, report = check("chart")
+    assert (status, names(report)) == (2, [("chart/templates/plain.yaml", "good")])
+    (error,) = report["errors"]
+    assert error["file"] == "chart/templates/pod.yaml"
+    assert error["message"].endswith("; it looks like a template: helm template CHART | slicewarden check -")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("Chart.yaml", "apiVersion: v1\nmetadata: {name: a}\n", "kind is missing"),
+        ("chart.yml", "apiVersion: v2\nname: web\nversion: 0.1.0\n", "kind is missing"),
+        ("pod.yaml", "kind: Pod\nspec: {}\n", "apiVersion is missing"),
+        ("values.yaml", BAD, None),
+        ("eigenvalues.yaml", "kind: Pod\n", "apiVersion is missing"),
+    ],
+)
+def test_what_is_no_charts_own_is_judged_or_told(
+    name: str, text: str, said: str | None, check: Any, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    status, report = check(".")
+    assert [each["message"] for each in report["errors"]] == ([said] if said else [])
+    assert status == (2 if said else 1)
+
+
 # What is broken
 
 
