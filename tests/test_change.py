@@ -17,7 +17,9 @@ from webhook.check import Judged
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import alone
+from webhook.inputs import load_policy
 from webhook.model import Action, Problem, Verdict
+from webhook.policy import Policy
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = (ROOT / "policies" / "sample.yaml").read_text("utf-8")
@@ -85,6 +87,7 @@ def test_who_is_newly_denied_fails_the_run(run: Any) -> None:
     status, out, _ = run(LESS, options=JSON)
     assert (status, effects(out)) == (1, {"many": ["denied", "patchedOtherwise"]})
     (result,) = json.loads(out)["results"]
+    assert json.loads(out)["digests"] == {name: load_policy(f"{name}.yaml").digest for name in ("old", "new")}
     (finding,) = result["findings"]
     assert (finding["rule"], finding["before"], finding["after"]) == ("unsteered-pod", None, "Deny")
     assert result["allowed"] == {"before": True, "after": False}
@@ -171,11 +174,11 @@ def test_of_many_the_markdown_names_the_first(run: Any, tmp_path: Path) -> None:
     assert len(out) < 65_536
 
 
-def test_a_comment_has_room_for_the_markdown_however_much_changes() -> None:
+def test_a_comment_has_room_for_the_markdown_however_much_changes(sample_policy: Policy) -> None:
     judged = Judged("_" * 100, 1, 0, "v1", "Pod", "vision", "p", Verdict())
     changed = [Changed(judged, judged, (effect,), ()) for effect in Effect for _ in range(60)]
     problems = [Problem("_" * 100, 1, "not YAML")] * 60
-    out = change_report.render("markdown", Change("old", "new", tuple(changed), 0, tuple(problems)))
+    out = change_report.render("markdown", Change(sample_policy, sample_policy, tuple(changed), 0, tuple(problems)))
     assert 50_000 < len(out) < 65_536
     assert out.count("<details") == out.count("</details>") == len(Effect)
     assert "<details open><summary>60 newly denied</summary>" in out

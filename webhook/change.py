@@ -11,6 +11,7 @@ from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import Item
 from webhook.model import Action, Path, Problem, Result, Verdict
+from webhook.policy import Policy
 
 
 class Effect(StrEnum):
@@ -62,8 +63,8 @@ class Compared(NamedTuple):
 class Change:
     """All that a change does; objects of which nothing changes are only counted."""
 
-    old: str
-    new: str
+    old: Policy
+    new: Policy
     changed: tuple[Changed, ...]
     unchanged: int
     problems: tuple[Problem, ...]
@@ -78,7 +79,7 @@ class Change:
             problems += each.problems
             unchanged += not (each.changed or each.problems)
         problems.sort(key=lambda problem: (problem.file, problem.line))
-        return cls(old.policy.name, new.policy.name, tuple(changed), unchanged, tuple(problems))
+        return cls(old.policy, new.policy, tuple(changed), unchanged, tuple(problems))
 
     def having(self, effect: Effect) -> list[Changed]:
         """The objects to which it does this."""

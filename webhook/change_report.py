@@ -67,8 +67,9 @@ def to_json(change: Change, _: Look) -> str:
     value = {
         "apiVersion": API_VERSION,
         "kind": "PolicyDiffReport",
-        "old": change.old,
-        "new": change.new,
+        "old": change.old.name,
+        "new": change.new.name,
+        "digests": {"old": change.old.digest, "new": change.new.digest},
         "results": [_value(each) for each in change.changed],
         "errors": [{"file": each.file, "line": each.line, "message": each.message} for each in change.problems],
         "summary": {
@@ -120,7 +121,7 @@ def markdown(change: Change, _: Look) -> str:
 
 
 def _markdown(change: Change) -> Iterator[str]:
-    yield f"## Policy {_code(change.old)} → {_code(change.new)}"
+    yield f"## Policy {_code(change.old.name)} → {_code(change.new.name)}"
     yield ""
     objects = len(change.changed) + change.unchanged
     if not change.changed:

@@ -57,6 +57,7 @@ def run(chosen: Namespace) -> int:
     from webhook import publish, snapshot  # 30 MiB, which only a live cluster needs
 
     wanted = common.wanted(chosen)
+    inputs.tell_of_sample(chosen.policy)
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     api = snapshot.connect(chosen.kubeconfig, chosen.context)
     form = publish.FORMS[chosen.write_reports] if chosen.write_reports else None
@@ -82,7 +83,12 @@ def run(chosen: Namespace) -> int:
             problems += publish.publish(api, form, engine.policy.name, found.judged, kinds, chosen.namespace, tell)
     _caution(guard.unguarded(engine.policy, facts), found.passed_over)
     report = Report(
-        tuple(found.judged), tuple(problems), pages=running.PAGES, policy=engine.policy.name, at=datetime.now(UTC)
+        tuple(found.judged),
+        tuple(problems),
+        pages=running.PAGES,
+        policy=engine.policy.name,
+        digest=engine.policy.digest,
+        at=datetime.now(UTC),
     )
     outputs.say(reports.untold((each.format for each in wanted), report))
     outputs.write(

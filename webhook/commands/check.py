@@ -54,11 +54,13 @@ def run(chosen: Namespace) -> int:
     """Judge everything, write the reports; the exit status says the worst of it."""
     wanted = common.wanted(chosen)
     common.only_live(chosen, "--kubeconfig", "--context")
+    inputs.tell_of_sample(chosen.policy)
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     now = datetime.now(UTC)
     given = batches.read(chosen.paths, chosen.namespace)
     known, unknown = inputs.known(chosen, [engine.policy])
     facts = replace(Facts.of((*known, *given.facts)), today=now.date())
+    inputs.tell_of_unknown(chosen, facts)
     if caution := guard.unguarded(engine.policy, facts):
         outputs.say([f"warning: {caution}"])
     diffs = chosen.explain or any(each.format == "markdown" for each in wanted)

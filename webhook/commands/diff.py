@@ -83,6 +83,7 @@ def _of_files(chosen: Namespace, old: Engine, new: Engine) -> Change:
     given = batches.read(chosen.paths or ["."], chosen.namespace)
     known, unknown = inputs.known(chosen, (old.policy, new.policy))
     facts = _facts((*known, *given.facts))
+    inputs.tell_of_unknown(chosen, facts)
     found = given.each(partial(change.compare, old=old, new=new, facts=facts))
     return Change.of(old, new, found, (*unknown, *given.problems))
 

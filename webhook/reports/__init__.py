@@ -20,14 +20,20 @@ FORMATS: Mapping[str, str] = {
 """Each format's name and what it is for; the module of that name has `render(report, look)`."""
 
 
+TELL_OF_ALL = frozenset(("json", "markdown", "table"))
+"""Formats that say what was passed over; those of findings have no place for it."""
+
 OBJECTS_ALONE = frozenset(("openreports", "policyreport"))
 """Formats of objects that were judged, which have no place for what could not be read."""
 
 
 def untold(names: Iterable[str], report: Report) -> Iterator[str]:
     """What of a report none of these formats carries, a line each."""
+    names = frozenset(names)
     if OBJECTS_ALONE.issuperset(names):
         yield from map(str, report.problems)
+    if report.unjudged and TELL_OF_ALL.isdisjoint(names):
+        yield f"note: {report.passed_over}"
 
 
 def render(name: str, report: Report, look: Look = PLAIN) -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from webhook.check import Judged, Report
+from webhook.check import Judged, Report, Unjudged
 from webhook.model import Result, dotted
 from webhook.policy import API_VERSION
 from webhook.terminal import PLAIN, Look
@@ -16,8 +16,10 @@ def render(report: Report, _: Look = PLAIN) -> str:
     parts = {
         "apiVersion": json.dumps(API_VERSION),
         "kind": json.dumps("CheckReport"),
+        "policy": json.dumps({"name": report.policy, "digest": report.digest}),
         "results": _lines(results),
         "errors": _lines({"file": p.file, "line": p.line, "message": p.message} for p in report.problems),
+        "unjudged": _lines(map(_unjudged, report.unjudged)),
         "summary": json.dumps(
             {
                 "objects": len(results),
@@ -25,6 +27,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
                 "denied": report.count(allowed=False),
                 "warned": report.warned,
                 "errors": len(report.problems),
+                "unjudged": sum(each.objects for each in report.unjudged),
             }
         ),
     }
@@ -56,6 +59,11 @@ def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
         ),
         **({"diff": judged.diff} if explained and judged.diff else {}),
     }
+
+
+def _unjudged(kind: Unjudged) -> dict[str, Any]:
+    meant = {"meant": kind.meant} if kind.meant else {}
+    return {**kind.kind._asdict(), "objects": kind.objects, **meant}
 
 
 def _finding(result: Result, line: int) -> dict[str, Any]:

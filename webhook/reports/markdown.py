@@ -20,6 +20,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
         "",
         f"{report.count(allowed=True)} allowed, {denied} denied, {report.warned} with warnings, "
         f"{several(len(report.problems), 'error')}",
+        *(("", plain(report.passed_over)) if report.unjudged else ()),
     ]
     return "\n".join(_bounded(head, [_problems(report), _findings(report), _landings(report), _changes(report)])) + "\n"
 

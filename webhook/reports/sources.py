@@ -99,6 +99,7 @@ def write(report: Report, _: Look, count: int) -> str:
     value = {
         "apiVersion": API_VERSION,
         "kind": "AuditReport",
+        "policy": {"name": report.policy, "digest": report.digest},
         "sources": [
             {
                 "apiVersion": source.api_version,

@@ -20,6 +20,8 @@ def render(report: Report, look: Look = PLAIN) -> str:
         f"{report.count(allowed=False)} denied, {report.warned} with warnings; "
         f"{several(len(report.problems), 'error')}"
     )
+    if report.unjudged:
+        lines.append(report.passed_over)
     return "\n".join(lines) + "\n"
 
 
