@@ -34,25 +34,28 @@ _FRAME = 4096
 def table(change: Change, look: Look) -> str:
     """Write a line for each object of which something changes, what it is below it, and the count."""
     lines = [line for each in change.changed for line in _object(each, look)]
-    lines += [f"{look.paint('error', 'denied')}    {problem}" for problem in change.problems]
+    lines += [line for each in change.problems for line in look.error(str(each))]
     if lines:
         lines.append("")
-    lines.append(_summary(change))
+    lines += look.wrap(_summary(change), "")
     return "\n".join(lines) + "\n"
 
 
 def _object(changed: Changed, look: Look) -> Iterator[str]:
     words = look.paint(", ".join(changed.effects), _STYLES.get(changed.effects[0], "strong"))
     told = changed.after
-    yield "  ".join(filter(None, (words, told.place, told.title)))
+    yield from look.beside("  ".join(filter(None, (words, told.place))), told.title, " " * 9)
     for each in changed.differences:
         line = f"line {each.line:<4} " if each.line else ""
-        yield f"  {_actions(each)}  {line}{each.result.rule}  {dotted(each.result.finding.path)}"
+        yield from look.beside(
+            f"  {_actions(each)}  {line}{each.result.rule}", dotted(each.result.finding.path), " " * 9
+        )
         yield from look.wrap(each.result.finding.message, " " * 9)
     if Effect.STEERED in changed.effects:
-        yield f"  pool   {_pools(changed)}"
+        yield from look.hang("  pool   ", _pools(changed))
     if Effect.PATCHED in changed.effects:
-        yield from (f"  patch  {line}" for line in _patches(changed))
+        for line in _patches(changed):
+            yield from look.hang("  patch  ", line)
 
 
 def _summary(change: Change) -> str:

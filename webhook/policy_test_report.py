@@ -14,23 +14,28 @@ from webhook.terminal import PLAIN, Look
 def table(run: Run, look: Look) -> str:
     """Write every case that failed, with both sides of each difference, and the count."""
     lines = [line for outcome in run.outcomes if not outcome.passed for line in _failed(outcome, look)]
-    lines += [f"{look.paint('error', 'denied')}  {problem}" for problem in run.problems]
+    for problem in run.problems:
+        lines += look.hang(f"{look.paint('error', 'denied')}  ", str(problem))
     if lines:
         lines.append("")
     files = len({each.suite.document.file for each in run.outcomes})
-    lines.append(
+    said = (
         f"{several(len(run.outcomes), 'case')} in {several(files, 'file')}: {len(run.outcomes) - run.failed} passed, "
         f"{run.failed} failed; {several(len(run.problems), 'error')}"
     )
+    lines += look.wrap(said, "")
     return "\n".join(lines) + "\n"
 
 
 def _failed(outcome: Outcome, look: Look) -> Iterator[str]:
     case = outcome.case
-    yield f"{look.paint('FAIL', 'denied')}   {case.document.file}:{case.line()}  {outcome.suite.name}: {case.name}"
+    where = f"{case.document.file}:{case.line()}"
+    yield from look.hang(f"{look.paint('FAIL', 'denied')}   ", f"{where}  {outcome.suite.name}: {case.name}")
     for line in _details(outcome):
-        style = {"- ": "removed", "+ ": "added"}.get(line.lstrip()[:2], "")
-        yield f"  {look.paint(line, style) if style else line}"
+        if line.startswith(" "):  # a side of a difference, which is held against the other
+            yield f"  {look.paint(line, {'- ': 'removed', '+ ': 'added'}.get(line.lstrip()[:2], ''))}"
+        else:
+            yield from look.hang(f"  {line[:_HEAD]}", line[_HEAD:])
 
 
 def _details(outcome: Outcome) -> Iterator[str]:
@@ -42,6 +47,10 @@ def _details(outcome: Outcome) -> Iterator[str]:
             yield f"line {failure.line:<4} {failure.what}: expected {failure.expected}, got {failure.got}"
     for found in outcome.found or ("no finding",):
         yield f"found     {found}"
+
+
+_HEAD = 10
+"""Characters of a detail before what it says."""
 
 
 def _sides(failure: Failure) -> list[str]:
