@@ -9,8 +9,9 @@ from xml.etree.ElementTree import fromstring
 import pytest
 import xmlschema
 
-from webhook import cli, policy_file, rules
+from webhook import cli, outputs, policy_file, rules
 from webhook.policy_test import unlike
+from webhook.terminal import Look
 
 ROOT = Path(__file__).parent.parent
 NAMED = ("cloud", "inference", "lab", "university")
@@ -275,6 +276,15 @@ def test_another_policy_can_be_put_to_the_tests(run: Any, tmp_path: Path) -> Non
 
 
 # Formats
+
+
+def test_no_line_of_the_table_is_wider_than_the_terminal(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = CASE.replace("name: one card", f"name: {'one card ' * 12}").replace("whole", "none-such")
+    wide = run(CASE + wrong)[1]
+    monkeypatch.setattr(outputs, "look", lambda: Look(60))
+    narrow = run(CASE + wrong)[1]
+    assert max(map(len, wide.splitlines())) > 100 >= 60 >= max(map(len, narrow.splitlines()))
+    assert "".join(narrow.split()) == "".join(wide.split())
 
 
 def junit(text: str) -> Any:

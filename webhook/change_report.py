@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from webhook.change import Change, Changed, Difference, Effect
+from webhook.check import passed_over
 from webhook.model import dotted, several
 from webhook.policy import API_VERSION
 from webhook.reports.markdown import MAX_BODY, plain
@@ -38,13 +39,18 @@ def table(change: Change, look: Look) -> str:
     if lines:
         lines.append("")
     lines += look.wrap(_summary(change), "")
+    if change.unjudged:
+        lines += look.wrap(passed_over(change.unjudged), "")
     return "\n".join(lines) + "\n"
 
 
 def _object(changed: Changed, look: Look) -> Iterator[str]:
     words = look.paint(", ".join(changed.effects), _STYLES.get(changed.effects[0], "strong"))
     told = changed.after
-    yield from look.beside("  ".join(filter(None, (words, told.place))), told.title, " " * 9)
+    for part in filter(None, (told.place, told.title)):
+        *above, words = look.beside(words, part, " " * 9)
+        yield from above
+    yield words
     for each in changed.differences:
         line = f"line {each.line:<4} " if each.line else ""
         yield from look.beside(
@@ -75,11 +81,13 @@ def to_json(change: Change, _: Look) -> str:
         "digests": {"old": change.old.digest, "new": change.new.digest},
         "results": [_value(each) for each in change.changed],
         "errors": [{"file": each.file, "line": each.line, "message": each.message} for each in change.problems],
+        "unjudged": [each.value for each in change.unjudged],
         "summary": {
             "objects": len(change.changed) + change.unchanged,
             "unchanged": change.unchanged,
             **{_key(effect): len(change.having(effect)) for effect in Effect},
             "errors": len(change.problems),
+            "unjudged": sum(each.objects for each in change.unjudged),
         },
     }
     return json.dumps(value, indent=2) + "\n"
@@ -134,6 +142,9 @@ def _markdown(change: Change) -> Iterator[str]:
         yield "| --- | ---: |"
         yield from (f"| {HEADINGS[effect]} | {count} |" for effect in Effect if (count := len(change.having(effect))))
         yield f"| as before | {change.unchanged} |"
+    if change.unjudged:
+        yield ""
+        yield plain(passed_over(change.unjudged))
     room = MAX_BODY - _FRAME
     for effect in Effect:
         if found := [each for each in change.changed if each.effects[0] is effect]:

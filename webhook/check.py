@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -85,6 +85,12 @@ class Unjudged(NamedTuple):
         """The kind, and what was meant."""
         return f"{self.kind.text} (did you mean {self.meant}?)" if self.meant else self.kind.text
 
+    @property
+    def value(self) -> Object:
+        """The same as JSON."""
+        meant = {"meant": self.meant} if self.meant else {}
+        return {**self.kind._asdict(), "objects": self.objects, **meant}
+
 
 @dataclass(frozen=True, eq=False)
 class Report:
@@ -104,15 +110,6 @@ class Report:
     at: datetime | None = None
     unjudged: tuple[Unjudged, ...] = ()
 
-    @property
-    def passed_over(self) -> str:
-        """One line on the objects that were not judged, for their kinds' sake; empty where all were."""
-        if not self.unjudged:
-            return ""
-        count = sum(each.objects for each in self.unjudged)
-        words = "is of a kind that is" if count == 1 else "are of kinds that are"
-        return f"{several(count, 'object')} {words} not judged: {listed([e.text for e in self.unjudged], _NAMED)}"
-
     def count(self, *, allowed: bool) -> int:
         """How many objects were allowed, or denied."""
         return sum(each.verdict.allowed is allowed for each in self.judged)
@@ -125,6 +122,15 @@ class Report:
 
 _NAMED = 5
 """How many kinds a line names."""
+
+
+def passed_over(unjudged: Sequence[Unjudged]) -> str:
+    """One line on objects that were not judged for their kinds' sake; empty where all were."""
+    if not unjudged:
+        return ""
+    count = sum(each.objects for each in unjudged)
+    words = "is of a kind that is" if count == 1 else "are of kinds that are"
+    return f"{several(count, 'object')} {words} not judged: {listed([each.text for each in unjudged], _NAMED)}"
 
 
 def unjudged(kinds: Iterable[Kind], workloads: Workloads) -> tuple[Unjudged, ...]:

@@ -102,7 +102,7 @@ def _of_cluster(chosen: Namespace, old: Engine, new: Engine) -> Change:
         alive = (each for each in reading if not (living.ended(each) or living.made(each, workloads)))
         items = map(files.alone, chain(alive, living.among_facts(objects, chosen.namespace)))
         compared = (change.compare(item, old, new, facts, living.judge) for item in items)
-        found = [each for each in compared if each is not None]
+        found = [each for each in compared if not each.passed_over]  # only kinds that are judged were asked for
     unread = (*unknown, *reading.problems, *living.misnamed(chosen.namespace, facts))
     return Change.of(old, new, found, unread)
 

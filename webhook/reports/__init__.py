@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
-from webhook.check import Report
+from webhook.check import Report, passed_over
 from webhook.terminal import PLAIN, Look
 
 FORMATS: Mapping[str, str] = {
@@ -33,7 +33,7 @@ def untold(names: Iterable[str], report: Report) -> Iterator[str]:
     if OBJECTS_ALONE.issuperset(names):
         yield from map(str, report.problems)
     if report.unjudged and TELL_OF_ALL.isdisjoint(names):
-        yield f"note: {report.passed_over}"
+        yield f"note: {passed_over(report.unjudged)}"
 
 
 def render(name: str, report: Report, look: Look = PLAIN) -> str:

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from webhook.check import Judged, Report, Unjudged
-from webhook.model import Result, dotted
+from webhook.check import Judged, Report
+from webhook.model import Object, Result, dotted
 from webhook.policy import API_VERSION
 from webhook.terminal import PLAIN, Look
 
@@ -19,7 +19,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
         "policy": json.dumps({"name": report.policy, "digest": report.digest}),
         "results": _lines(results),
         "errors": _lines({"file": p.file, "line": p.line, "message": p.message} for p in report.problems),
-        "unjudged": _lines(map(_unjudged, report.unjudged)),
+        "unjudged": _lines(each.value for each in report.unjudged),
         "summary": json.dumps(
             {
                 "objects": len(results),
@@ -34,7 +34,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
     return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in parts.items()) + "\n}\n"
 
 
-def _lines(values: Iterable[dict[str, Any]]) -> str:
+def _lines(values: Iterable[Object]) -> str:
     lines = ",\n".join(f"    {json.dumps(each)}" for each in values)
     return f"[\n{lines}\n  ]" if lines else "[]"
 
@@ -59,11 +59,6 @@ def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
         ),
         **({"diff": judged.diff} if explained and judged.diff else {}),
     }
-
-
-def _unjudged(kind: Unjudged) -> dict[str, Any]:
-    meant = {"meant": kind.meant} if kind.meant else {}
-    return {**kind.kind._asdict(), "objects": kind.objects, **meant}
 
 
 def _finding(result: Result, line: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from webhook.check import Judged, Report
+from webhook.check import Judged, Report, passed_over
 from webhook.model import Action, dotted, several
 from webhook.patch import Operation
 from webhook.terminal import PLAIN, Look
@@ -22,7 +22,7 @@ def render(report: Report, look: Look = PLAIN) -> str:
     )
     lines += look.wrap(said, "")
     if report.unjudged:
-        lines += look.wrap(report.passed_over, "")
+        lines += look.wrap(passed_over(report.unjudged), "")
     return "\n".join(lines) + "\n"
 
 
@@ -30,12 +30,12 @@ def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
     word = "allowed" if judged.verdict.allowed else "denied"
     style = "warned" if judged.verdict.allowed and judged.warned else word
     head = look.paint(f"{word:<7}", style)
-    if judged.place:
-        head = f"{head}  {judged.place}"
-    operation = f"  {judged.operation}" if judged.operation != "CREATE" else ""
-    *above, last = look.beside(head, judged.title, " " * 9, "strong")
-    yield from above
-    yield last + operation
+    operation = judged.operation if judged.operation != "CREATE" else ""
+    for part, shade in ((judged.place, ""), (judged.title, "strong"), (operation, "")):
+        if part:
+            *above, head = look.beside(head, part, " " * 9, shade)
+            yield from above
+    yield head
     width = max((len(result.rule) for result in judged.verdict.results), default=0)
     for result, line in judged.findings:
         where = f"line {line:<4} " if line else ""
