@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from webhook import cli, rules
+from webhook.commands import serve
 from webhook.inputs import load_policy
 
 ROOT = Path(__file__).parent.parent
@@ -345,6 +347,26 @@ def test_a_misspelt_kind_is_told_from_one_that_is_only_alike(
     (tmp_path / "a.yaml").write_text(manifests(kind))
     (told,) = run("a.yaml", "--format", "json").report["unjudged"]
     assert told.get("meant") == meant
+
+
+SERVE = ("serve", "--facts", SAMPLE[3], "--tls-cert", "none.crt", "--tls-key", "none.key")
+
+
+@pytest.mark.parametrize("command", [("explain", "caps"), ("registration",), SERVE])
+def test_the_sample_is_nowhere_used_without_a_word(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serve, "log_line", lambda entry: print(entry, file=sys.stderr))
+    monkeypatch.chdir(tmp_path)
+
+    def said() -> bool:
+        cli.main(command)
+        return "no policies/ here: judged by the sample policy; --policy names yours" in capsys.readouterr().err
+
+    assert said()
+    (tmp_path / "policies").mkdir()
+    shutil.copy(ROOT / "policies/sample.yaml", tmp_path / "policies")
+    assert not said()
 
 
 def test_a_bad_policy_is_status_2_with_file_and_line(run: Any, tmp_path: Path) -> None:
