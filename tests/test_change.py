@@ -11,13 +11,17 @@ import pytest
 from hypothesis import given, settings
 from strategies import pods
 
-from webhook import batches, change_report, cli
+from webhook import batches, change_report, cli, files, rules
 from webhook.change import Change, Changed, Effect, compare
 from webhook.check import Judged
+from webhook.documents import read
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import alone
+from webhook.inputs import load_policy
 from webhook.model import Action, Problem, Verdict
+from webhook.policy import Policy
+from webhook.terminal import PLAIN, Look
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = (ROOT / "policies" / "sample.yaml").read_text("utf-8")
@@ -85,6 +89,7 @@ def test_who_is_newly_denied_fails_the_run(run: Any) -> None:
     status, out, _ = run(LESS, options=JSON)
     assert (status, effects(out)) == (1, {"many": ["denied", "patchedOtherwise"]})
     (result,) = json.loads(out)["results"]
+    assert json.loads(out)["digests"] == {name: load_policy(f"{name}.yaml").digest for name in ("old", "new")}
     (finding,) = result["findings"]
     assert (finding["rule"], finding["before"], finding["after"]) == ("unsteered-pod", None, "Deny")
     assert result["allowed"] == {"before": True, "after": False}
@@ -171,16 +176,41 @@ def test_of_many_the_markdown_names_the_first(run: Any, tmp_path: Path) -> None:
     assert len(out) < 65_536
 
 
-def test_a_comment_has_room_for_the_markdown_however_much_changes() -> None:
+def test_a_comment_has_room_for_the_markdown_however_much_changes(sample_policy: Policy) -> None:
     judged = Judged("_" * 100, 1, 0, "v1", "Pod", "vision", "p", Verdict())
     changed = [Changed(judged, judged, (effect,), ()) for effect in Effect for _ in range(60)]
     problems = [Problem("_" * 100, 1, "not YAML")] * 60
-    out = change_report.render("markdown", Change("old", "new", tuple(changed), 0, tuple(problems)))
+    out = change_report.render("markdown", Change(sample_policy, sample_policy, tuple(changed), 0, tuple(problems)))
     assert 50_000 < len(out) < 65_536
     assert out.count("<details") == out.count("</details>") == len(Effect)
     assert "<details open><summary>60 newly denied</summary>" in out
     assert out.count("| and 60 more | | |\n") > 1  # of the headings for which there was no room left
     assert out.endswith("- and 60 more\n")
+
+
+def test_what_neither_policy_judges_is_counted_in_one_line(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(f"{PODS}---\napiVersion: apps/v1\nkind: Deploymnet\nmetadata: {{name: a}}\n")
+    said = "1 object is of a kind that is not judged: Deploymnet.apps (did you mean Deployment?)"
+    counted = "5 objects: nothing changes; 5 as before; 0 errors"
+    assert run()[1] == f"{counted}\n{said}\n"
+    assert "Deploymnet.apps (did you mean Deployment?)" in run(options=("--format", "markdown"))[1]
+    report = json.loads(run(options=JSON)[1])
+    assert report["unjudged"] == [{"group": "apps", "kind": "Deploymnet", "objects": 1, "meant": "Deployment"}]
+    assert (report["summary"]["objects"], report["summary"]["unjudged"]) == (5, 1)
+
+
+def test_no_line_of_the_table_is_wider_than_the_terminal(sample_policy: Policy, sample_facts: Facts) -> None:
+    old = Engine(replace(sample_policy, actions={"multiple-slices": Action.WARN}), rules.walk())
+    new = Engine(sample_policy, rules.walk())
+    steered = Engine(replace(sample_policy, pools=sample_policy.pools[1:]), rules.walk())
+    items = files.items(read(PODS, "apps/of/a/team/in/a/folder/pods.yaml")[0])[0]
+    for one, other in ((old, new), (new, steered), (steered, old)):
+        change = Change.of(one, other, [compare(item, one, other, sample_facts) for item in items])
+        wide = change_report.table(change, PLAIN)
+        narrow = change_report.table(change, Look(60))
+        assert [each for each in narrow.splitlines() if len(each) > 60 and " " in each.strip()] == []
+        assert "".join(narrow.split()) == "".join(wide.split())
+        assert max(map(len, wide.splitlines())) > 100
 
 
 def test_what_cannot_be_read_is_status_2_and_the_rest_is_compared(run: Any, tmp_path: Path) -> None:
@@ -205,8 +235,7 @@ def test_no_pod_tells_a_policy_from_itself_and_every_change_from_its_undoing(
     )
 
     def change(old: Engine, new: Engine) -> Change:
-        compared = compare(alone(manifest), old, new, sample_facts)
-        return Change.of(old, new, [compared] if compared else [])
+        return Change.of(old, new, [compare(alone(manifest), old, new, sample_facts)])
 
     assert not change(engine, engine).changed
     there, back = change(engine, other), change(other, engine)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from webhook import cli, rules
+from webhook.commands import serve
+from webhook.inputs import load_policy
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
@@ -40,6 +43,7 @@ spec:
           cpu: "1"
           nvidia.com/gpu.shared: 2
 """
+NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: plain}\n"
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab, labels: {slicewarden.dev/trust: trusted}}\n"
 
 
@@ -75,7 +79,8 @@ def test_a_denial_names_file_line_rule_and_place(run: Any, tmp_path: Path) -> No
     assert done.status == 1
     report = done.report
     assert (report["apiVersion"], report["kind"]) == ("slicewarden.dev/v1alpha1", "CheckReport")
-    assert report["summary"] == {"objects": 2, "allowed": 1, "denied": 1, "warned": 0, "errors": 0}
+    assert report["summary"] == {"objects": 2, "allowed": 1, "denied": 1, "warned": 0, "errors": 0, "unjudged": 0}
+    assert report["policy"] == {"name": "sample", "digest": load_policy(SAMPLE[1]).digest}
     good, bad = report["results"]
     assert (good["allowed"], good["findings"], bool(good["patch"])) == (True, [], True)
     assert {k: bad[k] for k in ("file", "line", "document", "apiVersion", "kind", "namespace", "name", "allowed")} == {
@@ -238,11 +243,130 @@ def test_a_configuration_and_what_names_and_uses_it_are_judged_together(run: Any
 def test_without_a_policy_the_one_in_the_folder_is_used_and_else_the_sample(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
     facts = SAMPLE[2:]
-    assert run("pod.yaml", options=facts).status == 0
+    told = "note: no policies/ here: judged by the sample policy; --policy names yours\n"
+    assert run("pod.yaml", options=facts)[0::2] == (0, told)
     (tmp_path / "policies").mkdir()
     sample = (ROOT / "policies/sample.yaml").read_text()
     (tmp_path / "policies/p.yaml").write_text(sample.replace("slicewarden.dev/trust: trusted}", "other: label}"))
-    assert run("pod.yaml", options=facts).status == 1
+    assert run("pod.yaml", options=facts)[0::2] == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({}, "no nodes and no namespaces"),
+        ({"namespace.yaml": NAMESPACE}, "no nodes"),
+        ({"node.yaml": NODE}, "no namespaces"),
+        ({"namespace.yaml": NAMESPACE, "node.yaml": NODE}, None),
+    ],
+)
+def test_what_nobody_has_given_is_said_once(
+    run: Any, tmp_path: Path, files: dict[str, str], missing: str | None
+) -> None:
+    for name, text in {"pod.yaml": GOOD, "pod2.yaml": BAD, **files}.items():
+        (tmp_path / name).write_text(text)
+    said = run(".", options=SAMPLE[:2]).err
+    way = "--facts takes what `kubectl get -A namespaces,nodes,configmaps,daemonsets,pods -o yaml` prints, --live asks"
+    assert said == (f"note: {missing} are known: {way} the cluster\n" if missing else "")
+    assert run(".").err == ""
+
+
+# What is not judged
+
+
+def manifests(*kinds: str) -> str:
+    """Objects of kinds, each written as apiVersion and kind."""
+    each = (kind.split() for kind in kinds)
+    return "---\n".join(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n" for version, kind in each)
+
+
+def test_what_is_not_judged_is_counted_in_one_line_which_names_the_kinds(run: Any, tmp_path: Path) -> None:
+    kinds = (
+        "v1 Service",
+        "apps/v1 Deploymnet",
+        "extensions/v1beta1 Deployment",
+        "example.com/v1 Trainer",
+        "v1 Service",
+    )
+    review = {"uid": "a", "kind": {"group": "", "version": "v1", "kind": "Secret"}, "operation": "CREATE"}
+    review |= {"object": {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}, "namespace": "vision"}
+    saved = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review}
+    (tmp_path / "a.yaml").write_text(f"{GOOD}---\n{manifests(*kinds)}---\n{json.dumps(saved)}\n")
+    said = (
+        "6 objects are of kinds that are not judged: Deployment.extensions (did you mean Deployment.apps?), "
+        "Deploymnet.apps (did you mean Deployment?), Service, Secret, Trainer.example.com"
+    )
+    done = run("a.yaml")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.endswith(f"1 object: 1 allowed, 0 denied, 0 with warnings; 0 errors\n{said}\n")
+    assert f"\n{said}\n" in run("a.yaml", "--format", "markdown").out
+    assert run("a.yaml", "--format", "sarif").err == f"note: {said}\n"
+    report = run("a.yaml", "--format", "json").report
+    assert (report["summary"]["objects"], report["summary"]["unjudged"]) == (1, 6)
+    assert report["unjudged"] == [
+        {"group": "extensions", "kind": "Deployment", "objects": 1, "meant": "Deployment.apps"},
+        {"group": "apps", "kind": "Deploymnet", "objects": 1, "meant": "Deployment"},
+        {"group": "", "kind": "Service", "objects": 2},
+        {"group": "", "kind": "Secret", "objects": 1},
+        {"group": "example.com", "kind": "Trainer", "objects": 1},
+    ]
+    (tmp_path / "one.yaml").write_text(manifests("v1 Secret"))
+    assert run("one.yaml").out.endswith("\n1 object is of a kind that is not judged: Secret\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [
+        ("apps/v1 deployment", "Deployment"),
+        ("apps/v1 DeamonSet", "DaemonSet"),
+        ("v1 Deployment", "Deployment.apps"),
+        ("batch/v1 CronJobs", "CronJob"),
+        ("kubeflow.org/v1 PytorchJob", "PyTorchJob"),
+        ("apps/v1 Pod", "Pod"),
+        *(
+            (kind, None)
+            for kind in (
+                "v1 Service",
+                "v1 ResourceQuota",
+                "apps/v1 ControllerRevision",
+                "rbac.authorization.k8s.io/v1 RoleBinding",
+                "resource.k8s.io/v1 ResourceSlice",
+                "policy/v1 PodDisruptionBudget",
+                "longhorn.io/v1beta2 Node",
+                "trainer.kubeflow.org/v1alpha1 ClusterTrainingRuntime",
+                "serving.kserve.io/v1alpha1 ClusterServingRuntime",
+                "serving.kserve.io/v1alpha1 InferenceGraph",
+                "argoproj.io/v1alpha1 ClusterWorkflowTemplate",
+            )
+        ),
+    ],
+)
+def test_a_misspelt_kind_is_told_from_one_that_is_only_alike(
+    run: Any, tmp_path: Path, kind: str, meant: str | None
+) -> None:
+    (tmp_path / "a.yaml").write_text(manifests(kind))
+    (told,) = run("a.yaml", "--format", "json").report["unjudged"]
+    assert told.get("meant") == meant
+
+
+SERVE = ("serve", "--facts", SAMPLE[3], "--tls-cert", "none.crt", "--tls-key", "none.key")
+
+
+@pytest.mark.parametrize("command", [("explain", "caps"), ("registration",), SERVE])
+def test_the_sample_is_nowhere_used_without_a_word(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serve, "log_line", lambda entry: print(entry, file=sys.stderr))
+    monkeypatch.chdir(tmp_path)
+
+    def said() -> bool:
+        cli.main(command)
+        return "no policies/ here: judged by the sample policy; --policy names yours" in capsys.readouterr().err
+
+    assert said()
+    (tmp_path / "policies").mkdir()
+    shutil.copy(ROOT / "policies/sample.yaml", tmp_path / "policies")
+    assert not said()
 
 
 def test_a_bad_policy_is_status_2_with_file_and_line(run: Any, tmp_path: Path) -> None:
@@ -263,7 +387,7 @@ def test_wrong_usage_is_status_2(run: Any, arguments: list[str]) -> None:
 def test_facts_that_hold_none_are_refused(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
     (tmp_path / "service.yaml").write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
-    done = run("pod.yaml", options=["--facts", "service.yaml"])
+    done = run("pod.yaml", options=[*SAMPLE[:2], "--facts", "service.yaml"])
     assert done.status == 2
     assert done.err.startswith("service.yaml: no facts in it: none of ClusterPolicy, ConfigMap, DaemonSet, Namespace, ")
 

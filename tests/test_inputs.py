@@ -1,5 +1,6 @@
 """What people have, and what is broken in it: files, patterns, streams, reviews; one line each, and the rest judged."""
 
+import html
 import io
 import json
 import os
@@ -8,13 +9,13 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from webhook import batches, cli, files
+from webhook import batches, cli, files, reports
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
@@ -123,6 +124,39 @@ def test_a_review_that_is_none_is_an_error_of_its_file(check: Any, tmp_path: Pat
     assert (status, report["errors"][0]["message"]) == (2, "request.kind is missing")
 
 
+def test_a_charts_own_files_are_passed_over_and_its_templates_told_with_the_way_out(check: Any, tmp_path: Path) -> None:
+    (tmp_path / "chart/templates").mkdir(parents=True)
+    (tmp_path / "chart/Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 0.1.0\n")
+    (tmp_path / "chart/values.yaml").write_text("kind: Deployment\nreplicas: 1\n")
+    (tmp_path / "chart/values-prod.yaml").write_text("apiVersion: apps/v1\n")
+    (tmp_path / "chart/templates/pod.yaml").write_text("{{- if .Values.pod }}\n" + GOOD + "{{- end }}\n")
+    (tmp_path / "chart/templates/plain.yaml").write_text(GOOD)
+    status, report = check("chart")
+    assert (status, names(report)) == (2, [("chart/templates/plain.yaml", "good")])
+    (error,) = report["errors"]
+    assert error["file"] == "chart/templates/pod.yaml"
+    assert error["message"].endswith("; it looks like a template: helm template CHART | slicewarden check -")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("Chart.yaml", "apiVersion: v1\nmetadata: {name: a}\n", "kind is missing"),
+        ("chart.yml", "apiVersion: v2\nname: web\nversion: 0.1.0\n", "kind is missing"),
+        ("pod.yaml", "kind: Pod\nspec: {}\n", "apiVersion is missing"),
+        ("values.yaml", BAD, None),
+        ("eigenvalues.yaml", "kind: Pod\n", "apiVersion is missing"),
+    ],
+)
+def test_what_is_no_charts_own_is_judged_or_told(
+    name: str, text: str, said: str | None, check: Any, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    status, report = check(".")
+    assert [each["message"] for each in report["errors"]] == ([said] if said else [])
+    assert status == (2 if said else 1)
+
+
 # What is broken
 
 
@@ -158,17 +192,23 @@ BROKEN: dict[str, tuple[Any, str]] = {
 }
 
 
+def break_(folder: Path, what: str) -> str:
+    """Make x.yaml what is broken, beside bad.yaml; what is said of it."""
+    content, said = BROKEN[what]
+    if callable(content):
+        content(folder)
+    else:
+        (folder / "x.yaml").write_bytes(content.encode() if isinstance(content, str) else content)
+    (folder / "bad.yaml").write_text(BAD)
+    return said
+
+
 @pytest.mark.parametrize("what", BROKEN)
 @pytest.mark.parametrize("path", [".", "x.yaml"])
 def test_what_is_broken_is_one_line_and_the_rest_is_judged(
     what: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content, said = BROKEN[what]
-    if callable(content):
-        content(tmp_path)
-    else:
-        (tmp_path / "x.yaml").write_bytes(content.encode() if isinstance(content, str) else content)
-    (tmp_path / "bad.yaml").write_text(BAD)
+    said = break_(tmp_path, what)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["check", path, "bad.yaml", *SAMPLE]) == 2
     captured = capsys.readouterr()
@@ -177,6 +217,44 @@ def test_what_is_broken_is_one_line_and_the_rest_is_judged(
     assert re.match(rf"error    {said}", errors[0])
     assert "denied   bad.yaml:1" in captured.out
     assert "Traceback" not in captured.out + captured.err
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_broken_is_told_whatever_the_format(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = break_(tmp_path, what)
+    _, _, message = said.partition(": ")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reports").mkdir()
+
+    def run(names: Iterable[str]) -> int:
+        options = [word for name in names for word in ("--format", name, "--output", f"reports/{name}")]
+        return cli.main(["check", "x.yaml", "bad.yaml", *options, *SAMPLE])
+
+    assert run(reports.FORMATS) == 2
+    assert capsys.readouterr() == ("", "")
+    for name in reports.FORMATS:
+        text = (tmp_path / "reports" / name).read_text("utf-8")
+        assert "multiple-slices" in text
+        told = re.search(message, html.unescape(text.replace("\\", "")))
+        assert bool(told) is (name not in reports.OBJECTS_ALONE), name
+    assert run(sorted(reports.OBJECTS_ALONE)) == 2
+    assert re.fullmatch(rf"{said}.*\n", capsys.readouterr().err)
+
+
+def test_what_one_of_the_formats_carries_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_(tmp_path, "a loop")
+    monkeypatch.chdir(tmp_path)
+    both = ["--format", "openreports", "--output", "r.json"]
+    assert cli.main(["check", "x.yaml", *both, *SAMPLE, "--format", "table"]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out.count("Too many levels"), captured.err) == (1, "")
+    assert cli.main(["check", "x.yaml", *both, *SAMPLE]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
 def test_what_may_not_be_read_is_one_line(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +420,14 @@ def test_several_processes_find_what_one_does(many: Path, monkeypatch: pytest.Mo
 
     one, two = reports()
     assert one == two
-    assert json.loads(one)["summary"] == {"objects": 188, "allowed": 96, "denied": 92, "warned": 0, "errors": 4}
+    assert json.loads(one)["summary"] == {
+        "objects": 188,
+        "allowed": 96,
+        "denied": 92,
+        "warned": 0,
+        "errors": 4,
+        "unjudged": 0,
+    }
 
 
 def test_little_is_done_in_one_process_and_much_in_several(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from webhook import cli, lints, rules
+from webhook import cli, inputs, lints, rules
 from webhook.documents import read
 from webhook.facts import Facts
 from webhook.policy_file import load_with_document
@@ -500,12 +500,32 @@ def test_the_command_reports_like_check(tmp_path: Path, capsys: pytest.CaptureFi
     assert named(run("--today", "2026-06-01")[1]) == []
     assert named(run("--today", "2026-12-15")[1]) == [("ending-exemption", "Audit")]
     assert named(run("--today", "2026-12-15", "--soon", "7")[1]) == []
+    assert run("--today", "2026-06-01")[1]["policy"] == {
+        "name": "small",
+        "digest": inputs.load_policy(str(policy)).digest,
+    }
     status, report = run("--today", "2027-01-02")
     assert (status, named(report)) == (0, [("ended-exemption", "Warn")])
     assert run("--today", "2027-01-02", "--fail-on", "warn")[0] == 4
     policy.write_text(edited(POLICY, ("maxReplicas: 4", "mps: Forbidden"), ("sharing: time-slicing", "sharing: mps")))
     assert run()[0] == 1
     assert run("--fail-on", "never")[0] == 0
+
+
+def test_what_was_not_run_for_want_of_facts_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    policy, facts = str(ROOT / "policies/sample.yaml"), str(ROOT / "webhook/sample/facts.yaml")
+    told = "note: lints about nodes and namespaces were not run: --facts names what is known of a cluster\n"
+    for options, said in (((), told), (("--facts", facts), "")):
+        assert cli.main(["policy", "lint", policy, *options]) == 0
+        assert capsys.readouterr().err == said
+
+
+def test_the_sample_is_linted_only_with_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli.main(["policy", "lint"])
+    assert "note: no policies/ here: judged by the sample policy; PATH names yours\n" in capsys.readouterr().err
 
 
 def test_a_policy_that_cannot_be_used_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,17 @@
 """`slicewarden test`: the policies of this repository hold, and what fails is said well."""
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import fromstring
 
 import pytest
+import xmlschema
 
-from webhook import cli, policy_file, rules
+from webhook import cli, outputs, policy_file, rules
 from webhook.policy_test import unlike
+from webhook.terminal import Look
 
 ROOT = Path(__file__).parent.parent
 NAMED = ("cloud", "inference", "lab", "university")
@@ -275,29 +278,43 @@ def test_another_policy_can_be_put_to_the_tests(run: Any, tmp_path: Path) -> Non
 # Formats
 
 
-def test_junit_has_a_case_each_and_says_what_failed(run: Any) -> None:
+def test_no_line_of_the_table_is_wider_than_the_terminal(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = CASE.replace("name: one card", f"name: {'one card ' * 12}").replace("whole", "none-such")
+    wide = run(CASE + wrong)[1]
+    monkeypatch.setattr(outputs, "look", lambda: Look(60))
+    narrow = run(CASE + wrong)[1]
+    assert max(map(len, wide.splitlines())) > 100 >= 60 >= max(map(len, narrow.splitlines()))
+    assert "".join(narrow.split()) == "".join(wide.split())
+
+
+def junit(text: str) -> Any:
+    xmlschema.XMLSchema(str(ROOT / "tests/schemas/JUnit.xsd")).validate(StringIO(text))
+    return fromstring(text)  # noqa: S314 - our own text
+
+
+def test_junit_is_valid_and_has_a_case_each_and_says_what_failed(run: Any) -> None:
     wrong = CASE.replace("name: one card", """name: 'a "<bad>" one'""").replace("whole", "none-such")
     status, out, _ = run(CASE + wrong, "--format", "junit")
     assert status == 1
-    root = fromstring(out)  # noqa: S314 - our own text
-    (suite,) = root
+    (suite,) = junit(out)
     assert {key: suite.get(key) for key in ("name", "tests", "failures", "errors")} == {
         "name": "small",
         "tests": "2",
         "failures": "1",
         "errors": "0",
     }
-    good, bad = suite
+    good, bad = suite.findall("testcase")
     assert (good.get("name"), len(good)) == ("one card", 0)
-    assert (bad.get("name"), bad.get("file"), bad.get("line")) == ('a "<bad>" one', "test.yaml", "15")
+    assert (bad.get("name"), bad.get("classname")) == ('a "<bad>" one', "test.yaml")
+    assert bad[0].get("message") == "test.yaml:15: pool is not as expected"
     assert "expected none-such, got whole" in str(bad[0].text)
 
 
-def test_junit_tells_of_what_could_not_be_used(run: Any) -> None:
+def test_junit_is_valid_and_tells_of_what_could_not_be_used(run: Any) -> None:
     status, out, _ = run("    - {name: x}\n", "--format", "junit")
-    (suite,) = fromstring(out)  # noqa: S314 - our own text
-    assert status == 2
-    assert (suite.get("errors"), suite[0][0].tag) == ("2", "error")
+    (suite,) = junit(out)
+    assert (status, suite.get("errors")) == (2, "2")
+    assert [(each.tag, each[0].tag) for each in suite.findall("testcase")] == [("testcase", "error")] * 2
 
 
 def test_json_holds_everything(run: Any) -> None:

@@ -1,8 +1,13 @@
 """The formats of reports, held to what others published of them, and to what stands in names and messages."""
 
+import fcntl
 import json
+import os
 import re
+import struct
+import subprocess
 import sys
+import termios
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -18,16 +23,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook import dialect, files, outputs, reports, rules
-from webhook.check import Judged, Report, judge
+from webhook.audit import Audited, Source
+from webhook.check import Judged, Kind, Report, Unjudged, judge
 from webhook.documents import read
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.model import Action, Finding, Problem, Result, Verdict
+from webhook.model import Action, Finding, Problem, Result, Verdict, dotted
 from webhook.policy import Exemption, Policy, Scope
-from webhook.reports import markdown
+from webhook.reports import markdown, sources
 from webhook.terminal import Look
 
-SCHEMAS = Path(__file__).parent / "schemas"
+ROOT = Path(__file__).parents[1]
+SCHEMAS = ROOT / "tests/schemas"
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
 PODS = """\
@@ -280,12 +287,66 @@ def test_a_terminal_says_how_it_looks(monkeypatch: pytest.MonkeyPatch, environme
     assert outputs.look() == look
 
 
+@pytest.mark.parametrize(
+    ("environment", "look"),
+    [
+        ({}, Look(70, colour=True)),
+        ({"COLUMNS": "60"}, Look(60, colour=True)),
+        ({"NO_COLOR": "1"}, Look(70)),
+        ({"NO_COLOR": "1", "COLUMNS": "60"}, Look(60)),
+    ],
+)
+def test_a_real_terminal_is_asked(environment: dict[str, str], look: Look) -> None:
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
+    program = "import sys; from webhook import outputs; print(*outputs.look()); outputs.show(str(sys.stdout.isatty()))"
+    path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    subprocess.run([sys.executable, "-c", program], stdout=theirs, env=path | environment, check=True, timeout=60)
+    assert os.read(ours, 1000).split() == f"{look.width} {look.colour} True".encode().split()
+    os.close(theirs)
+    os.close(ours)
+
+
 @given(words=st.lists(st.text("abc", min_size=1, max_size=12), min_size=1), width=st.integers(40, 120))
 def test_text_is_broken_at_blanks_alone(words: list[str], width: int) -> None:
     text = " ".join(words)
     lines = list(Look(width).wrap(text, "    "))
     assert all(len(line) <= width for line in lines)
     assert " ".join(line.removeprefix("    ") for line in lines) == text
+
+
+def fits(text: str, width: int) -> None:
+    """Hold that every line has the width, but for one of a single word, which people copy whole."""
+    long = [line for line in text.splitlines() if len(line) > width and " " in line.strip()]
+    assert long == []
+
+
+@pytest.mark.parametrize("explained", [False, True])
+def test_no_line_of_the_table_is_wider_than_the_terminal(report: Report, explained: bool) -> None:
+    unjudged = tuple(Unjudged(Kind("networking.k8s.io", f"{letter}ingress"), 1) for letter in "abcdefg")
+    whole = replace(report, judged=report.judged[1:2], explained=explained, unjudged=unjudged)
+    whole = replace(whole, judged=(replace(whole.judged[0], diff=""),))
+    wide, narrow = reports.render("table", whole), reports.render("table", whole, Look(60))
+    assert max(map(len, wide.splitlines())) > 200
+    fits(narrow, 60)
+    assert "".join(narrow.split()) == "".join(wide.split())
+    places = [dotted(each.finding.path) for each, _ in whole.judged[0].findings]
+    assert all(place in narrow.split() for place in places)
+
+
+def test_no_line_of_an_audit_is_wider_than_the_terminal() -> None:
+    source = Source("apps/v1", "Deployment", "vision", "inference-of-everything-that-there-is")
+    path = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu.shared")
+    found = Result("multiple-slices", Action.DENY, Finding(path, "is wrong " * 20))
+    pods = [
+        Audited("", 0, 0, "v1", "Pod", "vision", f"inference-{n}", Verdict((found,)), (0,), source=source)
+        for n in range(4)
+    ]
+    whole = Report(tuple(pods), (Problem("cluster", 0, "deployments.apps may not be listed: " + "said 403 " * 9),))
+    wide, narrow = sources.table(whole, Look(), 4), sources.table(whole, Look(60), 4)
+    fits(narrow, 60)
+    assert "".join(narrow.split()) == "".join(wide.split())
+    assert dotted(path) in narrow.split()
 
 
 def test_the_table_shows_what_the_patch_writes(report: Report) -> None:

@@ -13,6 +13,7 @@ from listening import Asked, listening
 from webhook import cli, cluster, snapshot
 from webhook.cluster import Resource
 from webhook.facts import Facts
+from webhook.inputs import load_policy
 from webhook.model import Unusable
 from webhook.policy import Policy
 
@@ -275,6 +276,12 @@ def test_a_kind_that_may_not_be_listed_is_one_line_and_the_rest_is_judged(
     assert "denied   Pod vision/a\n  Deny   visible-devices  spec.containers[0].env[0]\n" in out
     assert "error    cluster: deployments.apps may not be listed: said 403\n" in out
     assert err == []
+    policy = load_policy("policies")
+    report = json.loads(audit(kubeconfig, capsys, "--format", "json")[1])
+    assert report["policy"] == {"name": policy.name, "digest": policy.digest}
+    status, out, err = audit(kubeconfig, capsys, "--format", "policyreport")
+    assert (status, [each["scope"]["name"] for each in json.loads(out)["items"]]) == (2, ["a"])
+    assert err == ["cluster: deployments.apps may not be listed: said 403"]
 
 
 def test_a_namespace_that_is_not_there_is_told(

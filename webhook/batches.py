@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from webhook import check, files
-from webhook.check import Judged, Report
+from webhook.check import Judged, Kind, Report
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, group_kind, kept
 from webhook.files import Item
@@ -74,14 +74,16 @@ class Run(NamedTuple):
         self, engine: Engine, facts: Facts, *, at: datetime, explained: bool = False, diffs: bool = False
     ) -> Report:
         """Judge every object. Raises check.Broke."""
-        found = list(self.each(partial(check.judge, engine=engine, facts=facts, diffs=diffs)))
+        found = list(self.each(partial(_judged, engine=engine, facts=facts, diffs=diffs)))
         problems = [*self.problems, *(each for each in found if isinstance(each, Problem))]
         return Report(
             tuple(each for each in found if isinstance(each, Judged)),
             tuple(sorted(problems, key=lambda problem: (problem.file, problem.line))),
             explained,
             policy=engine.policy.name,
+            digest=engine.policy.digest,
             at=at,
+            unjudged=check.unjudged((each for each in found if isinstance(each, Kind)), engine.policy.workloads),
         )
 
 
@@ -172,6 +174,11 @@ def _fact(value: Object) -> Object:
     metadata = value.get("metadata")
     named = {key: metadata.get(key) for key in ("namespace", "name")} if isinstance(metadata, dict) else {}
     return {"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": named}
+
+
+def _judged(item: Item, engine: Engine, facts: Facts, *, diffs: bool) -> Judged | Problem | Kind:
+    """Judge an object; of one that is not judged its kind."""
+    return check.judge(item, engine, facts, diffs=diffs) or check.kind_of(item)
 
 
 def _packed(items: list[Item]) -> bytes:

@@ -6,11 +6,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from webhook import check
-from webhook.check import Judged
+from webhook.check import Judged, Kind, Unjudged
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import Item
 from webhook.model import Action, Path, Problem, Result, Verdict
+from webhook.policy import Policy
 
 
 class Effect(StrEnum):
@@ -52,33 +53,40 @@ class Changed:
 
 
 class Compared(NamedTuple):
-    """What a change does to one object, or why that cannot be said; neither where nothing changes."""
+    """What a change does to one object, or why that cannot be said; neither where nothing changes.
+
+    `passed_over` is the kind of one that neither policy judges.
+    """
 
     changed: Changed | None = None
     problems: tuple[Problem, ...] = ()
+    passed_over: Kind | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
     """All that a change does; objects of which nothing changes are only counted."""
 
-    old: str
-    new: str
+    old: Policy
+    new: Policy
     changed: tuple[Changed, ...]
     unchanged: int
     problems: tuple[Problem, ...]
+    unjudged: tuple[Unjudged, ...] = ()
 
     @classmethod
     def of(cls, old: Engine, new: Engine, found: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
         """Gather what was found of each object, and what could not be read, sorted by file and line."""
-        changed, problems, unchanged = list[Changed](), [*unread], 0
+        changed, problems, kinds, unchanged = list[Changed](), [*unread], list[Kind](), 0
         for each in found:
             if each.changed:
                 changed.append(each.changed)
             problems += each.problems
-            unchanged += not (each.changed or each.problems)
+            kinds += [each.passed_over] if each.passed_over else []
+            unchanged += not any(each)
         problems.sort(key=lambda problem: (problem.file, problem.line))
-        return cls(old.policy.name, new.policy.name, tuple(changed), unchanged, tuple(problems))
+        unjudged = check.unjudged(kinds, {**old.policy.workloads, **new.policy.workloads})
+        return cls(old.policy, new.policy, tuple(changed), unchanged, tuple(problems), unjudged)
 
     def having(self, effect: Effect) -> list[Changed]:
         """The objects to which it does this."""
@@ -89,8 +97,8 @@ Judge = Callable[[Item, Engine, Facts], Judged | Problem | None]
 """Says what a policy makes of an object; None of one that it does not judge."""
 
 
-def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = check.judge) -> Compared | None:
-    """Judge an object by two policies, with the same facts. None where neither judges it.
+def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = check.judge) -> Compared:
+    """Judge an object by two policies, with the same facts.
 
     Findings are compared by rule and place, not by their words. What only one of the policies judges counts as allowed
     by the other.
@@ -100,7 +108,7 @@ def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = c
         return Compared(problems=tuple(dict.fromkeys(each for each in (one, other) if isinstance(each, Problem))))
     told = other or one
     if told is None:
-        return None
+        return Compared(passed_over=check.kind_of(item))
     one, other = one or _unjudged(told), other or _unjudged(told)
     effects = tuple(_effects(one, other))
     return Compared(Changed(one, other, effects, tuple(_differences(one, other))) if effects else None)

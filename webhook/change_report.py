@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from webhook.change import Change, Changed, Difference, Effect
+from webhook.check import passed_over
 from webhook.model import dotted, several
 from webhook.policy import API_VERSION
 from webhook.reports.markdown import MAX_BODY, plain
@@ -34,25 +35,33 @@ _FRAME = 4096
 def table(change: Change, look: Look) -> str:
     """Write a line for each object of which something changes, what it is below it, and the count."""
     lines = [line for each in change.changed for line in _object(each, look)]
-    lines += [f"{look.paint('error', 'denied')}    {problem}" for problem in change.problems]
+    lines += [line for each in change.problems for line in look.error(str(each))]
     if lines:
         lines.append("")
-    lines.append(_summary(change))
+    lines += look.wrap(_summary(change), "")
+    if change.unjudged:
+        lines += look.wrap(passed_over(change.unjudged), "")
     return "\n".join(lines) + "\n"
 
 
 def _object(changed: Changed, look: Look) -> Iterator[str]:
     words = look.paint(", ".join(changed.effects), _STYLES.get(changed.effects[0], "strong"))
     told = changed.after
-    yield "  ".join(filter(None, (words, told.place, told.title)))
+    for part in filter(None, (told.place, told.title)):
+        *above, words = look.beside(words, part, " " * 9)
+        yield from above
+    yield words
     for each in changed.differences:
         line = f"line {each.line:<4} " if each.line else ""
-        yield f"  {_actions(each)}  {line}{each.result.rule}  {dotted(each.result.finding.path)}"
+        yield from look.beside(
+            f"  {_actions(each)}  {line}{each.result.rule}", dotted(each.result.finding.path), " " * 9
+        )
         yield from look.wrap(each.result.finding.message, " " * 9)
     if Effect.STEERED in changed.effects:
-        yield f"  pool   {_pools(changed)}"
+        yield from look.hang("  pool   ", _pools(changed))
     if Effect.PATCHED in changed.effects:
-        yield from (f"  patch  {line}" for line in _patches(changed))
+        for line in _patches(changed):
+            yield from look.hang("  patch  ", line)
 
 
 def _summary(change: Change) -> str:
@@ -67,15 +76,18 @@ def to_json(change: Change, _: Look) -> str:
     value = {
         "apiVersion": API_VERSION,
         "kind": "PolicyDiffReport",
-        "old": change.old,
-        "new": change.new,
+        "old": change.old.name,
+        "new": change.new.name,
+        "digests": {"old": change.old.digest, "new": change.new.digest},
         "results": [_value(each) for each in change.changed],
         "errors": [{"file": each.file, "line": each.line, "message": each.message} for each in change.problems],
+        "unjudged": [each.value for each in change.unjudged],
         "summary": {
             "objects": len(change.changed) + change.unchanged,
             "unchanged": change.unchanged,
             **{_key(effect): len(change.having(effect)) for effect in Effect},
             "errors": len(change.problems),
+            "unjudged": sum(each.objects for each in change.unjudged),
         },
     }
     return json.dumps(value, indent=2) + "\n"
@@ -120,7 +132,7 @@ def markdown(change: Change, _: Look) -> str:
 
 
 def _markdown(change: Change) -> Iterator[str]:
-    yield f"## Policy {_code(change.old)} → {_code(change.new)}"
+    yield f"## Policy {_code(change.old.name)} → {_code(change.new.name)}"
     yield ""
     objects = len(change.changed) + change.unchanged
     if not change.changed:
@@ -130,6 +142,9 @@ def _markdown(change: Change) -> Iterator[str]:
         yield "| --- | ---: |"
         yield from (f"| {HEADINGS[effect]} | {count} |" for effect in Effect if (count := len(change.having(effect))))
         yield f"| as before | {change.unchanged} |"
+    if change.unjudged:
+        yield ""
+        yield plain(passed_over(change.unjudged))
     room = MAX_BODY - _FRAME
     for effect in Effect:
         if found := [each for each in change.changed if each.effects[0] is effect]:

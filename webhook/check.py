@@ -2,17 +2,20 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from webhook import dialect, explain, patch, review
 from webhook.engine import Engine, RuleBroke
 from webhook.explain import Landing
 from webhook.facts import Facts, group_kind
 from webhook.files import Item
-from webhook.model import Action, Object, Path, Problem, Request, Result, Verdict, dotted, shown
-from webhook.targets import judges
+from webhook.model import Action, Object, Path, Problem, Request, Result, Verdict, dotted, listed, several, shown
+from webhook.spelling import nearest
+from webhook.targets import judged_kinds, judges
+from webhook.workloads import Workloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,44 @@ class Judged:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
+class Kind(NamedTuple):
+    """A kind of objects by its group."""
+
+    group: str
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """As kubectl names it."""
+        return shown(".".join(filter(None, (self.kind, self.group))), quotes=False)
+
+
+class Unjudged(NamedTuple):
+    """A kind of the run that is not judged, with how many objects it has, and what it was likely `meant` to be."""
+
+    kind: Kind
+    objects: int
+    meant: str = ""
+
+    @property
+    def text(self) -> str:
+        """The kind, and what was meant."""
+        return f"{self.kind.text} (did you mean {self.meant}?)" if self.meant else self.kind.text
+
+    @property
+    def value(self) -> Object:
+        """The same as JSON."""
+        meant = {"meant": self.meant} if self.meant else {}
+        return {**self.kind._asdict(), "objects": self.objects, **meant}
+
+
 @dataclass(frozen=True, eq=False)
 class Report:
     """Everything one run found.
 
     `explained` asks for the reasoning behind each landing. `pages` are of findings that no rule in `rules/` makes.
-    `policy` is the name of the one that was used, and `at` when: a report without says nothing of the time.
+    `unjudged` are the kinds that were passed over, those that are likely misspelt first. `policy` is the name of the
+    one that was used, `digest` its hash, and `at` when: a report without says nothing of the time.
     """
 
     judged: tuple[Judged, ...]
@@ -71,7 +106,9 @@ class Report:
     explained: bool = False
     pages: Mapping[str, str] = field(default_factory=dict)
     policy: str = "slicewarden"
+    digest: str = ""
     at: datetime | None = None
+    unjudged: tuple[Unjudged, ...] = ()
 
     def count(self, *, allowed: bool) -> int:
         """How many objects were allowed, or denied."""
@@ -81,6 +118,48 @@ class Report:
     def warned(self) -> int:
         """How many objects have a warning."""
         return sum(each.warned for each in self.judged)
+
+
+_NAMED = 5
+"""How many kinds a line names."""
+
+
+def passed_over(unjudged: Sequence[Unjudged]) -> str:
+    """One line on objects that were not judged for their kinds' sake; empty where all were."""
+    if not unjudged:
+        return ""
+    count = sum(each.objects for each in unjudged)
+    words = "is of a kind that is" if count == 1 else "are of kinds that are"
+    return f"{several(count, 'object')} {words} not judged: {listed([each.text for each in unjudged], _NAMED)}"
+
+
+def unjudged(kinds: Iterable[Kind], workloads: Workloads) -> tuple[Unjudged, ...]:
+    """Count objects of kinds that are not judged, of which each is given for every object; guess which are misspelt."""
+    found = [Unjudged(kind, count, _meant(kind, workloads)) for kind, count in Counter(kinds).items()]
+    return tuple(sorted(found, key=lambda each: (not each.meant, -each.objects, each.text)))
+
+
+def _meant(kind: Kind, workloads: Workloads) -> str:
+    """Guess the judged kind that was meant, among those of its group; Kubernetes' own groups without a dot are one.
+
+    A kind of another group may well have a name that is like one of ours.
+    """
+    known = map(Kind._make, judged_kinds(workloads))
+    own = {each.kind: each for each in known if each.group == kind.group or "." not in each.group + kind.group}
+    near = nearest(kind.kind, own, _ALIKE)
+    return own[near].text if near == kind.kind else near
+
+
+_ALIKE = 0.85
+"""A ClusterTrainingRuntime is at 0.81 no misspelt TrainingRuntime, and Pods are Pod at 0.86."""
+
+
+def kind_of(item: Item) -> Kind:
+    """The kind of an object, or of that of the request which an AdmissionReview is, and which `judge` has read."""
+    if group_kind(item.value) != REVIEW:
+        return Kind(*group_kind(item.value))
+    request = review.decode(review.encoded(item.value))
+    return Kind(request.group, request.kind)
 
 
 def fingerprint(judged: Judged, result: Result, seen: Counter[str]) -> str:

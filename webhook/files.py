@@ -3,6 +3,7 @@
 import errno
 import glob
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -125,7 +126,12 @@ def read(name: str) -> Iterator[Document | Problem]:
     except UnicodeDecodeError as error:
         yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
         return
-    yield from each(text, name)
+    hint = _TEMPLATE if "{{" in text else ""
+    for one in each(text, name):
+        yield one._replace(message=one.message + hint) if hint and isinstance(one, Problem) else one
+
+
+_TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check -"
 
 
 class Unfit(ValueError):
@@ -158,7 +164,8 @@ def _limited(file: IO[bytes]) -> bytes:
 def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
     """Take the Kubernetes objects out of documents, Lists opened.
 
-    A document with neither apiVersion nor kind is some other file, such as a chart's values, and is passed over.
+    A document with neither apiVersion nor kind is some other file, such as a chart's values, and is passed over; so is
+    a chart's own, whatever keys it has.
     """
     found: list[Item] = []
     problems: list[Problem] = []
@@ -177,6 +184,8 @@ def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
                 Problem(item.document.file, item.line(), "objects in a bare list: put them in a kind: List")
             )
         return
+    if not item.base and _of_chart(FilePath(item.document.file).name, value):
+        return
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
             said = "must be a string" if key in value else "is missing"
@@ -191,6 +200,13 @@ def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
             _open(Item(document, (*item.base, "items", index), _with_type(one, value)), found, problems)
     else:
         found.append(item)
+
+
+def _of_chart(name: str, value: Object) -> bool:
+    """Tell whether a file is a chart's: its Chart.yaml (helm pkg/chart/metadata.go), or values, which are no object."""
+    if name == "Chart.yaml":
+        return "kind" not in value and {"apiVersion", "name", "version"} <= value.keys()
+    return "values" in re.split(r"[-_.]", name.lower()) and not {"apiVersion", "kind"} <= value.keys()
 
 
 def _with_type(value: Object, parent: Object) -> Object:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from webhook import files, guard, policy_file, rules
+from webhook import files, guard, outputs, policy_file, rules
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
@@ -22,10 +22,26 @@ def load_policy(path: str | None) -> Policy:
     return load_policy_with_document(path)[0]
 
 
+_BESIDE = "policies"
+
+
+def by_sample(path: str | None, option: str = "--policy") -> str:
+    """One line where nobody's own policy is read, of which `option` says how it is named; else empty."""
+    if path is None and not Path(_BESIDE).is_dir():
+        return f"no {_BESIDE}/ here: judged by the sample policy; {option} names yours"
+    return ""
+
+
+def tell_of_sample(path: str | None, option: str = "--policy") -> None:
+    """Say on standard error where nobody's own policy is read."""
+    if said := by_sample(path, option):
+        outputs.say([f"note: {said}"])
+
+
 def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
     """Read the policy as `load_policy` does, and say where it stands."""
     if path is None:
-        path = "policies" if Path("policies").is_dir() else str(Path(__file__).parent / "sample" / "policy.yaml")
+        path = str(Path(__file__).parent / "sample" / "policy.yaml") if by_sample(path) else _BESIDE
     if ":" in path and not Path(path).exists():
         from webhook import revisions  # to run a program takes more to import than all else here
 
@@ -85,6 +101,16 @@ def known(chosen: Namespace, policies: Collection[Policy]) -> tuple[Iterable[Obj
 
     api = snapshot.connect(chosen.kubeconfig, chosen.context)
     return snapshot.facts(api, policies, chosen.namespace)
+
+
+def tell_of_unknown(chosen: Namespace, facts: Facts) -> None:
+    """Say which facts nobody has given, for want of which a finding may blame the cluster."""
+    known = {"nodes": facts.nodes, "namespaces": facts.namespaces}
+    missing = " and no ".join(each for each, found in known.items() if not found)
+    if missing and not (chosen.facts or chosen.live):
+        wanted = "namespaces,nodes,configmaps,daemonsets,pods"
+        way = f"--facts takes what `kubectl get -A {wanted} -o yaml` prints, --live asks the cluster"
+        outputs.say([f"note: no {missing} are known: {way}"])
 
 
 def load_engine(policy_path: str | None, *facts: str) -> tuple[Engine, Facts]:

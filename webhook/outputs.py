@@ -50,6 +50,12 @@ def show(text: str) -> None:
         raise Unusable((Problem("standard output", 0, error.strerror or str(error)),)) from error
 
 
+def say(lines: Iterable[str]) -> None:
+    """Write to standard error what stands in no report, line by line."""
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
 def save(file: str, text: str) -> None:
     """Write a file, over what is there. Raises Unusable."""
     try:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 from webhook import explain, patch, review
@@ -88,10 +88,11 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What all cases came to, and what in the files could not be used."""
+    """What all cases came to, what in the files could not be used, and when they ran."""
 
     outcomes: tuple[Outcome, ...]
     problems: tuple[Problem, ...]
+    at: datetime | None = None
 
     @property
     def failed(self) -> int:

@@ -5,6 +5,7 @@ A view reads an object as the API would have stored it, and raises Malformed whe
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from webhook.fields import as_kind, as_map, items, section, text
@@ -166,10 +167,17 @@ def _views(request: Request, item: Object, workloads: Workloads) -> Iterator[Sub
         yield _device_claim(item, DEVICES[kind], request)
 
 
+SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY)
+
+
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
     """Tell whether objects of this kind are judged at all."""
-    single = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY)
-    return (group, kind) in single or (group, kind) in workloads or (group, kind) in DEVICES
+    return (group, kind) in SINGLE or (group, kind) in workloads or (group, kind) in DEVICES
+
+
+def judged_kinds(workloads: Workloads = WORKLOADS) -> Iterator[tuple[str, str]]:
+    """Group and kind of all that is judged."""
+    return chain(SINGLE, DEVICES, workloads)
 
 
 def _found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:

@@ -29,6 +29,28 @@ class Look(NamedTuple):
             line += word
         yield indent + line.rstrip()
 
+    def hang(self, head: str, text: str, style: str = "") -> Iterator[str]:
+        """Put a text of one line beside a head, and what does not fit below it, as `wrap` does."""
+        indent = " " * _width(head)
+        for number, row in enumerate(self.wrap(text, indent)):
+            yield (indent if number else head) + self.paint(row[len(indent) :], style)
+
+    def beside(self, head: str, whole: str, indent: str, style: str = "") -> Iterator[str]:
+        """Put what people copy beside a head, or below it where it does not fit; it is broken as `wrap` does alone."""
+        if self.width is None or _width(head) + 2 + len(whole) <= self.width:
+            yield f"{head}  {self.paint(whole, style)}"
+        else:
+            yield head.rstrip()
+            yield from (indent + self.paint(row[len(indent) :], style) for row in self.wrap(whole, indent))
+
+    def error(self, text: str) -> Iterator[str]:
+        """Tell of what could not be used, in the place where others have their verdict."""
+        yield from self.hang(f"{self.paint('error', 'denied')}    ", text)
+
+
+def _width(text: str) -> int:
+    return len(_COLOURS.sub("", text))
+
 
 PLAIN = Look()
 """How a file looks."""
@@ -43,4 +65,5 @@ _STYLES = {
     "strong": "1",
 }
 _NARROWEST = 24
+_COLOURS = re.compile(r"\033\[[0-9;]*m")
 _WORDS = re.compile(r"\S+\s*")

@@ -1,6 +1,5 @@
 """`slicewarden audit`: judge everything that runs in a live cluster."""
 
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -56,6 +55,7 @@ def run(chosen: Namespace) -> int:
     from webhook import publish, snapshot  # 30 MiB, which only a live cluster needs
 
     wanted = common.wanted(chosen)
+    inputs.tell_of_sample(chosen.policy)
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     api = snapshot.connect(chosen.kubeconfig, chosen.context)
     form = publish.FORMS[chosen.write_reports] if chosen.write_reports else None
@@ -81,8 +81,14 @@ def run(chosen: Namespace) -> int:
             problems += publish.publish(api, form, engine.policy.name, found.judged, kinds, chosen.namespace, tell)
     _caution(guard.unguarded(engine.policy, facts), found.passed_over)
     report = Report(
-        tuple(found.judged), tuple(problems), pages=running.PAGES, policy=engine.policy.name, at=datetime.now(UTC)
+        tuple(found.judged),
+        tuple(problems),
+        pages=running.PAGES,
+        policy=engine.policy.name,
+        digest=engine.policy.digest,
+        at=datetime.now(UTC),
     )
+    outputs.say(reports.untold((each.format for each in wanted), report))
     outputs.write(
         wanted,
         lambda name, look: OWN[name](report, look, found.count) if name in OWN else reports.render(name, report, look),
@@ -97,10 +103,10 @@ def run(chosen: Namespace) -> int:
 
 def _caution(unguarded: str | None, passed_over: int) -> None:
     if unguarded:
-        print(f"warning: {unguarded}", file=sys.stderr)
+        outputs.say([f"warning: {unguarded}"])
     if passed_over:
         what = f"{several(passed_over, 'object')} of namespaces that the webhook leaves alone"
-        print(f"note: {what}; --system judges them", file=sys.stderr)
+        outputs.say([f"note: {what}; --system judges them"])
 
 
 def _size(text: str) -> int:

@@ -1,6 +1,5 @@
 """`slicewarden check`: judge manifests as the webhook would."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -56,16 +55,19 @@ def run(chosen: Namespace) -> int:
     """Judge everything, write the reports; the exit status says the worst of it."""
     wanted = common.wanted(chosen)
     common.only_live(chosen, "--kubeconfig", "--context")
+    inputs.tell_of_sample(chosen.policy)
     engine = Engine(inputs.load_policy(chosen.policy), rules.walk())
     now = datetime.now(UTC)
     given = batches.read(chosen.paths, chosen.namespace)
     known, unknown = inputs.known(chosen, [engine.policy])
     facts = replace(Facts.of((*known, *given.facts)), today=now.date())
+    inputs.tell_of_unknown(chosen, facts)
     if caution := guard.unguarded(engine.policy, facts):
-        print(f"warning: {caution}", file=sys.stderr)
+        outputs.say([f"warning: {caution}"])
     diffs = chosen.explain or any(each.format == "markdown" for each in wanted)
     report = given.judge(engine, facts, at=now, explained=chosen.explain, diffs=diffs)
     report = replace(report, problems=(*unknown, *report.problems))
+    outputs.say(reports.untold((each.format for each in wanted), report))
     outputs.write(wanted, lambda name, look: reports.render(name, report, look))
     return common.status(
         chosen.fail_on,

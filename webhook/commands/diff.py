@@ -86,6 +86,7 @@ def _of_files(chosen: Namespace, old: Engine, new: Engine) -> Change:
     given = batches.read(chosen.paths or ["."], chosen.namespace)
     known, unknown = inputs.known(chosen, (old.policy, new.policy))
     facts = _facts((*known, *given.facts))
+    inputs.tell_of_unknown(chosen, facts)
     found = given.each(partial(change.compare, old=old, new=new, facts=facts))
     return Change.of(old, new, found, (*unknown, *given.problems))
 
@@ -104,7 +105,7 @@ def _of_cluster(chosen: Namespace, old: Engine, new: Engine) -> Change:
         alive = (each for each in reading if not (living.ended(each) or living.made(each, workloads)))
         items = map(files.alone, chain(alive, living.among_facts(objects, chosen.namespace)))
         compared = (change.compare(item, old, new, facts, living.judge) for item in items)
-        found = [each for each in compared if each is not None]
+        found = [each for each in compared if not each.passed_over]  # only kinds that are judged were asked for
     unread = (*unknown, *reading.problems, *living.misnamed(chosen.namespace, facts))
     return Change.of(old, new, found, unread)
 

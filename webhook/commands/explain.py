@@ -43,6 +43,7 @@ def run(chosen: Namespace) -> int:
 
 
 def _caps(chosen: Namespace) -> str:
+    inputs.tell_of_sample(chosen.policy)
     policy = inputs.load_policy(chosen.policy)
     facts = Facts.of(item.value for item in inputs.load_facts(chosen.facts or ()))
     pools = [pool for pool in policy.pools if chosen.pool in (None, pool.name)]

@@ -57,10 +57,13 @@ def run(chosen: Namespace) -> int:
 
 def _lint(chosen: Namespace) -> int:
     wanted = common.wanted(chosen)
+    inputs.tell_of_sample(chosen.policy, "PATH")
     policy, document = inputs.load_policy_with_document(chosen.policy)
     facts = Facts.of(item.value for item in inputs.load_facts(chosen.facts or ()))
     today = chosen.today or datetime.now(UTC).date()
     report = lints.lint(policy, document, facts, today, timedelta(days=chosen.soon))
+    if not chosen.facts:
+        outputs.say(["note: lints about nodes and namespaces were not run: --facts names what is known of a cluster"])
     outputs.write(wanted, lambda name, look: reports.render(name, report, look))
     return common.status(chosen.fail_on, denied=report.count(allowed=False) > 0, warned=report.warned > 0)
 

@@ -33,6 +33,7 @@ def options(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace) -> int:
     """Print the configurations, or what a patch of them needs."""
+    inputs.tell_of_sample(chosen.policy)
     policy, bundle = inputs.load_policy(chosen.policy), chosen.ca_bundle
     made = registration.bundles(policy, bundle) if bundle else registration.configurations(policy)
     for half, configuration in zip(("mutating", "validating"), made, strict=True):

@@ -109,6 +109,8 @@ def run(chosen: Namespace) -> int:
         tls_min=TLS_VERSIONS[chosen.tls_min],
         delay=chosen.stop_delay,
     )
+    if caution := inputs.by_sample(chosen.policy):
+        log_line({"message": "sample policy", "caution": caution})
     try:
         serve.serve(listen, load)
     except OSError as error:

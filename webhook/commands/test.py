@@ -5,6 +5,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path as FilePath
 
@@ -61,7 +62,8 @@ def run(chosen: Namespace) -> int:
     outcomes = list(_outcomes(tests, chosen, problems))
     if not outcomes and not problems:
         raise Unusable((Problem(paths[0], 0, f"no case with {chosen.named} in its name"),))
-    done = Run(tuple(outcomes), tuple(sorted(problems, key=lambda problem: (problem.file, problem.line))))
+    unusable = sorted(problems, key=lambda problem: (problem.file, problem.line))
+    done = Run(tuple(outcomes), tuple(unusable), datetime.now(UTC))
     outputs.write(wanted, lambda name, look: policy_test_report.render(name, done, look))
     if done.problems:
         return common.UNUSABLE

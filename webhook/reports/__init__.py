@@ -1,9 +1,9 @@
 """Reports: one file a format, each a function from a Report to text. Only those that are asked for are imported."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
-from webhook.check import Report
+from webhook.check import Report, passed_over
 from webhook.terminal import PLAIN, Look
 
 FORMATS: Mapping[str, str] = {
@@ -18,6 +18,22 @@ FORMATS: Mapping[str, str] = {
     "policyreport": "PolicyReport of wgpolicyk8s.io/v1alpha2",
 }
 """Each format's name and what it is for; the module of that name has `render(report, look)`."""
+
+
+TELL_OF_ALL = frozenset(("json", "markdown", "table"))
+"""Formats that say what was passed over; those of findings have no place for it."""
+
+OBJECTS_ALONE = frozenset(("openreports", "policyreport"))
+"""Formats of objects that were judged, which have no place for what could not be read."""
+
+
+def untold(names: Iterable[str], report: Report) -> Iterator[str]:
+    """What of a report none of these formats carries, a line each."""
+    names = frozenset(names)
+    if OBJECTS_ALONE.issuperset(names):
+        yield from map(str, report.problems)
+    if report.unjudged and TELL_OF_ALL.isdisjoint(names):
+        yield f"note: {passed_over(report.unjudged)}"
 
 
 def render(name: str, report: Report, look: Look = PLAIN) -> str:

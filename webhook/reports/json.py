@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from webhook.check import Judged, Report
-from webhook.model import Result, dotted
+from webhook.model import Object, Result, dotted
 from webhook.policy import API_VERSION
 from webhook.terminal import PLAIN, Look
 
@@ -16,8 +16,10 @@ def render(report: Report, _: Look = PLAIN) -> str:
     parts = {
         "apiVersion": json.dumps(API_VERSION),
         "kind": json.dumps("CheckReport"),
+        "policy": json.dumps({"name": report.policy, "digest": report.digest}),
         "results": _lines(results),
         "errors": _lines({"file": p.file, "line": p.line, "message": p.message} for p in report.problems),
+        "unjudged": _lines(each.value for each in report.unjudged),
         "summary": json.dumps(
             {
                 "objects": len(results),
@@ -25,13 +27,14 @@ def render(report: Report, _: Look = PLAIN) -> str:
                 "denied": report.count(allowed=False),
                 "warned": report.warned,
                 "errors": len(report.problems),
+                "unjudged": sum(each.objects for each in report.unjudged),
             }
         ),
     }
     return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in parts.items()) + "\n}\n"
 
 
-def _lines(values: Iterable[dict[str, Any]]) -> str:
+def _lines(values: Iterable[Object]) -> str:
     lines = ",\n".join(f"    {json.dumps(each)}" for each in values)
     return f"[\n{lines}\n  ]" if lines else "[]"
 

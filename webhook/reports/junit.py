@@ -3,13 +3,13 @@
 It has everything that windyroad/JUnit-Schema JUnit.xsd asks for, in its order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from webhook.check import Judged, Report
-from webhook.model import Action, Result, line
+from webhook.model import Action, Problem, Result, line
 from webhook.terminal import PLAIN, Look
 
 
@@ -22,47 +22,61 @@ class Case(NamedTuple):
     error: str = ""
 
 
+class Suite(NamedTuple):
+    """Test cases that belong together, and what was said beside them."""
+
+    name: str
+    cases: Sequence[Case]
+    output: str = ""
+
+
 def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report; a problem is a test case in error, and warnings are the output of the suite."""
     cases = [
         *(Case(each.file or each.kind, _name(each), failure=_told(each, Action.DENY)) for each in report.judged),
-        *(
-            Case(each.file, f"line {each.line}" if each.line else each.file, error=each.message)
-            for each in report.problems
-        ),
+        *map(unusable, report.problems),
     ]
     warnings = (f"{each.title}\n{told}" for each in report.judged if (told := _told(each, Action.WARN)))
-    return write("slicewarden", cases, report.at, "\n".join(warnings))
+    return write([Suite("slicewarden", cases, "\n".join(warnings))], report.at)
 
 
-def write(name: str, cases: Iterable[Case], at: datetime | None = None, output: str = "") -> str:
-    """Write a suite of test cases as XML."""
-    known = list(cases)
-    suites = ET.Element("testsuites")
-    suite = ET.SubElement(
-        suites,
+def unusable(problem: Problem) -> Case:
+    """The test case of what could not be used, in error."""
+    return Case(problem.file, f"line {problem.line}" if problem.line else problem.file, error=problem.message)
+
+
+def write(suites: Iterable[Suite], at: datetime | None = None) -> str:
+    """Write suites of test cases as XML; `at` is when they ran."""
+    root = ET.Element("testsuites")
+    for number, suite in enumerate(suites):
+        _suite(root, suite, str(number), at or datetime.fromtimestamp(0, UTC))
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _suite(root: ET.Element, suite: Suite, number: str, at: datetime) -> None:
+    element = ET.SubElement(
+        root,
         "testsuite",
-        name=name,
-        timestamp=(at or datetime.fromtimestamp(0, UTC)).strftime("%Y-%m-%dT%H:%M:%S"),
+        name=line(suite.name),
+        timestamp=at.strftime("%Y-%m-%dT%H:%M:%S"),
         hostname="localhost",
-        tests=str(len(known)),
-        failures=str(sum(bool(each.failure) for each in known)),
-        errors=str(sum(bool(each.error) for each in known)),
+        tests=str(len(suite.cases)),
+        failures=str(sum(bool(each.failure) for each in suite.cases)),
+        errors=str(sum(bool(each.error) for each in suite.cases)),
         time="0",
-        package=name,
-        id="0",
+        package="slicewarden",
+        id=number,
     )
-    ET.SubElement(suite, "properties")
-    for each in known:
-        case = ET.SubElement(suite, "testcase", name=line(each.name), classname=line(each.suite), time="0")
+    ET.SubElement(element, "properties")
+    for each in suite.cases:
+        case = ET.SubElement(element, "testcase", name=line(each.name), classname=line(each.suite), time="0")
         for kind, text in (("error", each.error), ("failure", each.failure)):
             if text:
                 rows = [line(row) for row in text.split("\n")]
                 ET.SubElement(case, kind, message=rows[0], type=kind).text = "\n".join(rows)
-    ET.SubElement(suite, "system-out").text = "\n".join(line(row) for row in output.split("\n"))
-    ET.SubElement(suite, "system-err")
-    ET.indent(suites)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+    ET.SubElement(element, "system-out").text = "\n".join(line(row) for row in suite.output.split("\n"))
+    ET.SubElement(element, "system-err")
 
 
 def _name(judged: Judged) -> str:

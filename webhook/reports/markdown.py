@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from webhook.check import Report
+from webhook.check import Report, passed_over
 from webhook.model import Action, line, several
 from webhook.terminal import PLAIN, Look
 
@@ -20,6 +20,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
         "",
         f"{report.count(allowed=True)} allowed, {denied} denied, {report.warned} with warnings, "
         f"{several(len(report.problems), 'error')}",
+        *(("", plain(passed_over(report.unjudged))) if report.unjudged else ()),
     ]
     return "\n".join(_bounded(head, [_problems(report), _findings(report), _landings(report), _changes(report)])) + "\n"
 

@@ -57,36 +57,43 @@ def table(report: Report, look: Look, count: int) -> str:
     """Write it for people; `count` is how many objects were judged."""
     groups = grouped(report, exempted=False)
     lines = [line for source, found in groups.items() for line in _source(source, found, look)]
-    lines += [f"{look.paint('error', 'denied')}    {problem}" for problem in report.problems]
+    lines += [line for each in report.problems for line in look.error(str(each))]
     denied = sum(any(each.result.action is Action.DENY for each in found) for found in groups.values())
     warned = sum(any(each.result.action is Action.WARN for each in found) for found in groups.values())
     if lines:
         lines.append("")
-    lines.append(
+    said = (
         f"{several(count, 'object')} judged: {denied} would be denied, {warned} with warnings; "
         f"{several(len(report.problems), 'error')}"
     )
+    lines += look.wrap(said, "")
     return "\n".join(lines) + "\n"
 
 
 def _source(source: Source, findings: list[Found], look: Look) -> Iterator[str]:
     denied = any(each.result.action is Action.DENY for each in findings)
     word = "denied" if denied else "warned" if findings else "allowed"
-    yield f"{look.paint(f'{word:<7}', word)}  {shown(source.text, quotes=False)}"
+    yield from look.beside(look.paint(f"{word:<7}", word), shown(source.text, quotes=False), " " * 9)
     width = max((len(each.result.rule) for each in findings), default=0)
     for each in findings:
         result = each.result
-        yield f"  {result.action:<6} {result.rule:<{width}}  {_where(source, each)}"
+        place, of = _where(source, each)
+        head, whole = f"  {result.action:<6} {result.rule:<{width}}", f"{place} {of}".rstrip()
+        if look.width is None or len(head) + 2 + len(whole) <= look.width:
+            yield f"{head}  {whole}"
+        else:
+            yield from look.beside(head, place, " " * 9)
+            yield from look.wrap(of, " " * 9) if of else ()
         yield from look.wrap(result.finding.message, " " * 9)
 
 
-def _where(source: Source, found: Found) -> str:
-    """Say in which of a source's objects a finding is: in itself, or in its pods."""
+def _where(source: Source, found: Found) -> tuple[str, str]:
+    """Say where a finding is, and in which of a source's objects: nothing for in itself, else in its pods."""
     place = dotted(found.result.finding.path)
     others = [each for each in found.objects if (each.kind, each.name) != (source.kind, source.name)]
     if not others:
-        return place
-    return f"{place} of {listed([f'{each.kind} {shown(each.name, quotes=False)}' for each in others], _NAMED)}"
+        return place, ""
+    return place, f"of {listed([f'{each.kind} {shown(each.name, quotes=False)}' for each in others], _NAMED)}"
 
 
 _NAMED = 2
@@ -99,6 +106,7 @@ def write(report: Report, _: Look, count: int) -> str:
     value = {
         "apiVersion": API_VERSION,
         "kind": "AuditReport",
+        "policy": {"name": report.policy, "digest": report.digest},
         "sources": [
             {
                 "apiVersion": source.api_version,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from webhook.check import Judged, Report
+from webhook.check import Judged, Report, passed_over
 from webhook.model import Action, dotted, several
 from webhook.patch import Operation
 from webhook.terminal import PLAIN, Look
@@ -12,35 +12,42 @@ from webhook.terminal import PLAIN, Look
 def render(report: Report, look: Look = PLAIN) -> str:
     """Write the report as aligned text."""
     lines = [line for judged in report.judged for line in _object(judged, look, explained=report.explained)]
-    lines += [f"{look.paint('error', 'denied')}    {problem}" for problem in report.problems]
+    lines += [line for each in report.problems for line in look.error(str(each))]
     if lines:
         lines.append("")
-    lines.append(
+    said = (
         f"{several(len(report.judged), 'object')}: {report.count(allowed=True)} allowed, "
         f"{report.count(allowed=False)} denied, {report.warned} with warnings; "
         f"{several(len(report.problems), 'error')}"
     )
+    lines += look.wrap(said, "")
+    if report.unjudged:
+        lines += look.wrap(passed_over(report.unjudged), "")
     return "\n".join(lines) + "\n"
 
 
 def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
     word = "allowed" if judged.verdict.allowed else "denied"
     style = "warned" if judged.verdict.allowed and judged.warned else word
-    place = f"{judged.place}  " if judged.place else ""
-    operation = f"  {judged.operation}" if judged.operation != "CREATE" else ""
-    yield f"{look.paint(f'{word:<7}', style)}  {place}{look.paint(judged.title, 'strong')}{operation}"
+    head = look.paint(f"{word:<7}", style)
+    operation = judged.operation if judged.operation != "CREATE" else ""
+    for part, shade in ((judged.place, ""), (judged.title, "strong"), (operation, "")):
+        if part:
+            *above, head = look.beside(head, part, " " * 9, shade)
+            yield from above
+    yield head
     width = max((len(result.rule) for result in judged.verdict.results), default=0)
     for result, line in judged.findings:
         where = f"line {line:<4} " if line else ""
         action = look.paint(f"{result.action:<6}", _STYLES[result.action])
-        yield f"  {action} {where}{result.rule:<{width}}  {dotted(result.finding.path)}"
+        yield from look.beside(f"  {action} {where}{result.rule:<{width}}", dotted(result.finding.path), " " * 9)
         exempt = f" (exempted by {result.exemption})" if result.exemption else ""
         yield from look.wrap(f"{result.finding.message}{exempt}", " " * 9)
     for landing in judged.landings:
         where = f"{dotted(landing.path)}: " if len(judged.landings) > 1 else ""
-        yield from _beside("lands", where + landing.brief, look)
+        yield from look.hang("  lands  ", where + landing.brief)
         if explained:
-            yield from _beside("memory", landing.memory, look)
+            yield from look.hang("  memory ", landing.memory)
     if judged.diff and explained:
         for row in judged.diff.splitlines():
             yield f"    {look.paint(row, _ROWS.get(row[:1], ''))}"
@@ -55,18 +62,12 @@ _LONGEST = 200
 """Characters of a value beside its place; `--explain` shows all of it."""
 
 
-def _beside(word: str, text: str, look: Look) -> Iterator[str]:
-    first, *rest = look.wrap(text, " " * 9)
-    yield f"  {word:<6} {first.lstrip()}"
-    yield from rest
-
-
 def _change(operation: Operation, look: Look) -> Iterator[str]:
     sign = "+" if operation["op"] == "add" else "~"
     value = json.dumps(operation["value"])
     value = value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
     path = dotted(tuple(map(_key, operation["path"].split("/")[1:])))
-    yield f"  patch  {look.paint(f'{sign} {path}: {value}', 'added')}"
+    yield from look.hang("  patch  ", f"{sign} {path}: {value}", "added")
 
 
 def _key(text: str) -> str | int:
