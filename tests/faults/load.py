@@ -90,6 +90,8 @@ class Load:
     """What else there is to say of the fault."""
     quiet: int = 0
     """How many reviews were answered before the fault."""
+    begun: int = 0
+    """How many were when the fault was there in full."""
     answers: dict[int, list[Any]] = field(default_factory=dict)
     """What each replica has to answer to each kind of review, by its port."""
     _idle: list[_Kept] = field(default_factory=list)
@@ -111,7 +113,7 @@ class Load:
     @property
     def during(self) -> Times:
         """What they took from the fault on."""
-        return _times(self.asked[self.quiet :])
+        return _times(self.asked[self.begun :])
 
     def learn(self, replica: Replica) -> None:
         """Take as right what a replica answers while nothing disturbs it."""
@@ -133,6 +135,11 @@ class Load:
         time.sleep(seconds)
         started = time.monotonic()
         until(lambda: bool(self.asked) and self.asked[-1].due > started, "reviews go on")
+
+    def connected(self) -> None:
+        """Reckon the fault from here on, where peers are there: what it takes to connect them has the same cores."""
+        self.remarks.append(f"p99 {1000 * self.during.p99:.1f} ms while they connected")
+        self.begun = len(self.asked)
 
     def end(self) -> None:
         """Send no more."""
@@ -220,7 +227,7 @@ class Load:
 
 
 def _times(asked: list[Asked]) -> Times:
-    took = [each.took for each in asked]
+    took = [each.took for each in asked] or [0.0]
     return Times(tables.percentile(took, 99), max(took))
 
 
@@ -235,7 +242,7 @@ def load(secret: Secret, *replicas: Replica, **ways: Any) -> Iterator[Load]:
         until(lambda: len(loading.asked) > loading.rate / 4, "reviews are answered")
         loading.asked.clear()  # with the handshakes of all connections at once
         loading.go_on(QUIET)
-        loading.quiet = len(loading.asked)
+        loading.quiet = loading.begun = len(loading.asked)
         yield loading
     finally:
         loading.end()

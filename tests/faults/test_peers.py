@@ -70,6 +70,7 @@ def cut(each: socket.socket) -> bool:
 def test_peers_connect_and_say_nothing(under: Under, webhook: Replica) -> None:
     """Each is cut off when its time for a handshake is over."""
     with under("100 silent TCP peers", webhook) as load, peers(100, lambda: raw(webhook.port)) as silent:
+        load.connected()
         load.go_on(LIMITS.handshake / 2)
         assert not any(map(cut, silent))
         until(lambda: all(map(cut, silent)), "they are cut off", LIMITS.handshake + SOON + 30)
@@ -81,6 +82,7 @@ def test_peers_shake_hands_and_say_nothing(under: Under, secret: Secret, webhook
         under("100 silent TLS peers", webhook) as load,
         peers(100, lambda: shaken(webhook.port, secret.authority)) as silent,
     ):
+        load.connected()
         load.go_on(3)
         assert not any(map(cut, silent))
 
@@ -100,6 +102,7 @@ def test_requests_come_a_byte_a_second(
         under(fault, webhook) as load,
         peers(number, lambda: shaken(webhook.port, secret.authority), begun) as slow,
     ):
+        load.connected()
         for _ in range(int(limit + SOON)):
             load.go_on(0.9)
             for each in slow:
@@ -115,6 +118,7 @@ def test_peers_are_gone(under: Under, secret: Secret, webhook: Replica) -> None:
         peers(50, lambda: raw(webhook.port), b"\x16\x03\x01") as early,
         peers(50, lambda: shaken(webhook.port, secret.authority), half) as late,
     ):
+        load.connected()
         load.go_on(LIMITS.handshake)
         until(lambda: all(map(cut, early)), "those without a handshake are cut off")
         until(lambda: all(map(cut, late)), "those without a whole body are cut off")
