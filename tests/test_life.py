@@ -351,10 +351,12 @@ def test_whatever_is_served_verifies_at_all_times(moves: list[tuple[int, Choice 
         world.check()
         world.run(None)
     assert contains(world.stored.bundles[HOOKS[1]], FOREIGN)
-    for _ in range(4):  # and what was begun is finished
+    ours = []
+    for _ in range(8):  # and what was begun is finished, be it that a CA came to its last third meanwhile
         world.now += SHORT.overlap
         world.run(None)
-    assert world.stored.authorities.retired == ()
+        ours.append(world.stored.authorities)
+    assert any(each.coming is None and not each.retired for each in ours)
 
 
 TEARS = st.sampled_from(["nothing", "bundle", "serving", "authorities", "published", "replaced"])
