@@ -1,8 +1,7 @@
 """Writes what the Helm chart has in common with what kustomize is given: `make chart`.
 
 A template is a file of ours with some of its text replaced by what a value says; the policies and the registration are
-copied, but for the line that tells editors of a schema. What is the chart's alone (values, the policy's ConfigMap,
-notes) is written by hand.
+copied. What is the chart's alone (values, the policy's ConfigMap, notes) is written by hand.
 """
 
 import re
@@ -17,8 +16,6 @@ COPIES = {
     "policies/audit.yaml": HERE / "overlays" / "audit" / "policy.yaml",
     "policies/enforce.yaml": HERE.parent / "policies" / "sample.yaml",
 }
-SCHEMA = re.compile(r"^# yaml-language-server: .*\n", re.MULTILINE)
-"""Tells editors of a schema beside the source, which does not travel with a chart."""
 NOTE = "{{- /* Made from %s by `make chart`. */}}\n"
 LABEL = "app.kubernetes.io/part-of: slicewarden"
 
@@ -138,7 +135,7 @@ TEMPLATES = {
 def files() -> Iterator[tuple[Path, str]]:
     """Make every file that is not written by hand: where it lies, and its text. ValueError where a source differs."""
     for name, source in COPIES.items():
-        yield CHART / "files" / name, SCHEMA.sub("", source.read_text("utf-8"))
+        yield CHART / "files" / name, source.read_text("utf-8")
     for name, template in TEMPLATES.items():
         yield CHART / "templates" / name, _text(template)
 

@@ -182,13 +182,6 @@ def test_the_chart_is_made_from_the_base() -> None:
         assert file.read_text("utf-8") == text, file.name
 
 
-def test_the_chart_names_no_schema_beside_it() -> None:
-    """Of what editors are told nothing travels with a chart; a policy says so where its schema lies."""
-    told = "# yaml-language-server: "
-    assert (ROOT / "policies" / "sample.yaml").read_text("utf-8").startswith(told)
-    assert not [file for file in (ROOT / "manifests" / "chart").rglob("*.yaml") if told in file.read_text("utf-8")]
-
-
 def test_the_chart_is_of_this_release() -> None:
     (chart,) = read(ROOT / "manifests" / "chart" / "Chart.yaml")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
