@@ -365,6 +365,15 @@ def test_memory_that_is_none_is_refused(value: object) -> None:
         wish({"slicewarden.dev/gpu-memory": value})
 
 
+def test_quotes_that_are_missing_are_named() -> None:
+    with pytest.raises(
+        Refused, match=r'2 is no whole number from 1 to 64, such as "2" with its quotes: an annotation is'
+    ):
+        wish({"slicewarden.dev/gpu-processes": 2})
+    with pytest.raises(Refused, match=r"two.* such as 2$"):
+        wish({"slicewarden.dev/gpu-processes": "two"})
+
+
 @pytest.mark.parametrize("value", ["", "0", "-1", "65", "two", "1.5", 2, True, []])
 def test_processes_that_are_none_are_refused(value: object) -> None:
     with pytest.raises(Refused, match="no whole number from 1 to 64"):

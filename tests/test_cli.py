@@ -147,6 +147,26 @@ def test_standard_input_is_read(run: Any) -> None:
     assert done.report["results"][0]["file"] == "-"
 
 
+def test_what_is_no_object_on_standard_input_is_an_error_and_an_empty_list_is_none(run: Any) -> None:
+    done = run("-", stdin='Error: chart "x" not found\n')
+    assert (done.status, done.out.splitlines()[0]) == (2, "error    -: no Kubernetes object on standard input")
+    assert run("-", stdin="apiVersion: v1\nkind: List\nitems: []\n").status == 0
+
+
+def test_a_pod_that_is_too_large_for_all_pools_is_told_of_the_largest(run: Any, tmp_path: Path) -> None:
+    pools = """\
+    - {name: small, sharing: none, trust: [untrusted], resources: [nvidia.com/gpu], maxRequest: 2,
+       nodes: {matchLabels: {gpus: small}}}
+    - {name: big, sharing: none, trust: [untrusted], resources: [nvidia.com/gpu], maxRequest: 8,
+       nodes: {matchLabels: {gpus: big}}}
+"""
+    head = "apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata: {name: a}\nspec:\n  pools:\n"
+    (tmp_path / "policy.yaml").write_text(head + pools)
+    pod = BAD.replace("  annotations: {slicewarden.dev/trust: trusted}\n", "").replace("gpu.shared: 2", "gpu: 9")
+    done = run("-", "--policy", "policy.yaml", options=(), stdin=pod)
+    assert "too much for pool big; ask for at most 8" in " ".join(done.out.split())
+
+
 def test_lists_are_opened_and_each_item_knows_its_line(run: Any, tmp_path: Path) -> None:
     indented = "".join(f"    {line}\n" for line in BAD.splitlines())
     (tmp_path / "list.yaml").write_text(f"apiVersion: v1\nkind: List\nitems:\n  -\n{indented}  -\n{indented}")

@@ -59,13 +59,23 @@ def wish(annotations: Mapping[str, object]) -> Wish:
         except ValueError:
             asked = 0
         if asked < 1:
-            raise Refused(MEMORY, f"{shown(memory)} is no quantity of memory; write one such as 2Gi")
+            raise Refused(
+                MEMORY, f"{shown(memory)} is no quantity of memory; write one such as {quoted(memory, '2Gi')}"
+            )
     if processes is not None:
         number = integer(processes) if isinstance(processes, str) else None
         if number is None or not 1 <= number <= MAX_PROCESSES:
-            raise Refused(PROCESSES, f"{shown(processes)} is no whole number from 1 to {MAX_PROCESSES}")
+            example = quoted(processes, "2")
+            raise Refused(
+                PROCESSES, f"{shown(processes)} is no whole number from 1 to {MAX_PROCESSES}, such as {example}"
+            )
         count = number
     return Wish(asked, count)
+
+
+def quoted(said: object, example: str) -> str:
+    """Write an example in quotes where they are what is missing."""
+    return example if isinstance(said, str) else f'"{example}" with its quotes: an annotation is a text'
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
-from typing import IO
+from typing import IO, Any
 
 from webhook.dialect import Mark
 from webhook.documents import Document, each
@@ -127,8 +127,16 @@ def read(name: str) -> Iterator[Document | Problem]:
         yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
         return
     hint = _TEMPLATE if "{{" in text else ""
+    some = name != "-"
     for one in each(text, name):
+        some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
         yield one._replace(message=one.message + hint) if hint and isinstance(one, Problem) else one
+    if not some:  # what should have written objects said something else, perhaps why it failed
+        yield Problem(name, 0, "no Kubernetes object on standard input")
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and ("kind" in value or "apiVersion" in value)
 
 
 _TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check -"
@@ -176,7 +184,7 @@ def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
 
 def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
     value = item.value
-    if not isinstance(value, dict) or not ("kind" in value or "apiVersion" in value):
+    if not _is_object(value):
         if item.base:
             problems.append(Problem(item.document.file, item.line(), "an item of a List must be an object"))
         elif isinstance(value, list) and any(isinstance(each, dict) and "kind" in each for each in value):

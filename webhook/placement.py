@@ -104,7 +104,7 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
     Trusted pods that ask for one GPU go to a shared pool, all others to one that is not shared; a pool of the
     other sort is used where no pool of the right one takes the pod. A pool with a circle takes only pods of
     its namespaces. Of several pools the first that the pod's own node selection allows is used. Where only
-    the number of GPUs is too large for every pool, the pool that would take fewer is returned all the same:
+    the number of GPUs is too large for every pool, the pool that would take the most is returned all the same:
     the rules on numbers speak of it.
     """
     asked = totals(asks(pod, policy))
@@ -116,7 +116,9 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     share = claimed.level == TRUSTED and count == 1
     right = [p for p in fitting if p.shared == share] or fitting
-    too_small = sorted((p for p in willing if p not in fitting), key=lambda p: p.shared != share)
+    too_small = sorted(
+        (p for p in willing if p not in fitting), key=lambda p: (p.shared != share, -(p.max_request or 0))
+    )
     for pool in (*right, *too_small):
         if clash(pod, pool) is None:
             return Placement(asked, claimed.in_(pool), pool)

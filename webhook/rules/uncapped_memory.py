@@ -19,7 +19,7 @@ Way out: leave the variables to Slicewarden, or set a limit no larger than the m
 from collections.abc import Iterator, Mapping, Sequence
 
 from webhook import arguments, caps, record
-from webhook.budget import ALL, MEMORY, Budget, Refused, Selection, Wish, smallest, wish
+from webhook.budget import MEMORY, Budget, Refused, Selection, Wish, quoted, smallest, wish
 from webhook.caps import Kind, Step
 from webhook.facts import Facts
 from webhook.frameworks import CAPPED_SINCE, version
@@ -48,9 +48,8 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     stated = policy.torch(pod.namespace, pool.name)
     torch = stated if said is None else version(said) if isinstance(said, str) else None
     if said is not None and torch is None:
-        yield Finding(
-            pod.at("metadata", "annotations", caps.TORCH_VERSION), f"{shown(said)} is no version such as 2.11"
-        )
+        message = f"{shown(said)} is no version such as {quoted(said, '2.11')}"
+        yield Finding(pod.at("metadata", "annotations", caps.TORCH_VERSION), message)
         return
     selection = Selection.of(pod, pool)
     cap = smallest(pool, policy, facts, wished, selection)
@@ -79,17 +78,25 @@ def _size(pod: Pod, pool: Pool, cap: Budget | None, whole: Budget | None, wished
             f"no cap can be sized: no node of pool {pool.name} has the labels nvidia.com/gpu.memory and "
             "nvidia.com/gpu.replicas; wait for GPU Feature Discovery, or give the pool `assume` in the policy",
         )
+    if not whole.enough:
+        way = "the pool needs fewer replicas, or the pod another pool"
+        if wished.processes > 1:
+            way = "ask for fewer processes, or for another pool"
+        return Finding(
+            pod.at("spec"), f"a slice of pool {pool.name} is too small for a framework: {whole.arithmetic}; {way}"
+        )
     if wished.memory is not None and wished.memory > whole.least * wished.processes:
+        each = f" for each of {wished.processes} processes" if wished.processes > 1 else ""
         return Finding(
             pod.at("metadata", "annotations", MEMORY),
-            f"{wished.memory} MiB are more than a slice of pool {pool.name} has: {whole.arithmetic}; ask for less",
+            f"{wished.memory} MiB are more than a slice of pool {pool.name} has: {whole.arithmetic}{each}; ask for "
+            f"{whole.least * wished.processes}Mi at most",
         )
     if not cap.enough:
-        way = "the pool needs fewer replicas, or the pod another pool"
-        if wished != ALL:
-            way = "ask for more memory or fewer processes, or for another pool"
         return Finding(
-            pod.at("spec"), f"a slice of pool {pool.name} is too small for a framework: {cap.arithmetic}; {way}"
+            pod.at("spec"),
+            f"what the pod asks for of a slice of pool {pool.name} is too small for a framework: {cap.arithmetic}; "
+            "ask for more memory or fewer processes",
         )
     return None
 
