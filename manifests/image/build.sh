@@ -3,6 +3,7 @@
 # which say with which PYTHON. The same sources and the same Python make the same bytes at the same place.
 set -eu
 prefix=$1 python=${PYTHON:-python3}
+export PYTHONDONTWRITEBYTECODE=1 # what is imported on the way would stay, with the time at which it was compiled
 here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
