@@ -13,7 +13,20 @@ from hypothesis import strategies as st
 from strategies import request_for
 
 from webhook import arguments, caps, record
-from webhook.budget import ALL, ANY, Budget, Refused, Selection, Wish, budget, nodes, smallest, variables, wish
+from webhook.budget import (
+    ALL,
+    ANY,
+    MAX_CHOICES,
+    Budget,
+    Refused,
+    Selection,
+    Wish,
+    budget,
+    nodes,
+    smallest,
+    variables,
+    wish,
+)
 from webhook.caps import Kind
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
@@ -22,7 +35,7 @@ from webhook.model import Action
 from webhook.patch import apply
 from webhook.policy import Card, Policy, Pool, ResourceNames, TorchVersion
 from webhook.rules import walk
-from webhook.selectors import Requirement, Selector
+from webhook.selectors import NOWHERE, Choice, Requirement, Selector
 
 POLICY = Policy("p", ())
 T4 = Card("Tesla-T4", 15360, 4)
@@ -431,14 +444,29 @@ def test_a_fraction_fits_the_tightest_card_and_an_amount_every_card() -> None:
     assert found.least == 79 * 15360 // 1000
 
 
+def choice(key: str, operator: str, *values: str) -> Choice:
+    return Choice((Requirement(key, operator, frozenset(values)),))
+
+
+def named(name: str) -> Choice:
+    return Choice(fields=(Requirement("metadata.name", "In", frozenset({name})),))
+
+
 @pytest.mark.parametrize(
     ("selection", "found"),
     [
         (ANY, {"a", "b", "c"}),
         (Selection(frozenset({("z", "1")})), {"a"}),
         (Selection(frozenset({("z", "9")})), {"a", "b", "c"}),
-        (Selection(terms=frozenset({(Requirement("z", "NotIn", frozenset({"1"})),)})), {"b", "c"}),
-        (Selection(frozenset({("z", "2")}), frozenset({(Requirement("z", "Exists"),)})), {"b"}),
+        (Selection(terms=frozenset({choice("z", "NotIn", "1")})), {"b", "c"}),
+        (Selection(frozenset({("z", "2")}), frozenset({choice("z", "Exists")})), {"b"}),
+        (Selection(terms=frozenset({choice("z", "In", "1"), choice("z", "In", "2")})), {"a", "b"}),
+        # A node that one of the terms waits for may have any card.
+        (Selection(terms=frozenset({choice("z", "In", "1"), choice("z", "In", "9")})), {"a", "b", "c"}),
+        (Selection(terms=frozenset({choice("z", "In", "1"), NOWHERE})), {"a", "b", "c"}),
+        (Selection(terms=frozenset({named("b")})), {"b"}),
+        (Selection(terms=frozenset({named("b"), named("d")})), {"a", "b", "c"}),
+        (Selection(terms=frozenset(choice("z", "NotIn", str(n)) for n in range(2, 2 + MAX_CHOICES))), {"a", "b", "c"}),
         (Selection(terms=frozenset()), {"a", "b", "c"}),
     ],
 )
@@ -738,3 +766,48 @@ def test_a_pod_on_the_hosts_memory_is_told_so(sample_policy: Policy, sample_fact
     unsized = Facts(sample_facts.namespaces, (Node("spark", labels),))
     without = tuple(replace(each, assume=None) for each in sample_policy.pools)
     assert not engine_of(sample_policy, pools=without).judge(request_for(item), unsized).allowed
+
+
+# The card by which a pod is capped
+
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "by its name": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["none"]}]},
+    "by a value that is no label's": {
+        "matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["no label"]}],
+    },
+    "by two bounds": {"matchExpressions": [{"key": "nvidia.com/gpu.memory", "operator": "Lt", "values": ["2", "3"]}]},
+    "by a label that no node has": {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
+}
+
+
+@pytest.mark.parametrize("bound", ["20000", "0" * 21 + "20000", "0" * 60 + "1"])
+@pytest.mark.parametrize("impossible", IMPOSSIBLE)
+def test_no_term_that_matches_nothing_sizes_a_cap_by_a_larger_card(
+    sample_policy: Policy, bound: str, impossible: str
+) -> None:
+    labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    facts = Facts(
+        namespaces={"vision": {"slicewarden.dev/trust": "trusted"}},
+        nodes=(
+            node("t4", "Tesla-T4", 15360, 4, **labels),
+            node("a100", "NVIDIA-A100-SXM4-80GB", 81920, 2, **labels),
+        ),
+    )
+    large = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
+    dummy = IMPOSSIBLE[impossible]
+    dummy = {**dummy, "matchExpressions": [large, *dummy.get("matchExpressions", ())]}
+    small = {"matchExpressions": [{"key": "nvidia.com/gpu.memory", "operator": "Lt", "values": [bound]}]}
+    item = pod()
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [dummy, small]}}
+    item["spec"]["affinity"] = {"nodeAffinity": required}
+    assert sized(sample_policy, facts, item) == "0.211"
+    # The honest neighbour selects the larger card alone, and has what that has.
+    required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = [{"matchExpressions": [large]}]
+    assert sized(sample_policy, facts, item) == "0.480"
+
+
+def sized(policy: Policy, facts: Facts, item: dict[str, Any]) -> str:
+    patched = apply(item, engine_of(policy).mutate(request_for(item), facts).patch)
+    env = {each["name"]: each["value"] for each in dict(patched)["spec"]["containers"][0]["env"]}
+    return str(env["PYTORCH_ALLOC_CONF"]).partition(":")[2]

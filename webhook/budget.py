@@ -11,7 +11,7 @@ from webhook.frameworks import FRACTION_KEY, TABLE, XLA_NEW, Form, Variable
 from webhook.model import shown
 from webhook.pods import Pod
 from webhook.policy import Card, Policy, Pool
-from webhook.selectors import Requirement, integer
+from webhook.selectors import NOWHERE, Choice, integer
 
 PRODUCT = "nvidia.com/gpu.product"
 CARD_LABELS = (PRODUCT, "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")
@@ -155,11 +155,15 @@ def _of_product(setting: Mapping[str, int], card: Card, otherwise: int) -> int:
     return setting.get(max(known, key=len, default="default"), otherwise)
 
 
+Cards = tuple[tuple[Node, Card | None], ...]
+"""Nodes with their cards, None for a node that does not say."""
+
+
 class Selection(NamedTuple):
     """A pod's own choice among the nodes of a pool: labels, and node selector terms of which one must hold."""
 
     labels: frozenset[tuple[str, str]] = frozenset()
-    terms: frozenset[tuple[Requirement, ...]] | None = None
+    terms: frozenset[Choice] | None = None
 
     @classmethod
     def of(cls, pod: Pod, pool: Pool) -> "Selection":
@@ -170,22 +174,47 @@ class Selection(NamedTuple):
         labels = frozenset(pod.node_selector.items() - pool.nodes.labels.items())
         if pod.node_terms is None:
             return cls(labels) if labels else ANY
-        terms = [term.expressions for term in pod.node_terms if term.expressions is not None]
-        own = [tuple(r for r in term if r not in pool.nodes.requirements) for term in terms]
-        return cls(labels, frozenset(own) if all(own) else None)
+        terms = [Choice(term.expressions, term.fields) for term in pod.node_terms if term.expressions is not None]
+        own = [_own(term, pool) if term.readable else NOWHERE for term in terms]
+        return cls(labels, frozenset(own) if all(map(any, own)) else None)
 
     def allows(self, node: Node) -> bool:
-        """Tell whether the pod may run on a node, as far as its labels say."""
-        return all(node.labels.get(key) == value for key, value in self.labels) and (
-            self.terms is None or any(all(r.matches(node.labels) for r in term) for term in self.terms)
+        """Tell whether the pod may run on a node, as far as its labels and its name say."""
+        return self._labelled(node) and (
+            self.terms is None or any(t.matches(node.name, node.labels) for t in self.terms)
         )
 
+    def _labelled(self, node: Node) -> bool:
+        return all(node.labels.get(key) == value for key, value in self.labels)
+
+    def among(self, known: Cards) -> Cards:
+        """Return the nodes on which the pod may land one day, of those known to be in the pool.
+
+        For a term, or a node selector, that none of them satisfies yet all of them stand: a node that it waits for may
+        have any card. So it is for a choice of more than MAX_CHOICES conditions, which is not gone through.
+        """
+        labelled = tuple(each for each in known if self._labelled(each[0]))
+        if self.terms is None:
+            return labelled or known
+        if sum(len(part) for term in self.terms for part in term) > MAX_CHOICES:
+            return known
+        chosen = set()
+        for term in self.terms:
+            of_it = [place for place, (node, _) in enumerate(labelled) if term.matches(node.name, node.labels)]
+            if not of_it:
+                return known
+            chosen.update(of_it)
+        return tuple(each for place, each in enumerate(labelled) if place in chosen) or known
+
+
+def _own(term: Choice, pool: Pool) -> Choice:
+    return term._replace(labels=tuple(r for r in term.labels if r not in pool.nodes.requirements))
+
+
+MAX_CHOICES = 100
+"""How many conditions of a pod's node selector terms are held against every node of a pool: far more than any needs."""
 
 ANY = Selection()
-
-
-Cards = tuple[tuple[Node, Card | None], ...]
-"""Nodes with their cards, None for a node that does not say."""
 
 
 class _Reckoned(NamedTuple):
@@ -205,14 +234,9 @@ def _cards(facts: Facts, pool: Pool) -> Cards:
 
 
 def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
-    """The nodes of a pool by which a pod is capped, with their cards: all while none is known that it selects.
-
-    For where it lands that is no answer: the node it waits for may not be there yet.
-    """
+    """The nodes of a pool by which a pod is capped, with their cards. For where it lands now that is no answer."""
     known = _reckoned(facts).cards(pool)
-    if selection == ANY:
-        return known
-    return tuple(each for each in known if selection.allows(each[0])) or known
+    return known if selection == ANY else selection.among(known)
 
 
 def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selection: Selection = ANY) -> Budget | None:

@@ -95,12 +95,13 @@ class Container(NamedTuple):
 class Term(NamedTuple):
     """A required node selector term: any one may match, and within it every expression has to.
 
-    `expressions` is None for an empty term, which matches no node (component-helpers
-    scheduling/corev1/nodeaffinity). Of `matchFields` nothing is read.
+    `expressions` are on labels, None for an empty term, which matches no node (component-helpers
+    scheduling/corev1/nodeaffinity), and `fields` on the node's name.
     """
 
     path: Path
     expressions: tuple[Requirement, ...] | None
+    fields: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,8 +203,8 @@ def _node_terms(spec: Object, at: Path) -> tuple[Term, ...] | None:
 
 
 def _term(term: Object, path: Path) -> Term:
-    expressions = tuple(_requirements(term, path))
-    return Term(path, expressions if expressions or term.get("matchFields") else None)
+    expressions, fields = (tuple(_requirements(term, part, path)) for part in ("matchExpressions", "matchFields"))
+    return Term(path, expressions if expressions or fields else None, fields)
 
 
 def _containers(spec: Object, at: Path) -> Iterator[Container]:
@@ -213,9 +214,9 @@ def _containers(spec: Object, at: Path) -> Iterator[Container]:
             yield Container(as_map(each, path), path, name)
 
 
-def _requirements(term: Object, path: Path) -> Iterator[Requirement]:
-    path = (*path, "matchExpressions")
-    for index, each in enumerate(items(term, "matchExpressions", path[:-1])):
+def _requirements(term: Object, part: str, path: Path) -> Iterator[Requirement]:
+    path = (*path, part)
+    for index, each in enumerate(items(term, part, path[:-1])):
         at = (*path, index)
         expression = as_map(each, at)
         values = items(expression, "values", at)

@@ -297,6 +297,11 @@ class Policy:
         return frozenset(pool.name for pool in self.pools)
 
     @cached_property
+    def sharing_namespaces(self) -> frozenset[str]:
+        """The namespaces where sharing configurations are read."""
+        return frozenset((*self.limits.namespaces, *(namespace for namespace, _ in self.config_maps)))
+
+    @cached_property
     def namespace_keys(self) -> frozenset[str]:
         """The labels of namespaces that decide what a namespace may have, but for the API server's own.
 

@@ -259,13 +259,13 @@ def _changes(labels: Iterable[str]) -> str:
 def _config_map(policy: Policy) -> str:
     """Only what can be a sharing configuration, or was one: by where it is, or by its text.
 
+    Elsewhere no plugin reads it, and a text with its letters escaped is passed over: JSON has many such.
     The text has `timeSlicing` or `sharing` in it. (?i) folds as the device plugin does, where (?i)s is also U+017F;
     four more characters would cost more than an expression may, on an edit of two times 1 MiB. Binary data cannot
     be read here; of very many keys the reading has a limit.
     """
-    namespaces = sorted({*policy.limits.namespaces, *(namespace for namespace, _ in policy.config_maps)})
     return (
-        f"request.namespace in {_list(namespaces)}\n"
+        f"request.namespace in {_list(sorted(policy.sharing_namespaces))}\n"
         "|| [object, oldObject].exists(item, item != null && (\n"
         "  item.?binaryData.hasValue()\n"
         "  || size(item.?data.orValue({})) > 1000\n"

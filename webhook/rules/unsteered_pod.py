@@ -142,7 +142,7 @@ def _affinity(pod: Pod, requirements: list[Requirement]) -> Iterator[Fix]:
     terms = pod.node_terms
     if terms is None:
         yield Fix(pod.at(*REQUIRED_AFFINITY), [{"matchExpressions": [_written(r) for r in requirements]}])
-    for path, expressions in terms or ():
+    for path, expressions, _ in terms or ():
         if expressions is not None:
             missing = [_written(r) for r in requirements if r not in expressions]
             if missing:
