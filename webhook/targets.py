@@ -200,11 +200,12 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     def find(place: str) -> Iterator[tuple[Path, Any]]:
         return _found(item, (), place) if place.startswith("/") else _found(value, path, place)
 
-    annotations: dict[str, Any] = {}
+    metadata: dict[str, dict[str, Any]] = {"annotations": {}, "labels": {}}
     metadata_path = (*path, "metadata")
     for place in template.metadata:
         for metadata_path, each in find(place):
-            annotations |= section(as_map(each, metadata_path), "annotations", metadata_path)
+            for part, there in metadata.items():
+                there |= section(as_map(each, metadata_path), part, metadata_path)
     spec: dict[str, Any] = {}
     spec_path = (*path, *keys(template.spec))
     for place in (template.spec,) if template.defaults is None else (template.defaults, template.spec):
@@ -213,7 +214,7 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     alone = tuple(
         Container(as_map(each, at), at, "containers") for place in template.containers for at, each in find(place)
     )
-    pod = pod_of(item, request, {"annotations": annotations}, spec, metadata_path, spec_path, template=True)
+    pod = pod_of(item, request, metadata, spec, metadata_path, spec_path, template=True)
     return replace(pod, containers=(*pod.containers, *alone)) if alone else pod
 
 
