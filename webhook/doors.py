@@ -147,6 +147,17 @@ DEVICE_VARIABLES = {
     )
 }
 
+CLOSED = {"NVIDIA_NVSWITCH": "", "NVIDIA_IMEX_CHANNELS": ""}
+"""What is written over the image's own environment where a container is given a GPU, and what then opens nothing.
+
+The device plugin sets neither, but for the channels that it hands out itself (k8s-device-plugin
+internal/plugin/server.go), and so the image's value would count. Of nothing the toolkit makes no switch
+(nvidia-container-toolkit internal/modifier/cdi.go) and no channel (internal/config/image/cuda_image.go); of `none` it
+makes a channel without a number, which stands for all.
+"""
+
+IMEX = "NVIDIA_IMEX_CHANNELS"
+
 LINKER = ("LD_PRELOAD", "LD_AUDIT")
 """The dynamic linker's, by which every limit is lifted that a library keeps."""
 

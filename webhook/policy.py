@@ -256,6 +256,8 @@ class Forms:
     runtime_classes: Names = doors.RUNTIME_CLASSES
     device_classes: Names = doors.DEVICE_CLASSES
     claims: tuple[Scope, ...] = ()
+    imex_channels: bool = False
+    """Whether the device plugin hands out IMEX channels, and says in a variable which."""
 
 
 class Guard(NamedTuple):

@@ -315,6 +315,7 @@ def _matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
     """Compare a variable with names, of which one that ends in `*` stands for all that begin so."""
     patterns = [*dict.fromkeys(patterns)]
     beginnings = tuple(each[:-1] for each in patterns if each.endswith("*"))
+    beginnings = tuple(b for b in beginnings if not any(b != other and b.startswith(other) for other in beginnings))
     exact = [each for each in patterns if not each.endswith("*") and not each.startswith(beginnings)]
     if exact:
         yield f"{variable} in {_list(exact)}"
