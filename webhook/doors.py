@@ -308,6 +308,7 @@ HOST_PATHS = (
     "/run/nvshare",
     "/run/cdi",
     "/tmp/nvidia-mps",  # noqa: S108 - as this is
+    "/tmp/nv-hostengine",  # noqa: S108 - and this, where DCGM's host engine may listen
     "/tmp/vgpulock",  # noqa: S108 - and this
     # Whoever has one of these has the node: the kubelet's own files and sockets, and the runtimes'.
     "/var/lib/kubelet",
