@@ -300,6 +300,7 @@ SECURITY = st.sampled_from(
         {"privileged": False},
         {"capabilities": {"add": ["SYS_ADMIN"], "drop": ["ALL"]}},
         {"capabilities": {"add": ["SYS_PTRACE"]}},
+        {"capabilities": {"add": ["DAC_READ_SEARCH"]}},
         {"windowsOptions": {"hostProcess": True}},
     )
 )
@@ -308,7 +309,13 @@ MOUNTS = st.lists(
         {
             "name": st.just("v"),
             "mountPath": st.sampled_from(
-                ("/data", "/var/run/nvidia-container-devices/all", "/etc/ld.so.preload", "/etc")
+                (
+                    "/data",
+                    "/var/run/nvidia-container-devices/all",
+                    "/run/nvidia-container-devicesall",
+                    "/etc/ld.so.preload",
+                    "/etc",
+                )
             ),
         }
     ),
@@ -316,7 +323,11 @@ MOUNTS = st.lists(
 )
 VOLUMES = st.fixed_dictionaries(
     {"name": st.sampled_from(("v", "w"))},
-    optional={"hostPath": st.sampled_from(("/", "/dev/nvidia0", "/mnt", "/dev/fuse")).map(lambda path: {"path": path})},
+    optional={
+        "hostPath": st.sampled_from(("/", "/dev/nvidia0", "/mnt", "/dev/fuse", "/usr/bin", "/lib/modules")).map(
+            lambda path: {"path": path}
+        )
+    },
 )
 KEYS = st.sampled_from(
     (
@@ -328,6 +339,7 @@ KEYS = st.sampled_from(
         "note",
     )
 )
+LABELS = st.sampled_from(("runai-gpu-group", "runai-gpu-group/g", "nvidia.com/assigned-phase", "app"))
 ADDED_TOLERATIONS = st.sampled_from(
     (
         {"operator": "Exists"},
@@ -381,15 +393,16 @@ def door_pods(draw: st.DrawFn) -> Object:
         **(made["metadata"].get("annotations") or {}),
         **draw(st.dictionaries(KEYS, st.just("/dev/fuse"), max_size=1)),
     }
-    return {**made, "metadata": {**made["metadata"], "annotations": annotations}, "spec": spec}
+    labels = draw(st.dictionaries(LABELS, st.just("x"), max_size=1))
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations, "labels": labels}, "spec": spec}
 
 
 @st.composite
 def added(draw: st.DrawFn, asked: Object, more_containers: st.SearchStrategy[Object], *, again: bool) -> Object:
-    """The pod with one more container, volume, variable, annotation or toleration; with `again` of any name."""
+    """The pod with one more container, volume, variable, annotation, label or toleration; with `again` of any name."""
     made = copy.deepcopy(asked)
     spec, annotations = made["spec"], made["metadata"]["annotations"]
-    match draw(st.sampled_from(("container", "volume", "variable", "annotation", "toleration"))):
+    match draw(st.sampled_from(("container", "volume", "variable", "annotation", "label", "toleration"))):
         case "container":
             spec.setdefault(draw(st.sampled_from(("containers", "initContainers"))), []).append(draw(more_containers))
         case "volume":
@@ -405,6 +418,8 @@ def added(draw: st.DrawFn, asked: Object, more_containers: st.SearchStrategy[Obj
             key = draw(KEYS)
             assume(key not in annotations)
             annotations[key] = draw(st.sampled_from(("/dev/fuse", "x")))
+        case "label":
+            made["metadata"]["labels"] = {**(made["metadata"].get("labels") or {}), draw(LABELS): "x"}
         case "toleration":
             spec.setdefault("tolerations", []).append(draw(ADDED_TOLERATIONS))
     return made
