@@ -326,6 +326,8 @@ HOST_PATHS = (
     "/run/nri",
     "/var/lib/etcd",
     "/var/lib/kube-proxy",
+    "/var/lib/kubernetes",
+    "/var/lib/minikube",
     # The same where a distribution keeps kubelet and containerd elsewhere: k3s-io/k3s pkg/agent/config/config.go,
     # rancher/rke2 (k3s within), k0sproject/k0s pkg/constant/constant_posix.go, canonical/microk8s snap layout
     "/run/k3s",
@@ -352,6 +354,7 @@ HOST_PATHS = (
     "/opt/containerd",
     "/opt/nri",
     "/ostree",
+    "/nix",
     "/root",
     "/sbin",
     "/sysroot",
@@ -364,7 +367,10 @@ HOST_PATHS = (
     "/run/systemd",
     "/run/udev",
     "/run/user",
+    "/var/lib/amazon",  # what a cloud's agents run as root, and cloud-init's user data
     "/var/lib/cloud",
+    "/var/lib/google",
+    "/var/lib/waagent",
     "/var/lib/dbus",
     "/var/lib/dpkg",
     "/var/lib/libvirt",

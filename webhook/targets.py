@@ -60,10 +60,11 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """A pod being put on a node. The annotations are merged into the pod, which nobody judges again for it."""
+    """A pod being put on a node. Annotations and labels are merged into the pod, which nobody judges again for it."""
 
     node: str
     annotations: Mapping[str, Any]
+    labels: Mapping[str, Any]
     namespace: str
     requester: Requester | None = None
     old: "Binding | None" = None
@@ -247,6 +248,7 @@ def _binding(item: Object, request: Request) -> Binding:
     return Binding(
         node=text(target, "name", ("target",)),
         annotations=section(metadata, "annotations", ("metadata",)),
+        labels=section(metadata, "labels", ("metadata",)),
         namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
         requester=request.requester,
     )
