@@ -339,7 +339,7 @@ HOST_PATHS = (
     "/var/log/pods",
     "/var/log/containers",
     # Whoever writes here is root on the node a moment later, and keys lie here: what the system starts, loads and
-    # believes (file-hierarchy(7)), as it stands and where a distribution has the writable copy of it.
+    # believes (file-hierarchy(7)), and where ostree keeps it.
     "/bin",
     "/boot",
     "/etc",
@@ -348,13 +348,12 @@ HOST_PATHS = (
     "/lib32",
     "/lib64",
     "/libx32",
-    "/mnt/stateful_partition",
     "/opt/bin",
     "/opt/cni",
     "/opt/containerd",
     "/opt/nri",
-    "/ostree",
     "/nix",
+    "/ostree",
     "/root",
     "/sbin",
     "/sysroot",
