@@ -1,10 +1,11 @@
-"""A pod comes with an annotation by which another scheduler says which GPU it chose.
+"""A pod comes with an annotation or a label by which another scheduler says which GPU it chose.
 
 HAMi, gpushare, vgpu-manager and others write their choice into the pod, and their agents on the nodes hand out
 what they read there, whoever wrote it (HAMi#3041): a pod that brings its own is given another's card, past
-every count. No pod has a reason to come with one.
+every count. KAI writes labels (`runai-gpu-group`), and so labels are looked at too. No pod has a reason to come with
+one.
 
-Way out: remove the annotation. The scheduler's own updates pass where the policy names its account under
+Way out: remove the annotation or the label. The scheduler's own updates pass where the policy names its account under
 `schedulers`.
 """
 
@@ -18,8 +19,8 @@ from webhook.policy import Policy
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Flag annotations that only a scheduler writes, from anyone but one that the policy names, or an administrator."""
-    found = openings(pod).placement_annotations
+    """Flag what only a scheduler writes, from anyone but one that the policy names, or an administrator."""
+    found = openings(pod).placements
     writers = (policy.schedulers, policy.administrators)
     if not found or (pod.requester is not None and any(each.include(pod.requester) for each in writers)):
         return
