@@ -110,6 +110,8 @@ RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 VOID = "void"
+NONE = "none"
+"""Of these two the second gives a container the driver, and so what comes beside it, though no GPU."""
 
 
 class Variable(NamedTuple):
@@ -132,7 +134,7 @@ _EMPTY = frozenset(("",))
 DEVICE_VARIABLES = {
     each.name: each
     for each in (
-        Variable(VISIBLE, "GPUs", frozenset(("", VOID, "none"))),
+        Variable(VISIBLE, "GPUs", frozenset(("", VOID, NONE))),
         Variable("NVIDIA_MIG_CONFIG_DEVICES", "the partitioning of GPUs", _EMPTY),
         Variable("NVIDIA_MIG_MONITOR_DEVICES", "the partitions of GPUs", _EMPTY),
         Variable("NVIDIA_IMEX_CHANNELS", "the memory of other nodes' GPUs", _EMPTY),

@@ -2,6 +2,7 @@
 
 import copy
 import posixpath
+from collections.abc import Iterable
 from typing import Any
 
 from oracles.containers import FOLDER, Given, findings, mutated, past_requests
@@ -20,11 +21,16 @@ def let_through(oracle: Oracle, judge: Engine, pod: dict[str, Any], facts: Facts
 
 
 def needless(oracle: Oracle, judge: Engine, pod: dict[str, Any], facts: Facts) -> list[tuple[Path, str]]:
-    """What is refused though its containers would get the same without it, but for what is refused on purpose."""
+    """What is refused, and alone would give the containers nothing; not what is refused on purpose."""
     pod = mutated(judge, pod, facts)
-    found = {path: rule for path, rule in findings(judge, pod, facts).items() if not on_purpose(pod, path, rule)}
-    given = past_requests(oracle, pod) if found else frozenset()
-    return [each for each in found.items() if past_requests(oracle, _without(pod, each[0])) == given]
+    found = findings(judge, pod, facts)
+    doubted = [each for each in found.items() if not on_purpose(pod, *each)]
+    harmless = past_requests(oracle, _without(pod, found)) if doubted else frozenset()
+    return [
+        (path, rule)
+        for path, rule in doubted
+        if past_requests(oracle, _without(pod, found.keys() - {path})) == harmless
+    ]
 
 
 def on_purpose(pod: dict[str, Any], path: Path, rule: str) -> bool:
@@ -44,7 +50,7 @@ def on_purpose(pod: dict[str, Any], path: Path, rule: str) -> bool:
             domain = str(path[-1]).partition("/")[0]
             return f".{domain}".endswith(".cdi.k8s.io")
         case "device-mount":
-            destination = posixpath.normpath(f"//{_at(pod, path)}".replace("//", "/"))
+            destination = posixpath.normpath("/" + _at(pod, path).lstrip("/"))
             return destination.startswith((FOLDER, FOLDER.removeprefix("/var")))
         case "visible-devices":
             entry, later = _at(pod, path), _at(pod, path[:-1])[int(path[-1]) + 1 :]
@@ -65,11 +71,11 @@ def _at(pod: dict[str, Any], path: Path) -> Any:
     return there
 
 
-def _without(pod: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The pod without the entry of a list, or of the annotations, in which something stands."""
-    rest, key = path[:-1], path[-1]
-    if key == "mountPath":
-        rest, key = rest[:-1], rest[-1]
+def _without(pod: dict[str, Any], paths: Iterable[Path]) -> dict[str, Any]:
+    """The pod without the entries of lists, and the annotations, in which these stand."""
     left = copy.deepcopy(pod)
-    del _at(left, rest)[key]
+    entries = {path[:-1] if path[-1] == "mountPath" else path for path in paths}
+    for path in sorted(entries, key=lambda path: [str(key) for key in path], reverse=True):  # the last of a list first
+        if path[-1] != "env":
+            del _at(left, path[:-1])[path[-1]]
     return left

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 VALUES: tuple[str, ...] = (
     *("all", "ALL", "none", "void", " void", "VOID", "", "0", "0,1", "all,void", "none,all", "void,0", ",", " "),
-    *("enabled", "disabled", "Enabled", "/var/run/nvidia-container-devices", "GPU-4711", "nvidia.com/gpu=all"),
+    *("enabled", "disabled", "Enabled", "/var/run/nvidia-container-devices", "GPU-0815", "nvidia.com/gpu=all"),
     "runtime.nvidia.com/gpu=0",
 )
 VARIABLES = (

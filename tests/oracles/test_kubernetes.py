@@ -1,5 +1,6 @@
 """Node selections, numbers and quantities are read as Kubernetes reads them: its own code is asked."""
 
+import json
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -19,6 +20,8 @@ from oracles.choices import (
     wrong_clashes,
 )
 from oracles.programs import Oracle
+from oracles.record import ANSWERS
+from oracles.record import asked as asked_now
 from webhook.facts import Facts
 from webhook.policy import Policy
 
@@ -61,3 +64,8 @@ def test_a_quantity_is_what_kubernetes_reads(kubernetes: Oracle, text: str) -> N
     if here is None and not_read(text):
         return
     assert here == kubernetes_amount(kubernetes.ask({"quantity": text}))
+
+
+def test_the_record_is_what_it_says(kubernetes: Oracle) -> None:
+    recorded = json.loads(ANSWERS.read_text("utf-8"))["kubernetes"]
+    assert asked_now("kubernetes", kubernetes) == recorded

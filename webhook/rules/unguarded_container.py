@@ -7,17 +7,17 @@ GPUs (nvidia-container-toolkit internal/config/image). An entry in `env` counts 
 asks, in pods that name a door, and in those that nothing keeps off the nodes with GPUs, which is for the policy's
 guard to say. Never into a container that asks: there it would hide what the device plugin gives.
 
-There the image may still take the switches between GPUs and the memory of other nodes' (NVIDIA_NVSWITCH and
-NVIDIA_IMEX_CHANNELS, nvidia-container-toolkit internal/modifier/cdi.go), for which the device plugin has no word.
-Both are written with no value; the second is not where the policy says that the device plugin hands out channels
-(`gpus.imexChannels`).
+There, and where the variable is `none`, which gives the driver without a GPU, the image may still take the switches
+between GPUs and the memory of other nodes' (NVIDIA_NVSWITCH and NVIDIA_IMEX_CHANNELS, nvidia-container-toolkit
+internal/modifier/cdi.go), for which the device plugin has no word. Both are written with no value; the second is not
+beside a GPU where the policy says that the device plugin hands out channels (`gpus.imexChannels`).
 
 Way out: leave it to Slicewarden, or set NVIDIA_VISIBLE_DEVICES to void, and the two others to nothing beside a GPU.
 """
 
 from collections.abc import Iterator
 
-from webhook.doors import CLOSED, DEVICE_VARIABLES, IMEX, VISIBLE, VOID
+from webhook.doors import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE, VOID
 from webhook.facts import Facts
 from webhook.gpus import asking
 from webhook.guard import exposed
@@ -36,17 +36,26 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     if not exposed(pod, policy):
         return
     asks_for_one = asking(pod, policy)
-    said = {(each.container.path, each.name) for each in openings(pod).variables if each.container}
-    closed = {name: value for name, value in CLOSED.items() if name != IMEX or not policy.forms.imex_channels}
+    variables = [each for each in openings(pod).variables if each.container]
+    said = {(each.container.path, each.name) for each in variables if each.container}
+    driven = {
+        each.container.path for each in variables if each.container and (each.name, each.value) == (VISIBLE, NONE)
+    }
     for container in pod.containers:
-        path = (*container.path, "env")
-        if container.path in asks_for_one:
-            missing = {name: value for name, value in closed.items() if (container.path, name) not in said}
+        path, asks = (*container.path, "env"), container.path in asks_for_one
+        if asks or container.path in driven:
+            handed_out = asks and policy.forms.imex_channels
+            missing = {
+                name: value
+                for name, value in CLOSED.items()
+                if (container.path, name) not in said and not (name == IMEX and handed_out)
+            }
             if missing:
                 opened = " and ".join(DEVICE_VARIABLES[name].opens for name in missing)
+                beside = "its GPU" if asks else f"the driver, which {NONE} leaves to it"
                 yield Finding(
                     path,
-                    f"no {' and '.join(missing)}, so the image may take {opened} beside its GPU; {MENDED}",
+                    f"no {' and '.join(missing)}, so the image may take {opened} beside {beside}; {MENDED}",
                     (Fix(path, [{"name": name, "value": value} for name, value in missing.items()]),),
                     parts=tuple(missing),
                 )
