@@ -50,17 +50,13 @@ def on_purpose(pod: dict[str, Any], path: Path, rule: str) -> bool:
             domain = str(path[-1]).partition("/")[0]
             return f".{domain}".endswith(".cdi.k8s.io")
         case "device-mount":
-            destination = posixpath.normpath("/" + _at(pod, path).lstrip("/"))
+            destination = posixpath.normpath("/" + str(_at(pod, path)).lstrip("/"))
             return destination.startswith((FOLDER, FOLDER.removeprefix("/var")))
         case "visible-devices":
             entry, later = _at(pod, path), _at(pod, path[:-1])[int(path[-1]) + 1 :]
             devices = [device.strip() for device in entry["value"].split(",")]
-            odd = "void" in devices or "none" in devices or not any(devices)
-            return (
-                entry["name"] != VISIBLE
-                or any(each["name"] == VISIBLE for each in later)
-                or (odd and entry["value"] not in ("", "void"))
-            )
+            odd = entry["value"] not in ("", "void") and not ({"none", "void"}.isdisjoint(devices) and any(devices))
+            return entry["name"] != VISIBLE or odd or VISIBLE in {each["name"] for each in later}
     return False
 
 
