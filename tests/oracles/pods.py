@@ -1,5 +1,6 @@
 """Pods to ask the container toolkit about: what is harmless beside what is not, and much that is odd."""
 
+import copy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -128,5 +129,5 @@ def _container(draw: st.DrawFn, name: str) -> dict[str, Any]:
             container[part] = entries
     security = draw(st.sampled_from(SECURITY)) if draw(st.integers(0, 3)) == 0 else {}
     if security:
-        container["securityContext"] = security
+        container["securityContext"] = copy.deepcopy(security)
     return container
