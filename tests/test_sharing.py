@@ -362,3 +362,11 @@ def test_what_another_application_keeps_there_passes_at_any_size(engine: Engine,
     for text in (dashboard, script, "!" * 100_000, "\\" * 100_000, r"\x4" * 100_000, r'"\ud800": 1'):
         item = config_map(text, name="notes", namespace=namespace)
         assert engine.judge(review.decode(review.wrap(item)), Facts()).allowed
+
+
+def test_keys_that_use_up_what_is_read_hide_none_behind_them(engine: Engine) -> None:
+    filler = {f"k{number}": "# \\ sharing: timeslicing\n{a: [" for number in range(20_000)}
+    item = {**config_map("", name="notes"), "data": {**filler, "z": f"{{{HIDDEN['plain']}}}"}}
+    verdict = engine.judge(review.decode(review.wrap(item)), Facts())
+    assert not verdict.allowed
+    assert len(verdict.results) < 4_000

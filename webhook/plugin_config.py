@@ -111,9 +111,11 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
             config, spent = Config(path, text, None, Mark(1), True, error) if named(path[-1]) else None, 0
         else:
             config, spent = _read(path, text, named(path[-1]), near, left)
-        left = max(left - spent, 0)
         if config is not None:
             found.append(config)
+            if not left and config.certain and isinstance(config.error, Unread):
+                break  # which says so; of what comes after no more could be said
+        left = max(left - spent, 0)
     return tuple(found)
 
 
@@ -193,6 +195,8 @@ def _read(
     if not (named or shares or "timeslic" in words or (near and _HIDING.search(text))):
         return None, 0
     try:
+        if not max_values:
+            raise Unread(1, "the keys before it hold more values than are read")
         if "\ufeff" in text[1:]:
             raise Unread(1, "a byte order mark stands within the text")
         value, mark = parse(text, last_key_wins=True, max_values=max_values)
