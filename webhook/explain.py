@@ -142,7 +142,7 @@ def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing
 
     Raises Malformed where the object's shape is another.
     """
-    for pod in subjects(request, request.object or {}, workloads=policy.workloads):
+    for pod in subjects(request, request.object or {}, request.old_object, policy.workloads):
         if isinstance(pod, Pod) and (placement := place(pod, policy, facts)) is not None:
             yield _landing(pod, placement, policy, facts)
 

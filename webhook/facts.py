@@ -39,14 +39,14 @@ MAX_TEXT = 64 * 1024
 class Node:
     """A node's name and labels, and how much of NVIDIA's resources it says it has.
 
-    GPU Feature Discovery writes what a card is into the labels. `taints` are the keys of those that keep pods away
-    which do not tolerate them.
+    GPU Feature Discovery writes what a card is into the labels. `taints` are those that keep pods away which
+    do not tolerate them: the effects of each key.
     """
 
     name: str
     labels: Mapping[str, str]
     resources: Mapping[str, int] = field(default_factory=dict)
-    taints: frozenset[str] = frozenset()
+    taints: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Holder(NamedTuple):
@@ -393,13 +393,13 @@ def _labels(item: Object) -> Mapping[str, str]:
     return {key: value for key, value in labels.items() if isinstance(value, str)}
 
 
-def _taints(item: Object) -> frozenset[str]:
-    taints = _map(item.get("spec")).get("taints")
-    return frozenset(
-        _text(_map(each).get("key"))
-        for each in (taints if isinstance(taints, list) else ())
-        if _map(each).get("effect") in ("NoSchedule", "NoExecute")
-    )
+def _taints(item: Object) -> Mapping[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for each in map(_map, _list(_map(item.get("spec")).get("taints"))):
+        key, effect = _text(each.get("key")), each.get("effect")
+        if effect in ("NoSchedule", "NoExecute"):
+            found[key] = found.get(key, frozenset()) | {effect}
+    return found
 
 
 def _map(value: Any) -> Mapping[str, Any]:

@@ -140,6 +140,11 @@ class Pod:
         return self.mirror and self.requester is not None and KUBELETS in self.requester.groups
 
     @property
+    def exchanged(self) -> bool:
+        """Whether it runs other images or more containers than it did; nothing else that a pod runs can change."""
+        return self.old is not None and [*map(_runs, self.containers)] != [*map(_runs, self.old.containers)]
+
+    @property
     def tolerations(self) -> list[Object]:
         """The taints it tolerates."""
         return [each for _, each in entries(self.spec, "tolerations", self.at("spec"))]
@@ -204,6 +209,10 @@ def _node_terms(spec: Object, at: Path) -> tuple[Term, ...] | None:
 def _term(term: Object, path: Path) -> Term:
     expressions = tuple(_requirements(term, path))
     return Term(path, expressions if expressions or term.get("matchFields") else None)
+
+
+def _runs(container: Container) -> tuple[str, str, object]:
+    return container.list_name, container.name, container.spec.get("image")
 
 
 def _containers(spec: Object, at: Path) -> Iterator[Container]:

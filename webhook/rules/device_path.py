@@ -22,7 +22,7 @@ from webhook.policy import Policy
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag hostPath volumes that lead to GPUs."""
     found = openings(pod).host_paths
-    if not found or not exposed(pod, policy):
+    if not found or not exposed(pod, policy, facts):
         return
     for path, _, value, _ in found:
         yield Finding(path, f"{shown(value)} of a node leads to its GPUs; remove the volume")

@@ -2,10 +2,11 @@
 
 HAMi, gpushare, vgpu-manager and others write their choice into the pod, and their agents on the nodes hand out
 what they read there, whoever wrote it (HAMi#3041): a pod that brings its own is given another's card, past
-every count. No pod has a reason to come with one.
+every count. No pod has a reason to come with one. What a scheduler wrote may be kept or removed by anyone, and is
+changed by schedulers alone; of an agent that notes there how far it is the account has to be named too.
 
-Way out: remove the annotation. The scheduler's own updates pass where the policy names its account under
-`schedulers`.
+Way out: remove the annotation. The scheduler's own updates, and its agents', pass where the policy names their accounts
+under `schedulers`.
 """
 
 from collections.abc import Iterator
@@ -23,5 +24,11 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     writers = (policy.schedulers, policy.administrators)
     if not found or (pod.requester is not None and any(each.include(pod.requester) for each in writers)):
         return
-    for path, _, _, _ in found:
-        yield Finding(path, "says which GPU a scheduler chose, and none has seen this pod; remove it")
+    before = pod.old.annotations if pod.old else {}
+    for path, key, value, _ in found:
+        if before.get(key, value) == value:
+            yield Finding(path, "says which GPU a scheduler chose, and none has seen this pod; remove it")
+        else:
+            yield Finding(
+                path, "says which GPU a scheduler chose, and none changes it here; leave it as it was, or remove it"
+            )

@@ -47,7 +47,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     )
     large = [ask.path for ask in asks(pod, policy) if ask.counted > 1]
     for path in large or [pod.at("spec")]:
-        yield Finding(path, message)
+        yield Finding(path, message, parts=(message,))
 
 
 def _overcommitted(container: Container, gpus: ResourceNames) -> Iterator[tuple[Path, str]]:

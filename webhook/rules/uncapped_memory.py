@@ -59,8 +59,8 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         yield problem
     elif cap is not None:
         if cap.unified:
-            yield Finding(
-                pod.at("spec"),
+            yield _whole(
+                pod,
                 f"the GPUs of pool {pool.name} name the host's memory as theirs, of which a fraction is no cap: "
                 "PyTorch and jax have none",
                 advice=True,
@@ -73,8 +73,8 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
 def _size(pod: Pod, pool: Pool, cap: Budget | None, whole: Budget | None, wished: Wish) -> Finding | None:
     """Say what is wrong with the size of a slice, or of what the pod wishes of the whole of it."""
     if cap is None or whole is None:
-        return Finding(
-            pod.at("spec"),
+        return _whole(
+            pod,
             f"no cap can be sized: no node of pool {pool.name} has the labels nvidia.com/gpu.memory and "
             "nvidia.com/gpu.replicas; wait for GPU Feature Discovery, or give the pool `assume` in the policy",
         )
@@ -82,9 +82,7 @@ def _size(pod: Pod, pool: Pool, cap: Budget | None, whole: Budget | None, wished
         way = "the pool needs fewer replicas, or the pod another pool"
         if wished.processes > 1:
             way = "ask for fewer processes, or for another pool"
-        return Finding(
-            pod.at("spec"), f"a slice of pool {pool.name} is too small for a framework: {whole.arithmetic}; {way}"
-        )
+        return _whole(pod, f"a slice of pool {pool.name} is too small for a framework: {whole.arithmetic}; {way}")
     if wished.memory is not None and wished.memory > whole.least * wished.processes:
         each = f" for each of {wished.processes} processes" if wished.processes > 1 else ""
         return Finding(
@@ -93,12 +91,17 @@ def _size(pod: Pod, pool: Pool, cap: Budget | None, whole: Budget | None, wished
             f"{whole.least * wished.processes}Mi at most",
         )
     if not cap.enough:
-        return Finding(
-            pod.at("spec"),
+        return _whole(
+            pod,
             f"what the pod asks for of a slice of pool {pool.name} is too small for a framework: {cap.arithmetic}; "
             "ask for more memory or fewer processes",
         )
     return None
+
+
+def _whole(pod: Pod, message: str, *, advice: bool = False) -> Finding:
+    """Speak of the whole pod, and of no field of it."""
+    return Finding(pod.at("spec"), message, advice=advice, parts=(message,))
 
 
 def _judged(
@@ -156,7 +159,7 @@ def _found(
             continue
         if entry is None:
             advice = step.kind is Kind.UNSURE or policy.defeats is not Action.DENY
-            yield Finding(container.path, step.message, advice=advice)
+            yield Finding(container.path, step.message, advice=advice, parts=(step.message,))
         elif step.kind in caps.WRITES:
             path = (*entry.path, "value")
             yield Finding(path, step.message, (Fix(path, step.value),))

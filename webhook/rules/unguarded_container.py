@@ -26,7 +26,7 @@ MENDS = True
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag containers that neither ask for a GPU nor say that they see none, where one may be seen."""
-    if not exposed(pod, policy):
+    if not exposed(pod, policy, facts):
         return
     asks_for_one = asking(pod, policy)
     said = {each.container.path for each in openings(pod).variables if each.name == VISIBLE and each.container}
@@ -38,4 +38,5 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
                 f"no {VISIBLE}, and the container asks for no GPU, so its image may take what it likes; create it "
                 "where Slicewarden's mutating webhook is in force, and undo none of its changes",
                 (Fix(path, [{"name": VISIBLE, "value": VOID}]),),
+                parts=(VISIBLE,),
             )
