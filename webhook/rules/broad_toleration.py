@@ -3,8 +3,8 @@
 A toleration with `operator: Exists` and no key defeats each taint that keeps plain pods off nodes with GPUs, and one
 pool's pods off another's nodes. It is meant for agents that belong on every node, and those are a part of the system.
 A kubelet lets its static pods tolerate all that would evict them (kubernetes pkg/kubelet/config/common.go), and
-what it says of those in their mirror pods is no choice of anyone's. Nor does a toleration harm of which the effect is
-none that the pools' taints have, as NoExecute where all of them are NoSchedule, or a pod on a node without GPUs.
+what it says of those in their mirror pods is no choice of anyone's. A toleration does no harm by an effect that no
+taint of the pools has, as NoExecute where all of them are NoSchedule, nor in a pod that names a node without GPUs.
 
 Way out: tolerate the taints that are meant, by their keys. A part of the system is exempted in the policy, by
 namespace and service account.

@@ -30,5 +30,6 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             yield Finding(path, "says which GPU a scheduler chose, and none has seen this pod; remove it")
         else:
             yield Finding(
-                path, "says which GPU a scheduler chose, and none changes it here; leave it as it was, or remove it"
+                path,
+                "says which GPU a scheduler chose, and no scheduler changes it here; leave it as it was, or remove it",
             )

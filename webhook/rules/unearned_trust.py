@@ -7,9 +7,9 @@ annotation a pod has the policy's default.
 A grant is read off the namespace and the pod's service account. One that names users or groups is narrower: it
 hears only them, be it for a workload or for a bare pod, and the controllers that make pods of the workload. Any
 other account that makes pods, a tenant's own or an operator's, has to be named too. Nobody else gives a trusted pod
-another image, or a debug container: that is another program in its place. Nor does anybody else write a
-ControllerRevision where such a grant may hold: a StatefulSet's controller makes pods of the one that
-`status.currentRevision` names, as it is (kubernetes pkg/controller/statefulset/stateful_set_control.go).
+another image, or a debug container: that is another program in its place. Nobody else writes a ControllerRevision where
+such a grant may hold: a StatefulSet's controller makes pods of the one that `status.currentRevision` names, whoever
+wrote it (kubernetes pkg/controller/statefulset/stateful_set_control.go).
 
 Way out: have an administrator grant trust to the namespace, or remove the annotation.
 """
