@@ -176,7 +176,8 @@ def test_a_request_for_none_is_tolerated_as_the_api_server_does(
     """A resource by the name of the guard's taint brings its toleration (ExtendedResourceToleration), 0 of it too."""
     taint = "nvidia.com/gpu"
     asking = {"name": "a", "image": "nvidia/cuda", "resources": {part: {taint: 0}}, "securityContext": PRIVILEGED}
-    asked = pod(**{"containers": [{"name": "c"}], where: [asking]})
+    spec: Object = {"containers": [{"name": "c"}], where: [asking]}
+    asked = pod(**spec)
     item = workload(kind, asked) if kind else asked
     for guarded_by, denied in ((taint, {"privileged-container"}), ("gpus", set())):
         pools = tuple(

@@ -1,7 +1,7 @@
 """An update: what it makes worse is refused, what was there before is not."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,11 +146,9 @@ def test_a_pod_that_was_never_steered_may_not_ask_for_another_pool(engine: Engin
 TENANT = Requester("dana", frozenset({"system:authenticated"}))
 
 
-def at(value: Any, path: Place) -> Any:
+def at(value: Any, path: Iterable[Any]) -> Any:
     for key in path:
-        if not (isinstance(value, list) or (isinstance(value, dict) and key in value)):
-            return None
-        value = value[key]
+        value = value.get(key) if isinstance(value, dict) else value[key] if isinstance(value, list) else None
     return value
 
 

@@ -26,10 +26,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         return
     before = pod.old.annotations if pod.old else {}
     for path, key, value, _ in found:
-        if before.get(key, value) == value:
-            yield Finding(path, "says which GPU a scheduler chose, and none has seen this pod; remove it")
-        else:
-            yield Finding(
-                path,
-                "says which GPU a scheduler chose, and no scheduler changes it here; leave it as it was, or remove it",
-            )
+        done = "and none has seen this pod; remove it"
+        if before.get(key, value) != value:
+            done = "and no scheduler changes it here; leave it as it was, or remove it"
+        yield Finding(path, f"says which GPU a scheduler chose, {done}")
