@@ -256,3 +256,4 @@ def test_an_update_lands_as_it_is_judged(
     assert verdict.allowed is lands
     assert ("unearned-trust" in {result.rule for result in verdict.results}) is not lands
     assert (landing.pool, landing.trust) == (("shared", "trusted") if lands else ("exclusive", "untrusted"))
+    assert ("hear others than who asks" in landing.reason) is not lands

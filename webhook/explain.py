@@ -199,12 +199,14 @@ def _reasons(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> It
 
 def _trust(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
     """Say in words which trust a pod has, and by which grant or for want of which."""
-    asked = claim(pod, policy, facts).asked
+    asked, _, _, withheld = claim(pod, policy, facts)
     said = "by default" if asked is None else "as it asks"
     if placement.level == TRUSTED:
         return f"trusted {said}, by the grant to {_grant(pod, placement, policy, facts)}"
     if asked not in (None, TRUSTED, UNTRUSTED):
         return f"untrusted, for {shown(asked)} is no trust level"
+    if asked == TRUSTED and withheld:
+        return "untrusted, for the grants that cover it hear others than who asks"
     if (asked or policy.default_trust) == TRUSTED:
         return f"untrusted, for no grant covers what is trusted {said}"
     return f"untrusted {said}"
