@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -28,6 +29,9 @@ KINDS = frozenset(
 VENDOR = "nvidia.com/"
 """What every resource of NVIDIA's device plugin begins with, and every label of GPU Feature Discovery."""
 
+PRESENT = f"{VENDOR}gpu.present"
+"""The GPU Operator's label of nodes with a GPU (gpu-operator controllers/state_manager.go)."""
+
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 """The label by which a node chooses its key of a sharing ConfigMap (k8s-device-plugin cmd/config-manager)."""
 
@@ -47,6 +51,11 @@ class Node:
     labels: Mapping[str, str]
     resources: Mapping[str, int] = field(default_factory=dict)
     taints: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it has GPUs, by its labels or by what it offers."""
+        return PRESENT in self.labels or f"{VENDOR}gpu.product" in self.labels or bool(self.resources)
 
 
 class Holder(NamedTuple):
@@ -97,6 +106,11 @@ class Facts:
     holders: tuple[Holder, ...] = ()
     today: date | None = None
     """The day in UTC, by which exemptions end."""
+
+    @cached_property
+    def named(self) -> Mapping[str, Node]:
+        """The nodes by their names."""
+        return {node.name: node for node in self.nodes}
 
     @classmethod
     def of(cls, objects: Iterable[Object]) -> "Facts":

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 
-from webhook.facts import Facts, Node
+from webhook.facts import Facts
 from webhook.gpus import asks
 from webhook.model import Object, listed, shown
 from webhook.openings import openings
@@ -25,15 +25,14 @@ def elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
     """Say in words by what a node has GPUs, or may have; nothing for one that is known to have none."""
-    node = _nodes(facts).get(name)
+    node = facts.named.get(name)
     if node is None:
         return "is not known here"
     if pool := policy.pool_of(node.labels):
         return f"is in pool {pool.name}"
     if policy.guard is not None and policy.guard.taint in node.taints:
         return f"has the taint {policy.guard.taint}"
-    labelled = node.labels.get(PRESENT) == "true"
-    return "has GPUs" if labelled or any(name in policy.gpu_resources for name in node.resources) else ""
+    return "has GPUs" if node.has_gpus else ""
 
 
 def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = None) -> bool:
@@ -56,15 +55,6 @@ def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
         if key in found:
             found[key] |= effects
     return found
-
-
-PRESENT = "nvidia.com/gpu.present"
-"""The GPU Operator's label of nodes with a GPU (gpu-operator controllers/state_manager.go)."""
-
-
-@lru_cache(maxsize=2)
-def _nodes(facts: Facts) -> Mapping[str, Node]:
-    return {node.name: node for node in facts.nodes}
 
 
 def _names_one(pod: Pod, policy: Policy) -> bool:
@@ -100,7 +90,9 @@ def unguarded(policy: Policy, facts: Facts) -> str | None:
     if policy.guard is not None and policy.guard.taint is None:
         return None
     taint = policy.guard.taint if policy.guard else None
-    nodes = sorted(node.name for node in facts.nodes if taint not in node.taints and _has_gpus(node.labels, policy))
+    nodes = sorted(
+        node.name for node in facts.nodes if taint not in node.taints and (node.has_gpus or policy.pool_of(node.labels))
+    )
     if not nodes:
         return None
     where = listed([shown(name, quotes=False) for name in nodes], _NAMED)
@@ -118,8 +110,3 @@ def unguarded(policy: Policy, facts: Facts) -> str | None:
 
 _NAMED = 5
 """How many nodes a line names."""
-
-
-def _has_gpus(labels: Mapping[str, str], policy: Policy) -> bool:
-    present = labels.get(PRESENT) == "true"
-    return present or any(pool.nodes.matches(labels) for pool in policy.pools)
