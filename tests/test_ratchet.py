@@ -140,6 +140,23 @@ def test_a_pod_that_was_never_steered_may_not_ask_for_another_pool(engine: Engin
     assert not update(engine, sample_facts, "", "Pod", pod(), {**pod(), "metadata": {"annotations": TRUSTED}}).allowed
 
 
+@pytest.mark.parametrize("levels", [10, 900, 1000])
+def test_a_value_is_compared_as_deep_as_it_is_read(engine: Engine, sample_facts: Facts, levels: int) -> None:
+    """What is deeper than can be compared counts as another, and breaks nothing."""
+
+    def claim(inner: Any) -> dict[str, Any]:
+        deep: Any = inner
+        for _ in range(levels):
+            deep = [deep]
+        parameters = {"apiVersion": deep}
+        config = {"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}
+        return {"metadata": {}, "spec": {"devices": {"config": [config]}}}
+
+    assert not update(engine, sample_facts, "resource.k8s.io", "ResourceClaim", claim(1), claim(2)).allowed
+    same = update(engine, sample_facts, "resource.k8s.io", "ResourceClaim", claim(1), claim(1)).allowed
+    assert same or levels == 1000
+
+
 # From bad to worse, for every rule
 
 

@@ -26,8 +26,20 @@ def _marks(result: Result, item: Object) -> list[Mark]:
     """Without parts of its own a finding is about the value at its path, of which another is another wrong."""
     finding = result.finding
     place, value = _at(item, finding.path)
-    parts = finding.parts or (f"{finding.message}\n{json.dumps(value, sort_keys=True, default=str)}",)
+    parts = finding.parts or (f"{finding.message}\n{_text(value)}",)
     return [(result.rule, place, part) for part in parts]
+
+
+def _text(value: object) -> str:
+    try:
+        return _JSON.encode(value)
+    except RecursionError:  # deeper than can be told, and so never what it was
+        return str(id(value))
+
+
+_JSON = json.JSONEncoder(
+    sort_keys=True, default=str
+)  # made once: a new one costs ten times what it does for a short text
 
 
 def _at(item: Object, path: Path) -> tuple[Path, object]:
