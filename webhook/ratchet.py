@@ -37,9 +37,8 @@ def _text(value: object) -> str:
         return str(id(value))
 
 
-_JSON = json.JSONEncoder(
-    sort_keys=True, default=str
-)  # made once: a new one costs ten times what it does for a short text
+# Made once: a new one costs ten times what it does for a short text.
+_JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def _at(item: Object, path: Path) -> tuple[Path, object]:
