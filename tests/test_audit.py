@@ -92,6 +92,17 @@ def test_what_another_scheduler_wrote_down_is_not_the_authors(engine: Engine, fa
     assert rules_of(item, engine, facts) == {"forged-placement"}
 
 
+def test_what_another_scheduler_wrote_into_labels_is_not_the_authors(engine: Engine, facts: Facts) -> None:
+    item = running_pod("plain")
+    item["metadata"]["labels"] = {"runai-gpu-group": "g", "app": "detector"}
+    assert "forged-placement" not in rules_of(item, engine, facts)
+    assert item["metadata"]["labels"] == {"runai-gpu-group": "g", "app": "detector"}
+    own: dict[str, Any] = {"f:metadata": {"f:labels": {"f:runai-gpu-group": {}, "f:app": {}}}}
+    item = running_pod("plain", author=own)
+    item["metadata"]["labels"] = {"runai-gpu-group": "g", "app": "detector"}
+    assert rules_of(item, engine, facts) == {"forged-placement"}
+
+
 def test_a_kubelets_own_pod_is_its_own(engine: Engine, facts: Facts) -> None:
     everything = [{"operator": "Exists"}]
     chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
@@ -148,7 +159,7 @@ def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts
     found.take(owned(asking("stray", "shared"), "LostSet", "gone", "x"))
     assert by_source(found) == {
         "Deployment vision/web": {"broad-toleration": 3, "privileged-container": 1, "unguarded-container": 2},
-        "LostSet vision/gone": {"unsteered-pod": 1, "misplaced-pod": 1},
+        "LostSet vision/gone": {"unguarded-container": 1, "unsteered-pod": 1, "misplaced-pod": 1},
     }
     assert found.count == 4
     table = sources.table(report_of(found), PLAIN, found.count)
@@ -263,5 +274,5 @@ def test_reports_have_the_published_shape_and_belong_to_their_object(
     assert made["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Pod", "name": "stranger", "uid": "stranger"}
     ]
-    assert (made["summary"]["fail"], made["summary"]["warn"]) == (1, 1)
+    assert (made["summary"]["fail"], made["summary"]["warn"]) == (2, 1)
     assert made == publish.report(audited, "sample", form)

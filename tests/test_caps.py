@@ -708,7 +708,7 @@ def test_a_pod_that_chooses_its_card_is_sized_by_it(sample_policy: Policy, sampl
 def test_mps_is_capped_only_where_the_policy_says_so(sample_policy: Policy, sample_facts: Facts) -> None:
     pools = tuple(replace(each, sharing="mps") if each.name == "shared" else each for each in sample_policy.pools)
     item = pod()
-    assert "env" not in str(engine_of(sample_policy, pools=pools).mutate(request_for(item), sample_facts).patch)
+    assert XO not in str(engine_of(sample_policy, pools=pools).mutate(request_for(item), sample_facts).patch)
     capped = engine_of(sample_policy, pools=pools, capped_sharing=frozenset({"mps"}))
     assert environment(capped, item, sample_facts)[XO] == "0.211"
 

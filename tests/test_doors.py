@@ -65,14 +65,45 @@ def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: 
         ("/dev/shm", False),  # noqa: S108 - a path of nodes
         ("/dev/shm/../nvidia0", True),  # noqa: S108 - the same
         ("/devices", False),
-        ("/home", False),
+        ("/home", True),
+        ("/homes", False),
         ("/var/lib", True),
         ("/var/lib/app", False),
-        ("/var/log", False),
+        ("/var/log", True),
+        ("/var/log/app", False),
+        ("/run/nvidia-fabricmanager/socket", True),
+        ("/run/nvidium", False),
+        ("/etc/localtime", False),
+        ("/sys/fs/cgroup", True),
+        ("/opt", True),
+        ("/opt/models", False),
     ],
 )
 def test_paths_of_a_node(path: str, leads: bool) -> None:
     assert doors.leads_to_gpu(path) is leads
+
+
+@pytest.mark.parametrize(
+    ("path", "leads"),
+    [("/var/log", False), ("/lib/modules/6.1", False), ("/lib", True), ("/etc/ssl", True), ("/etc/ssl/certs", False)],
+)
+def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
+    assert doors.leads_to_gpu(path)
+    assert doors.leads_to_gpu(path, written=False) is leads
+
+
+@pytest.mark.parametrize("path", doors.HOST_PATHS)
+def test_what_is_below_and_above_a_place_of_a_node_is_the_place(path: str) -> None:
+    place = path.rstrip("*")
+    assert doors.leads_to_gpu(place)
+    assert doors.leads_to_gpu(f"{place}/x")
+    assert doors.leads_to_gpu(place.rpartition("/")[0])
+
+
+def test_a_mount_is_compared_by_how_it_begins() -> None:
+    for folder in doors.MOUNT_PATHS:
+        assert all(doors.asks_for_device(doors.normal(f"{folder}{rest}")) for rest in ("", "/", "/all", "all", "-x/0"))
+    assert not doors.asks_for_device("/data/run/nvidia-container-devices/all")
 
 
 @given(steps=st.lists(st.sampled_from(("..", ".", "", "dev", "nvidia0", "var", "run", "srv")), max_size=6))
@@ -84,8 +115,11 @@ def test_a_path_is_written_one_way(steps: list[str]) -> None:
 
 
 def test_harmless_paths_are_exceptions_of_something() -> None:
-    assert all(doors.within(path, doors.HOST_PATHS) for path in doors.HARMLESS_PATHS)
-    assert all(doors.normal(path) == path for path in (*doors.HOST_PATHS, *doors.HARMLESS_PATHS))
+    exceptions = (*doors.HARMLESS_PATHS, *doors.READ_ONLY_PATHS)
+    places = (*doors.HOST_PATHS, "/var/log")  # which is above two of them
+    assert all(doors.within(path, places) for path in exceptions)
+    assert all(doors.normal(path) == path for path in (*doors.HOST_PATHS, *exceptions))
+    assert not set(doors.HARMLESS_PATHS) & set(doors.READ_ONLY_PATHS)
 
 
 @pytest.mark.parametrize("prefix", ["", "N", "NVIDIA_", "NVIDIA_VISIBLE_DEVICES", "LD_", "CUDA_MPS", "NVSHARE_X", "C"])
@@ -105,6 +139,7 @@ def test_no_name_stands_twice() -> None:
         doors.LIMIT_VARIABLES.patterns,
         doors.DEVICE_ANNOTATIONS,
         doors.PLACEMENT_ANNOTATIONS.patterns,
+        doors.PLACEMENT_LABELS.patterns,
         doors.HOST_PATHS,
     ):
         assert len(set(table)) == len(table)
@@ -244,6 +279,23 @@ def test_every_container_of_every_pod_is_made_blind(sample_policy: Policy, sampl
     assert engine.judge(request_for(many), sample_facts).allowed
 
 
+@pytest.mark.parametrize(("handed_out", "written"), [(False, {"", "NVIDIA_IMEX_CHANNELS"}), (True, {""})])
+def test_channels_that_the_device_plugin_hands_out_are_left_to_it(
+    sample_policy: Policy, sample_facts: Facts, handed_out: bool, written: set[str]
+) -> None:
+    policy = replace(sample_policy, forms=replace(sample_policy.forms, imex_channels=handed_out))
+    asked = pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}])
+    engine = Engine(policy, [rule for rule in walk() if rule.id == "unguarded-container"])
+    (operation,) = engine.mutate(request_for(asked), sample_facts).patch
+    assert {each["name"].replace("NVIDIA_NVSWITCH", "") for each in operation["value"]} == written
+    assert engine.judge(request_for(asked), sample_facts).allowed
+
+
+def test_what_is_written_over_an_image_opens_nothing() -> None:
+    for name, value in doors.CLOSED.items():
+        assert value in (doors.DEVICE_VARIABLES[name].harmless or ())
+
+
 def test_nodes_that_the_guard_does_not_cover_are_named(sample_policy: Policy, sample_facts: Facts) -> None:
     assert unguarded(sample_policy, sample_facts) is None
     bare = Node("new", {"nvidia.com/gpu.present": "true"})
@@ -349,6 +401,7 @@ SECURITY = st.sampled_from(
         {"privileged": False},
         {"capabilities": {"add": ["SYS_ADMIN"], "drop": ["ALL"]}},
         {"capabilities": {"add": ["SYS_PTRACE"]}},
+        {"capabilities": {"add": ["DAC_READ_SEARCH"]}},
         {"windowsOptions": {"hostProcess": True}},
     )
 )
@@ -357,7 +410,13 @@ MOUNTS = st.lists(
         {
             "name": st.just("v"),
             "mountPath": st.sampled_from(
-                ("/data", "/var/run/nvidia-container-devices/all", "/etc/ld.so.preload", "/etc")
+                (
+                    "/data",
+                    "/var/run/nvidia-container-devices/all",
+                    "/run/nvidia-container-devicesall",
+                    "/etc/ld.so.preload",
+                    "/etc",
+                )
             ),
         }
     ),
@@ -365,7 +424,11 @@ MOUNTS = st.lists(
 )
 VOLUMES = st.fixed_dictionaries(
     {"name": st.sampled_from(("v", "w"))},
-    optional={"hostPath": st.sampled_from(("/", "/dev/nvidia0", "/mnt", "/dev/fuse")).map(lambda path: {"path": path})},
+    optional={
+        "hostPath": st.sampled_from(("/", "/dev/nvidia0", "/mnt", "/dev/fuse", "/usr/bin", "/lib/modules")).map(
+            lambda path: {"path": path}
+        )
+    },
 )
 KEYS = st.sampled_from(
     (
@@ -377,6 +440,7 @@ KEYS = st.sampled_from(
         "note",
     )
 )
+LABELS = st.sampled_from(("runai-gpu-group", "runai-gpu-group/g", "nvidia.com/assigned-phase", "app"))
 ADDED_TOLERATIONS = st.sampled_from(
     (
         {"operator": "Exists"},
@@ -430,15 +494,16 @@ def door_pods(draw: st.DrawFn) -> Object:
         **(made["metadata"].get("annotations") or {}),
         **draw(st.dictionaries(KEYS, st.just("/dev/fuse"), max_size=1)),
     }
-    return {**made, "metadata": {**made["metadata"], "annotations": annotations}, "spec": spec}
+    labels = draw(st.dictionaries(LABELS, st.just("x"), max_size=1))
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations, "labels": labels}, "spec": spec}
 
 
 @st.composite
 def added(draw: st.DrawFn, asked: Object, more_containers: st.SearchStrategy[Object], *, again: bool) -> Object:
-    """The pod with one more container, volume, variable, annotation or toleration; with `again` of any name."""
+    """The pod with one more container, volume, variable, annotation, label or toleration; with `again` of any name."""
     made = copy.deepcopy(asked)
     spec, annotations = made["spec"], made["metadata"]["annotations"]
-    match draw(st.sampled_from(("container", "volume", "variable", "annotation", "toleration"))):
+    match draw(st.sampled_from(("container", "volume", "variable", "annotation", "label", "toleration"))):
         case "container":
             spec.setdefault(draw(st.sampled_from(("containers", "initContainers"))), []).append(draw(more_containers))
         case "volume":
@@ -454,6 +519,8 @@ def added(draw: st.DrawFn, asked: Object, more_containers: st.SearchStrategy[Obj
             key = draw(KEYS)
             assume(key not in annotations)
             annotations[key] = draw(st.sampled_from(("/dev/fuse", "x")))
+        case "label":
+            made["metadata"]["labels"] = {**(made["metadata"].get("labels") or {}), draw(LABELS): "x"}
         case "toleration":
             spec.setdefault("tolerations", []).append(draw(ADDED_TOLERATIONS))
     return made

@@ -184,7 +184,7 @@ def test_the_words_of_the_policy_are_in_every_condition_on_pods(sample_policy: P
     for name, hook in hooks(policy).items():
         if "pods" in name or "workloads" in name:
             assert r"key in ['example.com/it\'s', " in expression(hook)
-            assert "['nvidia.com/mig-', 'nvidia.com/gpu', " in expression(hook)
+            assert "['nvidia.com/', 'amd.com/gpu', " in expression(hook)
             assert "'NVIDIA_VISIBLE_DEVICES'" in expression(hook)
 
 
@@ -197,8 +197,14 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
         "hami.io/",
         "ALIYUN_COM_GPU_",
         "gpu-fraction",
+        "runai-gpu-group",
+        "runai-gpu-group/",
+        "nvidia.com/assigned-phase",
+        "tensor-fusion.ai/enabled",
+        "k8s.amazonaws.com/vgpu",
     ):
         assert f"'{name}'" in named
+    assert "pod.?metadata.?labels.orValue({}).exists(key, " in named
     assert "m.?mountPath.orValue('').contains('nvidia-container-devices')" in named
     assert "['nvidia', 'kata-qemu-nvidia'].exists(start, name.startsWith(start))" in named
     assert "t.?key.orValue('') in ['', 'slicewarden.dev/pool']" in named

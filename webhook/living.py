@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook import check, review
 from webhook.check import Judged
-from webhook.doors import PLACEMENT_ANNOTATIONS
+from webhook.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, Names
 from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
 from webhook.files import Item
@@ -108,9 +108,9 @@ def bare(item: Object) -> Object:
 def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Object | None, Requester | None]:
     """Take a pod back to what its author asked for; what it replaces, and who asked, as far as rules look at them.
 
-    A scheduler's choice of node, and the annotations in which others write theirs down, are not the author's: whose
-    they are is read off `managedFields`, and without these all is the author's. On a node without GPUs it counts as
-    one that no node was chosen for, on one with GPUs as one that is there already.
+    A scheduler's choice of node, and the annotations and labels in which others write theirs down, are not the
+    author's: whose they are is read off `managedFields`, and without these all is the author's. On a node without GPUs
+    it counts as one that no node was chosen for, on one with GPUs as one that is there already.
     """
     metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
     annotations, name = _map(metadata.get("annotations")), spec.get("nodeName")
@@ -119,9 +119,8 @@ def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Obje
     if MIRROR in annotations and _owned_by_node(metadata, name):
         return item, None, Requester(f"system:node:{name}", frozenset((KUBELETS,)))
     authors = [*_authors(metadata)]
-    if authors and any(key in PLACEMENT_ANNOTATIONS for key in annotations):
-        kept = {k: v for k, v in annotations.items() if k not in PLACEMENT_ANNOTATIONS or _wrote(authors, k)}
-        item = {**item, "metadata": {**metadata, "annotations": kept}}
+    if authors:
+        item = {**item, "metadata": {**metadata, **dict(_kept(metadata, authors))}}
     if not authors or any("f:nodeName" in _map(each.get("f:spec")) for each in authors):
         return item, None, None
     node = facts.named.get(name)
@@ -145,8 +144,19 @@ def _authors(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield fields
 
 
-def _wrote(authors: Iterable[Mapping[str, Any]], annotation: str) -> bool:
-    return any(f"f:{annotation}" in _map(_map(each.get("f:metadata")).get("f:annotations")) for each in authors)
+_PLACEMENTS: Mapping[str, Names] = {"annotations": PLACEMENT_ANNOTATIONS, "labels": PLACEMENT_LABELS}
+
+
+def _kept(metadata: Mapping[str, Any], authors: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Object]]:
+    """What is left of a pod's annotations and labels without those in which a scheduler wrote its choice down."""
+    for part, placements in _PLACEMENTS.items():
+        there = _map(metadata.get(part))
+        if any(key in placements for key in there):
+            yield part, {k: v for k, v in there.items() if k not in placements or _wrote(authors, part, k)}
+
+
+def _wrote(authors: Iterable[Mapping[str, Any]], part: str, key: str) -> bool:
+    return any(f"f:{key}" in _map(_map(each.get("f:metadata")).get(f"f:{part}")) for each in authors)
 
 
 def _map(value: Any) -> Mapping[str, Any]:

@@ -113,6 +113,7 @@ class Pod:
 
     spec: Object
     annotations: Mapping[str, Any]
+    labels: Mapping[str, Any]
     containers: tuple[Container, ...]
     node_selector: Mapping[str, str]
     node_terms: tuple[Term, ...] | None
@@ -182,6 +183,7 @@ def pod_of(
     return Pod(
         spec=spec,
         annotations=section(metadata, "annotations", metadata_path),
+        labels=section(metadata, "labels", metadata_path),
         containers=tuple(_containers(spec, spec_path)),
         node_selector=selector,
         node_terms=_node_terms(spec, spec_path),

@@ -176,6 +176,25 @@ class ResourceNames:
         return resource.startswith(self._prefixes) and (self._shares or not resource.endswith(".shared"))
 
 
+class GPUResources:
+    """Names of extended resources that are GPUs or parts of them.
+
+    All of NVIDIA's domain are but the `others`, and these are where a pool offers them or the policy says so.
+    """
+
+    def __init__(self, named: Iterable[str], others: Names) -> None:
+        self._named, self._others = ResourceNames(named, shares=True), others
+        self.patterns = (doors.NVIDIA_RESOURCES, *self._named.patterns)
+
+    def __contains__(self, resource: str) -> bool:
+        if resource in self._named:
+            return True
+        return resource in _NVIDIAS and resource not in self._others
+
+
+_NVIDIAS = Names((doors.NVIDIA_RESOURCES,))
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """Nodes whose GPUs are handed out one way; with a circle, to the pods of its namespaces alone."""
@@ -225,15 +244,20 @@ class Limits:
 class Forms:
     """By which names GPUs are asked for, besides NVIDIA's own and those that the pools offer.
 
-    `claims` are the pods that may claim devices by name, what a claim holds being not seen from the pod; claims for
-    GPUs are written in their namespaces alone.
+    `other_devices` are names of NVIDIA's that are no GPUs, besides those known here. `claims` are the pods that may
+    claim devices by name, what a claim holds being not seen from the pod; claims for GPUs are written in their
+    namespaces alone.
     """
 
     resources: tuple[str, ...] = doors.RESOURCES
+    other_devices: tuple[str, ...] = ()
     annotations: Names = doors.ANNOTATIONS
+    labels: Names = doors.LABELS
     runtime_classes: Names = doors.RUNTIME_CLASSES
     device_classes: Names = doors.DEVICE_CLASSES
     claims: tuple[Scope, ...] = ()
+    imex_channels: bool = False
+    """Whether the device plugin hands out IMEX channels, and says in a variable which."""
 
 
 class Guard(NamedTuple):
@@ -318,12 +342,9 @@ class Policy:
         return next((each.version for each in self.torch_versions if each.holds(namespace, pool)), None)
 
     @cached_property
-    def gpu_resources(self) -> ResourceNames:
+    def gpu_resources(self) -> GPUResources:
         """The extended resources that are GPUs or parts of them: NVIDIA's own, what the pools offer, and the rest."""
         offered = (name for pool in self.pools for name in pool.resources.patterns)
         implicit = (f"{doors.IMPLICIT}{name}" for name in self.forms.device_classes)
-        return ResourceNames((*NVIDIA_RESOURCES, *offered, *self.forms.resources, *implicit), shares=True)
-
-
-NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
-"""What NVIDIA's device plugin advertises by default, renamed, and per MIG profile (its internal/rm/rm.go)."""
+        others = Names((*doors.OTHER_RESOURCES, *self.forms.other_devices))
+        return GPUResources((*offered, *self.forms.resources, *implicit), others)

@@ -338,12 +338,15 @@ def _policy(value: Object) -> Policy:
 def _forms(value: Object) -> Forms:
     names = {
         "annotations": value.get("annotations"),
+        "labels": value.get("labels"),
         "runtime_classes": value.get("runtimeClasses"),
         "device_classes": value.get("deviceClasses"),
     }
     given: dict[str, Any] = {key: Names(each) for key, each in names.items() if each is not None}
     if "resources" in value:
         given["resources"] = tuple(value["resources"])
+    given["imex_channels"] = value.get("imexChannels", False)
+    given["other_devices"] = tuple(value.get("otherDevices", ()))
     return Forms(claims=tuple(map(_scope, value.get("claims", ()))), **given)
 
 

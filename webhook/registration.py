@@ -140,7 +140,7 @@ def _validating(policy: Policy) -> Iterator[Entry]:
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)
     yield Entry("bindings", bindings, ("no-scheduler-or-annotations", _binding(policy)), system)
     statuses = (("", ("pods/status",), ("UPDATE",)),)
-    yield Entry("statuses", statuses, ("annotations-that-are-judged", _status(policy)), system)
+    yield Entry("statuses", statuses, ("annotations-or-labels-that-are-judged", _status(policy)), system)
 
     namespaces = (("", ("namespaces", "namespaces/status", "namespaces/finalize"), BOTH),)
     yield Entry("namespaces", namespaces, ("labels-that-grant", _changes(policy.namespace_keys)), ALONE)
@@ -195,6 +195,8 @@ def _clauses(policy: Policy) -> Iterator[str]:
     """Whatever brings a pod here, one expression each; `pod` is the pod or a template."""
     annotations = " || ".join(_judged_annotation(policy))
     yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {annotations})"
+    labels = " || ".join(_judged_label(policy))
+    yield f"pod.?metadata.?labels.orValue({{}}).exists(key, {labels})"
     # A pod that runs has its node, and every update of it would come here.
     yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
     runtimes = " || ".join(_matching("name", policy.forms.runtime_classes))
@@ -241,19 +243,26 @@ def _by(requesters: Requesters) -> str:
     return users + (f" || request.userInfo.groups.exists(group, group in {_list(groups)})" if groups else "")
 
 
+def _judged_label(policy: Policy) -> Iterator[str]:
+    """The same of a label's key."""
+    yield from _matching("key", (*policy.forms.labels, *doors.PLACEMENT_LABELS))
+
+
 def _binding(policy: Policy) -> str:
     judged = " || ".join(_judged_annotation(policy))
     return f"!({_by(policy.schedulers)})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
 
 
 def _status(policy: Policy) -> str:
-    """A pod's status is written with its annotations; kubelets change none that is judged."""
-    judged = " || ".join(_judged_annotation(policy))
-    return (
-        "[object, oldObject].exists(pod, pod.?metadata.?annotations.orValue({}).exists(key,\n"
-        "  object.?metadata.?annotations[?key] != oldObject.?metadata.?annotations[?key]\n"
-        f"  && ({judged})))\n"
+    """A pod's status is written with its annotations and labels; kubelets change none that is judged."""
+    parts = (("annotations", _judged_annotation(policy)), ("labels", _judged_label(policy)))
+    changed = "\n  || ".join(
+        f"pod.?metadata.?{part}.orValue({{}}).exists(key,\n"
+        f"  object.?metadata.?{part}[?key] != oldObject.?metadata.?{part}[?key]\n"
+        f"  && ({' || '.join(judged)}))"
+        for part, judged in parts
     )
+    return f"[object, oldObject].exists(pod, {changed})\n"
 
 
 def _changes(labels: Iterable[str]) -> str:
@@ -314,6 +323,7 @@ def _matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
     """Compare a variable with names, of which one that ends in `*` stands for all that begin so."""
     patterns = [*dict.fromkeys(patterns)]
     beginnings = tuple(each[:-1] for each in patterns if each.endswith("*"))
+    beginnings = tuple(b for b in beginnings if not any(b != other and b.startswith(other) for other in beginnings))
     exact = [each for each in patterns if not each.endswith("*") and not each.startswith(beginnings)]
     if exact:
         yield f"{variable} in {_list(exact)}"
