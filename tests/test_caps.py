@@ -31,6 +31,8 @@ OURS = "per_process_memory_fraction:0.211"
 
 A, C, H = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
 XO, XN = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
+OPTIONS, SEPARATE = "JAX_PJRT_CLIENT_CREATE_OPTIONS", "xla_gpu_temp_buffer_use_separate_color"
+VIRTUAL = "FLAGS_use_virtual_memory_auto_growth"
 CUPY, PADDLE, GROWTH = "CUPY_GPU_MEMORY_LIMIT", "FLAGS_gpu_memory_limit_mb", "TF_FORCE_GPU_ALLOW_GROWTH"
 
 Env = dict[str, str | None]
@@ -157,6 +159,73 @@ def test_other_frameworks(framework: str, env: Env, after: Env, said: list[str])
     assert kinds(env, only(framework)) == said
 
 
+# What takes a cap away: framework, variable, value, and whether it does
+
+DEFEATED: list[tuple[str, str, str, bool]] = [
+    ("jax", OPTIONS, "allocator:platform", True),
+    ("jax", OPTIONS, "ml_framework_name:x;allocator:cuda_async", True),
+    ("jax", OPTIONS, " allocator : vmm", True),
+    ("jax", OPTIONS, "allocator:address;allocator:bfc", True),
+    ("jax", OPTIONS, "memory_fraction:0.9", True),
+    ("jax", OPTIONS, "allocator:bfc", False),
+    ("jax", OPTIONS, "ml_framework_name:allocator", False),
+    ("jax", OPTIONS, "", False),
+    ("jax", "XLA_FLAGS", f"--xla_dump_to=/tmp --{SEPARATE}", True),
+    ("jax", "XLA_FLAGS", f"--{SEPARATE}=true", True),
+    ("jax", "XLA_FLAGS", f"--{SEPARATE}='1'", True),
+    ("jax", "XLA_FLAGS", "/etc/flags", True),
+    ("jax", "XLA_FLAGS", f"--{SEPARATE}=false --xla_gpu_autotune_level=0", False),
+    ("jax", "XLA_FLAGS", f'--{SEPARATE}="0"', False),
+    ("jax", "XLA_FLAGS", " ", False),
+    ("jax", "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB", "8192", True),
+    ("jax", "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB", "00", False),
+    ("jax", "PJRT_NAMES_AND_LIBRARY_PATHS", "mine:/plugin.json", True),
+    ("jax", "PJRT_NAMES_AND_LIBRARY_PATHS", "", False),
+    ("jax", "XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT", "1", False),
+    ("jax", "JAX_PLATFORMS", "cuda", False),
+    *(
+        ("paddlepaddle", name, value, value.lower() in ("true", "1", "t", "yes", "y"))
+        for name in grammars.VIRTUAL_MEMORY
+        for value in ("true", "True", "TRUE", "1", "t", "yes", "Y", "false", "False", "0", "no", "", "2")
+    ),
+    ("paddlepaddle", "FLAGS_use_cuda_managed_memory", "true", False),
+    ("paddlepaddle", "FLAGS_use_cuda_malloc_async_allocator", "true", False),
+    ("paddlepaddle", "FLAGS_use_auto_growth_v2", "true", False),
+    ("paddlepaddle", "FLAGS_use_system_allocator", "true", False),
+    ("paddlepaddle", "FLAGS_allocator_strategy", "naive_best_fit", False),
+    ("cupy", "CUPY_ENABLE_UMP", "1", False),
+    ("pytorch", "PYTORCH_NO_CUDA_MEMORY_CACHING", "0", True),
+    ("pytorch", "PYTORCH_NO_HIP_MEMORY_CACHING", "1", True),
+    ("tensorflow", "TF_GPU_ALLOCATOR", "cuda_malloc", True),
+    ("tensorflow", "TF_GPU_ALLOCATOR", "memory_guard", False),
+]
+
+
+@pytest.mark.parametrize(("framework", "name", "value", "taken"), DEFEATED)
+def test_variables_that_take_a_cap_away(framework: str, name: str, value: str, taken: bool) -> None:
+    steps = caps.merge({name: value}, CAP, only(framework))
+    defeats = [step for step in steps if step.kind is Kind.DEFEAT]
+    assert [(step.name, step.short) for step in defeats] == (
+        [(name, f"{framework}: {name} takes the cap away")] if taken else []
+    )
+    if taken:
+        assert caps.merge({name: value}, CAP, only("cuda"))[-1].kind is not Kind.DEFEAT
+        (unknown,) = (step for step in caps.merge({name: None}, CAP, only(framework)) if step.kind is Kind.DEFEAT)
+        assert unknown.short == f"{framework}: {name} is not known"
+
+
+@pytest.mark.parametrize("prefix", ["JAX_", "JAX_PJRT_", "FLAGS_", "XLA_", "XLA_FLAGS", "PYTORCH_NO", "PJRT_", "TF_"])
+def test_a_prefix_of_what_takes_a_cap_away_takes_it_away(prefix: str) -> None:
+    (step,) = caps.from_elsewhere({}, [prefix])
+    assert step.kind is Kind.DEFEAT
+    assert step.name.startswith(prefix)
+
+
+@pytest.mark.parametrize("prefix", ["APP_", "JAX_PLATFORMS_", "FLAGS_gpu_", "jax_"])
+def test_another_prefix_takes_nothing_away(prefix: str) -> None:
+    assert not list(caps.from_elsewhere({}, [prefix]))
+
+
 def test_text_generation_inference_is_told_by_its_image() -> None:
     name = "CUDA_MEMORY_FRACTION"
     assert name not in merged({})
@@ -224,7 +293,10 @@ VALUES = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": st.sampled_from(("1", "0", "")),
     "XLA_PYTHON_CLIENT_ALLOCATOR": st.sampled_from(("platform", "CUDA_ASYNC", "bfc", "Default")),
     "TF_FORCE_UNIFIED_MEMORY": st.sampled_from(("1", "true", "0", "false")),
-    "TF_GPU_ALLOCATOR": st.sampled_from(("cuda_malloc_async", "cuda_malloc")),
+    "TF_GPU_ALLOCATOR": st.sampled_from(("cuda_malloc_async", "memory_guard")),
+    OPTIONS: st.sampled_from(("allocator:platform", "allocator:bfc", "a:b;allocator:vmm", "memory_fraction:1", "a")),
+    "XLA_FLAGS": st.sampled_from((f"--{SEPARATE}", f"--a=1 --{SEPARATE}=true", f"--{SEPARATE}=false", "--a")),
+    **dict.fromkeys(grammars.VIRTUAL_MEMORY, st.sampled_from(("true", "TRUE", "1", "yes", "0", "false", "no", ""))),
     "PATH": st.just("/usr/bin"),
 }
 ENVIRONMENTS: st.SearchStrategy[Env] = st.fixed_dictionaries({}, optional=VALUES).map(lambda env: dict(env))
@@ -303,15 +375,19 @@ def test_what_is_not_objected_to_is_capped(env: Env, torch: caps.Torch, cap: Bud
             limit = 0  # a setting of the tenant's that this release does not know
         assert limit is not None
         assert limit <= highest
-    if not objected & {XO, XN, "XLA_PYTHON_CLIENT_ALLOCATOR", "TF_FORCE_UNIFIED_MEMORY"}:
-        fraction = grammars.jax(after)
+    if not objected & {XO, XN, "XLA_PYTHON_CLIENT_ALLOCATOR", "TF_FORCE_UNIFIED_MEMORY", OPTIONS, "XLA_FLAGS"}:
+        try:
+            fraction = grammars.jax(after)
+        except Fails:
+            fraction = highest  # options of the tenant's that jax does not take
         assert fraction is not None
         assert 0 < fraction <= highest
     if CUPY not in objected:
         bytes_ = grammars.cupy(after, card)
         assert bytes_ is not None
         assert 0 < bytes_ <= max(card * highest + 1, cap.mib * 2**20)
-    assert 0 < (grammars.paddle(after) or 0) <= cap.mib
+    if not objected & {*grammars.VIRTUAL_MEMORY}:
+        assert 0 < (grammars.paddle(after) or 0) <= cap.mib
     assert grammars.tensorflow_grows(after)
 
 
@@ -601,17 +677,25 @@ def engine_of(policy: Policy, **changes: Any) -> Engine:
 
 def test_what_takes_a_cap_away_is_denied_where_the_policy_says_so(sample_policy: Policy, sample_facts: Facts) -> None:
     strict = engine_of(sample_policy, defeats=Action.DENY)
-    for env in ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, {C: "max_split_size_mb:64"}, {XO: "$(ELSEWHERE)"}):
+    for env in (
+        {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        {C: "max_split_size_mb:64"},
+        {XO: "$(ELSEWHERE)"},
+        {OPTIONS: "allocator:platform"},
+        {VIRTUAL: "true"},
+    ):
         assert engine_of(sample_policy).judge(request_for(pod(env)), sample_facts).allowed
         (denied,) = strict.judge(request_for(pod(env)), sample_facts).having(Action.DENY)
         assert denied.rule == "uncapped-memory"
     elsewhere = strict.judge(request_for(pod(envFrom=[{"secretRef": {"name": "s"}}])), sample_facts)
     assert "uncapped-memory" not in {denied.rule for denied in elsewhere.having(Action.DENY)}
-    for prefixes in (["PYTORCH_CUDA_"], ["APP_", "P"]):
+    for prefixes in (["PYTORCH_CUDA_"], ["APP_", "P"], ["JAX_"], ["FLAGS_"]):
         sources = [{"prefix": prefix, "secretRef": {"name": "s"}} for prefix in prefixes]
         assert engine_of(sample_policy).judge(request_for(pod(envFrom=sources)), sample_facts).allowed
         (denied,) = strict.judge(request_for(pod(envFrom=sources)), sample_facts).having(Action.DENY)
         assert denied.rule == "uncapped-memory"
+    for env in ({OPTIONS: "allocator:bfc"}, {VIRTUAL: "false"}, {"FLAGS_use_cuda_managed_memory": "true"}):
+        assert strict.judge(request_for(pod(env)), sample_facts).allowed
     harmless = [{"prefix": "APP_", "secretRef": {"name": "s"}}]
     assert strict.judge(request_for(pod(envFrom=harmless)), sample_facts).allowed
 

@@ -443,7 +443,7 @@ def from_elsewhere(env: Environment, prefixes: Iterable[str]) -> Iterator[Step]:
     A prefix with which such a name begins serves nothing else, so it takes the cap away. Without one that is only not
     known, and the rule unread-variables speaks of it.
     """
-    names = sorted(HIDING - env.keys())
+    names = [name for name in HIDING if name not in env]
     prefixes = sorted(prefixes, reverse=True)
     if found := [name for prefix in prefixes for name in names if name.startswith(prefix)]:
         yield Step(
@@ -467,10 +467,10 @@ def _defeats(env: Environment, policy: Policy) -> Iterator[Step]:
                 "write its value into the pod, or remove it",
                 f"{defeat.framework}: {defeat.name} is not known",
             )
-        elif defeat.by(value):
+        elif effect := defeat.effect(value):
             yield Step(
                 Kind.DEFEAT,
                 defeat.name,
-                f"{defeat.name}={shown(value, quotes=False)} {defeat.what}; remove it",
+                f"{defeat.name}={shown(value, quotes=False)} {effect}; remove it",
                 f"{defeat.framework}: {defeat.name} takes the cap away",
             )

@@ -258,19 +258,17 @@ def _page() -> Iterator[str]:
     yield "Told of, or refused with `memory.defeats: Deny`."
     yield ""
     yield from _table(
-        ("framework", "variable", "values", "what it does"),
+        ("framework", "variable", "values", "what it does", "source"),
         [
-            (
-                f"`{defeat.framework}`",
-                f"`{defeat.name}`",
-                ("all but " if defeat.unless and defeat.values else "any" if defeat.unless else "")
-                + ", ".join(f"`{value}`" if value else "nothing" for value in sorted(defeat.values)),
-                defeat.what,
-            )
+            (f"`{defeat.framework}`", f"`{defeat.name}`", values, effect, defeat.source)
             for defeat in DEFEATS
+            for values, effect in defeat.ways
         ],
     )
-    yield f"| `pytorch` | any of its own | `backend:{DEFEATING_BACKEND}` | takes the fraction and does not keep it |"
+    yield (
+        f"| `pytorch` | any of its own | `backend:{DEFEATING_BACKEND}` | takes the fraction and does not keep it "
+        "| seen in the wheels 2.10 to 2.15 |"
+    )
     yield ""
     yield "## Settings that prove their PyTorch"
     yield ""

@@ -5,7 +5,7 @@ names a file or a thread, that says the same.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -215,7 +215,7 @@ TABLE = (
         Effect.NONE,
         since="jaxlib 0.4.36 or before; a pool for collectives beside the fraction",
         bad="fails at the start",
-        merge=_ALONE,
+        merge=f"{_ALONE}, with a warning",
         source=_JAX,
         written=False,
     ),
@@ -282,50 +282,157 @@ FRAMEWORKS = tuple(dict.fromkeys(variable.framework for variable in TABLE if var
 
 
 class Defeat(NamedTuple):
-    """A variable that takes a framework's cap away.
+    """A variable that can take a framework's cap away.
 
-    `values` are those that do, in lower case; with `unless` all others do.
+    `ways` are the values that do, in words, each with its effect. `effect` returns the effect of one value, or
+    nothing where the value leaves the cap as it is.
     """
 
     framework: str
     name: str
-    what: str
-    values: frozenset[str] = frozenset()
-    unless: bool = False
+    ways: tuple[tuple[str, str], ...]
+    effect: Callable[[str], str]
+    source: str
 
-    def by(self, value: str) -> bool:
-        """Tell whether this value takes the cap away."""
-        return (value.strip().lower() in self.values) is not self.unless
 
+def _word(text: str) -> str:
+    return text.strip().lower()
+
+
+_TRUE = frozenset({"1", "t", "true", "y", "yes"})
+"""What gflags reads as true; Paddle's own parser (paddle/common/flags_native.cc) takes only some of it."""
+
+
+def _paddle_flag(name: str, effect: str, source: str) -> Defeat:
+    values = ", ".join(f"`{value}`" for value in sorted(_TRUE))
+    return Defeat(
+        "paddlepaddle", name, ((values, effect),), lambda value: effect if _word(value) in _TRUE else "", source
+    )
+
+
+_OTHER_ALLOCATOR = "chooses an allocator that keeps no cap"
+_OTHER_FRACTION = "sets a fraction that counts over jax's variables"
+_KEEPS_CAP = frozenset({"", "default", "bfc"})
+
+
+def _create_options(value: str) -> str:
+    """Read `key:value` pairs with semicolons between them, as jax does (jax/_src/xla_bridge.py)."""
+    for pair in value.split(";"):
+        key, _, chosen = pair.partition(":")
+        if _word(key) == "allocator" and _word(chosen) not in _KEEPS_CAP:
+            return _OTHER_ALLOCATOR
+        if _word(key) == "memory_fraction":
+            return _OTHER_FRACTION
+    return ""
+
+
+_FLAGS_FILE = "names a file of flags that is not read here"
+_TEMPORARY_BUFFERS = "gives temporary buffers an allocator that keeps no cap"
+_TEMPORARY_FLAG = "xla_gpu_temp_buffer_use_separate_color"
+
+
+def _xla_flags(value: str) -> str:
+    """Read XLA's flags: with a hyphen first they are flags, else the name of a file (xla/parse_flags_from_env.cc)."""
+    flags = value.strip()
+    if not flags.startswith("-"):
+        return _FLAGS_FILE if flags else ""
+    for flag in flags.replace('"', "").replace("'", "").split():
+        name, _, chosen = flag.lstrip("-").partition("=")
+        if name == _TEMPORARY_FLAG and _word(chosen) not in ("0", "false"):
+            return _TEMPORARY_BUFFERS
+    return ""
+
+
+_UNCACHED = "switches off the allocator that keeps the cap"
+_MANAGED = "lets jax take the host's memory as the card's"
+_COLLECTIVE = "gives collectives a pool beside the cap"
+_PLUGIN = "loads a plugin whose options are not read here"
+_UNLIMITED = "chooses an allocator without a limit"
+_VIRTUAL = "chooses an allocator that does not compare with the limit"
+_PADDLE = (
+    "Paddle paddle/phi/core/memory/allocation/allocator_facade.cc, paddle/phi/core/platform/device/gpu/gpu_info.cc"
+)
 
 DEFEATS = (
-    Defeat("pytorch", "PYTORCH_NO_CUDA_MEMORY_CACHING", "switches off the allocator that keeps the cap", unless=True),
+    Defeat(
+        "pytorch",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        (("any", _UNCACHED),),
+        lambda _: _UNCACHED,
+        "pytorch c10/cuda/CUDACachingAllocator.cpp forceUncachedAllocator",
+    ),
+    Defeat(
+        "pytorch",
+        "PYTORCH_NO_HIP_MEMORY_CACHING",
+        (("any", _UNCACHED),),
+        lambda _: _UNCACHED,
+        "pytorch c10/cuda/CUDACachingAllocator.cpp forceUncachedAllocator, which reads both names",
+    ),
     Defeat(
         "jax",
         "XLA_PYTHON_CLIENT_ALLOCATOR",
-        "chooses an allocator that keeps no cap",
-        frozenset({"", "default", "bfc"}),
-        unless=True,
+        (("all but nothing, `bfc`, `default`", _OTHER_ALLOCATOR),),
+        lambda value: "" if _word(value) in _KEEPS_CAP else _OTHER_ALLOCATOR,
+        _JAX,
+    ),
+    Defeat(
+        "jax",
+        "JAX_PJRT_CLIENT_CREATE_OPTIONS",
+        (
+            ("`allocator:` with all but `bfc`, `default`", _OTHER_ALLOCATOR),
+            ("`memory_fraction:`", _OTHER_FRACTION),
+        ),
+        _create_options,
+        "jax jax/_src/xla_bridge.py; xla xla/pjrt/c/pjrt_c_api_gpu_internal.cc",
     ),
     Defeat(
         "jax",
         "TF_FORCE_UNIFIED_MEMORY",
-        "lets jax take the host's memory as the card's",
-        frozenset({"", "0", "false"}),
-        unless=True,
+        (("all but nothing, `0`, `false`", _MANAGED),),
+        lambda value: "" if _word(value) in ("", "0", "false") else _MANAGED,
+        "xla xla/pjrt/gpu/gpu_helpers.cc",
+    ),
+    Defeat(
+        "jax",
+        "XLA_FLAGS",
+        (
+            (f"`--{_TEMPORARY_FLAG}`, unless it is `=0` or `=false`", _TEMPORARY_BUFFERS),
+            ("all that begin with no hyphen", _FLAGS_FILE),
+        ),
+        _xla_flags,
+        "xla xla/pjrt/gpu/se_gpu_pjrt_client.cc, xla/parse_flags_from_env.cc",
+    ),
+    Defeat(
+        "jax",
+        "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB",
+        (("all but nothing, `0`", _COLLECTIVE),),
+        lambda value: _COLLECTIVE if value.strip().strip("0") else "",
+        _JAX,
+    ),
+    Defeat(
+        "jax",
+        "PJRT_NAMES_AND_LIBRARY_PATHS",
+        (("all but nothing", _PLUGIN),),
+        lambda value: _PLUGIN if value else "",
+        "jax jax/_src/xla_bridge.py register_pjrt_plugin_factories_from_env",
     ),
     Defeat(
         "tensorflow",
         "TF_GPU_ALLOCATOR",
-        "chooses an allocator without a limit",
-        frozenset({"cuda_malloc_async"}),
+        (("`cuda_malloc`, `cuda_malloc_async`", _UNLIMITED),),
+        lambda value: _UNLIMITED if _word(value) in ("cuda_malloc", "cuda_malloc_async") else "",
+        "seen in the wheels 2.15.1 to 2.21.0",
     ),
+    _paddle_flag("FLAGS_use_virtual_memory_auto_growth", _VIRTUAL, _PADDLE),
+    _paddle_flag("FLAGS_use_multi_scale_virtual_memory_auto_growth", _VIRTUAL, _PADDLE),
+    _paddle_flag("FLAGS_use_vmm_auto_growth_best_fit_allocator_v2", _VIRTUAL, "Paddle test/legacy_test"),
 )
+"""All that take a cap away. A value that no file here knows before the pod runs may do so too."""
 
 DEFEATING_BACKEND = "cudaMallocAsync"
 """The value of PyTorch's setting `backend` under which the fraction is accepted and not kept (2.10 to 2.15)."""
 
-HIDING = frozenset({CUDA_ALLOC, HIP_ALLOC, *(defeat.name for defeat in DEFEATS)})
+HIDING = (CUDA_ALLOC, HIP_ALLOC, *(defeat.name for defeat in DEFEATS))
 """Names that take a cap away when they come from where nobody looks."""
 
 SETTING_SINCE: Mapping[str, tuple[int, int]] = {
