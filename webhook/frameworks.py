@@ -369,6 +369,13 @@ DEFEATS = (
         "pytorch c10/cuda/CUDACachingAllocator.cpp forceUncachedAllocator, which reads both names",
     ),
     Defeat(
+        "tensorflow",
+        "TF_GPU_ALLOCATOR",
+        (("`cuda_malloc`, `cuda_malloc_async`", _UNLIMITED),),
+        lambda value: _UNLIMITED if _word(value) in ("cuda_malloc", "cuda_malloc_async") else "",
+        "seen in the wheels 2.15.1 to 2.21.0",
+    ),
+    Defeat(
         "jax",
         "XLA_PYTHON_CLIENT_ALLOCATOR",
         (("all but nothing, `bfc`, `default`", _OTHER_ALLOCATOR),),
@@ -415,13 +422,6 @@ DEFEATS = (
         (("all but nothing", _PLUGIN),),
         lambda value: _PLUGIN if value else "",
         "jax jax/_src/xla_bridge.py register_pjrt_plugin_factories_from_env",
-    ),
-    Defeat(
-        "tensorflow",
-        "TF_GPU_ALLOCATOR",
-        (("`cuda_malloc`, `cuda_malloc_async`", _UNLIMITED),),
-        lambda value: _UNLIMITED if _word(value) in ("cuda_malloc", "cuda_malloc_async") else "",
-        "seen in the wheels 2.15.1 to 2.21.0",
     ),
     _paddle_flag("FLAGS_use_virtual_memory_auto_growth", _VIRTUAL, _PADDLE),
     _paddle_flag("FLAGS_use_multi_scale_virtual_memory_auto_growth", _VIRTUAL, _PADDLE),
