@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from webhook import quantity
 from webhook.facts import Facts, Node
-from webhook.frameworks import FRACTION_KEY, TABLE, XLA_NEW, Form, Variable
 from webhook.model import shown
 from webhook.pods import Pod
 from webhook.policy import Card, Policy, Pool
@@ -252,36 +251,3 @@ def card_of(node: Node) -> Card | None:
     if memory is None or replicas is None or memory <= 0 or replicas < 2:
         return None
     return Card(node.labels.get(PRODUCT, ""), memory, replicas)
-
-
-@lru_cache(maxsize=64)
-def variables(policy: Policy, cap: Budget) -> tuple[tuple[Variable, str], ...]:
-    """Return the variables that cap a container which says nothing itself, with their values.
-
-    Where the GPU's memory is the host's, only those that name an amount or none at all.
-    """
-    return tuple(
-        (variable, text)
-        for variable in TABLE
-        if variable.framework in policy.frameworks and variable.written and variable.framework != "tgi"
-        if (text := spelt(variable, cap)) is not None
-    )
-
-
-def spelt(variable: Variable, cap: Budget) -> str | None:
-    """Spell a cap as a variable takes it; None where it takes none."""
-    match variable.form:
-        case Form.MIB:
-            return str(cap.mib)
-        case Form.PERCENT:
-            return cap.bytes if cap.unified else cap.percent
-        case Form.FRACTION if variable.name == XLA_NEW:
-            return None if cap.unified else ""  # a guard: what an image sets there would stop jax
-        case Form.FRACTION:
-            return None if cap.unified else cap.fraction
-        case Form.SETTINGS:
-            return None if cap.unified else f"{FRACTION_KEY}:{cap.fraction}"
-        case Form.TEXT:
-            return variable.text
-        case Form.BYTES:
-            return cap.bytes

@@ -1,21 +1,11 @@
-"""Says how a cap comes about: for a cluster, for one object, and for frameworks in general."""
+"""Explains how a cap comes about: for a cluster, and for one object."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from webhook.budget import Budget, Refused, Selection, budget, nodes, smallest, wish
 from webhook.facts import Facts, Node
-from webhook.frameworks import (
-    CAPPED_SINCE,
-    DEFEATING_BACKEND,
-    DEFEATS,
-    ELSEWHERE,
-    OLDER_SETTINGS,
-    PROGRAMS,
-    SETTING_SINCE,
-    TABLE,
-    Effect,
-)
+from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
+from webhook.memory.plan import Problem, plan
 from webhook.model import Path, Request, dotted, listed, several, shown
 from webhook.placement import Placement, claim, place
 from webhook.pods import Pod
@@ -155,11 +145,11 @@ def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> La
     elif pool.sharing not in policy.capped_sharing:
         uncapped = f"no caps: {pool.sharing}"
     else:
-        try:
-            cap = smallest(pool, policy, facts, wish(pod.annotations), Selection.of(pod, pool))
-            uncapped = "" if cap else "no card is known, and the policy assumes none"
-        except Refused as error:
-            uncapped = f"{error.annotation}: {error.message}"
+        planned = plan(pod, pool, policy, facts)
+        cap = planned.budget
+        if cap is None and isinstance(planned, Problem):
+            no_card = "no card is known, and the policy assumes none"
+            uncapped = f"{planned.annotation}: {planned.message}" if planned.annotation else no_card
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(pod, placement, policy, facts))
     name = pool.name if pool else ""
@@ -221,93 +211,3 @@ def _grant(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
                 return f"namespace {shown(pod.namespace, quotes=False)}"
             return f"namespaces with {' and '.join(map(str, scope.selector.requirements))}"
     return "its namespace"
-
-
-def frameworks() -> str:
-    """Write the page on frameworks, in Markdown."""
-    return "\n".join(_page()) + "\n"
-
-
-def _page() -> Iterator[str]:
-    yield "# What frameworks know of memory caps"
-    yield ""
-    yield "Written by `slicewarden explain frameworks` from the tables in `webhook/frameworks.py`."
-    yield "What a cap does not reach is in [memory-caps.md](memory-caps.md)."
-    yield ""
-    yield "## Variables"
-    for variable in TABLE:
-        yield ""
-        yield f"### `{variable.name}`"
-        yield ""
-        yield from _table(
-            ("", ""),
-            (
-                ("framework", f"`{variable.framework}`"),
-                ("value", f"`{variable.text}`" if variable.text else variable.form.value),
-                ("effect", variable.effect.value),
-                ("since", variable.since),
-                ("a bad value", variable.bad),
-                ("merging", variable.merge),
-                ("written where absent", "yes" if variable.written else "no"),
-                ("source", variable.source),
-            ),
-        )
-    yield ""
-    yield "## What takes a cap away"
-    yield ""
-    yield "Told of, or refused with `memory.defeats: Deny`."
-    yield ""
-    yield from _table(
-        ("framework", "variable", "values", "what it does", "source"),
-        [
-            (f"`{defeat.framework}`", f"`{defeat.name}`", values, effect, defeat.source)
-            for defeat in DEFEATS
-            for values, effect in defeat.ways
-        ],
-    )
-    yield (
-        f"| `pytorch` | any of its own | `backend:{DEFEATING_BACKEND}` | takes the fraction and does not keep it "
-        "| seen in the wheels 2.10 to 2.15 |"
-    )
-    yield ""
-    yield "## Settings that prove their PyTorch"
-    yield ""
-    since = ".".join(map(str, CAPPED_SINCE))
-    yield f"No release before {since} takes these in `PYTORCH_CUDA_ALLOC_CONF`; the cap joins them there."
-    yield ""
-    yield from _settings(SETTING_SINCE)
-    yield ""
-    yield "## Settings for an older PyTorch"
-    yield ""
-    yield f"Effect: {Effect.FRAGMENTATION}. Written into `PYTORCH_CUDA_ALLOC_CONF` where the policy chooses them"
-    yield f"(`memory.torch.older`) and torch is known to be older than {since}."
-    yield ""
-    yield from _settings(OLDER_SETTINGS)
-    yield ""
-    yield "## Programs that only an argument limits"
-    yield ""
-    yield "Told of, or given the argument with `memory.arguments: Append` where a container clearly starts them."
-    yield ""
-    yield from _table(
-        ("program", "argument", "source"),
-        [
-            (program.name, f"`{program.flag}`" if program.flag else f"none: {program.advice}", program.source)
-            for program in PROGRAMS
-        ],
-    )
-    yield ""
-    yield "## Without any"
-    yield ""
-    yield from _table(("framework", "where its limit is set", "source"), ELSEWHERE)
-
-
-def _settings(since: Mapping[str, tuple[int, int]]) -> Iterator[str]:
-    rows = [(f"`{key}`", ".".join(map(str, release))) for key, release in since.items()]
-    yield from _table(("setting", "since torch"), rows)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"| {' | '.join('---' for _ in head)} |"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"

@@ -1,13 +1,14 @@
-"""The annotation that says how a pod was capped, and what in it was not."""
+"""The annotation that records how a pod was capped, and what in it was not."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from webhook.budget import Budget
+from webhook.memory import frameworks
+from webhook.memory.budget import Budget
+from webhook.memory.steps import Cap
 from webhook.model import shown
-from webhook.policy import Policy
 
 KEY = "slicewarden.dev/memory-caps"
 
@@ -71,44 +72,33 @@ def lowered(container: str, name: str, old: str) -> str:
     return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
 
 
-def of(
-    pool: str,
-    cap: Budget,
-    policy: Policy,
-    lowered: Collection[str],
-    uncapped: Collection[str],
-    *,
-    torch_known: bool,
-) -> Record:
+def of(pool: str, cap: Cap, lowered: Collection[str], uncapped: Collection[str]) -> Record:
     """Make the record of a pod: first what no pod's cap reaches, then what this one's does not."""
     if not lowered and not uncapped:
-        return _plain(pool, cap, policy, torch_known)
-    return Record(
-        pool, _fraction(cap), cap.mib, _bounded(lowered), _bounded((*_general(cap, policy, torch_known), *uncapped))
-    )
+        return plain(pool, cap)
+    budget = cap.budget
+    return Record(pool, _fraction(budget), budget.mib, _bounded(lowered), _bounded((*_beyond_reach(cap), *uncapped)))
 
 
 @lru_cache(maxsize=64)
-def _plain(pool: str, cap: Budget, policy: Policy, torch_known: bool) -> Record:
-    return Record(pool, _fraction(cap), cap.mib, (), tuple(_general(cap, policy, torch_known)))
+def plain(pool: str, cap: Cap) -> Record:
+    """Make the record of a pod in which nothing was lowered, and nothing of its own is uncapped."""
+    return Record(pool, _fraction(cap.budget), cap.budget.mib, (), tuple(_beyond_reach(cap)))
 
 
-def _fraction(cap: Budget) -> str:
-    return "" if cap.unified else cap.fraction
+def _fraction(budget: Budget) -> str:
+    return "" if budget.unified else budget.fraction
 
 
-def _general(cap: Budget, policy: Policy, torch_known: bool) -> list[str]:
-    """What no pod's cap reaches."""
-    general = []
-    if cap.unified:
-        general += [
-            f"{name}: the GPU's memory is the host's" for name in ("pytorch", "jax") if name in policy.frameworks
-        ]
-    elif "pytorch" in policy.frameworks and not torch_known:
-        general.append("pytorch before 2.10")
-    if "tensorflow" in policy.frameworks:
-        general.append("tensorflow")
-    return general
+def _beyond_reach(cap: Cap) -> Iterator[str]:
+    """Name what no pod's cap reaches."""
+    capped = [framework for framework in frameworks.walk() if cap.policy.caps(framework.name)]
+    if cap.budget.unified:
+        yield from (
+            f"{framework.name}: the GPU's memory is the host's" for framework in capped if framework.fractions_only
+        )
+    for framework in capped:
+        yield from framework.uncapped(cap)
 
 
 def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
