@@ -62,8 +62,13 @@ class Record:
 
     def stands_for(self, other: "Record") -> bool:
         """Tell whether this says what the other one would, with a cap that is no larger."""
-        return (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped) and (
-            bool(self.fraction) == bool(other.fraction) and self.fraction <= other.fraction and self.mib <= other.mib
+        return self is other or (
+            (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped)
+            and (
+                bool(self.fraction) == bool(other.fraction)
+                and self.fraction <= other.fraction
+                and self.mib <= other.mib
+            )
         )
 
 

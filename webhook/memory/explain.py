@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from webhook.facts import Facts, Node
 from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
-from webhook.memory.plan import Problem, plan
+from webhook.memory.plan import Problem, size
 from webhook.model import Path, Request, dotted, listed, several, shown
 from webhook.placement import Placement, claim, place
 from webhook.pods import Pod
@@ -145,11 +145,11 @@ def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> La
     elif pool.sharing not in policy.capped_sharing:
         uncapped = f"no caps: {pool.sharing}"
     else:
-        planned = plan(pod, pool, policy, facts)
-        cap = planned.budget
-        if cap is None and isinstance(planned, Problem):
+        sized = size(pod, pool, policy, facts)
+        cap = sized.budget
+        if cap is None and isinstance(sized, Problem):
             no_card = "no card is known, and the policy assumes none"
-            uncapped = f"{planned.annotation}: {planned.message}" if planned.annotation else no_card
+            uncapped = f"{sized.annotation}: {sized.message}" if sized.annotation else no_card
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(pod, placement, policy, facts))
     name = pool.name if pool else ""

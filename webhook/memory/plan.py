@@ -1,16 +1,14 @@
-"""The plan of how one pod is capped: its budget, the steps for its containers, and the record of them.
+"""Plans how one pod is capped: its budget, the steps for its containers, and the record of them.
 
-The rule `uncapped-memory`, the annotation and `explain` only write it out.
+The rule `uncapped-memory` and `explain` only write the plan out.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.facts import Facts
 from webhook.gpus import asks
-from webhook.memory import annotation, command_line, environment
+from webhook.memory import annotation, command_line, environment, frameworks
 from webhook.memory.annotation import Record
 from webhook.memory.budget import MEMORY, Budget, Refused, Selection, Wish, smallest, wish
 from webhook.memory.frameworks import pytorch
@@ -48,49 +46,56 @@ class ContainerPlan(NamedTuple):
     env: Mapping[str, EnvVar]
     steps: tuple[Step, ...]
     argument: Step | None
-    lowered_before: tuple[Lowered, ...]
+    lowered_before: tuple[Lowered, ...] = ()
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """The steps for its variables, then the one for its argument."""
+        return self.steps if self.argument is None else (*self.steps, self.argument)
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """How one pod is capped in its pool. The steps and the record are computed when they are asked for."""
+class Plan(NamedTuple):
+    """How one pod is capped in its pool.
+
+    `record` belongs in the pod, and `before` is the one that stands there; `noted` says that something was lowered or
+    is uncapped in this pod alone.
+    """
 
     pod: Pod
     pool: Pool
     cap: Cap
+    containers: tuple[ContainerPlan, ...]
+    before: Record | None
+    record: Record
+    noted: bool
 
     @property
     def budget(self) -> Budget:
         """The memory that one process may take."""
         return self.cap.budget
 
-    @cached_property
-    def before(self) -> Record | None:
-        """The record that stands in the pod; a template has none."""
-        there = None if self.pod.template else self.pod.annotations.get(annotation.KEY)
-        if there is None:
-            return None
-        plain = annotation.plain(self.pool.name, self.cap)
-        return plain if there == plain.text else annotation.read(there)
+    @property
+    def advice(self) -> str:
+        """A warning where the GPU's memory is the host's; nothing elsewhere."""
+        if not self.budget.unified:
+            return ""
+        without = " and ".join(framework.title for framework in frameworks.walk() if framework.fractions_only)
+        return (
+            f"the GPUs of pool {self.pool.name} name the host's memory as theirs, of which a fraction is no cap: "
+            f"{without} have none"
+        )
 
-    @cached_property
-    def containers(self) -> tuple[ContainerPlan, ...]:
-        """The steps for every container that asks for a GPU."""
-        containers = {ask.container.path: ask.container for ask in asks(self.pod, self.cap.policy)}
-        return tuple([_container(container, self.cap, self.before) for container in containers.values()])
+    def missing(self, names: Sequence[str]) -> str:
+        """Say that variables are missing, and what to do."""
+        return (
+            f"no {', '.join(names)}, so a process may take more than its {self.budget.least} MiB of a GPU of pool "
+            f"{self.pool.name}; create it where Slicewarden's mutating webhook is in force, and undo none of its "
+            "changes"
+        )
 
-    @cached_property
-    def record(self) -> Record:
-        """The record that belongs in the pod."""
-        lowered, uncapped = [], []
-        for part in self.containers:
-            steps = part.steps if part.argument is None else (*part.steps, part.argument)
-            uncapped += [f"{part.name}: {noted(step, self.budget)}" for step in steps if step.words.note]
-            lowered += [annotation.lowered(part.name, step.name, step.old) for step in steps if step.kind is Kind.LOWER]
-        if self.before is not None:
-            past = {past.entry for part in self.containers for past in part.lowered_before}
-            lowered = [*self.before.still(past), *lowered]
-        return annotation.of(self.pool.name, self.cap, lowered, uncapped)
+    def past(self, lowered: Lowered) -> str:
+        """Say that a variable was lowered earlier."""
+        return f"{lowered.name} was {lowered.old}, and was set to what a slice of pool {self.pool.name} allows"
 
     def records(self, *, changes: bool) -> bool:
         """Tell whether the record has to be written into the pod, which the plan `changes` or not.
@@ -102,11 +107,32 @@ class Plan:
         there, old = self.pod.annotations.get(annotation.KEY), self.pod.old
         if old is not None and not changes and old.annotations.get(annotation.KEY) == there:
             return False
-        return changes or there is not None or self.record != annotation.plain(self.pool.name, self.cap)
+        return changes or self.noted or there is not None
 
 
 def plan(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Plan | Problem:
     """Plan the caps of a pod that belongs in a pool whose pods are capped."""
+    cap = size(pod, pool, policy, facts)
+    if isinstance(cap, Problem):
+        return cap
+    before = _before(pod, pool, cap)
+    asking = {ask.container.path: ask.container for ask in asks(pod, policy)}
+    containers = tuple([_container(container, cap, before) for container in asking.values()])
+    lowered: list[str] = []
+    uncapped: list[str] = []
+    for part in containers:
+        if spoken := [step for step in part.all_steps if step.words.note or step.kind is Kind.LOWER]:
+            name = shown(part.name, quotes=False)[:63]
+            uncapped += [f"{name}: {noted(step, cap.budget)}" for step in spoken if step.words.note]
+            lowered += [annotation.lowered(name, step.name, step.old) for step in spoken if step.kind is Kind.LOWER]
+    if before is not None:
+        lowered = [*before.still({past.entry for part in containers for past in part.lowered_before}), *lowered]
+    record = annotation.of(pool.name, cap, lowered, uncapped)
+    return Plan(pod, pool, cap, containers, before, record, noted=bool(lowered or uncapped))
+
+
+def size(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Cap | Problem:
+    """Size the cap of a pod that belongs in a pool whose pods are capped."""
     try:
         wished = wish(pod.annotations)
     except Refused as error:
@@ -123,7 +149,7 @@ def plan(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Plan | Problem:
             f"no cap can be sized: no node of pool {pool.name} has the labels nvidia.com/gpu.memory and "
             "nvidia.com/gpu.replicas; wait for GPU Feature Discovery, or give the pool `assume` in the policy"
         )
-    return _too_small(pool, budget, whole, wished) or Plan(pod, pool, Cap(budget, policy, torch, doubted))
+    return _too_small(pool, budget, whole, wished) or Cap(budget, policy, torch, doubted)
 
 
 def _too_small(pool: Pool, budget: Budget, whole: Budget, wished: Wish) -> Problem | None:
@@ -152,6 +178,15 @@ def _too_small(pool: Pool, budget: Budget, whole: Budget, wished: Wish) -> Probl
     return None
 
 
+def _before(pod: Pod, pool: Pool, cap: Cap) -> Record | None:
+    """Read the record that stands in a pod; a template has none."""
+    there = None if pod.template else pod.annotations.get(annotation.KEY)
+    if there is None:
+        return None
+    plain = annotation.plain(pool.name, cap)
+    return plain if there == plain.text else annotation.read(there)
+
+
 def _container(container: Container, cap: Cap, before: Record | None) -> ContainerPlan:
     env = container.variables(environment.KNOWN)
     values = {name: variable.value for name, variable in env.items()}
@@ -160,7 +195,8 @@ def _container(container: Container, cap: Cap, before: Record | None) -> Contain
     if container.spec.get("envFrom"):
         steps = (*steps, *environment.from_elsewhere(environment.applied(values, steps), container.env_from))
     argument = command_line.merge(image, container.words, cap.budget, append=cap.policy.append_arguments)
-    history = before.history(container.name, values) if before is not None and before.lowered else ()
-    past = tuple([Lowered(entry, name, old, (*env[name].path, "value")) for entry, name, old in history])
-    name = shown(container.name, quotes=False)[:63]
-    return ContainerPlan(name, container.path, env, steps, argument, past)
+    past: tuple[Lowered, ...] = ()
+    if before is not None and before.lowered:
+        history = before.history(container.name, values)
+        past = tuple([Lowered(entry, name, old, (*env[name].path, "value")) for entry, name, old in history])
+    return ContainerPlan(container.name, container.path, env, steps, argument, past)

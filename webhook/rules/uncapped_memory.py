@@ -19,7 +19,7 @@ Way out: leave the variables to Slicewarden, or set a limit no larger than the m
 from collections.abc import Iterator
 
 from webhook.facts import Facts
-from webhook.memory import annotation, frameworks
+from webhook.memory import annotation
 from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
 from webhook.memory.steps import WRITES, Kind, Step, describe
 from webhook.model import Finding, Fix, shown
@@ -40,14 +40,8 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         at = ("metadata", "annotations", planned.annotation) if planned.annotation else ("spec",)
         yield Finding(pod.at(*at), planned.message)
         return
-    if planned.budget.unified:
-        without = " and ".join(framework.title for framework in frameworks.walk() if framework.fractions_only)
-        yield Finding(
-            pod.at("spec"),
-            f"the GPUs of pool {planned.pool.name} name the host's memory as theirs, of which a fraction is no cap: "
-            f"{without} have none",
-            advice=True,
-        )
+    if planned.advice:
+        yield Finding(pod.at("spec"), planned.advice, advice=True)
     findings = [finding for part in planned.containers for finding in _container(part, planned)]
     yield from _recorded(findings, planned)
 
@@ -72,24 +66,17 @@ def _container(part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
         if step.kind is not Kind.ADD:
             yield from _variable(step, part, planned)
     if missing:
-        pool, path = planned.pool.name, (*part.path, "env")
-        names = [step.name for step in missing]
-        yield Finding(
-            path,
-            f"no {', '.join(names)}, so a process may take more than its {planned.budget.least} MiB of a GPU of pool "
-            f"{pool}; create it where Slicewarden's mutating webhook is in force, and undo none of its changes",
-            (Fix(path, [{"name": step.name, "value": step.value} for step in missing]),),
-            parts=tuple([f"{pool}: {name}" for name in names]),
-        )
+        path, parts = (*part.path, "env"), tuple([f"{planned.pool.name}: {step.name}" for step in missing])
+        fix = Fix(path, [{"name": step.name, "value": step.value} for step in missing])
+        yield Finding(path, planned.missing([step.name for step in missing]), (fix,), parts=parts)
     if (argument := part.argument) is not None:
         path, message = (*part.path, "args"), describe(argument, planned.budget)
         if argument.kind is Kind.ADD:
             yield Finding(path, f"{message}; add {argument.value}", (Fix(path, [argument.value]),))
         else:
             yield Finding(path, message, advice=True)
-    for past in part.lowered_before:
-        message = f"{past.name} was {past.old}, and was set to what a slice of pool {planned.pool.name} allows"
-        yield Finding(past.path, message, advice=True)
+    for lowered in part.lowered_before:
+        yield Finding(lowered.path, planned.past(lowered), advice=True)
 
 
 def _variable(step: Step, part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
