@@ -335,6 +335,7 @@ def test_merging_twice_changes_nothing(env: Env, torch: Torch, cap: Budget, poli
     assert len(written) == len(set(written))
     again = merge(environment.applied(env, steps), policy, torch, cap)
     assert not [step for step in again if step.kind in WRITES]
+    assert all(describe(step, cap) for step in steps if step.kind is not Kind.ADD)
     # What was said stays true, and is said in the same words: the record does not change.
     assert [noted(step, cap) for step in again] == [noted(step, cap) for step in steps if step.kind not in WRITES]
     assert {name for name in env if env[name] is None} == {

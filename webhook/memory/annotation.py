@@ -14,17 +14,17 @@ KEY = "slicewarden.dev/memory-caps"
 
 MAX_ENTRIES = 8
 MAX_ENTRY = 160
-"""How many entries a list of a record has at most, and characters an entry."""
+"""The most entries in a list of a record, and the most characters in an entry."""
 
 _MORE = "and more"
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is written down of a pod.
+    """The record of one pod.
 
-    `fraction` is of the card, and empty where there is none; `mib` is the same in MiB. An entry of `lowered` is
-    `container: NAME from value`, one of `uncapped` names what has no cap and why.
+    `fraction` is of the card, and empty where a fraction is no cap; `mib` is the cap in MiB. An entry of `lowered` is
+    `container: NAME from value`; an entry of `uncapped` names what has no cap, and says why.
     """
 
     pool: str
@@ -35,7 +35,7 @@ class Record:
 
     @cached_property
     def text(self) -> str:
-        """Itself as one line of JSON, in printable ASCII."""
+        """The record as one line of JSON, in printable ASCII."""
         value: dict[str, object] = {"pool": self.pool, "fraction": self.fraction, "mib": self.mib}
         value |= {"lowered": self.lowered} if self.lowered else {}
         value |= {"uncapped": self.uncapped} if self.uncapped else {}
@@ -51,7 +51,7 @@ class Record:
                     yield entry, name, old
 
     def still(self, entries: Collection[str]) -> list[str]:
-        """The entries of `lowered` that are among these, in their order."""
+        """Return the entries of `lowered` that are among these, in their order."""
         return [entry for entry in self.lowered if entry in entries or (entry == _MORE and entries)]
 
     @property
@@ -61,7 +61,7 @@ class Record:
         return tuple(filter(None, (self.fraction, percent, str(self.mib), str(self.mib * 2**20), "true")))
 
     def stands_for(self, other: "Record") -> bool:
-        """Tell whether this says what the other one would, with a cap that is no larger."""
+        """Tell whether this record says the same as another, with a cap that is no larger."""
         return self is other or (
             (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped)
             and (
@@ -107,15 +107,14 @@ def _beyond_reach(cap: Cap) -> Iterator[str]:
 
 
 def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
-    """Keep the first entries, each once and cut, and say that there were more."""
-    found = tuple(dict.fromkeys(e if len(e) <= MAX_ENTRY else f"{e[: MAX_ENTRY - 3]}..." for e in entries))
-    more = _MORE in found
-    found = tuple(entry for entry in found if entry != _MORE)
-    return (*found[:MAX_ENTRIES], *((_MORE,) if more or len(found) > MAX_ENTRIES else ()))
+    """Keep the first entries, once and cut to length, and say that there were more."""
+    unique = dict.fromkeys(e if len(e) <= MAX_ENTRY else f"{e[: MAX_ENTRY - 3]}..." for e in entries)
+    known = tuple(entry for entry in unique if entry != _MORE)
+    return (*known[:MAX_ENTRIES], *((_MORE,) if _MORE in unique or len(known) > MAX_ENTRIES else ()))
 
 
 def read(text: object) -> Record | None:
-    """Read a record; None for anything else, whoever wrote it."""
+    """Read a record, which anybody may have written; None for any other text."""
     if not isinstance(text, str) or len(text) > 8192:
         return None
     try:
@@ -128,7 +127,7 @@ def read(text: object) -> Record | None:
     lists = [value.get(key, []) for key in ("lowered", "uncapped")]
     if not isinstance(pool, str) or not isinstance(fraction, str) or type(mib) is not int:
         return None
-    if not all(isinstance(each, list) and all(isinstance(entry, str) for entry in each) for each in lists):
+    if not all(isinstance(entries, list) and all(isinstance(e, str) for e in entries) for entries in lists):
         return None
-    lowered, uncapped = (tuple(each[: MAX_ENTRIES + 1]) for each in lists)
+    lowered, uncapped = (tuple(entries[: MAX_ENTRIES + 1]) for entries in lists)
     return Record(pool, fraction, mib, lowered, uncapped)

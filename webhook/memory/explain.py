@@ -37,28 +37,28 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
         return
     known = nodes(pool, facts)
     cards = {node.name: card for node, card in known}
-    found = sorted({card for card in cards.values() if card}, key=lambda c: (c.product, c.memory, c.replicas))
+    products = sorted({card for card in cards.values() if card}, key=lambda c: (c.product, c.memory, c.replicas))
     least = smallest(pool, policy, facts)
     if least is None:
         yield (pool.name, "no card is known, and the policy assumes none", *("",) * 7)
         return
-    for card in found or [least.card]:
-        each = budget(card, policy)
+    for card in products or [least.card]:
+        share = budget(card, policy)
         count = sum(other == card for other in cards.values())
-        mark = "*" if each.permille == least.permille and len(found) > 1 else ""
+        mark = "*" if share.permille == least.permille and len(products) > 1 else ""
         yield (
             pool.name,
             card.product or "unnamed",
-            str(count) if found else "assumed",
-            *map(str, (card.memory, card.replicas, each.reserve, each.context, each.budget)),
-            f"{each.fraction}{mark}" if not least.unified else "none: the host's memory",
+            str(count) if products else "assumed",
+            *map(str, (card.memory, card.replicas, share.reserve, share.context, share.budget)),
+            f"{share.fraction}{mark}" if not least.unified else "none: the host's memory",
         )
     if blind := [name for name, card in cards.items() if card is None]:
         yield (pool.name, f"no usable labels: {listed(blind, _LISTED)}", str(len(blind)), *("",) * 6)
 
 
 class Landing(NamedTuple):
-    """Where a pod belongs, the nodes it may land on there, and the cap that follows.
+    """Where a pod belongs, the nodes that it may land on there, and its cap.
 
     `path` is where its spec stands in the object, `trust` what it has, and `asks` what of each resource it asks for.
     `where` says in words which nodes those are, or why there are none; `reason` why it lands there; `uncapped` why it
@@ -128,7 +128,7 @@ _LISTED, _NAMED = 4, 10
 
 
 def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing]:
-    """Say of the pod of a request, or of those of each of its templates, where it lands if it asks for a GPU.
+    """Say where the pod of a request lands, or the pods of its templates, if they ask for a GPU.
 
     Raises Malformed where the object's shape is another.
     """
@@ -188,7 +188,7 @@ def _reasons(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> It
 
 
 def _trust(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
-    """Say in words which trust a pod has, and by which grant or for want of which."""
+    """Say which trust a pod has, and which grant gives it or is missing."""
     asked = claim(pod, policy, facts).asked
     said = "by default" if asked is None else "as it asks"
     if placement.level == TRUSTED:

@@ -39,7 +39,7 @@ def _page() -> Iterator[str]:
             yield from _variable(owner, variable)
     yield from _section(
         "What takes a cap away",
-        "Told of, or refused with `memory.defeats: Deny`.",
+        "Slicewarden warns of these, or refuses them with `memory.defeats: Deny`.",
         ("framework", "variable", "values", "what it does", "source"),
         (
             (f"`{framework.name}`", f"`{defeat.name}`", values, effect, defeat.source)
@@ -53,7 +53,8 @@ def _page() -> Iterator[str]:
             yield from _section(*section)
     yield from _section(
         "Programs that only an argument limits",
-        "Told of, or given the argument with `memory.arguments: Append` where a container clearly starts them.",
+        "Slicewarden warns of these. With `memory.arguments: Append` it adds the argument where a container clearly\n"
+        "starts one of them.",
         ("program", "argument", "source"),
         (
             (program.name, f"`{program.flag}`" if program.flag else f"none: {program.advice}", program.source)

@@ -1,17 +1,17 @@
 """A container on a time-sliced GPU has no limit on the GPU memory it takes.
 
-Time-slicing divides time and not memory: one process can take the whole card, and its neighbours fail. What
-can be had without touching images is each framework's own limit, set by environment and sized so that all
-slices of the smallest card fit on which the pod may land. It is cooperative: it binds a framework's own allocator in
-one process, and a program can lift it. PyTorch is capped from 2.10 on, JAX, CuPy and PaddlePaddle in all versions;
+Time-slicing divides time and not memory: one process can take the whole card, and its neighbours fail. Each framework
+has a limit of its own, which needs no change to an image. Slicewarden sets it by environment, and sizes it so that all
+slices fit on the smallest card that the pod may land on. The limit is cooperative: it binds a framework's own allocator
+in one process, and a program can lift it. PyTorch is capped from 2.10 on, JAX, CuPy and PaddlePaddle in all versions;
 TensorFlow has no such limit and is only kept from taking the whole card at its start. vLLM and SGLang are limited
 by an argument alone.
 
-The stricter of the tenant's limit and ours stands, and what else the tenant wrote is kept. The annotation
+The stricter of the tenant's limit and Slicewarden's stands, and all else that the tenant wrote is kept. The annotation
 `slicewarden.dev/memory-caps` says what was lowered and what is not capped. `slicewarden.dev/gpu-memory` asks for less
 than the slice, `slicewarden.dev/gpu-processes` divides it, and `slicewarden.dev/torch-version` lets
-`PYTORCH_CUDA_ALLOC_CONF` be written, on which torch before 2.10 would fail. That the torch is older only the policy can
-say (`memory.torch.versions`) where what takes a cap away is refused.
+`PYTORCH_CUDA_ALLOC_CONF` be written, on which torch before 2.10 would fail. Where the policy refuses what takes a cap
+away, only the policy can say that the torch is older (`memory.torch.versions`).
 
 Way out: leave the variables to Slicewarden, or set a limit no larger than the message names.
 """

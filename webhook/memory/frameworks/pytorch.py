@@ -117,7 +117,7 @@ def _settings(since: Mapping[str, tuple[int, int]]) -> tuple[tuple[str, ...], ..
 SECTIONS = (
     Section(
         "A setting that takes PyTorch's cap away",
-        "Told of, or refused with `memory.defeats: Deny`, in each of PyTorch's variables.",
+        "Slicewarden warns of it in each of PyTorch's variables, or refuses it with `memory.defeats: Deny`.",
         ("setting", "what it does", "source"),
         (
             (
