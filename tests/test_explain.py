@@ -11,10 +11,11 @@ import yaml
 from hypothesis import assume, given
 from strategies import gpu_pods, request_for
 
-from webhook import cli, explain
+from webhook import cli
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
-from webhook.frameworks import DEFEATS, FRAMEWORKS, PROGRAMS, TABLE
+from webhook.memory import explain, frameworks, page
+from webhook.memory.command_line import PROGRAMS
 from webhook.model import Requester
 from webhook.patch import apply
 from webhook.policy import Grant, Policy, Requesters, Scope
@@ -212,15 +213,19 @@ def test_the_page_on_frameworks_is_current(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_page_names_all_there_is() -> None:
-    page = explain.frameworks()
-    for name in (*FRAMEWORKS, *(variable.name for variable in TABLE), *(defeat.name for defeat in DEFEATS)):
-        assert f"`{name}`" in page
-    assert all(program.name in page for program in PROGRAMS)
+    text = page.text()
+    for framework in frameworks.walk():
+        rows = {*(variable.name for variable in framework.variables), *(defeat.name for defeat in framework.defeats)}
+        assert all(f"`{name}`" in text for name in (framework.name, *rows))
+    assert all(program.name in text for program in PROGRAMS)
 
 
 def test_every_variable_says_all_of_itself() -> None:
-    for variable in TABLE:
-        assert all((variable.since, variable.bad, variable.merge, variable.source))
+    for framework in frameworks.walk():
+        for variable in framework.variables:
+            assert all((variable.since, variable.bad, variable.merge, variable.source))
+        for defeat in framework.defeats:
+            assert all((*defeat.ways, defeat.source))
 
 
 @given(pod=gpu_pods())

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from webhook import doors
-from webhook.budget import CARD_LABELS
 from webhook.facts import CONFIG_LABEL
+from webhook.memory.budget import CARD_LABELS
 from webhook.policy import Exemption, Grant, Guard, Policy, Requesters, Scope
 from webhook.registration import bundles, configurations
 from webhook.workloads import WORKLOADS, Template, Workload, table

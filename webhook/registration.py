@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import Any
 
 from webhook import doors
-from webhook.budget import CARD_LABELS
 from webhook.facts import CONFIG_LABEL
+from webhook.memory.budget import CARD_LABELS
 from webhook.pods import CONTAINER_LISTS
 from webhook.policy import NAME_LABEL, Policy, Requesters
 from webhook.workloads import BUILT_IN, EACH_ITEM, EACH_VALUE, Template, Workload, keys
