@@ -18,11 +18,11 @@ def order(line: str, arriving: str = "") -> str:
     for each in waiting[: len(line)]:
         assert turns.add(each, SIZES[each[0]])
     answered = ""
-    for each in [*waiting[len(line) :], *[None] * len(line)]:
+    for late in waiting[len(line) :]:
         answered += turns.next()[0]
-        if each is not None:
-            assert turns.add(each, SIZES[each[0]])
-    assert not len(turns)
+        assert turns.add(late, SIZES[late[0]])
+    while len(turns):
+        answered += turns.next()[0]
     return answered
 
 

@@ -8,6 +8,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from email.utils import formatdate
 from enum import Enum
@@ -80,7 +81,7 @@ class Port:
 
     `refuse` may answer a request before its body is read. With `names`, a caller's certificate must bear one:
     `stranger` is told those of a caller that bears none, at each of its requests. `count` is told how many
-    connections there are whenever that changes.
+    connections there are whenever that changes. `alone` is held while a large request is answered.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Port:
         names: frozenset[str] = frozenset(),
         count: Callable[[int], None] = lambda _: None,
         stranger: Callable[[frozenset[str]], None] = lambda _: None,
+        alone: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
     ) -> None:
         self.limits = limits
         self.watch = watch
@@ -99,6 +101,7 @@ class Port:
         self.names = names
         self.count = count
         self.stranger = stranger
+        self.alone = alone
         self.draining = False
         self.large = 0
         self.date = ""
@@ -195,8 +198,12 @@ class Port:
             return
         self._judged = connection = self._large.next()
         self._aside = self._aside or ThreadPoolExecutor(1, "large")
-        judging = self._loop.run_in_executor(self._aside, called, self._app, connection.request)
+        judging = self._loop.run_in_executor(self._aside, self._called_alone, connection.request)
         judging.add_done_callback(lambda done: self._answered_aside(connection, done.result()))
+
+    def _called_alone(self, environ: "WSGIEnvironment") -> Reply:
+        with self.alone:
+            return called(self._app, environ)
 
     def _answered_aside(self, connection: "Connection", reply: Reply) -> None:
         self._judged = None

@@ -12,7 +12,7 @@ API_VERSION = "admission.k8s.io/v1"
 MAX_BODY = 7 * 1024 * 1024
 """Bytes: an object and its old self of 3 MiB each, the API server's own limit, and 1 MiB around them."""
 
-MAX_PARTS = 250_000
+MAX_PARTS = 100_000
 """Values in a body, by its opening brackets and commas outside strings; a pod has hundreds.
 
 As Python's objects they take thirty times the bytes of the shortest JSON, so 7 MiB of them could fill the memory, and
