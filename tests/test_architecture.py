@@ -15,7 +15,7 @@ from webhook.targets import Subject
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model", "terminal", "spelling", "log", "wsgi"),
+    ("model", "terminal", "spelling", "log", "turns", "wsgi"),
     ("manual", "quantity", "duration", "scalars", "tls", "selectors"),
     ("patch", "workloads", "doors", "progress", "bucket"),
     ("plugin",),
