@@ -65,11 +65,12 @@ def test_what_the_scheduler_chose_is_no_fault_of_the_pod(engine: Engine, facts: 
 
 def test_what_the_author_chose_is(engine: Engine, facts: Facts) -> None:
     chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
-    assert "chosen-node" in rules_of(running_pod("plain", author=chosen), engine, facts)
+    assert "chosen-node" in rules_of(running_pod("shared", author=chosen), engine, facts)
+    assert rules_of(running_pod("plain", author=chosen), engine, facts) == set()  # where there is no GPU
 
 
 def test_whose_choice_it_was_is_not_guessed(engine: Engine, facts: Facts) -> None:
-    item = running_pod("plain")
+    item = running_pod("shared")
     unsaid = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     assert "chosen-node" in rules_of({**item, "metadata": unsaid}, engine, facts)
 
@@ -106,9 +107,9 @@ def test_a_kubelets_own_pod_is_its_own(engine: Engine, facts: Facts) -> None:
     everything = [{"operator": "Exists"}]
     chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
     annotations = {"kubernetes.io/config.mirror": "hash"}
-    item = running_pod("plain", author=chosen, annotations=annotations, tolerations=everything)
+    item = running_pod("shared", author=chosen, annotations=annotations, tolerations=everything)
     assert {"broad-toleration", "chosen-node"} <= rules_of(item, engine, facts)
-    owner = {"apiVersion": "v1", "kind": "Node", "name": "plain", "uid": "2", "controller": True}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "shared", "uid": "2", "controller": True}
     mirror = {**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}}
     assert not {"broad-toleration", "chosen-node"} & rules_of(mirror, engine, facts)
 

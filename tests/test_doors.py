@@ -171,6 +171,107 @@ def test_guard(sample_policy: Policy, sample_facts: Facts, guard: Guard | None, 
     assert bool(added) is void
 
 
+@pytest.mark.parametrize(
+    ("toleration", "pools", "node", "exposed"),
+    [
+        ({"operator": "Exists", "effect": "NoExecute"}, "NoSchedule", "NoSchedule", False),
+        ({"operator": "Exists", "effect": "NoSchedule"}, "NoSchedule", "NoSchedule", True),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoSchedule", "NoSchedule", False),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoExecute", "NoExecute", True),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoSchedule", "NoExecute", True),
+        ({"key": "gpus", "effect": "NoExecute"}, None, "NoSchedule", True),
+        ({"key": "gpus", "effect": "PreferNoSchedule"}, "NoSchedule", "NoSchedule", False),
+        ({"key": "gpus", "effect": ""}, "NoSchedule", "NoSchedule", True),
+    ],
+)
+def test_a_toleration_opens_the_guard_by_its_effect(
+    sample_policy: Policy, toleration: Object, pools: str | None, node: str, exposed: bool
+) -> None:
+    """A pool that tolerates any effect tells of none, and a node may have another than the pools tolerate."""
+    told = {"key": "gpus", "operator": "Exists"} | ({"effect": pools} if pools else {})
+    policy = replace(
+        sample_policy,
+        guard=Guard("gpus"),
+        pools=tuple(replace(each, tolerations=(told,)) for each in sample_policy.pools),
+    )
+    facts = Facts(nodes=(Node("n", {}, {}, {"gpus": frozenset({node})}),))
+    asked = pod(tolerations=[toleration], containers=[{"name": "c", "securityContext": {"privileged": True}}])
+    assert Engine(policy, walk()).judge(request_for(asked), facts).allowed is not exposed
+
+
+PRIVILEGED = {"privileged": True}
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+@pytest.mark.parametrize("where", ["initContainers", "containers"])
+@pytest.mark.parametrize("kind", [None, "Deployment"])
+def test_a_request_for_none_is_tolerated_as_the_api_server_does(
+    sample_policy: Policy, sample_facts: Facts, part: str, where: str, kind: str | None
+) -> None:
+    """A resource by the name of the guard's taint brings its toleration (ExtendedResourceToleration), 0 of it too."""
+    taint = "nvidia.com/gpu"
+    asking = {"name": "a", "image": "nvidia/cuda", "resources": {part: {taint: 0}}, "securityContext": PRIVILEGED}
+    spec: Object = {"containers": [{"name": "c"}], where: [asking]}
+    asked = pod(**spec)
+    item = workload(kind, asked) if kind else asked
+    for guarded_by, denied in ((taint, {"privileged-container"}), ("gpus", set())):
+        pools = tuple(
+            replace(each, tolerations=({"key": guarded_by, "operator": "Exists", "effect": "NoSchedule"},))
+            for each in sample_policy.pools
+        )
+        judging = Engine(replace(sample_policy, guard=Guard(guarded_by), pools=pools), walk())
+        verdict = judging.judge(request_for(item), sample_facts)
+        assert {result.rule for result in verdict.having(Action.DENY)} - {"multiple-slices"} == denied
+    plain = pod(containers=[{"name": "c", "securityContext": PRIVILEGED}])
+    plain = workload(kind, plain) if kind else plain
+    assert Engine(replace(sample_policy, guard=Guard(taint)), walk()).judge(request_for(plain), sample_facts).allowed
+
+
+DEBUGGER = {
+    "containers": [
+        {"name": "debugger", "image": "busybox", "volumeMounts": [{"name": "host-root", "mountPath": "/host"}]},
+    ],
+    "hostIPC": True,
+    "hostNetwork": True,
+    "hostPID": True,
+    "tolerations": [{"operator": "Exists"}],
+    "volumes": [{"name": "host-root", "hostPath": {"path": "/"}}],
+}
+"""What `kubectl debug node/NAME` makes (kubernetes staging/src/k8s.io/kubectl/pkg/cmd/debug/debug.go)."""
+HELPER = {
+    "containers": [{"name": "helper", "image": "busybox", "securityContext": PRIVILEGED}],
+    "tolerations": [{"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"}],
+    "volumes": [{"name": "data", "hostPath": {"path": "/opt/local-path-provisioner"}}],
+}
+"""What local-path-provisioner makes for a volume (rancher/local-path-provisioner provisioner.go)."""
+
+
+@pytest.mark.parametrize("guard", [Guard("slicewarden.dev/pool"), Guard(), None])
+@pytest.mark.parametrize("spec", [DEBUGGER, HELPER], ids=["debugger", "helper"])
+def test_on_a_node_without_gpus_a_node_may_be_named(
+    sample_policy: Policy, sample_facts: Facts, guard: Guard | None, spec: Object
+) -> None:
+    """Of the node it is known; on any other nobody is excused, an administrator neither."""
+    plain = Node("cpu-1", {"kubernetes.io/hostname": "cpu-1"})
+    counted = Node("counted", {}, {"nvidia.com/gpu": 1})
+    tainted = Node("tainted", {}, {}, {"slicewarden.dev/pool": frozenset({"NoSchedule"})})
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, plain, counted, tainted))
+    judging = Engine(replace(sample_policy, guard=guard), walk())
+    for node, allowed in {
+        "cpu-1": True,
+        "cpu-2": False,
+        "t4-shared": False,
+        "counted": False,
+        "tainted": guard is None or guard.taint is None,
+    }.items():
+        request = replace(
+            request_for(pod(nodeName=node, **spec)),
+            requester=Requester("admin", frozenset({"system:masters", "system:authenticated"})),
+        )
+        assert judging.judge(request, facts).allowed is allowed, node
+        assert judging.judge(request_for(workload("Deployment", pod(nodeName=node, **spec))), facts).allowed is allowed
+
+
 def test_every_container_of_every_pod_is_made_blind(sample_policy: Policy, sample_facts: Facts) -> None:
     engine = Engine(replace(sample_policy, guard=Guard()), walk())
     many = pod(initContainers=[{"name": "a"}, {"name": "b", "restartPolicy": "Always"}])

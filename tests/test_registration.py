@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from webhook import doors
-from webhook.budget import CARD_LABELS
 from webhook.facts import CONFIG_LABEL
+from webhook.memory.budget import CARD_LABELS
 from webhook.policy import Exemption, Grant, Guard, Policy, Requesters, Scope
 from webhook.registration import bundles, configurations
 from webhook.workloads import WORKLOADS, Template, Workload, table
@@ -107,6 +107,29 @@ def test_where_a_grant_hears_requesters_no_workload_goes_unasked(sample_policy: 
     for requesters, policies in ((None, {"Fail", "Ignore"}), (Requesters(frozenset({"mia"})), {"Fail"})):
         found = hooks(replace(sample_policy, grants=(Grant(scope, requesters=requesters),)))
         assert {hook["failurePolicy"] for name, hook in found.items() if not name.startswith("mutate.")} == policies
+
+
+def test_revisions_are_asked_about_where_a_grant_hears_requesters(sample_policy: Policy) -> None:
+    """A controller's are its own business; the data of one that exists nobody can change."""
+    scope = Scope(frozenset({"vision"}), None, frozenset())
+    assert "revisions.slicewarden.dev" not in hooks(sample_policy)
+    narrow = replace(sample_policy, grants=(Grant(scope, requesters=Requesters(frozenset({"mia"}))),))
+    hook = hooks(narrow)["revisions.slicewarden.dev"]
+    assert asked(hook) == {("apps", "controllerrevisions")}
+    assert hook["rules"][0]["operations"] == ["CREATE"]
+    assert hook["failurePolicy"] == "Fail"
+    assert expression(hook).startswith("!(request.userInfo.username in [")
+    for name in narrow.controllers.users:
+        assert f"'{name}'" in expression(hook)
+
+
+def test_a_resource_by_the_name_of_the_guards_taint_is_asked_about(sample_policy: Policy) -> None:
+    """An API server may give its toleration to the pods of a template, which has none itself."""
+    tainted = replace(sample_policy, guard=Guard("example.com/card"))
+    for name in ("pods", "workloads"):
+        lines = expression(hooks(tainted)[f"{name}.slicewarden.dev"]).splitlines()
+        asking = [line for line in lines if "resources.?limits" in line or "resources.?requests" in line]
+        assert ["'example.com/card'" in line for line in asking] == [True, True]
 
 
 def test_labels_and_schedulers_of_the_policy_are_in_the_conditions(sample_policy: Policy) -> None:

@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from webhook import check, review
 from webhook.check import Judged
 from webhook.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, Names
 from webhook.engine import Engine
-from webhook.facts import Facts, Node, group_kind
+from webhook.facts import Facts, group_kind
 from webhook.files import Item
 from webhook.model import Object, Problem, Request, Requester, shown
 from webhook.pods import KUBELETS, MIRROR
 from webhook.policy import Policy
 from webhook.registration import ALONE, left_alone
-from webhook.sharing import has_gpus
 from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD, judges
 from webhook.workloads import Workloads
 
@@ -125,8 +123,8 @@ def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Obje
         item = {**item, "metadata": {**metadata, **dict(_kept(metadata, authors))}}
     if not authors or any("f:nodeName" in _map(each.get("f:spec")) for each in authors):
         return item, None, None
-    node = node_of(name, facts)
-    if node is None or not (has_gpus(node) or policy.pool_of(node.labels)):
+    node = facts.named.get(name)
+    if node is None or not (node.has_gpus or policy.pool_of(node.labels)):
         return {**item, "spec": {key: value for key, value in spec.items() if key != "nodeName"}}, None, None
     trust = {key: annotations[key] for key in (policy.annotation,) if key in annotations}
     return item, {"metadata": {"annotations": trust}, "spec": {"nodeName": name}}, None
@@ -163,13 +161,3 @@ def _wrote(authors: Iterable[Mapping[str, Any]], part: str, key: str) -> bool:
 
 def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def node_of(name: object, facts: Facts) -> Node | None:
-    """The node of a name; None for one that is not known."""
-    return _nodes(facts).get(name) if isinstance(name, str) else None
-
-
-@lru_cache(maxsize=2)  # one snapshot without the pods that hold GPUs, one with them
-def _nodes(facts: Facts) -> Mapping[str, Node]:
-    return {node.name: node for node in facts.nodes}

@@ -142,6 +142,11 @@ class Pod:
         return self.mirror and self.requester is not None and KUBELETS in self.requester.groups
 
     @property
+    def exchanged(self) -> bool:
+        """Whether it runs other images or more containers than it did; nothing else that a pod runs can change."""
+        return self.old is not None and [*map(_runs, self.containers)] != [*map(_runs, self.old.containers)]
+
+    @property
     def tolerations(self) -> list[Object]:
         """The taints it tolerates."""
         return [each for _, each in entries(self.spec, "tolerations", self.at("spec"))]
@@ -207,6 +212,10 @@ def _node_terms(spec: Object, at: Path) -> tuple[Term, ...] | None:
 def _term(term: Object, path: Path) -> Term:
     expressions, fields = (tuple(_requirements(term, part, path)) for part in ("matchExpressions", "matchFields"))
     return Term(path, expressions if expressions or fields else None, fields)
+
+
+def _runs(container: Container) -> tuple[str, str, object]:
+    return container.list_name, container.name, container.spec.get("image")
 
 
 def _containers(spec: Object, at: Path) -> Iterator[Container]:

@@ -20,8 +20,6 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted"
 
-FRAMEWORKS = ("pytorch", "tensorflow", "jax", "cupy", "paddlepaddle", "tgi", "cuda")
-
 CONTEXT_MIB = {
     "Tesla-T4": 512,
     "NVIDIA-A10": 640,
@@ -289,7 +287,8 @@ class Policy:
     node_labellers: Requesters = Requesters()
     self_registration: bool = True
     """Whether a kubelet may register its node with the labels of a pool."""
-    frameworks: tuple[str, ...] = FRAMEWORKS
+    frameworks: tuple[str, ...] | None = None
+    """The frameworks that are capped: all of them when it is None."""
     context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
     reserve_mib: Mapping[str, int] = field(default_factory=dict)
     unified: tuple[str, ...] = UNIFIED
@@ -341,6 +340,15 @@ class Policy:
         selectors = (scope.selector for scope in scopes if scope and scope.selector)
         selected = {r.key for selector in selectors for r in selector.requirements}
         return frozenset({*selected, doors.ADMIN_ACCESS} - {NAME_LABEL})
+
+    def caps(self, framework: str) -> bool:
+        """Tell whether a framework is capped."""
+        return self.frameworks is None or framework in self.frameworks
+
+    @property
+    def strict(self) -> bool:
+        """Whether what takes a cap away is refused."""
+        return self.defeats is Action.DENY
 
     def torch(self, namespace: str, pool: str) -> tuple[int, int] | None:
         """The PyTorch that the pods of a namespace run in a pool, by the first word on it; None when there is none."""

@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import Any
 
 from webhook import doors
-from webhook.budget import CARD_LABELS
 from webhook.facts import CONFIG_LABEL
+from webhook.memory.budget import CARD_LABELS
 from webhook.pods import CONTAINER_LISTS
-from webhook.policy import NAME_LABEL, Policy
+from webhook.policy import NAME_LABEL, Policy, Requesters
 from webhook.workloads import BUILT_IN, EACH_ITEM, EACH_VALUE, Template, Workload, keys
 
 NAMESPACE = "slicewarden-system"
@@ -128,10 +128,14 @@ def _validating(policy: Policy) -> Iterator[Entry]:
     yield _workloads("workloads", BUILT_IN.values(), policy)
     # Their pods are judged in any case, so that a webhook that is away stops no operator. But where a grant names its
     # requesters, the pods come from a controller, and who asked for them is only seen here.
-    heard_here = any(grant.requesters for grant in policy.grants)
+    heard_here = any(grant.requesters is not None for grant in policy.grants)
     others = [each for key, each in policy.workloads.items() if key not in BUILT_IN]
     for group, kinds in groupby(sorted(others, key=_group), key=_group):
         yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=heard_here, versions=("*",))
+
+    if heard_here:
+        revisions = (("apps", ("controllerrevisions",), ("CREATE",)),)  # the API server lets none change its data
+        yield Entry("revisions", revisions, ("by-no-controller", f"!({_by(policy.controllers)})\n"), system)
 
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)
     yield Entry("bindings", bindings, ("no-scheduler-or-annotations", _binding(policy)), system)
@@ -210,7 +214,9 @@ def _clauses(policy: Policy) -> Iterator[str]:
 
 
 def _container_clauses(policy: Policy) -> Iterator[str]:
-    asks = " || ".join(_matching("name", policy.gpu_resources.patterns))
+    # A resource by the name of the guard's taint may be given its toleration, when pods are made of a template.
+    taint = filter(None, [policy.guard.taint if policy.guard else None])
+    asks = " || ".join(_matching("name", (*policy.gpu_resources.patterns, *taint)))
     for part in ("limits", "requests"):
         yield f"c.?resources.?{part}.orValue({{}}).exists(name, {asks})"
     yield "size(c.?resources.?claims.orValue([])) > 0"
@@ -231,18 +237,20 @@ def _judged_annotation(policy: Policy) -> Iterator[str]:
     yield f"{_list(domains)}.exists(domain, key.contains(domain))"
 
 
+def _by(requesters: Requesters) -> str:
+    users = f"request.userInfo.username in {_list(sorted(requesters.users))}"
+    groups = sorted(requesters.groups)
+    return users + (f" || request.userInfo.groups.exists(group, group in {_list(groups)})" if groups else "")
+
+
 def _judged_label(policy: Policy) -> Iterator[str]:
     """The same of a label's key."""
     yield from _matching("key", (*policy.forms.labels, *doors.PLACEMENT_LABELS))
 
 
 def _binding(policy: Policy) -> str:
-    schedulers = f"request.userInfo.username in {_list(sorted(policy.schedulers.users))}"
-    groups = sorted(policy.schedulers.groups)
-    if groups:
-        schedulers += f" || request.userInfo.groups.exists(group, group in {_list(groups)})"
     judged = " || ".join(_judged_annotation(policy))
-    return f"!({schedulers})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
+    return f"!({_by(policy.schedulers)})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
 
 
 def _status(policy: Policy) -> str:

@@ -18,6 +18,7 @@ CONFIG_MAP = ("", "ConfigMap")
 LABELLED = (("", "Namespace"), ("", "Node"))
 BINDING = ("", "Binding")
 CLUSTER_POLICY = ("nvidia.com", "ClusterPolicy")
+REVISION = ("apps", "ControllerRevision")
 DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("resource.k8s.io", "DeviceClass"): ("spec",),
     ("resource.k8s.io", "ResourceClaim"): ("spec", "devices"),
@@ -122,7 +123,17 @@ class DeviceClaim:
     old: "DeviceClaim | None" = None
 
 
-Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim
+@dataclass(frozen=True, eq=False)
+class Revision:
+    """A ControllerRevision: what a workload's template was, as a patch that its controller may apply again."""
+
+    data: Any
+    namespace: str
+    requester: Requester | None = None
+    old: "Revision | None" = None
+
+
+Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | Revision
 
 
 def subjects(
@@ -164,11 +175,13 @@ def _views(request: Request, item: Object, workloads: Workloads) -> Iterator[Sub
         yield _binding(item, request)
     elif kind == CLUSTER_POLICY:
         yield _cluster_policy(item, request)
+    elif kind == REVISION:
+        yield _revision(item, request)
     elif kind in DEVICES:
         yield _device_claim(item, DEVICES[kind], request)
 
 
-SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY)
+SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
 
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
@@ -249,6 +262,15 @@ def _binding(item: Object, request: Request) -> Binding:
         node=text(target, "name", ("target",)),
         annotations=section(metadata, "annotations", ("metadata",)),
         labels=section(metadata, "labels", ("metadata",)),
+        namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
+        requester=request.requester,
+    )
+
+
+def _revision(item: Object, request: Request) -> Revision:
+    metadata = section(item, "metadata", ())
+    return Revision(
+        data=item.get("data"),
         namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
         requester=request.requester,
     )

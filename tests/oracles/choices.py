@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from oracles.programs import Oracle
 from webhook import quantity, review
-from webhook.budget import Selection
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
+from webhook.memory.budget import Selection
 from webhook.patch import apply
 from webhook.placement import clash
 from webhook.pods import Pod

@@ -2,9 +2,10 @@
 
 from argparse import ArgumentParser, Namespace
 
-from webhook import explain, inputs, manual, outputs
+from webhook import inputs, manual, outputs
 from webhook import options as common
 from webhook.facts import Facts
+from webhook.memory import explain, page
 from webhook.model import Problem, Unusable
 from webhook.spelling import hint
 
@@ -54,4 +55,4 @@ def _caps(chosen: Namespace) -> str:
 
 
 def _frameworks(_: Namespace) -> str:
-    return explain.frameworks()
+    return page.text()

@@ -4,6 +4,7 @@ import json
 from argparse import ArgumentParser, Namespace
 
 from webhook import manual, outputs, policy_file, reference, rules
+from webhook.memory import frameworks
 
 
 def options(parser: ArgumentParser) -> None:
@@ -24,6 +25,7 @@ def options(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace) -> int:
     """Print the schema."""
-    schema = policy_file.schema((rule.id for rule in rules.walk()), chosen.kind)
+    ids = (rule.id for rule in rules.walk())
+    schema = policy_file.schema(ids, chosen.kind, frameworks=frameworks.names())
     outputs.show(reference.schema(schema) if chosen.markdown else json.dumps(schema, indent=2) + "\n")
     return 0

@@ -25,7 +25,7 @@ from webhook.policy import Policy
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag hostPath volumes that lead to GPUs."""
     found = openings(pod).host_paths
-    if not found or not exposed(pod, policy):
+    if not found or not exposed(pod, policy, facts):
         return
     for path, name, value, _ in found:
         if doors.harmless_unwritten(name):

@@ -16,12 +16,10 @@ from collections.abc import Iterator
 
 from webhook.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
 from webhook.facts import Facts
+from webhook.guard import gpus_of
 from webhook.model import Finding, shown
 from webhook.policy import Policy
 from webhook.targets import Binding
-
-PRESENT = "nvidia.com/gpu.present"
-"""The GPU Operator's label of nodes with a GPU (gpu-operator controllers/state_manager.go)."""
 
 
 def check(binding: Binding, policy: Policy, facts: Facts) -> Iterator[Finding]:
@@ -46,19 +44,9 @@ def check(binding: Binding, policy: Policy, facts: Facts) -> Iterator[Finding]:
                     f"says which GPU a scheduler chose, and {shown(requester.username)} is no scheduler of policy "
                     f"{policy.name}; remove it",
                 )
-    if where := _where(binding.node, policy, facts):
+    if where := gpus_of(binding.node, policy, facts):
         yield Finding(
             ("target", "name"),
             f"node {shown(binding.node)} {where}, and {shown(requester.username)} is no scheduler of policy "
             f"{policy.name}; leave the pod to its scheduler",
         )
-
-
-def _where(name: str, policy: Policy, facts: Facts) -> str:
-    """Say what a node is that only schedulers may choose; nothing for one without GPUs."""
-    node = next((node for node in facts.nodes if node.name == name), None)
-    if node is None:
-        return "is not known here"
-    if pool := policy.pool_of(node.labels):
-        return f"is in pool {pool.name}"
-    return "has GPUs" if node.labels.get(PRESENT) == "true" else ""

@@ -3,10 +3,11 @@
 HAMi, gpushare, vgpu-manager and others write their choice into the pod, and their agents on the nodes hand out
 what they read there, whoever wrote it (HAMi#3041): a pod that brings its own is given another's card, past
 every count. KAI writes labels (`runai-gpu-group`), and so labels are looked at too. No pod has a reason to come with
-one.
+one. A tenant may keep or remove what a scheduler wrote; only schedulers change it. An agent that notes its progress
+there needs its account named too.
 
-Way out: remove the annotation or the label. The scheduler's own updates pass where the policy names its account under
-`schedulers`.
+Way out: remove the annotation or the label. Updates by a scheduler, and by its agents, pass where the policy names
+their accounts under `schedulers`.
 """
 
 from collections.abc import Iterator
@@ -24,5 +25,9 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     writers = (policy.schedulers, policy.administrators)
     if not found or (pod.requester is not None and any(each.include(pod.requester) for each in writers)):
         return
-    for path, _, _, _ in found:
-        yield Finding(path, "says which GPU a scheduler chose, and none has seen this pod; remove it")
+    for path, key, value, _ in found:
+        done = "and none has seen this pod; remove it"
+        before = {} if pod.old is None else pod.old.labels if path[-2] == "labels" else pod.old.annotations
+        if before.get(key, value) != value:
+            done = "and no scheduler changes it here; leave it as it was, or remove it"
+        yield Finding(path, f"says which GPU a scheduler chose, {done}")

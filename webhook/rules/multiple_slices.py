@@ -46,8 +46,10 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         "slice buys nothing: ask for 1 in all containers together"
     )
     large = [ask.path for ask in asks(pod, policy) if ask.counted > 1]
-    for path in large or [pod.at("spec")]:
+    for path in large:
         yield Finding(path, message)
+    if not large:
+        yield Finding(pod.at("spec"), message, parts=(message,))
 
 
 def _overcommitted(container: Container, gpus: GPUResources) -> Iterator[tuple[Path, str]]:

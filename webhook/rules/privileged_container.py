@@ -23,7 +23,7 @@ from webhook.policy import Policy
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag privileged containers, Windows host processes and capabilities that give devices."""
     found = openings(pod).privileges
-    if not found or not exposed(pod, policy):
+    if not found or not exposed(pod, policy, facts):
         return
     for path, name, value, _ in found:
         what = "true" if value is True else shown(value)

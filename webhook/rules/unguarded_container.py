@@ -33,7 +33,7 @@ MENDED = "create it where Slicewarden's mutating webhook is in force, and undo n
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag containers that say nothing of a variable by which their image may take what they did not ask for."""
-    if not exposed(pod, policy):
+    if not exposed(pod, policy, facts):
         return
     asks_for_one = asking(pod, policy)
     variables = [each for each in openings(pod).variables if each.container]
@@ -64,4 +64,5 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
                 path,
                 f"no {VISIBLE}, and the container asks for no GPU, so its image may take what it likes; {MENDED}",
                 (Fix(path, [{"name": VISIBLE, "value": VOID}]),),
+                parts=(VISIBLE,),
             )

@@ -60,6 +60,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             placement.clash.path,
             f"{shown(own, quotes=False)} excludes every node of pool {pool.name} ({needed}), where {wants} "
             "belongs; remove it from the pod",
+            parts=(f"{pool.name}: {own}",),
         )
     elif not pool.shared and pool.max_request is not None and placement.count > pool.max_request:
         path = asks(pod, policy)[0].path

@@ -1,29 +1,30 @@
-"""The annotation that says how a pod was capped, and what in it was not."""
+"""The annotation that records how a pod was capped, and what in it was not."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from webhook.budget import Budget
+from webhook.memory import frameworks
+from webhook.memory.budget import Budget
+from webhook.memory.steps import Cap
 from webhook.model import shown
-from webhook.policy import Policy
 
 KEY = "slicewarden.dev/memory-caps"
 
 MAX_ENTRIES = 8
 MAX_ENTRY = 160
-"""How many entries a list of a record has at most, and characters an entry."""
+"""The most entries in a list of a record, and the most characters in an entry."""
 
 _MORE = "and more"
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is written down of a pod.
+    """The record of one pod.
 
-    `fraction` is of the card, and empty where there is none; `mib` is the same in MiB. An entry of `lowered` is
-    `container: NAME from value`, one of `uncapped` names what has no cap and why.
+    `fraction` is of the card, and empty where a fraction is no cap; `mib` is the cap in MiB. An entry of `lowered` is
+    `container: NAME from value`; an entry of `uncapped` names what has no cap, and says why.
     """
 
     pool: str
@@ -34,7 +35,7 @@ class Record:
 
     @cached_property
     def text(self) -> str:
-        """Itself as one line of JSON, in printable ASCII."""
+        """The record as one line of JSON, in printable ASCII."""
         value: dict[str, object] = {"pool": self.pool, "fraction": self.fraction, "mib": self.mib}
         value |= {"lowered": self.lowered} if self.lowered else {}
         value |= {"uncapped": self.uncapped} if self.uncapped else {}
@@ -50,7 +51,7 @@ class Record:
                     yield entry, name, old
 
     def still(self, entries: Collection[str]) -> list[str]:
-        """The entries of `lowered` that are among these, in their order."""
+        """Return the entries of `lowered` that are among these, in their order."""
         return [entry for entry in self.lowered if entry in entries or (entry == _MORE and entries)]
 
     @property
@@ -60,9 +61,14 @@ class Record:
         return tuple(filter(None, (self.fraction, percent, str(self.mib), str(self.mib * 2**20), "true")))
 
     def stands_for(self, other: "Record") -> bool:
-        """Tell whether this says what the other one would, with a cap that is no larger."""
-        return (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped) and (
-            bool(self.fraction) == bool(other.fraction) and self.fraction <= other.fraction and self.mib <= other.mib
+        """Tell whether this record says the same as another, with a cap that is no larger."""
+        return self is other or (
+            (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped)
+            and (
+                bool(self.fraction) == bool(other.fraction)
+                and self.fraction <= other.fraction
+                and self.mib <= other.mib
+            )
         )
 
 
@@ -71,56 +77,44 @@ def lowered(container: str, name: str, old: str) -> str:
     return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
 
 
-def of(
-    pool: str,
-    cap: Budget,
-    policy: Policy,
-    lowered: Collection[str],
-    uncapped: Collection[str],
-    *,
-    torch_known: bool,
-) -> Record:
+def of(pool: str, cap: Cap, lowered: Collection[str], uncapped: Collection[str]) -> Record:
     """Make the record of a pod: first what no pod's cap reaches, then what this one's does not."""
     if not lowered and not uncapped:
-        return _plain(pool, cap, policy, torch_known)
-    return Record(
-        pool, _fraction(cap), cap.mib, _bounded(lowered), _bounded((*_general(cap, policy, torch_known), *uncapped))
-    )
+        return plain(pool, cap)
+    budget = cap.budget
+    return Record(pool, _fraction(budget), budget.mib, _bounded(lowered), _bounded((*_beyond_reach(cap), *uncapped)))
 
 
 @lru_cache(maxsize=64)
-def _plain(pool: str, cap: Budget, policy: Policy, torch_known: bool) -> Record:
-    return Record(pool, _fraction(cap), cap.mib, (), tuple(_general(cap, policy, torch_known)))
+def plain(pool: str, cap: Cap) -> Record:
+    """Make the record of a pod in which nothing was lowered, and nothing of its own is uncapped."""
+    return Record(pool, _fraction(cap.budget), cap.budget.mib, (), tuple(_beyond_reach(cap)))
 
 
-def _fraction(cap: Budget) -> str:
-    return "" if cap.unified else cap.fraction
+def _fraction(budget: Budget) -> str:
+    return "" if budget.unified else budget.fraction
 
 
-def _general(cap: Budget, policy: Policy, torch_known: bool) -> list[str]:
-    """What no pod's cap reaches."""
-    general = []
-    if cap.unified:
-        general += [
-            f"{name}: the GPU's memory is the host's" for name in ("pytorch", "jax") if name in policy.frameworks
-        ]
-    elif "pytorch" in policy.frameworks and not torch_known:
-        general.append("pytorch before 2.10")
-    if "tensorflow" in policy.frameworks:
-        general.append("tensorflow")
-    return general
+def _beyond_reach(cap: Cap) -> Iterator[str]:
+    """Name what no pod's cap reaches."""
+    capped = [framework for framework in frameworks.walk() if cap.policy.caps(framework.name)]
+    if cap.budget.unified:
+        yield from (
+            f"{framework.name}: the GPU's memory is the host's" for framework in capped if framework.fractions_only
+        )
+    for framework in capped:
+        yield from framework.uncapped(cap)
 
 
 def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
-    """Keep the first entries, each once and cut, and say that there were more."""
-    found = tuple(dict.fromkeys(e if len(e) <= MAX_ENTRY else f"{e[: MAX_ENTRY - 3]}..." for e in entries))
-    more = _MORE in found
-    found = tuple(entry for entry in found if entry != _MORE)
-    return (*found[:MAX_ENTRIES], *((_MORE,) if more or len(found) > MAX_ENTRIES else ()))
+    """Keep the first entries, once and cut to length, and say that there were more."""
+    unique = dict.fromkeys(e if len(e) <= MAX_ENTRY else f"{e[: MAX_ENTRY - 3]}..." for e in entries)
+    known = tuple(entry for entry in unique if entry != _MORE)
+    return (*known[:MAX_ENTRIES], *((_MORE,) if _MORE in unique or len(known) > MAX_ENTRIES else ()))
 
 
 def read(text: object) -> Record | None:
-    """Read a record; None for anything else, whoever wrote it."""
+    """Read a record, which anybody may have written; None for any other text."""
     if not isinstance(text, str) or len(text) > 8192:
         return None
     try:
@@ -133,7 +127,7 @@ def read(text: object) -> Record | None:
     lists = [value.get(key, []) for key in ("lowered", "uncapped")]
     if not isinstance(pool, str) or not isinstance(fraction, str) or type(mib) is not int:
         return None
-    if not all(isinstance(each, list) and all(isinstance(entry, str) for entry in each) for each in lists):
+    if not all(isinstance(entries, list) and all(isinstance(e, str) for e in entries) for entries in lists):
         return None
-    lowered, uncapped = (tuple(each[: MAX_ENTRIES + 1]) for each in lists)
+    lowered, uncapped = (tuple(entries[: MAX_ENTRIES + 1]) for entries in lists)
     return Record(pool, fraction, mib, lowered, uncapped)

@@ -1,4 +1,4 @@
-"""How much of a shared card one process may have."""
+"""Computes how much memory of a shared card one process may take."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from webhook import quantity
 from webhook.facts import Facts, Node
-from webhook.frameworks import FRACTION_KEY, TABLE, XLA_NEW, Form, Variable
 from webhook.model import shown
 from webhook.pods import Pod
 from webhook.policy import Card, Policy, Pool
@@ -15,31 +14,31 @@ from webhook.selectors import NOWHERE, Choice, integer
 
 PRODUCT = "nvidia.com/gpu.product"
 CARD_LABELS = (PRODUCT, "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")
-"""The labels of nodes that say what a card is."""
+"""The labels of nodes that describe a card."""
 
 MIN_BUDGET = 512
 """MiB below which no framework does useful work, so that a cap would only move the failure."""
 
 MEMORY = "slicewarden.dev/gpu-memory"
 PROCESSES = "slicewarden.dev/gpu-processes"
-"""Pod annotations: how much a pod's frameworks need of its slice, and how many processes use it at once."""
+"""Pod annotations: how much memory the pod's frameworks need, and how many processes use the slice at once."""
 
 MAX_PROCESSES = 64
 
 
 class Wish(NamedTuple):
-    """What a pod says of its slice: MiB that all its processes need together (None: all there is), and how many."""
+    """The part of its slice that a pod asks for: MiB for all processes together (None: the whole slice)."""
 
     memory: int | None = None
     processes: int = 1
 
 
 ALL = Wish()
-"""One process that takes the whole slice: what every pod wishes that says nothing."""
+"""One process that takes the whole slice: the default."""
 
 
 class Refused(ValueError):
-    """An annotation that says nothing sensible of a slice."""
+    """An annotation has a value that cannot be used."""
 
     def __init__(self, annotation: str, message: str) -> None:
         super().__init__(message)
@@ -48,7 +47,7 @@ class Refused(ValueError):
 
 
 def wish(annotations: Mapping[str, object]) -> Wish:
-    """Read what a pod's annotations say of its slice. Raises Refused."""
+    """Read the annotations by which a pod asks for a part of its slice. Raises Refused."""
     memory, processes = annotations.get(MEMORY), annotations.get(PROCESSES)
     if memory is None and processes is None:
         return ALL
@@ -80,14 +79,14 @@ def quoted(said: object, example: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Budget:
-    """A cap and how it came about. All memory in MiB.
+    """A cap and the sum behind it. All memory in MiB.
 
-    A snapshot has one for all pods of a kind, so what is derived from it is remembered by the object.
+    All pods of a kind share one object in a snapshot, so caches use it as a key.
 
     `reserve` is kept back for driver and fragmentation, `context` is what a process takes beside its
-    allocator, `budget` is what the allocator may have, and `permille` the same as thousandths of the card.
-    `least` is what that fraction makes on the smallest of the cards, `mib` the amount that fits on each of them.
-    Where the GPU's memory is the host's (`unified`) a fraction of it is no cap.
+    allocator, `budget` is what the allocator may take, and `permille` the same in thousandths of the card.
+    `least` is that fraction of the smallest card, and `mib` is the amount that fits on every card.
+    Where the GPU's memory is the host's (`unified`), a fraction of it is no cap.
     """
 
     card: Card
@@ -139,8 +138,8 @@ class Budget:
 
 def budget(card: Card, policy: Policy, wish: Wish = ALL) -> Budget:
     """Divide a card. Always rounds down, so that all processes of all slices together fit."""
-    reserve = _of_product(policy.reserve_mib, card, max(256, -(-card.memory // 50)))
-    context = _of_product(policy.context_mib, card, 0)
+    reserve = _for_product(policy.reserve_mib, card, max(256, -(-card.memory // 50)))
+    context = _for_product(policy.context_mib, card, 0)
     share = (card.memory - reserve) // (card.replicas * wish.processes) - context
     usable = share if wish.memory is None else min(share, wish.memory // wish.processes)
     permille = max(0, 1000 * usable // card.memory)
@@ -149,14 +148,14 @@ def budget(card: Card, policy: Policy, wish: Wish = ALL) -> Budget:
     )
 
 
-def _of_product(setting: Mapping[str, int], card: Card, otherwise: int) -> int:
-    """Return what a setting says of a product by the longest start of its name."""
+def _for_product(setting: Mapping[str, int], card: Card, otherwise: int) -> int:
+    """Return the setting for a product: the one with the longest matching prefix."""
     known = [product for product in setting if card.product.startswith(product)]
     return setting.get(max(known, key=len, default="default"), otherwise)
 
 
 Cards = tuple[tuple[Node, Card | None], ...]
-"""Nodes with their cards, None for a node that does not say."""
+"""Nodes with their cards; None for a node whose labels do not describe one."""
 
 
 class Selection(NamedTuple):
@@ -217,16 +216,16 @@ MAX_CHOICES = 100
 ANY = Selection()
 
 
-class _Reckoned(NamedTuple):
-    """What was reckoned of one snapshot."""
+class _Computed(NamedTuple):
+    """The cards and budgets of one snapshot, computed once."""
 
     cards: Callable[[Pool], Cards]
     smallest: Callable[[Pool, Policy, Wish, Selection], Budget | None]
 
 
-@lru_cache(maxsize=2)  # each keeps its snapshot, of ten thousand nodes, so what is known of an old one goes with it
-def _reckoned(facts: Facts) -> _Reckoned:
-    return _Reckoned(lru_cache(maxsize=16)(partial(_cards, facts)), lru_cache(maxsize=64)(partial(_smallest, facts)))
+@lru_cache(maxsize=2)  # an entry keeps its snapshot of ten thousand nodes alive, so all of it goes together
+def _computed(facts: Facts) -> _Computed:
+    return _Computed(lru_cache(maxsize=16)(partial(_cards, facts)), lru_cache(maxsize=64)(partial(_smallest, facts)))
 
 
 def _cards(facts: Facts, pool: Pool) -> Cards:
@@ -234,17 +233,20 @@ def _cards(facts: Facts, pool: Pool) -> Cards:
 
 
 def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
-    """The nodes of a pool by which a pod is capped, with their cards. For where it lands now that is no answer."""
-    known = _reckoned(facts).cards(pool)
+    """The nodes of a pool by which a pod is capped, with their cards.
+
+    Do not ask it where a pod lands: the node that it waits for may not exist yet.
+    """
+    known = _computed(facts).cards(pool)
     return known if selection == ANY else selection.among(known)
 
 
 def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selection: Selection = ANY) -> Budget | None:
-    """The least that a process may have on any card it may land on, by fraction; None when no card is known.
+    """The smallest budget, by fraction, of all cards that the pod may land on; None when no card is known.
 
-    The cards are those of the nodes; the one the policy assumes stands in while there are none.
+    Falls back to the card that the policy assumes if no node has one.
     """
-    return _reckoned(facts).smallest(pool, policy, wish, selection)
+    return _computed(facts).smallest(pool, policy, wish, selection)
 
 
 def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: Selection) -> Budget | None:
@@ -269,43 +271,10 @@ def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: S
 def card_of(node: Node) -> Card | None:
     """Read a node's card off the labels of GPU Feature Discovery (k8s-device-plugin internal/lm/resource.go).
 
-    `gpu.memory` is MiB of the whole card, `gpu.replicas` slices per card. A shared node says more than one:
-    with fewer, its labels lag behind its configuration and are no ground for a cap.
+    `gpu.memory` is MiB of the whole card, `gpu.replicas` slices per card. A shared node has at least two: with
+    fewer, its labels lag behind its configuration, and no cap can be based on them.
     """
     memory, replicas = (integer(node.labels.get(label, "")) for label in CARD_LABELS[1:])
     if memory is None or replicas is None or memory <= 0 or replicas < 2:
         return None
     return Card(node.labels.get(PRODUCT, ""), memory, replicas)
-
-
-@lru_cache(maxsize=64)
-def variables(policy: Policy, cap: Budget) -> tuple[tuple[Variable, str], ...]:
-    """Return the variables that cap a container which says nothing itself, with their values.
-
-    Where the GPU's memory is the host's, only those that name an amount or none at all.
-    """
-    return tuple(
-        (variable, text)
-        for variable in TABLE
-        if variable.framework in policy.frameworks and variable.written and variable.framework != "tgi"
-        if (text := spelt(variable, cap)) is not None
-    )
-
-
-def spelt(variable: Variable, cap: Budget) -> str | None:
-    """Spell a cap as a variable takes it; None where it takes none."""
-    match variable.form:
-        case Form.MIB:
-            return str(cap.mib)
-        case Form.PERCENT:
-            return cap.bytes if cap.unified else cap.percent
-        case Form.FRACTION if variable.name == XLA_NEW:
-            return None if cap.unified else ""  # a guard: what an image sets there would stop jax
-        case Form.FRACTION:
-            return None if cap.unified else cap.fraction
-        case Form.SETTINGS:
-            return None if cap.unified else f"{FRACTION_KEY}:{cap.fraction}"
-        case Form.TEXT:
-            return variable.text
-        case Form.BYTES:
-            return cap.bytes

@@ -1,21 +1,11 @@
-"""Says how a cap comes about: for a cluster, for one object, and for frameworks in general."""
+"""Explains how a cap comes about: for a cluster, and for one object."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from webhook.budget import Budget, Refused, Selection, budget, nodes, smallest, wish
 from webhook.facts import Facts, Node
-from webhook.frameworks import (
-    CAPPED_SINCE,
-    DEFEATING_BACKEND,
-    DEFEATS,
-    ELSEWHERE,
-    OLDER_SETTINGS,
-    PROGRAMS,
-    SETTING_SINCE,
-    TABLE,
-    Effect,
-)
+from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
+from webhook.memory.plan import Problem, size
 from webhook.model import Path, Request, dotted, listed, several, shown
 from webhook.placement import Placement, claim, place
 from webhook.pods import Pod
@@ -47,28 +37,28 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
         return
     known = nodes(pool, facts)
     cards = {node.name: card for node, card in known}
-    found = sorted({card for card in cards.values() if card}, key=lambda c: (c.product, c.memory, c.replicas))
+    products = sorted({card for card in cards.values() if card}, key=lambda c: (c.product, c.memory, c.replicas))
     least = smallest(pool, policy, facts)
     if least is None:
         yield (pool.name, "no card is known, and the policy assumes none", *("",) * 7)
         return
-    for card in found or [least.card]:
-        each = budget(card, policy)
+    for card in products or [least.card]:
+        share = budget(card, policy)
         count = sum(other == card for other in cards.values())
-        mark = "*" if each.permille == least.permille and len(found) > 1 else ""
+        mark = "*" if share.permille == least.permille and len(products) > 1 else ""
         yield (
             pool.name,
             card.product or "unnamed",
-            str(count) if found else "assumed",
-            *map(str, (card.memory, card.replicas, each.reserve, each.context, each.budget)),
-            f"{each.fraction}{mark}" if not least.unified else "none: the host's memory",
+            str(count) if products else "assumed",
+            *map(str, (card.memory, card.replicas, share.reserve, share.context, share.budget)),
+            f"{share.fraction}{mark}" if not least.unified else "none: the host's memory",
         )
     if blind := [name for name, card in cards.items() if card is None]:
         yield (pool.name, f"no usable labels: {listed(blind, _LISTED)}", str(len(blind)), *("",) * 6)
 
 
 class Landing(NamedTuple):
-    """Where a pod belongs, the nodes it may land on there, and the cap that follows.
+    """Where a pod belongs, the nodes that it may land on there, and its cap.
 
     `path` is where its spec stands in the object, `trust` what it has, and `asks` what of each resource it asks for.
     `where` says in words which nodes those are, or why there are none; `reason` why it lands there; `uncapped` why it
@@ -138,11 +128,11 @@ _LISTED, _NAMED = 4, 10
 
 
 def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing]:
-    """Say of the pod of a request, or of those of each of its templates, where it lands if it asks for a GPU.
+    """Say where the pod of a request lands, or the pods of its templates, if they ask for a GPU.
 
     Raises Malformed where the object's shape is another.
     """
-    for pod in subjects(request, request.object or {}, workloads=policy.workloads):
+    for pod in subjects(request, request.object or {}, request.old_object, policy.workloads):
         if isinstance(pod, Pod) and (placement := place(pod, policy, facts)) is not None:
             yield _landing(pod, placement, policy, facts)
 
@@ -155,11 +145,11 @@ def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> La
     elif pool.sharing not in policy.capped_sharing:
         uncapped = f"no caps: {pool.sharing}"
     else:
-        try:
-            cap = smallest(pool, policy, facts, wish(pod.annotations), Selection.of(pod, pool))
-            uncapped = "" if cap else "no card is known, and the policy assumes none"
-        except Refused as error:
-            uncapped = f"{error.annotation}: {error.message}"
+        sized = size(pod, pool, policy, facts)
+        cap = sized.budget
+        if cap is None and isinstance(sized, Problem):
+            no_card = "no card is known, and the policy assumes none"
+            uncapped = f"{sized.annotation}: {sized.message}" if sized.annotation else no_card
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(pod, placement, policy, facts))
     name = pool.name if pool else ""
@@ -198,13 +188,15 @@ def _reasons(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> It
 
 
 def _trust(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
-    """Say in words which trust a pod has, and by which grant or for want of which."""
-    asked = claim(pod, policy, facts).asked
+    """Say which trust a pod has, and which grant gives it or is missing."""
+    asked, _, _, withheld = claim(pod, policy, facts)
     said = "by default" if asked is None else "as it asks"
     if placement.level == TRUSTED:
         return f"trusted {said}, by the grant to {_grant(pod, placement, policy, facts)}"
     if asked not in (None, TRUSTED, UNTRUSTED):
         return f"untrusted, for {shown(asked)} is no trust level"
+    if asked == TRUSTED and withheld:
+        return "untrusted, for the grants that cover it hear others than who asks"
     if (asked or policy.default_trust) == TRUSTED:
         return f"untrusted, for no grant covers what is trusted {said}"
     return f"untrusted {said}"
@@ -221,95 +213,3 @@ def _grant(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
                 return f"namespace {shown(pod.namespace, quotes=False)}"
             return f"namespaces with {' and '.join(map(str, scope.selector.requirements))}"
     return "its namespace"
-
-
-def frameworks() -> str:
-    """Write the page on frameworks, in Markdown."""
-    return "\n".join(_page()) + "\n"
-
-
-def _page() -> Iterator[str]:
-    yield "# What frameworks know of memory caps"
-    yield ""
-    yield "Written by `slicewarden explain frameworks` from the tables in `webhook/frameworks.py`."
-    yield "What a cap does not reach is in [memory-caps.md](memory-caps.md)."
-    yield ""
-    yield "## Variables"
-    for variable in TABLE:
-        yield ""
-        yield f"### `{variable.name}`"
-        yield ""
-        yield from _table(
-            ("", ""),
-            (
-                ("framework", f"`{variable.framework}`"),
-                ("value", f"`{variable.text}`" if variable.text else variable.form.value),
-                ("effect", variable.effect.value),
-                ("since", variable.since),
-                ("a bad value", variable.bad),
-                ("merging", variable.merge),
-                ("written where absent", "yes" if variable.written else "no"),
-                ("source", variable.source),
-            ),
-        )
-    yield ""
-    yield "## What takes a cap away"
-    yield ""
-    yield "Told of, or refused with `memory.defeats: Deny`."
-    yield ""
-    yield from _table(
-        ("framework", "variable", "values", "what it does"),
-        [
-            (
-                f"`{defeat.framework}`",
-                f"`{defeat.name}`",
-                ("all but " if defeat.unless and defeat.values else "any" if defeat.unless else "")
-                + ", ".join(f"`{value}`" if value else "nothing" for value in sorted(defeat.values)),
-                defeat.what,
-            )
-            for defeat in DEFEATS
-        ],
-    )
-    yield f"| `pytorch` | any of its own | `backend:{DEFEATING_BACKEND}` | takes the fraction and does not keep it |"
-    yield ""
-    yield "## Settings that prove their PyTorch"
-    yield ""
-    since = ".".join(map(str, CAPPED_SINCE))
-    yield f"No release before {since} takes these in `PYTORCH_CUDA_ALLOC_CONF`; the cap joins them there."
-    yield ""
-    yield from _settings(SETTING_SINCE)
-    yield ""
-    yield "## Settings for an older PyTorch"
-    yield ""
-    yield f"Effect: {Effect.FRAGMENTATION}. Written into `PYTORCH_CUDA_ALLOC_CONF` where the policy chooses them"
-    yield f"(`memory.torch.older`) and torch is known to be older than {since}."
-    yield ""
-    yield from _settings(OLDER_SETTINGS)
-    yield ""
-    yield "## Programs that only an argument limits"
-    yield ""
-    yield "Told of, or given the argument with `memory.arguments: Append` where a container clearly starts them."
-    yield ""
-    yield from _table(
-        ("program", "argument", "source"),
-        [
-            (program.name, f"`{program.flag}`" if program.flag else f"none: {program.advice}", program.source)
-            for program in PROGRAMS
-        ],
-    )
-    yield ""
-    yield "## Without any"
-    yield ""
-    yield from _table(("framework", "where its limit is set", "source"), ELSEWHERE)
-
-
-def _settings(since: Mapping[str, tuple[int, int]]) -> Iterator[str]:
-    rows = [(f"`{key}`", ".".join(map(str, release))) for key, release in since.items()]
-    yield from _table(("setting", "since torch"), rows)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"| {' | '.join('---' for _ in head)} |"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
