@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
 
+from webhook.allowance import CONFIGURATION, Allowance
 from webhook.dialect import Mark, Unread, Unreadable, is_clean, parse
 from webhook.facts import Facts
 from webhook.model import Finding, Path, dotted
@@ -109,7 +110,7 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
         if error is not None:
             config = Config(path, text, None, Mark(1), True, error) if named(path[-1]) else None
         else:
-            config = _read(path, text, named(path[-1]), left)
+            config = _read(path, text, named(path[-1]), left, config_map.allowance)
         if config is not None:
             # How much was read of a text that is broken nobody knows, but so much it can have been.
             spent = text.count("\n") + text.count(",") + 1 if config.error else config.mark.size
@@ -178,15 +179,16 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
 @lru_cache(maxsize=8)
 def held(text: str) -> Plugin:
     """What the plugin holds when it has read a text; nothing where it could not read it."""
-    config = _read((), text, True)
+    config = _read((), text, True, MAX_VALUES, Allowance())
     return config.plugin if config else Plugin()
 
 
-def _read(path: Path, text: str, named: bool, max_values: int = MAX_VALUES) -> Config | None:
+def _read(path: Path, text: str, named: bool, max_values: int, allowance: Allowance) -> Config | None:
     folded = text.casefold().translate(_DASHES)
     shares = "sharing" in folded and ("timeslicing" in folded or "mps" in folded)
     if not named and not shares and "timeslic" not in folded:
         return None
+    allowance.spend("configurations", 1, CONFIGURATION)
     try:
         if "\ufeff" in text[1:]:
             raise Unread(1, "a byte order mark stands within the text")

@@ -86,6 +86,7 @@ def decode(body: bytes) -> Request:
         dry_run=request.get("dryRun") is True,
         object=item,
         old_object=_object(request, "oldObject"),
+        size=len(body),
     )
 
 

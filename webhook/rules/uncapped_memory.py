@@ -19,6 +19,7 @@ Way out: leave the variables to Slicewarden, or set a limit no larger than the m
 from collections.abc import Iterator, Mapping, Sequence
 
 from webhook import arguments, caps, record
+from webhook.allowance import LETTERS
 from webhook.budget import MEMORY, Budget, Refused, Selection, Wish, quoted, smallest, wish
 from webhook.caps import Kind, Step
 from webhook.facts import Facts
@@ -115,6 +116,7 @@ def _judged(
     for container in {ask.container.path: ask.container for ask in asks(pod, policy)}.values():
         env = container.variables(caps.KNOWN)
         values = {name: variable.value for name, variable in env.items()}
+        pod.allowance.spend("settings", sum(len(value or "") for value in values.values()) // LETTERS)
         image = container.image
         tgi = image == "text-generation-inference"
         steps = caps.merge(values, cap, policy, torch, tgi=tgi, doubted=doubted)
