@@ -178,7 +178,7 @@ def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, f
     return created, process_time() - start, gap
 
 
-def min_refused(engine: Engine, facts: Facts, make: Callable[[int], Object], size: int, length: int) -> float:
+def refused_at(engine: Engine, facts: Facts, make: Callable[[int], Object], size: int, length: int) -> float:
     """CPU seconds of an object as large as an API server takes, or as can be read at all."""
     times = MOST / length
     while times > 1:
@@ -194,24 +194,12 @@ def run() -> str:
     engine, facts = load_engine(str(POLICY), str(FACTS))
     settle()
     rows = []
-    import time
 
-    t = time.time()
     for name, make in KINDS.items():
         size, item = accepted(engine, facts, make)
         created, updated, gap = seconds(engine, facts, item)
         length = len(orjson.dumps(item))
-        print(
-            f"{time.time() - t:.0f}s",
-            name,
-            size,
-            length,
-            round(created, 3),
-            round(updated, 3),
-            round(gap, 3),
-            flush=True,
-        )
-        refused = min_refused(engine, facts, make, size, length)
+        refused = refused_at(engine, facts, make, size, length)
         rows.append(
             (
                 name,

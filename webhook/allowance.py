@@ -161,5 +161,5 @@ def watched(entries: Iterable[Any], allowance: Allowance) -> Any:
     return found
 
 
-FEW = 32
+FEW = 16
 """Entries that are gone through without a look at the clock."""
