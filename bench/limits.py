@@ -10,7 +10,6 @@ import orjson
 from bench import tables
 from bench.decision import FACTS, POLICY
 from webhook import review
-from webhook.allowance import TooLarge
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.inputs import load_engine
@@ -135,19 +134,16 @@ def accepted(engine: Engine, facts: Facts, make: Callable[[int], Object]) -> tup
     """The largest object of its kind that is judged, and how many it holds."""
 
     def fits(size: int) -> bool:
-        request = review.decode(review.wrap(make(size)))
-        return not isinstance(engine.validate(request, facts).malformed, TooLarge) or _patched(size)
-
-    def _patched(size: int) -> bool:  # too many changes are not too much to be judged
-        verdict = engine.validate(review.decode(review.wrap(make(size))), facts)
-        return "changes" in str(verdict.malformed)
+        item = make(size)
+        verdict = engine.validate(review.decode(review.wrap(item)), facts)
+        return "too large to be judged" not in str(verdict.malformed) and len(orjson.dumps(item)) < MOST
 
     low, high = 1, 2
-    while fits(high) and len(orjson.dumps(make(high))) < MOST:
+    while fits(high):
         low, high = high, high * 2
     while high - low > max(1, low // 50):
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) and len(orjson.dumps(make(middle))) < MOST else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low, make(low)
 
 
@@ -194,7 +190,6 @@ def run() -> str:
     engine, facts = load_engine(str(POLICY), str(FACTS))
     settle()
     rows = []
-
     for name, make in KINDS.items():
         size, item = accepted(engine, facts, make)
         created, updated, gap = seconds(engine, facts, item)

@@ -1,7 +1,7 @@
 """What one review may cost: both halves refuse what is too large, and what is late is given up wherever it is."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +51,7 @@ def jobs(count: int) -> Object:
     return workload("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [spec] * count})
 
 
-BARE = {"template": {"spec": {"template": {}}}}
+BARE: Object = {"template": {"spec": {"template": {}}}}
 
 
 def workflow(templates: int, shared: int) -> Object:
@@ -109,13 +109,12 @@ def len_of(what: str, item: Object) -> int:
     """How many there are of what is too much, as far as they are together."""
     if what == "pod templates":
         return len(item["spec"]["replicatedJobs"])
-    found = [item]
+    found: list[Any] = [item]
     for there in found:
-        for key, each in there.items() if isinstance(there, dict) else enumerate(there):
-            if key == what:
-                return len(each)
-            if isinstance(each, (dict, list)):
-                found.append(each)
+        if isinstance(there, dict) and what in there:
+            return len(there[what])
+        if isinstance(there, (dict, list)):
+            found += there.values() if isinstance(there, dict) else there
     raise AssertionError(what)
 
 
@@ -291,7 +290,12 @@ def test_40000_names_of_resources_cost_a_handful_of_guesses(
     engine: Engine, sample_facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guessed: list[str] = []
-    monkeypatch.setattr("webhook.spelling.nearest", lambda word, *rest: guessed.append(word) or nearest(word, *rest))
+
+    def guess(word: str, known: Iterable[str], alike: float) -> str:
+        guessed.append(word)
+        return nearest(word, known, alike)
+
+    monkeypatch.setattr("webhook.spelling.nearest", guess)
     for count in (40, 9_000, 40_000):
         guessed.clear()
         request = created(resources(count))
