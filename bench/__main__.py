@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from bench import apiserver, audit, check, decision, growth, https, peers, rivals
+from bench import apiserver, audit, check, decision, growth, https, limits, peers, rivals
 from bench.generator import CannotRun, Wrong
 
 
@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument(
         "which",
         nargs="?",
-        choices=("decision", "growth", "check", "rivals", "https", "apiserver", "audit"),
+        choices=("decision", "growth", "limits", "check", "rivals", "https", "apiserver", "audit"),
         help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
@@ -43,6 +43,8 @@ def main() -> int:
             table = growth.run()
             growth.PAGE.write_text(growth.page(table), "utf-8")
             print(f"## How a decision's cost grows\n\n{table}\n", flush=True)
+        if arguments.which in (None, "limits"):
+            print(f"## The largest reviews\n\n{limits.run()}\n", flush=True)
         if arguments.which in (None, "check"):
             print(f"## Manifests on the command line\n\n{check.run()}\n", flush=True)
         if arguments.which in (None, "rivals"):

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("model", "terminal", "spelling", "log", "turns", "wsgi"),
-    ("manual", "quantity", "duration", "scalars", "tls", "selectors"),
+    ("manual", "quantity", "duration", "scalars", "tls", "selectors", "allowance"),
     ("patch", "workloads", "doors", "progress", "bucket"),
     ("plugin",),
     ("dialect", "fitting"),

@@ -22,7 +22,8 @@ import pytest
 
 import certs
 from webhook import log, review, server, worker
-from webhook.engine import Engine, TooLate
+from webhook.allowance import TooLate
+from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.inputs import load_engine
 from webhook.wsgi import ARRIVED

@@ -14,7 +14,7 @@ from webhook.files import Item
 from webhook.memory import explain
 from webhook.memory.explain import Landing
 from webhook.model import Action, Object, Path, Problem, Request, Result, Verdict, dotted, listed, several, shown
-from webhook.spelling import nearest
+from webhook.spelling import Guesses
 from webhook.targets import judged_kinds, judges
 from webhook.workloads import Workloads
 
@@ -136,21 +136,24 @@ def passed_over(unjudged: Sequence[Unjudged]) -> str:
 
 def unjudged(kinds: Iterable[Kind], workloads: Workloads) -> tuple[Unjudged, ...]:
     """Count objects of kinds that are not judged, of which each is given for every object; guess which are misspelt."""
-    found = [Unjudged(kind, count, _meant(kind, workloads)) for kind, count in Counter(kinds).items()]
+    guesses = Guesses(_GUESSED)
+    found = [Unjudged(kind, count, _meant(kind, workloads, guesses)) for kind, count in Counter(kinds).items()]
     return tuple(sorted(found, key=lambda each: (not each.meant, -each.objects, each.text)))
 
 
-def _meant(kind: Kind, workloads: Workloads) -> str:
+def _meant(kind: Kind, workloads: Workloads, guesses: Guesses) -> str:
     """Guess the judged kind that was meant, among those of its group; Kubernetes' own groups without a dot are one.
 
     A kind of another group may well have a name that is like one of ours.
     """
     known = map(Kind._make, judged_kinds(workloads))
     own = {each.kind: each for each in known if each.group == kind.group or "." not in each.group + kind.group}
-    near = nearest(kind.kind, own, _ALIKE)
+    near = guesses.nearest(kind.kind, own, _ALIKE)
     return own[near].text if near == kind.kind else near
 
 
+_GUESSED = 100
+"""Kinds for which it is guessed what was meant: more than a cluster has, and few for a file that has thousands."""
 _ALIKE = 0.85
 """A ClusterTrainingRuntime is at 0.81 no misspelt TrainingRuntime, and Pods are Pod at 0.86."""
 

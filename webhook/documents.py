@@ -142,10 +142,10 @@ _GAP = re.compile(r"(?:[ \t\r\n\ufeff]|---(?=[ \t\r\n]))*")
 def _json_documents(text: str, file: str) -> Iterator[Document]:
     """Read one JSON value or several in a row. Line numbers are found when they are asked for."""
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
-    position = _skip(text, 0)
-    index = 0
+    position, index = _skip(text, 0), 0
+    first_line, counted = 1, 0
     while position < len(text):
-        first_line = text.count("\n", 0, position) + 1
+        first_line, counted = first_line + text.count("\n", counted, position), position
         try:
             value, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:

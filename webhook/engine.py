@@ -1,23 +1,20 @@
 """The one way through: a request, facts and a policy in; a verdict out."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 from webhook import patch, ratchet
+from webhook.allowance import FINDING, Allowance, Late, TooLarge, TooLate, never
 from webhook.facts import Facts
 from webhook.model import Action, Finding, Fix, Malformed, Object, Request, Result, Verdict, line
 from webhook.placement import place
 from webhook.pods import Pod
 from webhook.policy import Policy
 from webhook.rules import Rule
-from webhook.targets import Labelled, Subject, subjects
+from webhook.targets import POD, Labelled, Subject, count, judged, judges, subjects
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
-
-MAX_OPERATIONS = 128
-"""A patch of more would make an answer of over 64 KiB, which the API server holds in memory."""
-
 
 _REMAINS: Object = {}
 """What is left of an object that is deleted."""
@@ -31,19 +28,6 @@ class RuleBroke(RuntimeError):
         self.rule = rule
 
 
-class TooLate(RuntimeError):
-    """The time for a review was over before every rule had its turn."""
-
-
-Late = Callable[[], bool]
-"""Says whether the time for a review is over."""
-
-
-def never() -> bool:
-    """Be in no hurry."""
-    return False
-
-
 class Engine:
     """Judges requests by a policy, which is fixed for its life; facts come with each request."""
 
@@ -54,14 +38,16 @@ class Engine:
         self._mending = [rule for rule in self._rules_of[Pod] if rule.mends]
 
     def mutate(self, request: Request, facts: Facts, late: Late = never) -> Verdict:
-        """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies.
+        """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies by a rule.
 
         Only pods and debug containers that are being created are patched: later most of their fields are fixed, and
         a patched workload would differ from what is kept in Git. A mirror pod would differ from what the kubelet runs.
-        Raises TooLate when `late` says so before a rule's turn, as `validate` does.
+        What is too large is refused here as it is by `validate`. Raises TooLate once `late` says so, wherever it is.
         """
         try:
-            return Verdict(patch=self._patch(request, facts, late))
+            return Verdict(patch=self._patch(request, facts, Allowance(late)))
+        except TooLarge as error:
+            return Verdict(malformed=error)
         except Malformed:  # the API server or /validate refuses it, with a better place to say why
             return Verdict()
 
@@ -69,76 +55,104 @@ class Engine:
         """Answer `/validate`: every finding on the object as it stands. Never patches.
 
         A workload's template is judged as its pods would be once they are mutated. On UPDATE only what the
-        old object did not have counts.
+        old object did not have counts. Raises TooLate, as `mutate` does.
         """
         item, old = request.object, request.old_object
         if request.operation == DELETE and old is not None:
             item = _REMAINS
         if item is None or request.operation == CONNECT:
             return Verdict()
+        allowance = Allowance(late)
         try:
-            results = self._standing(request, item, facts, late, old)
-            if request.operation == CREATE:  # a patch too long to be made is what its author has to hear of
-                _built(
-                    item, [fix for result in results if result.action is Action.DENY for fix in result.finding.fixes]
-                )
+            self._count(request, item, allowance)
+            return Verdict(tuple(self._judged(request, item, old, facts, allowance)))
+        except TooLarge as error:
+            # Of what is stored already finalizers have to go, and a status to be told, or it could not be deleted.
+            same = request.operation == UPDATE and old is not None and judged(item) == judged(old)
+            return Verdict(malformed=None if same else error)
         except Malformed as error:
             return Verdict(malformed=error)
-        if results and old is not None and request.operation == UPDATE:
-            try:
-                before = self._standing(replace(request, requester=None), old, facts, late)  # nobody's doing any more
-            except Malformed:
-                before = []
-            results = ratchet.news(results, item, before, old)
-        return Verdict(tuple(results))
 
     def judge(self, request: Request, facts: Facts) -> Verdict:
         """Do what the API server does with both halves: mutate, apply the patch, validate the outcome."""
         try:
-            operations = self._patch(request, facts, never)
+            operations = self._patch(request, facts, Allowance())
         except Malformed as error:
             return Verdict(malformed=error)
         if operations and request.object is not None:
             request = replace(request, object=patch.apply(request.object, operations))
         return self.validate(request, facts)._replace(patch=operations)
 
-    def _patch(self, request: Request, facts: Facts, late: Late) -> tuple[patch.Operation, ...]:
+    def _count(self, request: Request, item: Object, allowance: Allowance) -> None:
+        if judges(request.group, request.kind, self.policy.workloads):
+            count(request, item, allowance, self.policy.workloads)
+
+    def _judged(
+        self, request: Request, item: Object, old: Object | None, facts: Facts, allowance: Allowance
+    ) -> list[Result]:
+        """Judge an object by the one that it replaces. Where that is too large, it is judged as if it were new."""
+        others = allowance.again()
+        if request.operation == UPDATE and old is not None:
+            try:
+                self._count(request, old, others)
+            except Malformed:
+                old = None
+        results = self._standing(request, item, facts, allowance, old)
+        if request.operation == CREATE:  # a patch too long to be made is what its author has to hear of
+            fixes = (fix for result in results if result.action is Action.DENY for fix in result.finding.fixes)
+            patch.build(item, fixes, allowance)
+        if not results or old is None or request.operation != UPDATE:
+            return results
+        try:
+            before = self._standing(replace(request, requester=None), old, facts, others)  # nobody's doing any more
+        except TooLarge:
+            raise
+        except Malformed:
+            before = []
+        return ratchet.news(results, item, before, old, allowance)
+
+    def _patch(self, request: Request, facts: Facts, allowance: Allowance) -> tuple[patch.Operation, ...]:
         item = request.object
         debug = (request.operation, request.subresource) == (UPDATE, "ephemeralcontainers")
         if item is None or not (debug or (request.operation == CREATE and not request.subresource)):
             return ()
-        fixes = [
+        self._count(request, item, allowance)
+        if (request.group, request.kind) != POD:
+            return ()
+        fixes = (
             fix
-            for subject in subjects(request, item, workloads=self.policy.workloads)
+            for subject in subjects(request, item, workloads=self.policy.workloads, allowance=allowance)
             if isinstance(subject, Pod) and not subject.template and not subject.mirror
-            for result in self._results(subject, facts, self._mending, late)
+            for result in self._results(subject, facts, self._mending, allowance)
             if result.action is Action.DENY
             for fix in result.finding.fixes
             if not debug or _is_added(fix, request)
-        ]
-        operations, mutated = _built(item, fixes)
+        )
+        operations, mutated = patch.build(item, fixes, allowance)
         if patch.apply(item, operations) != mutated:
             # An API server refuses the whole request for a patch that does not apply, even under Ignore.
             raise RuntimeError("the patch does not make of the object what its fixes do")
         return operations
 
     def _standing(
-        self, request: Request, item: Object, facts: Facts, late: Late, old: Object | None = None
+        self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None
     ) -> list[Result]:
         return [
             result
-            for subject in subjects(request, item, old, self.policy.workloads)
-            for result in self._results(subject, facts, self._rules_of[type(subject)], late)
+            for subject in subjects(request, item, old, self.policy.workloads, allowance)
+            for result in self._results(subject, facts, self._rules_of[type(subject)], allowance)
             if not _mended_later(subject, result)
         ]
 
-    def _results(self, subject: Subject, facts: Facts, rules: Iterable[Rule], late: Late) -> Iterator[Result]:
+    def _results(self, subject: Subject, facts: Facts, rules: Iterable[Rule], allowance: Allowance) -> Iterator[Result]:
         for rule in rules:
-            if late():
-                raise TooLate
+            allowance.look()
+            findings = []
             try:
-                findings = list(rule.check(subject, self.policy, facts))
-            except Malformed:
+                for finding in rule.check(subject, self.policy, facts):
+                    allowance.spend("findings", 1, FINDING + len(finding.parts))
+                    findings.append(finding)
+            except (Malformed, TooLate):
                 raise
             except Exception as error:
                 raise RuleBroke(rule.id) from error
@@ -166,18 +180,6 @@ class Engine:
                 if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
                     return override.actions[rule], ""
         return policy.action(rule), ""
-
-
-def _built(item: Object, fixes: Sequence[Fix]) -> tuple[tuple[patch.Operation, ...], Object]:
-    """The operations that make the fixes, and what they lead to. Raises Malformed when they are too many."""
-    operations, mutated = patch.build(item, fixes)
-    if len(operations) > MAX_OPERATIONS:
-        raise Malformed(
-            (),
-            f"needs {len(operations)} changes, and at most {MAX_OPERATIONS} fit one answer; give it fewer containers, "
-            "or write caps and selection into it",
-        )
-    return operations, mutated
 
 
 def _is_added(fix: Fix, request: Request) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from webhook.spelling import hint, nearest
+from webhook.spelling import HANDFUL, hint, nearest
 
 EXIT = {
     "0": "nothing was denied",
@@ -75,7 +75,7 @@ class Parser(ArgumentParser):
     def _refuse(self, unknown: Sequence[str]) -> None:
         if unknown:
             options = {each.lstrip("-"): each for each in self._option_string_actions}
-            words = (each.partition("=")[0].lstrip("-") for each in unknown if each.startswith("-"))
+            words = [each.partition("=")[0].lstrip("-") for each in unknown if each.startswith("-")][:HANDFUL]
             meant = [options[near] for word in words if (near := nearest(word, options))]
             did_you = f", did you mean {' and '.join(meant)}?" if meant else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you}")

@@ -41,7 +41,8 @@ class Requester(NamedTuple):
 class Request:
     """An AdmissionRequest, under the API's own names (k8s.io/api admission/v1 types.go).
 
-    `requester` is None for an object that nobody has sent yet, as one from a file.
+    `requester` is None for an object that nobody has sent yet, as one from a file. `size` counts the bytes of the
+    review that it came in, None for one that came in none.
     """
 
     uid: str
@@ -56,6 +57,7 @@ class Request:
     dry_run: bool
     object: Object | None
     old_object: Object | None
+    size: int | None = None
 
 
 class Fix(NamedTuple):

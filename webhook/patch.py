@@ -3,19 +3,34 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from webhook.allowance import Allowance, TooLarge
 from webhook.model import Fix, Object, Path
 
 Operation = Mapping[str, Any]
 
 
-def build(document: Object, fixes: Iterable[Fix]) -> tuple[tuple[Operation, ...], Object]:
+MAX_OPERATIONS = 128
+"""A patch of more would make an answer of over 64 KiB, which the API server holds in memory."""
+
+
+def build(
+    document: Object, fixes: Iterable[Fix], allowance: Allowance | None = None
+) -> tuple[tuple[Operation, ...], Object]:
     """Return the operations that make the fixes, and the document they lead to.
 
-    The given document is not changed; what no fix touches is shared with the result.
+    The given document is not changed; what no fix touches is shared with the result. No fix is asked for once there
+    are too many operations. Raises TooLarge for these, and TooLate.
     """
-    copy, operations = _Copy(document), list[Operation]()
+    copy, operations, allowance = _Copy(document), list[Operation](), allowance or Allowance()
     for path, value in fixes:
+        allowance.look()
         operations += _merged(copy, path, value)
+        if len(operations) > MAX_OPERATIONS:
+            raise TooLarge(
+                (),
+                f"needs more than {MAX_OPERATIONS} changes, and no more fit one answer; give it fewer containers, or "
+                "write caps and selection into it",
+            )
     return tuple(operations), copy.document if operations else document
 
 

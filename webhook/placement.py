@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from webhook.facts import Facts
 from webhook.gpus import Amount, asks, totals
-from webhook.model import Path
+from webhook.model import Path, listed
 from webhook.pods import Pod
 from webhook.policy import TRUSTED, UNTRUSTED, Grant, Policy, Pool
 from webhook.selectors import Requirement, contradiction, equals
@@ -92,9 +93,20 @@ class Placement:
     refusals: tuple[str, ...] = ()
 
     @property
+    def asked(self) -> str:
+        """What the pod asks for: `1 of nvidia.com/gpu and 2 of amd.com/gpu`."""
+        each = [f"{amount} of {resource}" for resource, amount in islice(self.totals.items(), NAMED)]
+        more = [f"{len(self.totals) - NAMED} more"] if len(self.totals) > NAMED else []
+        return " and ".join(each + more)
+
+    @property
     def count(self) -> Amount:
         """How many GPUs or slices the pod asks for altogether."""
         return sum(self.totals.values())
+
+
+NAMED = 5
+"""Resources that a message names; a pod may ask for thousands."""
 
 
 @lru_cache(maxsize=1)
@@ -125,7 +137,7 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
     if pools := right or too_small:
         return Placement(asked, claimed.in_(pools[0]), pools[0], clash(pod, pools[0]))
     if nowhere := [resource for resource in asked if not any(resource in p.resources for p in policy.pools)]:
-        refusals: tuple[str, ...] = (f"no pool offers {', '.join(nowhere)}",)
+        refusals: tuple[str, ...] = (f"no pool offers {listed(nowhere, NAMED)}",)
     else:
         refusals = tuple(_refusal(p, asked, pod, claimed, facts) for p in policy.pools)
     return Placement(asked, claimed.level, None, refusals=refusals)
@@ -135,7 +147,7 @@ def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, 
     """Say why a pool does not take a pod, whatever its number of GPUs; nothing when it does."""
     missing = [resource for resource in asked if resource not in pool.resources]
     if missing:
-        return f"pool {pool.name} does not offer {', '.join(missing)}"
+        return f"pool {pool.name} does not offer {listed(missing, NAMED)}"
     return _closed(pool, pod, claimed, facts)
 
 

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
 
+from webhook.allowance import CONFIGURATION, Allowance
 from webhook.dialect import Mark, Unread, Unreadable, is_clean, parse
 from webhook.facts import Facts
 from webhook.model import Finding, Path, dotted
@@ -110,7 +111,7 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
         if error is not None:
             config, spent = Config(path, text, None, Mark(1), True, error) if named(path[-1]) else None, 0
         else:
-            config, spent = _read(path, text, named(path[-1]), near, left)
+            config, spent = _read(path, text, named(path[-1]), near, left, config_map.allowance)
         if config is not None:
             found.append(config)
             if not left and config.certain and isinstance(config.error, Unread):
@@ -179,12 +180,12 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
 @lru_cache(maxsize=8)
 def held(text: str) -> Plugin:
     """What the plugin holds when it has read a text; nothing where it could not read it."""
-    config, _ = _read((), text, True)
+    config, _ = _read((), text, True, False, MAX_VALUES, Allowance())
     return config.plugin if config else Plugin()
 
 
 def _read(
-    path: Path, text: str, named: bool, near: bool = False, max_values: int = MAX_VALUES
+    path: Path, text: str, named: bool, near: bool, max_values: int, allowance: Allowance
 ) -> tuple[Config | None, int]:
     """Read a text that is a configuration or looks like one, and say how many values that took.
 
@@ -194,6 +195,7 @@ def _read(
     shares = "sharing" in words and ("timeslicing" in words or "mps" in words)
     if not (named or shares or "timeslic" in words or (near and _HIDING.search(text))):
         return None, 0
+    allowance.spend("configurations", 1, CONFIGURATION)
     try:
         if not max_values:
             raise Unread(1, "the keys before it hold more values than are read")

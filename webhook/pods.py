@@ -3,10 +3,11 @@
 A view reads an object as the API would have stored it, and raises Malformed where the shape is another.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
+from webhook.allowance import Allowance, watched
 from webhook.fields import as_map, entries, items, section, text
 from webhook.model import Malformed, Object, Path, Request, Requester
 from webhook.selectors import Requirement
@@ -109,7 +110,7 @@ class Pod:
     """A pod, or a pod template of a workload (`template`), with the paths of its metadata and spec in the object.
 
     `node_terms` are the terms of its required node affinity, None without one. `old` is what an update
-    replaces, and `requester` who sent it: for most pods a controller.
+    replaces, and `requester` who sent it: for most pods a controller. `allowance` is what its review may cost.
     """
 
     spec: Object
@@ -124,6 +125,7 @@ class Pod:
     template: bool
     requester: Requester | None = None
     old: "Pod | None" = None
+    allowance: Allowance = field(default_factory=Allowance)
 
     @property
     def service_account(self) -> str:
@@ -172,10 +174,15 @@ def pod_of(
     spec: Object,
     metadata_path: Path,
     spec_path: Path,
+    allowance: Allowance,
     *,
     template: bool = False,
+    more: Iterable[Container] = (),
 ) -> Pod:
-    """View a pod, or a `template` of one, whose metadata and spec stand at these paths of the item."""
+    """View a pod, or a `template` of one, whose metadata and spec stand at these paths of the item.
+
+    `more` are its containers that stand outside of the lists that a PodSpec has.
+    """
     selector = section(spec, "nodeSelector", spec_path)
     for key in selector:
         text(selector, key, (*spec_path, "nodeSelector"))
@@ -185,28 +192,30 @@ def pod_of(
         spec=spec,
         annotations=section(metadata, "annotations", metadata_path),
         labels=section(metadata, "labels", metadata_path),
-        containers=tuple(_containers(spec, spec_path)),
+        containers=watched((*_containers(spec, spec_path), *more), allowance),
         node_selector=selector,
-        node_terms=_node_terms(spec, spec_path),
+        node_terms=_node_terms(spec, spec_path, allowance),
         metadata_path=metadata_path,
         spec_path=spec_path,
         namespace=request.namespace or text(own, "namespace", ("metadata",)) or "default",
         template=template,
         requester=request.requester,
+        allowance=allowance,
     )
 
 
-def _node_terms(spec: Object, at: Path) -> tuple[Term, ...] | None:
+def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[Term, ...] | None:
     required = spec
     for depth, key in enumerate(REQUIRED_AFFINITY[1:-1]):
         if required.get(key) is None:
             return None
         required = section(required, key, (*at, *REQUIRED_AFFINITY[1 : depth + 1]))
     path = (*at, *REQUIRED_AFFINITY[1:])
-    return tuple(
+    terms = (
         _term(as_map(each, (*path, index)), (*path, index))
         for index, each in enumerate(items(required, REQUIRED_AFFINITY[-1], path[:-1]))
     )
+    return cast("tuple[Term, ...]", watched(terms, allowance))
 
 
 def _term(term: Object, path: Path) -> Term:

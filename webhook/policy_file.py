@@ -34,7 +34,7 @@ from webhook.policy import (
     TorchVersion,
 )
 from webhook.selectors import Requirement, Selector, contradiction
-from webhook.spelling import hint
+from webhook.spelling import Guesses, hint
 from webhook.workloads import WORKLOADS, Template, Workload, pod_specs, table
 
 GROUP = "slicewarden.dev"
@@ -88,14 +88,14 @@ def load_with_document(
 
 def misspellings(documents: Iterable[Document]) -> list[Problem]:
     """Find documents that are nearly of a kind of ours: passed over in silence they would change nothing."""
-    found = []
+    found, guesses = [], Guesses()
     for document in documents:
         if not isinstance(document.value, dict):
             continue
         group, kind = group_kind(document.value)
         if group == GROUP and (group, kind) not in (KIND, TEST):
             known = (KIND[1], TEST[1])
-            path, text = "kind", f"unknown kind {shown(kind)}{hint(kind, known)}"
+            path, text = "kind", f"unknown kind {shown(kind)}{hint(kind, known, guesses)}"
         elif group != GROUP and kind in (KIND[1], TEST[1]):
             path, text = "apiVersion", f"must be {shown(API_VERSION)}, found {shown(document.value.get('apiVersion'))}"
         else:

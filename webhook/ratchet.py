@@ -4,21 +4,28 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
+from webhook.allowance import Allowance
 from webhook.model import Object, Path, Result
 
 Mark = tuple[str, Path, str]
 """A rule, a place that stays the same when its neighbours move, and one thing that is wrong there."""
 
 
-def news(results: Iterable[Result], item: Object, old_results: Iterable[Result], old: Object) -> list[Result]:
-    """Return the results on an object of which the old object did not have every part."""
-    known = Counter(mark for result in old_results for mark in _marks(result, old))
+def news(
+    results: Iterable[Result], item: Object, old_results: Iterable[Result], old: Object, allowance: Allowance
+) -> list[Result]:
+    """Return the results on an object of which the old object did not have every part. Raises TooLate."""
+    known = Counter[Mark]()
+    for result in old_results:
+        allowance.look()
+        known.update(_marks(result, old))
     fresh = []
     for result in results:
+        allowance.look()
         marks = Counter(_marks(result, item))
-        if not marks <= known:
+        if any(count > known[mark] for mark, count in marks.items()):
             fresh.append(result)
-        known -= marks  # what stood once excuses one
+        known.subtract(marks)  # what stood once excuses one
     return fresh
 
 

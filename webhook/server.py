@@ -17,7 +17,8 @@ from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from webhook import duration, review
-from webhook.engine import Engine, RuleBroke, TooLate
+from webhook.allowance import TooLate
+from webhook.engine import Engine, RuleBroke
 from webhook.facts import Dated, Facts, Source
 from webhook.log import Log
 from webhook.model import Request, Verdict

@@ -5,6 +5,9 @@ from collections.abc import Iterable
 LONGEST = 100
 """Characters of a word that are looked at: what a guess costs grows with their square."""
 
+HANDFUL = 10
+"""Words of one object for which a guess is made."""
+
 
 def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     """Guess which of the known words was meant; empty when none is so much `alike`, of which 1 is the same.
@@ -18,8 +21,31 @@ def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     return plain[found[0]] if found else ""
 
 
-def hint(word: str, known: Iterable[str]) -> str:
+class Guesses:
+    """Guesses what a handful of words were meant to be, the same for the same word; of more it says nothing.
+
+    A guess costs thousands of times what it takes to send a word.
+    """
+
+    def __init__(self, most: int = HANDFUL) -> None:
+        self._most = most
+        self._words: set[str] = set()
+        self._made: dict[tuple[str, float, tuple[str, ...]], str] = {}
+
+    def nearest(self, word: str, known: Iterable[str], alike: float = 0.6) -> str:
+        """Guess as `nearest` does, for the first words that are asked about, however often."""
+        if word not in self._words:
+            if len(self._words) == self._most:
+                return ""
+            self._words.add(word)
+        asked = word, alike, tuple(known)
+        if asked not in self._made:
+            self._made[asked] = nearest(word, asked[2], alike)
+        return self._made[asked]
+
+
+def hint(word: str, known: Iterable[str], guesses: Guesses | None = None) -> str:
     """End a message on an unknown word: by what was meant, or, if that is not to be guessed, by all that is known."""
     known = list(known)
-    near = nearest(word, known)
+    near = (guesses or Guesses()).nearest(word, known)
     return f", did you mean {near}?" if near else f"; known are {', '.join(known)}"

@@ -4,10 +4,11 @@ A view reads an object as the API would have stored it, and raises Malformed whe
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
+from webhook.allowance import PRICES, TEMPLATE, UNITS, Allowance, weight
 from webhook.fields import as_kind, as_map, items, section, text
 from webhook.model import Object, Path, Request, Requester
 from webhook.pods import Container, Pod, pod_of
@@ -31,7 +32,7 @@ DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
 class ConfigMap:
     """A ConfigMap: each key of `data` with its text, each key of `binaryData` with its base64.
 
-    One that is being `deleted` is empty, and has an `old` self.
+    One that is being `deleted` is empty, and has an `old` self. `allowance` is what its review may cost.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ConfigMap:
     deleted: bool = False
     requester: Requester | None = None
     old: "ConfigMap | None" = None
+    allowance: Allowance = field(default_factory=Allowance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +123,7 @@ class DeviceClaim:
     resource: str = ""
     requester: Requester | None = None
     old: "DeviceClaim | None" = None
+    allowance: Allowance = field(default_factory=Allowance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,19 +139,57 @@ class Revision:
 Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | Revision
 
 
+def count(request: Request, item: Object, allowance: Allowance, workloads: Workloads = WORKLOADS) -> None:
+    """Pay for all that an object holds, and for its pod templates, before any is looked at.
+
+    Raises TooLarge, TooLate, and Malformed where the way to a template ends in another shape.
+    """
+    kind = request.group, request.kind
+    if kind not in workloads and request.size is not None and request.size <= SMALL:
+        return
+    allowance.count(judged(item))
+    for template in workloads[kind].templates if kind in workloads else ():
+        number = sum(1 for _ in _found(item, (), template.at))
+        allowance.spend("pod templates", number, TEMPLATE + (_shared(item, template) if number else 0))
+
+
+def judged(item: Object) -> Object:
+    """The part of an object of which anything is read: no status, and of its metadata the labels and annotations."""
+    metadata = item.get("metadata")
+    kept = {key: metadata.get(key) for key in ("labels", "annotations")} if isinstance(metadata, dict) else metadata
+    return {**{key: each for key, each in item.items() if key != "status"}, "metadata": kept}
+
+
+def _shared(item: Object, template: Template) -> int:
+    """Units of what each pod of a template has from outside of it."""
+    at = keys(template.at)
+    outside = [(keys(place), place) for place in (*template.metadata, template.defaults or "") if place[:1] == "/"]
+    return sum(
+        weight({key: each for key, each in value.items() if at[: len(path)] != path or key != at[len(path)]})
+        for path, place in outside
+        for _, value in _found(item, (), place)
+        if isinstance(value, dict)
+    )
+
+
 def subjects(
-    request: Request, item: Object, old: Object | None = None, workloads: Workloads = WORKLOADS
+    request: Request,
+    item: Object,
+    old: Object | None = None,
+    workloads: Workloads = WORKLOADS,
+    allowance: Allowance | None = None,
 ) -> Iterator[Subject]:
     """Yield what is to be judged in the request's object, or in its old one; nothing for other kinds.
 
     A subresource whose object is a Pod is judged as the Pod it is, so that a new one cannot be a way around
     (Pod Security Admission does the same). `old` is what the object replaces. Of what is deleted only ConfigMaps
-    are judged, which may be in use.
+    are judged, which may be in use. Of the `allowance` know those that may hold much.
     """
+    allowance = allowance or Allowance()
     if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
         return
-    before = {_place(view): view for view in _views(request, old, workloads)} if old is not None else {}
-    for subject in _views(request, item, workloads):
+    before = {_place(view): view for view in _views(request, old, workloads, allowance)} if old is not None else {}
+    for subject in _views(request, item, workloads, allowance):
         known = before.get(_place(subject))
         # Both are of one kind: they come from one request.
         yield replace(cast("Any", subject), old=known) if known is not None else subject
@@ -158,17 +199,18 @@ def _place(subject: Subject) -> Path:
     return subject.spec_path if isinstance(subject, Pod) else ()
 
 
-def _views(request: Request, item: Object, workloads: Workloads) -> Iterator[Subject]:
+def _views(request: Request, item: Object, workloads: Workloads, allowance: Allowance) -> Iterator[Subject]:
     kind = (request.group, request.kind)
     if kind == POD:
         at = ("metadata",), ("spec",)
-        yield pod_of(item, request, section(item, "metadata", ()), section(item, "spec", ()), *at)
+        yield pod_of(item, request, section(item, "metadata", ()), section(item, "spec", ()), *at, allowance)
     elif kind in workloads:
         for template in workloads[kind].templates:
             for path, value in _found(item, (), template.at):
-                yield _template(item, request, template, path, value)
+                allowance.look()
+                yield _template(item, request, template, path, value, allowance)
     elif kind == CONFIG_MAP:
-        yield _config_map(item, request)
+        yield _config_map(item, request, allowance)
     elif kind in LABELLED:
         yield _labelled(item, request)
     elif kind == BINDING:
@@ -178,10 +220,14 @@ def _views(request: Request, item: Object, workloads: Workloads) -> Iterator[Sub
     elif kind == REVISION:
         yield _revision(item, request)
     elif kind in DEVICES:
-        yield _device_claim(item, DEVICES[kind], request)
+        yield _device_claim(item, DEVICES[kind], request, allowance)
 
 
 SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
+
+
+SMALL = UNITS * 3 // max(PRICES.values())
+"""Bytes of a review that can hold nothing too large: the shortest entry, an empty map and its comma, has three."""
 
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
@@ -210,7 +256,7 @@ def _found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
     yield from found
 
 
-def _template(item: Object, request: Request, template: Template, path: Path, value: Any) -> Pod:
+def _template(item: Object, request: Request, template: Template, path: Path, value: Any, allowance: Allowance) -> Pod:
     def find(place: str) -> Iterator[tuple[Path, Any]]:
         return _found(item, (), place) if place.startswith("/") else _found(value, path, place)
 
@@ -225,14 +271,11 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     for place in (template.spec,) if template.defaults is None else (template.defaults, template.spec):
         for at, each in find(place):
             spec |= as_map(each, at)
-    alone = tuple(
-        Container(as_map(each, at), at, "containers") for place in template.containers for at, each in find(place)
-    )
-    pod = pod_of(item, request, metadata, spec, metadata_path, spec_path, template=True)
-    return replace(pod, containers=(*pod.containers, *alone)) if alone else pod
+    alone = (Container(as_map(each, at), at, "containers") for place in template.containers for at, each in find(place))
+    return pod_of(item, request, metadata, spec, metadata_path, spec_path, allowance, template=True, more=alone)
 
 
-def _config_map(item: Object, request: Request) -> ConfigMap:
+def _config_map(item: Object, request: Request, allowance: Allowance) -> ConfigMap:
     metadata = section(item, "metadata", ())
     data, binary = section(item, "data", ()), section(item, "binaryData", ())
     return ConfigMap(
@@ -242,6 +285,7 @@ def _config_map(item: Object, request: Request) -> ConfigMap:
         binary_data={key: text(binary, key, ("binaryData",)) for key in binary},
         deleted=request.operation == "DELETE",
         requester=request.requester,
+        allowance=allowance,
     )
 
 
@@ -288,7 +332,7 @@ def _cluster_policy(item: Object, request: Request) -> ClusterPolicy:
     )
 
 
-def _device_claim(item: Object, base: Path, request: Request) -> DeviceClaim:
+def _device_claim(item: Object, base: Path, request: Request, allowance: Allowance) -> DeviceClaim:
     metadata, devices = section(item, "metadata", ()), item
     for depth, key in enumerate(base):
         devices = section(devices, str(key), base[:depth])
@@ -302,6 +346,7 @@ def _device_claim(item: Object, base: Path, request: Request) -> DeviceClaim:
         configs=tuple(_device_configs(devices, base)),
         resource="" if namespaced else text(devices, "extendedResourceName", base),
         requester=request.requester,
+        allowance=allowance,
     )
 
 

@@ -19,7 +19,8 @@ from kubernetes.client import ApiClient
 from fuzz import changes, corpus
 from fuzz.fault import Fault
 from webhook import review
-from webhook.engine import Engine, TooLate, never
+from webhook.allowance import TooLate, never
+from webhook.engine import Engine
 from webhook.events import MAX_NOTE, Events, body, denial
 from webhook.facts import Facts
 from webhook.log import Lines

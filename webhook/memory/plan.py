@@ -6,6 +6,7 @@ The rule `uncapped-memory` and `explain` only write the plan out.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from webhook.allowance import LETTERS, Allowance
 from webhook.facts import Facts
 from webhook.gpus import asks
 from webhook.memory import annotation, command_line, environment, frameworks
@@ -117,7 +118,7 @@ def plan(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Plan | Problem:
         return cap
     before = _before(pod, pool, cap)
     asking = {ask.container.path: ask.container for ask in asks(pod, policy)}
-    containers = tuple([_container(container, cap, before) for container in asking.values()])
+    containers = tuple([_container(container, cap, before, pod.allowance) for container in asking.values()])
     lowered: list[str] = []
     uncapped: list[str] = []
     for part in containers:
@@ -187,9 +188,10 @@ def _before(pod: Pod, pool: Pool, cap: Cap) -> Record | None:
     return plain if there == plain.text else annotation.read(there)
 
 
-def _container(container: Container, cap: Cap, before: Record | None) -> ContainerPlan:
+def _container(container: Container, cap: Cap, before: Record | None, allowance: Allowance) -> ContainerPlan:
     env = container.variables(environment.KNOWN)
     values = {name: variable.value for name, variable in env.items()}
+    allowance.spend("settings", sum(len(value or "") for value in values.values()) // LETTERS)
     image = container.image
     steps = environment.merge(values, cap, image)
     if container.spec.get("envFrom"):

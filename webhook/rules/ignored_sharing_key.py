@@ -20,14 +20,14 @@ from webhook.plugin_config import SECTIONS, Config, configs, later, repeated, se
 from webhook.policy import Policy
 from webhook.selectors import is_label_value
 from webhook.sharing import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, readers, renamed, some, users
-from webhook.spelling import nearest
+from webhook.spelling import Guesses
 from webhook.targets import ConfigMap
 
 Said = tuple[Path, str]
 """A place in the configuration, and what is said of it."""
 
 _MAX_UNKNOWN = 20
-"""Unknown keys that are named; to guess what each of thousands means would take seconds."""
+"""Unknown keys of a text that are named."""
 
 _IGNORES = "the device plugin ignores it"
 
@@ -40,14 +40,15 @@ def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Findi
     where = config_map.namespace, config_map.name
     reading = readers(*where, policy, facts)
     used = users(*where, (*config_map.data, *config_map.binary_data), policy, facts)
+    guesses = config_map.allowance.guesses
     for config in found:
         yield from _unselectable(config, reading)
         if config.error is None and (config.certain or not _placed(config)):
             yield from _lines(config)
             for inner, message in (
-                *islice(_unknown(config.value), _MAX_UNKNOWN),
+                *islice(_unknown(config.value, guesses), _MAX_UNKNOWN),
                 *_dropped(config.plugin),
-                *_misnamed(config.plugin),
+                *_misnamed(config.plugin, guesses),
             ):
                 yield config.finding(inner, message)
             yield from _absent(config, used.get(config.key, ()))
@@ -77,12 +78,12 @@ def _lines(config: Config) -> Iterator[Finding]:
 # Keys
 
 
-def _unknown(value: Any) -> Iterator[Said]:
+def _unknown(value: Any, guesses: Guesses) -> Iterator[Said]:
     """Find keys that the plugin does not know where they stand, and keys in two spellings."""
-    yield from _unknown_in(value, (), SCHEMA)
+    yield from _unknown_in(value, (), SCHEMA, guesses)
 
 
-def _unknown_in(value: Any, path: Path, schema: Schema) -> Iterator[Said]:
+def _unknown_in(value: Any, path: Path, schema: Schema, guesses: Guesses) -> Iterator[Said]:
     if not isinstance(value, dict):
         return
     spelled = {folded(name): name for name in schema}
@@ -90,32 +91,32 @@ def _unknown_in(value: Any, path: Path, schema: Schema) -> Iterator[Said]:
     for key in sorted(value):
         name = spelled.get(folded(key))
         if name is None:
-            yield (*path, key), f"{_IGNORES} here; {_hint(key, value[key], tuple(schema), path)}"
+            yield (*path, key), f"{_IGNORES} here; {_hint(key, value[key], tuple(schema), path, guesses)}"
             continue
         if name in seen:
             yield (*path, key), f"is {shown(seen[name])} again, and is read upon it; keep one spelling"
         seen[name] = key
         inner = schema[name]
         if inner is None:
-            yield from _unknown_in_section(value[key], (*path, key))
+            yield from _unknown_in_section(value[key], (*path, key), guesses)
         elif isinstance(inner, Mapping):
-            yield from _unknown_in(value[key], (*path, key), inner)
+            yield from _unknown_in(value[key], (*path, key), inner, guesses)
 
 
-def _unknown_in_section(value: Any, path: Path) -> Iterator[Said]:
-    yield from _unknown_of(value, path, SECTION_KEYS)
+def _unknown_in_section(value: Any, path: Path, guesses: Guesses) -> Iterator[Said]:
+    yield from _unknown_of(value, path, SECTION_KEYS, guesses)
     listed = value.get("resources") if isinstance(value, dict) else None
     for index, entry in enumerate(listed if isinstance(listed, list) else ()):
-        yield from _unknown_of(entry, (*path, "resources", index), ENTRY_KEYS)
+        yield from _unknown_of(entry, (*path, "resources", index), ENTRY_KEYS, guesses)
 
 
-def _unknown_of(value: Any, path: Path, known: tuple[str, ...]) -> Iterator[Said]:
+def _unknown_of(value: Any, path: Path, known: tuple[str, ...], guesses: Guesses) -> Iterator[Said]:
     for key in sorted(value) if isinstance(value, dict) else ():
         if key not in known:
-            yield (*path, key), f"{_IGNORES} here; {_hint(key, value[key], known, path)}"
+            yield (*path, key), f"{_IGNORES} here; {_hint(key, value[key], known, path, guesses)}"
 
 
-def _hint(key: str, value: Any, known: tuple[str, ...], path: Path) -> str:
+def _hint(key: str, value: Any, known: tuple[str, ...], path: Path, guesses: Guesses) -> str:
     """Say what was meant: a key of this place, a key of another, or the place itself."""
     if not path and key in ("apiVersion", "kind", "metadata", "data"):
         return "a whole manifest stands here, and only the text of one of its keys belongs here"
@@ -123,15 +124,15 @@ def _hint(key: str, value: Any, known: tuple[str, ...], path: Path) -> str:
         return f"move what is under {shown(key)} one level up"
     elsewhere = {place.rpartition(".")[2]: place for place in _PLACES}
     for cutoff in (1.0, 0.8):
-        if near := _near(key, known, cutoff):
+        if near := _near(key, known, cutoff, guesses):
             return f"did you mean {near}?"
-        if near := _near(key, tuple(elsewhere), cutoff):
+        if near := _near(key, tuple(elsewhere), cutoff, guesses):
             return f"did you mean {elsewhere[near]}?"
     return f"known are {', '.join(known)}"
 
 
-def _near(key: str, names: tuple[str, ...], cutoff: float) -> str:
-    return nearest(key.replace("-", "").replace("_", ""), names, cutoff)
+def _near(key: str, names: tuple[str, ...], cutoff: float, guesses: Guesses) -> str:
+    return guesses.nearest(key.replace("-", "").replace("_", ""), names, cutoff)
 
 
 _PLACES = (
@@ -188,7 +189,7 @@ def _dropped_of(section: Section) -> Iterator[Said]:
 # Names
 
 
-def _misnamed(plugin: Plugin) -> Iterator[Said]:
+def _misnamed(plugin: Plugin, guesses: Guesses) -> Iterator[Said]:
     for section in filter(None, (plugin.time_slicing, plugin.mps)):
         first: dict[str, int] = {}
         for entry in section.entries:
@@ -203,14 +204,17 @@ def _misnamed(plugin: Plugin) -> Iterator[Said]:
                 )
             first.setdefault(name, entry.replicas.value)
             if name != GPU and not name.startswith(MIG):
-                yield path, f"no device has the name {name}, so {_IGNORES} and shares nothing by it; {_meant(name)}"
+                yield (
+                    path,
+                    f"no device has the name {name}, so {_IGNORES} and shares nothing by it; {_meant(name, guesses)}",
+                )
 
 
-def _meant(name: str) -> str:
+def _meant(name: str, guesses: Guesses) -> str:
     bare = name.removesuffix(SHARED)
     if bare == GPU or bare.startswith(MIG):
         return f"did you mean {bare}? What is shared is called {name} only afterwards"
-    return f"did you mean {GPU}?" if nearest(name, (GPU,), 0.7) else f"use {GPU}, or {MIG} and a profile"
+    return f"did you mean {GPU}?" if guesses.nearest(name, (GPU,), 0.7) else f"use {GPU}, or {MIG} and a profile"
 
 
 def _absent(config: Config, nodes: Iterable[Node]) -> Iterator[Finding]:

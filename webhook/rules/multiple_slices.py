@@ -40,10 +40,9 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     placement = place(pod, policy, facts)
     if placement is None or placement.pool is None or not placement.pool.shared or placement.count <= 1:
         return
-    each = ", ".join(f"{amount} of {resource}" for resource, amount in placement.totals.items())
     message = (
-        f"{placement.count} slices in one pod ({each}); pool {placement.pool.name} shares its GPUs, and a second "
-        "slice buys nothing: ask for 1 in all containers together"
+        f"{placement.count} slices in one pod ({placement.asked}); pool {placement.pool.name} shares its GPUs, and a "
+        "second slice buys nothing: ask for 1 in all containers together"
     )
     large = [ask.path for ask in asks(pod, policy) if ask.counted > 1]
     for path in large:

@@ -24,7 +24,8 @@ def check(subject: ConfigMap | Labelled, policy: Policy, facts: Facts) -> Iterat
     if isinstance(subject, ConfigMap):
         for path, now in changed(subject):
             used = users(subject.namespace, subject.name, (*subject.data, *subject.binary_data), policy, facts)
-            for message in _exceeded(held(now), used.get(str(path[-1]), ()), facts):
+            nodes = used.get(str(path[-1]))
+            for message in _exceeded(held(now), nodes, facts) if nodes else ():
                 yield Finding(path, message, advice=True)
     elif subject.kind == "Node" and subject.old is not None:
         label, before = (labels.get(CONFIG_LABEL) for labels in (subject.labels, subject.old.labels))

@@ -18,7 +18,6 @@ from webhook.memory.frameworks.pytorch import TORCH_VERSION
 from webhook.model import Finding
 from webhook.pods import Pod
 from webhook.policy import Policy
-from webhook.spelling import nearest
 
 PREFIX = "slicewarden.dev/"
 SAID = (MEMORY, PROCESSES, TORCH_VERSION)
@@ -35,7 +34,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         return
     ends = {key.rpartition("/")[2]: key for key in known}
     for key in strange[:MOST]:
-        near = nearest(key.removeprefix(PREFIX), ends)
+        near = pod.allowance.guesses.nearest(key.removeprefix(PREFIX), ends)
         meant = f"did you mean {ends[near]}?" if near else f"known are {', '.join(known)}"
         path = pod.at("metadata", "annotations", key)
         yield Finding(path, f"is an annotation that nobody reads; {meant}", advice=True)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from webhook.facts import Facts
 from webhook.model import Finding, shown
 from webhook.policy import Policy
-from webhook.spelling import nearest
 from webhook.targets import DeviceClaim
 
 
@@ -22,7 +21,8 @@ def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]
     """Flag the name of a GPU class's resource that is none of the policy's."""
     known = policy.gpu_resources
     if claim.resource and claim.name in policy.forms.device_classes and claim.resource not in known:
-        near = nearest(claim.resource, known.patterns, 0.9)  # a domain that two names share makes them much alike
+        # A domain that two names share makes them much alike.
+        near = claim.allowance.guesses.nearest(claim.resource, known.patterns, 0.9)
         yield Finding(
             ("spec", "extendedResourceName"),
             f"would let pods ask for GPUs as {shown(claim.resource)}, of which policy {policy.name} knows nothing; "

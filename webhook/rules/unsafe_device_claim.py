@@ -21,7 +21,7 @@ from webhook.doors import ADMIN_ACCESS
 from webhook.facts import Facts
 from webhook.model import Finding, Path, shown
 from webhook.policy import FORBIDDEN, Policy
-from webhook.spelling import nearest
+from webhook.spelling import Guesses
 from webhook.targets import DeviceClaim, DeviceConfig, DeviceRequest
 
 DRIVER = "gpu.nvidia.com"
@@ -35,7 +35,7 @@ def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]
     """Flag configurations of NVIDIA's driver that it or the policy refuses, and requests for too much."""
     ours = [config for config in claim.configs if config.driver == DRIVER]
     for config in ours:
-        for path, message in _refused(config, policy):
+        for path, message in _refused(config, policy, claim.allowance.guesses):
             yield Finding(path, message)
     for request in claim.requests:
         if ours or _of_nvidia(request):
@@ -66,7 +66,7 @@ def _excessive(request: DeviceRequest, claim: DeviceClaim, facts: Facts) -> Iter
 Said = tuple[Path, str]
 
 
-def _refused(config: DeviceConfig, policy: Policy) -> Iterator[Said]:
+def _refused(config: DeviceConfig, policy: Policy, guesses: Guesses) -> Iterator[Said]:
     path, parameters = config.path, config.parameters
     if not isinstance(parameters, dict):
         yield path, f"is no configuration, and {_REFUSES}; give it a kind, or remove it"
@@ -76,34 +76,34 @@ def _refused(config: DeviceConfig, policy: Policy) -> Iterator[Said]:
         return
     match parameters.get("kind"):
         case "GpuConfig":
-            yield from _unknown(parameters, path, "apiVersion", "kind", "sharing")
-            yield from _sharing(parameters.get("sharing"), (*path, "sharing"), policy, sliced=True)
+            yield from _unknown(guesses, parameters, path, "apiVersion", "kind", "sharing")
+            yield from _sharing(parameters.get("sharing"), (*path, "sharing"), policy, guesses, sliced=True)
         case "MigDeviceConfig":
-            yield from _unknown(parameters, path, "apiVersion", "kind", "sharing")
-            yield from _sharing(parameters.get("sharing"), (*path, "sharing"), policy, sliced=False)
+            yield from _unknown(guesses, parameters, path, "apiVersion", "kind", "sharing")
+            yield from _sharing(parameters.get("sharing"), (*path, "sharing"), policy, guesses, sliced=False)
         case "VfioDeviceConfig":
             return
         case kind:
             yield (*path, "kind"), f"is {shown(kind)}, and {_REFUSES}; use GpuConfig or MigDeviceConfig"
 
 
-def _unknown(value: Any, path: Path, *known: str) -> Iterator[Said]:
+def _unknown(guesses: Guesses, value: Any, path: Path, *known: str) -> Iterator[Said]:
     """Find unknown keys; case counts, for the driver decodes strictly (api.go)."""
     if not isinstance(value, dict):
         yield path, f"is {shown(value)} and must be a map, and {_REFUSES}; correct it"
         return
     for key in [key for key in value if key not in known][:20]:
-        near = nearest(key, known)
+        near = guesses.nearest(key, known)
         hint = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
         yield (*path, key), f"is not known, and {_REFUSES}; {hint}"
 
 
-def _sharing(value: Any, path: Path, policy: Policy, *, sliced: bool) -> Iterator[Said]:
+def _sharing(value: Any, path: Path, policy: Policy, guesses: Guesses, *, sliced: bool) -> Iterator[Said]:
     """Judge `sharing`; `sliced` where a time slice can be set, as it cannot for MIG devices."""
     if value is None:
         return
     known = ("strategy", "timeSlicingConfig", "mpsConfig") if sliced else ("strategy", "mpsConfig")
-    yield from _unknown(value, path, *known)
+    yield from _unknown(guesses, value, path, *known)
     if not isinstance(value, dict):
         return
     strategy, slicing, mps = (value.get(key) for key in ("strategy", "timeSlicingConfig", "mpsConfig"))
@@ -119,13 +119,13 @@ def _sharing(value: Any, path: Path, policy: Policy, *, sliced: bool) -> Iterato
     if strategy == MPS and slicing is not None:
         yield (*path, "timeSlicingConfig"), f"stands beside {MPS}, and {_REFUSES}; remove it"
     if slicing is not None and sliced:
-        yield from _time_slice(slicing, (*path, "timeSlicingConfig"))
+        yield from _time_slice(slicing, (*path, "timeSlicingConfig"), guesses)
     if mps is not None:
-        yield from _mps(mps, (*path, "mpsConfig"))
+        yield from _mps(mps, (*path, "mpsConfig"), guesses)
 
 
-def _time_slice(value: Any, path: Path) -> Iterator[Said]:
-    yield from _unknown(value, path, "interval")
+def _time_slice(value: Any, path: Path, guesses: Guesses) -> Iterator[Said]:
+    yield from _unknown(guesses, value, path, "interval")
     if not isinstance(value, dict):
         return
     if value.get("interval") is None:
@@ -137,10 +137,10 @@ def _time_slice(value: Any, path: Path) -> Iterator[Said]:
         )
 
 
-def _mps(value: Any, path: Path) -> Iterator[Said]:
+def _mps(value: Any, path: Path, guesses: Guesses) -> Iterator[Said]:
     total, each = "defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit"
     percentage = "defaultActiveThreadPercentage"
-    yield from _unknown(value, path, percentage, total, each, "multiUser")
+    yield from _unknown(guesses, value, path, percentage, total, each, "multiUser")
     if not isinstance(value, dict):
         return
     share = value.get(percentage)

@@ -20,6 +20,7 @@ pool takes. A device of NVIDIA's that is no GPU is named in the policy (`gpus.ot
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from webhook.facts import Facts
@@ -29,7 +30,6 @@ from webhook.placement import Placement, names, offers, place, trust_would_do
 from webhook.pods import REQUIRED_AFFINITY, Pod
 from webhook.policy import TRUSTED, Policy, Pool
 from webhook.selectors import Requirement
-from webhook.spelling import nearest
 
 MENDS = True
 
@@ -78,7 +78,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
 
 
 def _wants(placement: Placement) -> str:
-    each = " and ".join(f"{amount} of {resource}" for resource, amount in placement.totals.items())
+    each = placement.asked
     return f"{'an' if placement.level[0] in 'aeiou' else 'a'} {placement.level} pod with {each}"
 
 
@@ -87,7 +87,7 @@ def _what_to_ask(pod: Pod, asked: Iterable[str], policy: Policy, facts: Facts) -
     offered = offers(pod, policy, facts)
     if not offered:
         return "ask an administrator for a pool, or for a grant of trust"
-    near = (nearest(name, offered, 0.75) for name in asked)
+    near = (pod.allowance.guesses.nearest(name, offered, 0.75) for name in islice(asked, _NAMED))
     first = list(dict.fromkeys((*filter(None, near), *offered)))
     return f"ask for {' or '.join(first[:_NAMED])}"
 
@@ -102,13 +102,13 @@ def _misspelt(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     ]
     offered, others = names(policy, facts) if strange else ((), frozenset())
     for path, name in strange[:_NAMED]:
-        if name not in others and (near := nearest(name, offered, _ALIKE)):
+        if name not in others and (near := pod.allowance.guesses.nearest(name, offered, _ALIKE)):
             message = f"is no GPU's name to policy {policy.name}, and is passed over; did you mean {near}?"
             yield Finding(path, message, advice=True)
 
 
 _NAMED = 5
-"""How many names a message has, and how many strange ones of a pod are looked at."""
+"""How many names a message has, and for how many it is guessed what was meant."""
 _ALIKE = 0.9
 """A domain that two names share makes them much alike."""
 
