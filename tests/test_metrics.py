@@ -132,6 +132,19 @@ def test_a_review_over_http_is_counted(engine: Engine, sample_facts: Facts, path
     assert samples(metrics)[f'slicewarden_policy_info{{hash="{engine.policy.digest}"}}'] == 1
 
 
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_what_is_too_large_is_answered_and_counted_by_both_halves(
+    engine: Engine, sample_facts: Facts, path: str
+) -> None:
+    metrics = Metrics()
+    app = server.application(engine, lambda: sample_facts, lambda _: None, metrics).test_client()
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{}] * 3_000}}
+    answer = app.post(path, data=review.wrap(pod), content_type="application/json")
+    assert answer.status_code == 200
+    assert answer.get_json()["response"]["status"]["code"] == 422
+    assert samples(metrics)[f'slicewarden_reviews_total{{endpoint="{path}",outcome="malformed"}}'] == 1
+
+
 def test_what_has_no_verdict_is_counted_by_its_status() -> None:
     metrics = Metrics()
     for path, status in (("/validate", 200), ("/validate", 500), ("/", 404), ("/readyz", 200)):

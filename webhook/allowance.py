@@ -61,11 +61,11 @@ class TooLarge(Malformed):
 class Allowance:
     """What is left of the units and the time in which an object is judged."""
 
-    __slots__ = ("_late", "_left", "_spent", "guesses")
+    __slots__ = ("_guesses", "_left", "_spent", "late")
 
     def __init__(self, late: Late = never) -> None:
-        self.guesses = Guesses()
-        self._late = late
+        self._guesses: Guesses | None = None
+        self.late = late
         self._left = UNITS
         self._spent: dict[str, tuple[int, int]] = {}
 
@@ -74,13 +74,20 @@ class Allowance:
 
         The time is the same, and so is what words are taken to mean, or the same finding would differ.
         """
-        other = Allowance(self._late)
-        other.guesses = self.guesses
+        other = Allowance(self.late)
+        other._guesses = self.guesses
         return other
+
+    @property
+    def guesses(self) -> Guesses:
+        """What words are taken to mean."""
+        if self._guesses is None:
+            self._guesses = Guesses()
+        return self._guesses
 
     def look(self) -> None:
         """Look at the clock. Raises TooLate."""
-        if self._late():
+        if self.late():
             raise TooLate
 
     def spend(self, what: str, count: int = 1, price: int = 1) -> None:
@@ -90,8 +97,8 @@ class Allowance:
         self._left -= count * price
         if self._left < 0:
             raise self._too_large()
-        if self._late():
-            raise TooLate
+        if before % FEW == FEW - 1:
+            self.look()
 
     def count(self, item: Object) -> None:
         """Pay for all that an object holds, before anything else looks at it. Raises TooLarge, and TooLate."""
@@ -144,21 +151,20 @@ class Watched(tuple[Any, ...]):
 
     def __iter__(self) -> Iterator[Any]:
         """Go through them. Raises TooLate."""
-        entries = super().__iter__()
-        return entries if len(self) <= FEW else self._watched(entries)
-
-    def _watched(self, entries: Iterator[Any]) -> Iterator[Any]:
-        for index, each in enumerate(entries):
+        for index, each in enumerate(super().__iter__()):
             if index % FEW == 0:
                 self.allowance.look()
             yield each
 
 
-def watched(entries: Iterable[Any], allowance: Allowance) -> Any:
-    """Have whoever goes through the entries look at the clock."""
-    found = Watched(entries)
-    found.allowance = allowance
-    return found
+def watched(entries: Iterable[Any], allowance: Allowance) -> tuple[Any, ...]:
+    """Have whoever goes through many entries look at the clock."""
+    found = tuple(entries)
+    if len(found) <= FEW:
+        return found
+    many = Watched(found)
+    many.allowance = allowance
+    return many
 
 
 FEW = 16

@@ -12,7 +12,7 @@ from webhook.placement import place
 from webhook.pods import Pod
 from webhook.policy import Policy
 from webhook.rules import Rule
-from webhook.targets import POD, Labelled, Subject, count, judged, judges, subjects
+from webhook.targets import POD, Labelled, Subject, count, judged, subjects
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
@@ -64,7 +64,7 @@ class Engine:
             return Verdict()
         allowance = Allowance(late)
         try:
-            self._count(request, item, allowance)
+            count(request, item, allowance, self.policy.workloads)
             return Verdict(tuple(self._judged(request, item, old, facts, allowance)))
         except TooLarge as error:
             # Of what is stored already finalizers have to go, and a status to be told, or it could not be deleted.
@@ -83,18 +83,15 @@ class Engine:
             request = replace(request, object=patch.apply(request.object, operations))
         return self.validate(request, facts)._replace(patch=operations)
 
-    def _count(self, request: Request, item: Object, allowance: Allowance) -> None:
-        if judges(request.group, request.kind, self.policy.workloads):
-            count(request, item, allowance, self.policy.workloads)
-
     def _judged(
         self, request: Request, item: Object, old: Object | None, facts: Facts, allowance: Allowance
     ) -> list[Result]:
         """Judge an object by the one that it replaces. Where that is too large, it is judged as if it were new."""
-        others = allowance.again()
+        others = allowance
         if request.operation == UPDATE and old is not None:
+            others = allowance.again()
             try:
-                self._count(request, old, others)
+                count(request, old, others, self.policy.workloads)
             except Malformed:
                 old = None
         results = self._standing(request, item, facts, allowance, old)
@@ -116,7 +113,7 @@ class Engine:
         debug = (request.operation, request.subresource) == (UPDATE, "ephemeralcontainers")
         if item is None or not (debug or (request.operation == CREATE and not request.subresource)):
             return ()
-        self._count(request, item, allowance)
+        count(request, item, allowance, self.policy.workloads)
         if (request.group, request.kind) != POD:
             return ()
         fixes = (
@@ -145,8 +142,10 @@ class Engine:
         ]
 
     def _results(self, subject: Subject, facts: Facts, rules: Iterable[Rule], allowance: Allowance) -> Iterator[Result]:
+        late = allowance.late
         for rule in rules:
-            allowance.look()
+            if late():
+                raise TooLate
             findings = []
             try:
                 for finding in rule.check(subject, self.policy, facts):

@@ -37,7 +37,7 @@ FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Seconds: from a review of a plain pod to the timeout of the slower webhook configuration."""
 
-OUTCOMES = {"/mutate": ("allowed", "failed"), "/validate": ("allowed", "denied", "malformed", "failed")}
+OUTCOMES = {"/mutate": ("allowed", "malformed", "failed"), "/validate": ("allowed", "denied", "malformed", "failed")}
 """How a review may end, by endpoint."""
 
 PAST = "0"

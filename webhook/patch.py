@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from webhook.allowance import Allowance, TooLarge
+from webhook.allowance import FEW, Allowance, TooLarge
 from webhook.model import Fix, Object, Path
 
 Operation = Mapping[str, Any]
@@ -22,8 +22,9 @@ def build(
     are too many operations. Raises TooLarge for these, and TooLate.
     """
     copy, operations, allowance = _Copy(document), list[Operation](), allowance or Allowance()
-    for path, value in fixes:
-        allowance.look()
+    for number, (path, value) in enumerate(fixes, start=1):
+        if number % FEW == 0:
+            allowance.look()
         operations += _merged(copy, path, value)
         if len(operations) > MAX_OPERATIONS:
             raise TooLarge(

@@ -5,7 +5,7 @@ A view reads an object as the API would have stored it, and raises Malformed whe
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance, watched
 from webhook.fields import as_map, entries, items, section, text
@@ -215,7 +215,7 @@ def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[Term, ...
         _term(as_map(each, (*path, index)), (*path, index))
         for index, each in enumerate(items(required, REQUIRED_AFFINITY[-1], path[:-1]))
     )
-    return cast("tuple[Term, ...]", watched(terms, allowance))
+    return watched(terms, allowance)
 
 
 def _term(term: Object, path: Path) -> Term:

@@ -140,12 +140,14 @@ Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | R
 
 
 def count(request: Request, item: Object, allowance: Allowance, workloads: Workloads = WORKLOADS) -> None:
-    """Pay for all that an object holds, and for its pod templates, before any is looked at.
+    """Pay for all that an object holds, and for its pod templates, before any is looked at; nothing for other kinds.
 
     Raises TooLarge, TooLate, and Malformed where the way to a template ends in another shape.
     """
     kind = request.group, request.kind
     if kind not in workloads and request.size is not None and request.size <= SMALL:
+        return
+    if not judges(*kind, workloads):
         return
     allowance.count(judged(item))
     for template in workloads[kind].templates if kind in workloads else ():
