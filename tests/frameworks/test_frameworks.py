@@ -195,6 +195,7 @@ def test_jax_raises_on_both_names(on_greed: Program) -> None:
         ("torch-2.10.0", "PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.211,backend:cudaMallocAsync"),
         ("torch-2.15.0", "PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.211,backend:cudaMallocAsync"),
         ("torch-2.15.0", "PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
+        ("torch-2.15.0", "PYTORCH_NO_HIP_MEMORY_CACHING", "1"),
         ("jax-0.10.2", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
         ("jax-0.10.2", "XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async"),
         ("jax-0.10.2", "JAX_PJRT_CLIENT_CREATE_OPTIONS", "allocator:platform"),
