@@ -203,6 +203,8 @@ DEFEATED: list[tuple[str, str, str, bool]] = [
     ("jax", "XLA_FLAGS", f"--{SEPARATE}=true", True),
     ("jax", "XLA_FLAGS", f"--{SEPARATE}='1'", True),
     ("jax", "XLA_FLAGS", "/etc/flags", True),
+    ("jax", "XLA_FLAGS", "--xla_gpu_command_buffer_update_mode=NEVER_UPDATE", True),
+    ("jax", "XLA_FLAGS", "--xla_gpu_command_buffer_update_mode=ALWAYS_UPDATE", False),
     ("jax", "XLA_FLAGS", f"--{SEPARATE}=false --xla_gpu_autotune_level=0", False),
     ("jax", "XLA_FLAGS", f'--{SEPARATE}="0"', False),
     ("jax", "XLA_FLAGS", " ", False),

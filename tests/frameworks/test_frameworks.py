@@ -195,14 +195,26 @@ def test_jax_raises_on_both_names(on_greed: Program) -> None:
         ("torch-2.10.0", "PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.211,backend:cudaMallocAsync"),
         ("torch-2.15.0", "PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.211,backend:cudaMallocAsync"),
         ("torch-2.15.0", "PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
+        ("torch-2.15.0", "PYTORCH_NO_HIP_MEMORY_CACHING", "1"),
         ("jax-0.10.2", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
         ("jax-0.10.2", "XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async"),
+        ("jax-0.10.2", "JAX_PJRT_CLIENT_CREATE_OPTIONS", "allocator:platform"),
         ("jax-0.10.2", "TF_FORCE_UNIFIED_MEMORY", "true"),
     ],
 )
 def test_other_allocators_know_no_cap(on_greed: Program, name: str, variable: str, value: str) -> None:
     ran = on_greed(name, {**on_t4(), variable: value})
     assert ran.card.peak > 0.9 * T4
+
+
+def test_jax_keeps_its_cap_with_options_that_name_its_own_allocator(on_greed: Program) -> None:
+    assert_capped(on_greed("jax-0.10.2", on_t4(JAX_PJRT_CLIENT_CREATE_OPTIONS="allocator:bfc")))
+
+
+def test_jax_does_not_start_with_a_fraction_in_its_options(on_greed: Program) -> None:
+    ran = on_greed("jax-0.10.2", {**on_t4(), "JAX_PJRT_CLIENT_CREATE_OPTIONS": "memory_fraction:0.9"})
+    assert ran.status == 1
+    assert "memory_fraction" in ran.error
 
 
 # Every value there can be

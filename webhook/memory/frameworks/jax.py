@@ -69,7 +69,12 @@ _COLLECTIVE_POOL = "gives collectives a pool beside the cap"
 _PLUGIN = "loads a plugin whose options are not read here"
 
 _KEEPS_CAP = ("", "default", "bfc")
-_TEMPORARY_FLAG = "xla_gpu_temp_buffer_use_separate_color"
+_TEMPORARY_FLAG, _UPDATE_FLAG = "xla_gpu_temp_buffer_use_separate_color", "xla_gpu_command_buffer_update_mode"
+_FLAGS = {
+    _TEMPORARY_FLAG: (("0", "false"), _TEMPORARY_BUFFERS),
+    _UPDATE_FLAG: (("always_update",), _OTHER_ALLOCATOR),
+}
+"""XLA's flags that take the cap away, the values with which they do not, and the effect of the others."""
 
 
 def _create_options(value: str) -> str:
@@ -90,8 +95,9 @@ def _xla_flags(value: str) -> str:
         return _FLAGS_FILE if flags else ""
     for flag in flags.replace('"', "").replace("'", "").split():
         name, _, chosen = flag.lstrip("-").partition("=")
-        if name == _TEMPORARY_FLAG and word(chosen) not in ("0", "false"):
-            return _TEMPORARY_BUFFERS
+        harmless, effect = _FLAGS.get(name, ((), ""))
+        if effect and word(chosen) not in harmless:
+            return effect
     return ""
 
 
@@ -118,6 +124,7 @@ DEFEATS = (
         "XLA_FLAGS",
         (
             (f"`--{_TEMPORARY_FLAG}`, unless it is `=0` or `=false`", _TEMPORARY_BUFFERS),
+            (f"`--{_UPDATE_FLAG}`, unless it is `=ALWAYS_UPDATE`", _OTHER_ALLOCATOR),
             ("all that begin with no hyphen", _FLAGS_FILE),
         ),
         _xla_flags,
