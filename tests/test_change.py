@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from strategies import pods
 
-from webhook import batches, change_report, cli, files, rules
+from webhook import batches, change_report, files, rules
 from webhook.change import Change, Changed, Effect, compare
 from webhook.check import Judged
+from webhook.cli import main as cli
+from webhook.cli.inputs import load_policy
 from webhook.documents import read
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import alone
-from webhook.inputs import load_policy
 from webhook.model import Action, Problem, Verdict
 from webhook.policy import Policy
 from webhook.terminal import PLAIN, Look

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from strategies import gpu_pods, request_for
 
-from webhook import cli, explain
+from webhook import explain
+from webhook.cli import main as cli
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
 from webhook.frameworks import DEFEATS, FRAMEWORKS, PROGRAMS, TABLE

@@ -22,9 +22,9 @@ import pytest
 
 import certs
 from webhook import log, review, server
+from webhook.cli.inputs import load_engine
 from webhook.engine import Engine, TooLate
 from webhook.facts import Facts
-from webhook.inputs import load_engine
 from webhook.wsgi import ARRIVED
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,18 +1,19 @@
 """Judges what is in a cluster as it stands: not as it would be patched, since nobody will patch it any more."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from webhook import living, review, running
-from webhook.check import Broke, Judged
+from webhook.check import Broke, Judged, Report
 from webhook.engine import Engine, RuleBroke
 from webhook.facts import Facts, Holder, group_kind, kept
 from webhook.files import alone
 from webhook.model import Action, Finding, Object, Problem, Result, Verdict
 from webhook.pods import Pod
 from webhook.sharing import holders
-from webhook.targets import POD, subjects
+from webhook.targets import CONFIG_MAP, POD, subjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,31 @@ def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
     Raises RuleBroke, and NotAReview for what JSON cannot carry.
     """
     return engine.validate(living.request(item, engine.policy, facts), facts)
+
+
+def run(
+    engine: Engine,
+    facts: Facts,
+    objects: Collection[Object],
+    reading: Iterable[Object],
+    *,
+    everything: bool = False,
+    system: bool = False,
+    namespace: str | None = None,
+) -> "Audit":
+    """Judge a cluster: the `objects` that its facts are made of, and what a `reading` yields, owners first.
+
+    `everything`, `system` and `namespace` are those of Audit. Raises Broke.
+    """
+    audit = Audit(engine, facts, everything=everything, system=system, namespace=namespace)
+    sharing = []
+    for item in reading:
+        if group_kind(item) == CONFIG_MAP:
+            sharing.append(item)
+        else:
+            audit.take(item)
+    audit.finish(objects, sharing)
+    return audit
 
 
 class Audit:
@@ -98,6 +124,13 @@ class Audit:
                 self.passed_over += 1
             else:
                 self._judge(item, self._of_node(item, held) if group_kind(item) == living.NODE else ())
+
+    def report(self, problems: Iterable[Problem], at: datetime) -> Report:
+        """Make the report of all that was judged, with the problems of its reading."""
+        policy = self._engine.policy
+        return Report(
+            tuple(self.judged), tuple(problems), pages=running.PAGES, policy=policy.name, digest=policy.digest, at=at
+        )
 
     def _of_node(self, item: Object, held: Mapping[str, Iterable[Holder]]) -> Iterator[tuple[str, Finding]]:
         name = item["metadata"]["name"]

@@ -2,15 +2,17 @@
 
 import glob
 import os
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path as FilePath
 
-from webhook import files, inputs, manual, outputs, policy_file, policy_test, policy_test_report, rules
-from webhook import options as common
+import click
+
+from webhook import files as manifests
+from webhook import policy_file, policy_test, policy_test_report, rules
+from webhook.cli import inputs, options, outputs, parser
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
@@ -21,65 +23,66 @@ from webhook.targets import judges
 FAILED = 1
 
 
-def options(parser: ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.description = (
-        "Run the PolicyTests that are kept beside a policy: objects in, expected verdicts out. A failure shows both "
-        "sides, with the line of the expectation."
-    )
-    parser.epilog = manual.epilog(
+@click.command(
+    cls=parser.Command,
+    page=parser.Page(
         (
             "slicewarden test",
             "slicewarden test policies --run slices",
             "slicewarden test policies --format junit --output junit.xml",
             "slicewarden test policies/tests --policy HEAD:policies",
         ),
-        {**manual.PLAIN, "0": "all passed", "1": "some failed"},
+        {**parser.SHOWN, "0": "all passed", "1": "some failed"},
         files={"./policies": "where tests are looked for when no PATH is given, else this folder"},
-    )
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        default=[],
-        type=common.path,
-        metavar="PATH",
-        help="files and folders with PolicyTests; default: ./policies if it is there, else this folder",
-    )
-    common.policy(parser, "test this policy, not the one that each test names")
-    parser.add_argument("--run", dest="named", metavar="NAME", help="only cases whose name has this in it")
-    common.report(parser, policy_test_report.FORMATS, fail_on=())
-
-
-def run(chosen: Namespace) -> int:
+    ),
+    help="Run the PolicyTests that are kept beside a policy: objects in, expected verdicts out. A failure shows both "
+    "sides, with the line of the expectation.",
+)
+@click.argument(
+    "paths",
+    nargs=-1,
+    type=options.PATH,
+    metavar="[PATH]...",
+    help="files and folders with PolicyTests; default: ./policies if it is there, else this folder",
+)
+@options.policy("test this policy, not the one that each test names")
+@click.option("--run", "named", metavar="NAME", help="only cases whose name has this in it")
+@options.report(policy_test_report.FORMATS, fail_on=())
+def command(
+    paths: Sequence[str], policy: str | None, named: str | None, formats: Sequence[str], files: Sequence[str]
+) -> int:
     """Run the cases, write what they came to; the exit status says the worst of it."""
-    wanted = common.wanted(chosen)
-    paths = chosen.paths or ["policies" if FilePath("policies").is_dir() else "."]
-    documents, problems = files.load(paths)
+    wanted = options.wanted(formats, files, policy_test_report.FORMATS)
+    paths = paths or ["policies" if FilePath("policies").is_dir() else "."]
+    documents, problems = manifests.load(paths)
     problems += policy_file.misspellings(documents)
     tests = [document for document in documents if policy_test.holds(document)]
     if not tests and not problems:
         raise Unusable((Problem(paths[0], 0, "no PolicyTest in it"),))
-    outcomes = list(_outcomes(tests, chosen, problems))
+    outcomes = list(_outcomes(tests, policy, named, problems))
     if not outcomes and not problems:
-        raise Unusable((Problem(paths[0], 0, f"no case with {chosen.named} in its name"),))
+        raise Unusable((Problem(paths[0], 0, f"no case with {named} in its name"),))
     unusable = sorted(problems, key=lambda problem: (problem.file, problem.line))
     done = Run(tuple(outcomes), tuple(unusable), datetime.now(UTC))
     outputs.write(wanted, lambda name, look: policy_test_report.render(name, done, look))
     if done.problems:
-        return common.UNUSABLE
+        return options.UNUSABLE
     return FAILED if done.failed else 0
 
 
-def _outcomes(tests: list[Document], chosen: Namespace, problems: list[Problem]) -> Iterator[Outcome]:
+def _outcomes(
+    tests: list[Document], policy: str | None, named: str | None, problems: list[Problem]
+) -> Iterator[Outcome]:
+    """Run the cases whose name has `named` in it; what cannot be used is added to the problems."""
     ids = [rule.id for rule in rules.walk()]
     engine_of, items_of = cache(_engine), cache(inputs.load_objects)
     for document in tests:
         try:
             suite = policy_test.load(document, ids)
-            cases = [case for case in suite.cases if chosen.named is None or chosen.named in case.name]
+            cases = [case for case in suite.cases if named is None or named in case.name]
             if not cases:
                 continue
-            engine = engine_of(chosen.policy or _beside(suite, suite.policy, ("spec", "policy")))
+            engine = engine_of(policy or _beside(suite, suite.policy, ("spec", "policy")))
             facts = (_beside(suite, path, ("spec", "facts", place)) for place, path in enumerate(suite.facts))
             known = [item.value for path in facts for item in items_of(path)]
         except Unusable as error:
@@ -96,14 +99,14 @@ def _outcomes(tests: list[Document], chosen: Namespace, problems: list[Problem])
 
 
 def _beside(suite: Suite, path: str, at: Path) -> str:
-    """A path as the file of a suite has it at a place, from here. Raises Unusable where there is nothing."""
+    """Turn a path that a suite's file has at a place into one from here. Raises Unusable if nothing is there."""
     whole = os.path.join(os.path.dirname(suite.document.file), path)  # noqa: PTH118, PTH120
     plain = os.path.normpath(whole)
     if os.path.realpath(plain) != os.path.realpath(whole):  # `..` leads elsewhere behind a symbolic link
         plain = whole
     if not (FilePath(plain).exists() or glob.has_magic(plain)):
-        said = f"{dotted(at)}: no such file or folder: {plain}"
-        raise Unusable((Problem(suite.document.file, suite.document.line(at), said),))
+        text = f"{dotted(at)}: no such file or folder: {plain}"
+        raise Unusable((Problem(suite.document.file, suite.document.line(at), text),))
     return plain
 
 
@@ -116,9 +119,9 @@ def _objects(suite: Suite, case: Case, engine: Engine) -> Iterator[Object]:
         yield from case.value["objects"] if "objects" in case.value else [case.value["object"]]
         return
     for place, path in enumerate(case.value["files"]):
-        found = _beside(suite, path, (*case.path, "files", place))
-        items = [each.value for each in inputs.load_objects(found)]
-        judged = [each for each in items if judges(*group_kind(each), engine.policy.workloads)]
+        file = _beside(suite, path, (*case.path, "files", place))
+        objects = [item.value for item in inputs.load_objects(file)]
+        judged = [value for value in objects if judges(*group_kind(value), engine.policy.workloads)]
         if not judged:
             text = "no object in it that is judged"
             raise Unusable((Problem(suite.document.file, case.line("files", place), f"{path}: {text}"),))
