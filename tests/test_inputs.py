@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from webhook import batches, files, reports
+from webhook import batches, dialect, documents, files, reports
 from webhook.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
@@ -449,6 +449,26 @@ def test_little_is_done_in_one_process_and_much_in_several(many: Path, monkeypat
     text = "".join(f"---\n{each.read_text()}" for each in many.iterdir())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert processes(["-"]) == [1, cores]
+
+
+def test_one_file_is_neither_packed_nor_parsed_a_second_time_for_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts: list[str] = []
+
+    def parse(text: str, **options: Any) -> Any:
+        texts.append(text)
+        return dialect.parse(text, **options)
+
+    def packed(_: object) -> bytes:
+        raise AssertionError("there is no second process to send it to")
+
+    monkeypatch.setattr(documents, "parse", parse)
+    monkeypatch.setattr(batches, "_packed", packed)
+    (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
+    assert cli.main(["check", str(tmp_path / "pod.yaml"), *SAMPLE, "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["results"][0]["findings"][0]["line"] > 1
+    assert sum("name: good" in text for text in texts) == 1
 
 
 # What is not imported
