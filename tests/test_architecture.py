@@ -13,7 +13,7 @@ from webhook.targets import Subject
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model", "terminal", "spelling", "log", "wsgi"),
+    ("model", "terminal", "tables", "spelling", "log", "wsgi"),
     ("quantity", "duration", "scalars", "tls", "selectors"),
     ("patch", "workloads", "doors", "progress", "bucket"),
     ("plugin",),

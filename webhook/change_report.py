@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from webhook import tables
 from webhook.change import Change, Changed, Difference, Effect
 from webhook.check import passed_over
 from webhook.model import dotted, several
@@ -138,10 +139,9 @@ def _markdown(change: Change) -> Iterator[str]:
     if not change.changed:
         yield f"Nothing changes for {several(objects, 'object')}."
     else:
-        yield f"| of {several(objects, 'object')} | |"
-        yield "| --- | ---: |"
-        yield from (f"| {HEADINGS[effect]} | {count} |" for effect in Effect if (count := len(change.having(effect))))
-        yield f"| as before | {change.unchanged} |"
+        counts = [(HEADINGS[effect], count) for effect in Effect if (count := len(change.having(effect)))]
+        words = [(heading, str(count)) for heading, count in (*counts, ("as before", change.unchanged))]
+        yield from tables.markdown((f"of {several(objects, 'object')}", "count"), words)
     if change.unjudged:
         yield ""
         yield plain(passed_over(change.unjudged))
@@ -177,18 +177,16 @@ def _section(effect: Effect, rows: list[str], left: int) -> Iterator[str]:
     opened, count = " open" if effect is Effect.DENIED else "", len(rows) + left
     yield f"<details{opened}><summary>{count} {HEADINGS[effect]}</summary>"
     yield ""
-    yield "| object | where | what |"
-    yield "| --- | --- | --- |"
+    yield from tables.markdown(("object", "where", "change"), ())
     yield from rows
     if left:
-        yield f"| and {left} more | | |"
+        yield tables.row((f"and {left} more", "", ""))
     yield ""
     yield "</details>"
 
 
 def _row(changed: Changed) -> str:
-    told = changed.after
-    return f"| {_code(told.title)} | {_code(told.place)} | {'<br>'.join(_reasons(changed))} |"
+    return tables.row((_code(changed.after.title), _code(changed.after.place), "<br>".join(_reasons(changed))))
 
 
 def _reasons(changed: Changed) -> Iterator[str]:
