@@ -32,7 +32,7 @@ def by_sample(path: str | None, option: str = "--policy") -> str:
     return ""
 
 
-def tell_of_sample(path: str | None, option: str = "--policy") -> None:
+def note_sample(path: str | None, option: str = "--policy") -> None:
     """Say on standard error that the sample policy is used."""
     if note := by_sample(path, option):
         outputs.say([f"note: {note}"])
@@ -111,7 +111,7 @@ def known(
     return snapshot.facts(api, policies, target.namespace)
 
 
-def tell_of_unknown(facts: Facts) -> None:
+def note_missing(facts: Facts) -> None:
     """Say which facts are missing: a finding may blame the cluster for them."""
     known = {"nodes": facts.nodes, "namespaces": facts.namespaces}
     if missing := " and no ".join(name for name, values in known.items() if not values):

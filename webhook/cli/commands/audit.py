@@ -66,7 +66,7 @@ def command(
     from webhook import publish, snapshot  # 30 MiB, which only a live cluster needs
 
     wanted = options.wanted(formats, files, FORMATS)
-    inputs.tell_of_sample(policy)
+    inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
     api = snapshot.connect(kubeconfig, context)
     form = publish.FORMS[write_reports] if write_reports else None
@@ -76,17 +76,17 @@ def command(
         objects, unknown = snapshot.facts(api, [engine.policy], namespace, holders=False, size=page_size, tell=tell)
         facts = replace(Facts.of(objects), today=datetime.now(UTC).date())
         reading = snapshot.Reading(api, [engine.policy], namespace, page_size, tell)
-        found = audit.run(engine, facts, objects, reading, everything=everything, system=system, namespace=namespace)
-        problems = [*unknown, *reading.problems, *found.problems, *living.misnamed(namespace, facts)]
+        result = audit.run(engine, facts, objects, reading, everything=everything, system=system, namespace=namespace)
+        problems = [*unknown, *reading.problems, *result.problems, *living.misnamed(namespace, facts)]
         if form:
             kinds = reading.unread | ({"ClusterPolicy", "Namespace", "Node"} if unknown else set())
-            problems += publish.publish(api, form, engine.policy.name, found.judged, kinds, namespace, tell)
-    _caution(guard.unguarded(engine.policy, facts), found.passed_over)
-    report = found.report(problems, datetime.now(UTC))
-    outputs.say(reports.untold((each.format for each in wanted), report))
+            problems += publish.publish(api, form, engine.policy.name, result.judged, kinds, namespace, tell)
+    _caution(guard.unguarded(engine.policy, facts), result.passed_over)
+    report = result.report(problems, datetime.now(UTC))
+    outputs.say(reports.unshown((wanted_report.format for wanted_report in wanted), report))
     outputs.write(
         wanted,
-        lambda name, look: OWN[name](report, look, found.count) if name in OWN else reports.render(name, report, look),
+        lambda name, look: OWN[name](report, look, result.count) if name in OWN else reports.render(name, report, look),
     )
     return options.status(
         fail_on,

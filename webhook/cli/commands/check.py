@@ -64,7 +64,7 @@ def command(
     """Judge everything, write the reports; the exit status says the worst of it."""
     wanted = options.wanted(formats, files, reports.FORMATS)
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
-    inputs.tell_of_sample(policy)
+    inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
     now = datetime.now(UTC)
     objects = batches.read(paths or ["."], namespace)
@@ -72,13 +72,13 @@ def command(
     known, unknown = inputs.known(facts, target, [engine.policy])
     all_facts = replace(Facts.of((*known, *objects.facts)), today=now.date())
     if not (facts or live):
-        inputs.tell_of_unknown(all_facts)
+        inputs.note_missing(all_facts)
     if caution := guard.unguarded(engine.policy, all_facts):
         outputs.say([f"warning: {caution}"])
     diffs = explain or any(report.format == "markdown" for report in wanted)
     report = objects.judge(engine, all_facts, at=now, explained=explain, diffs=diffs)
     report = replace(report, problems=(*unknown, *report.problems))
-    outputs.say(reports.untold((each.format for each in wanted), report))
+    outputs.say(reports.unshown((wanted_report.format for wanted_report in wanted), report))
     outputs.write(wanted, lambda name, look: reports.render(name, report, look))
     return options.status(
         fail_on,

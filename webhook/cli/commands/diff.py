@@ -101,7 +101,7 @@ def _of_files(
     known, unknown = inputs.known(facts, target, (old.policy, new.policy))
     all_facts = _facts((*known, *objects.facts))
     if not (facts or target):
-        inputs.tell_of_unknown(all_facts)
+        inputs.note_missing(all_facts)
     compared = objects.each(partial(change.compare, old=old, new=new, facts=all_facts))
     return Change.of(old, new, compared, (*unknown, *objects.problems))
 

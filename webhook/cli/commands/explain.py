@@ -34,12 +34,12 @@ command = parser.Group(
 @click.option("--pool", metavar="NAME", help="of one pool alone")
 def caps(policy: str | None, facts: Sequence[str], pool: str | None) -> None:
     """Write the budgets of the pools."""
-    inputs.tell_of_sample(policy)
+    inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
     known = Facts.of(item.value for item in inputs.load_facts(facts))
-    pools = [each for each in loaded.pools if pool in (None, each.name)]
+    pools = [candidate for candidate in loaded.pools if pool in (None, candidate.name)]
     if not pools:
-        names = [each.name for each in loaded.pools]
+        names = [candidate.name for candidate in loaded.pools]
         raise Unusable((Problem(str(pool), 0, f"no such pool{hint(str(pool), names)}"),))
     outputs.show(explain.caps(loaded, known, pools))
 

@@ -62,7 +62,7 @@ def lint(
 ) -> int:
     """Find what is likely wrong, write the reports; the exit status says the worst of it."""
     wanted = options.wanted(formats, files, reports.FORMATS)
-    inputs.tell_of_sample(policy, "PATH")
+    inputs.note_sample(policy, "PATH")
     loaded, document = inputs.load_policy_with_document(policy)
     known = Facts.of(item.value for item in inputs.load_facts(facts))
     day = (today or datetime.now(UTC)).date()

@@ -39,7 +39,7 @@ def _base64(text: str) -> str:
 @click.option("--half", type=parser.Choice(HALVES), help="print only this configuration")
 def command(policy: str | None, ca_bundle: str | None, half: str | None) -> None:
     """Print the configurations, or what a patch of them needs."""
-    inputs.tell_of_sample(policy)
+    inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
     made = registration.bundles(loaded, ca_bundle) if ca_bundle else registration.configurations(loaded)
     for name, configuration in zip(HALVES, made, strict=True):
