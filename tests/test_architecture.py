@@ -32,7 +32,7 @@ LAYERS = (
     ("rules",),
     ("engine", "explain"),
     ("check", "policy_test", "revisions"),
-    ("batches", "policy_report", "change", "lints", "living"),
+    ("batches", "policy_report", "change", "lints", "living", "suites"),
     ("running",),
     ("audit",),
     ("reports.*",),

@@ -1,4 +1,4 @@
-"""Judges what is in a cluster as it stands: not as it would be patched, since nobody will patch it any more."""
+"""Judges a cluster as it stands: its objects are not patched any more."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from webhook.targets import CONFIG_MAP, POD, subjects
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What an object comes from: the outermost of its controllers that is known, or the object itself."""
+    """The source of an object: the outermost known controller, or the object itself."""
 
     api_version: str
     kind: str
@@ -27,7 +27,7 @@ class Source:
 
     @property
     def text(self) -> str:
-        """As people write it."""
+        """Kind, namespace and name."""
         return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
 
 
@@ -73,7 +73,7 @@ def run(
 
 
 class Audit:
-    """Takes in a cluster's objects, owners before what they own, and keeps what was found of them.
+    """Judges a cluster's objects, owners before what they own, and keeps the verdicts with findings.
 
     `everything` keeps objects without findings too, and `system` judges also what the webhook is never asked about. Of
     what facts are made of only what is in the `namespace` is judged, where one is given.
@@ -102,7 +102,7 @@ class Audit:
         self.passed_over = 0
 
     def take(self, item: Object) -> None:
-        """Judge one object, unless it is not for the webhook or is told by what it comes from."""
+        """Judge one object, unless the webhook is never asked about it or a workload that is judged makes it."""
         policy = self._engine.policy
         if group_kind(item) in policy.workloads:
             self._owners[item["metadata"].get("uid", "")] = _itself(item), living.controller(item).get("uid", "")
@@ -136,28 +136,28 @@ class Audit:
         name = item["metadata"]["name"]
         if node := living.node_of(name, self._facts):
             tenants = self._tenants.get(name, ())
-            yield from ((running.MIXED, each) for each in running.mixed(node, tenants, self._engine.policy))
-            yield from ((running.OVERHELD, each) for each in running.overheld(node, held.get(name, ())))
+            yield from ((running.MIXED, finding) for finding in running.mixed(node, tenants, self._engine.policy))
+            yield from ((running.OVERHELD, finding) for finding in running.overheld(node, held.get(name, ())))
 
     def _judge(self, item: Object, more: Iterable[tuple[str, Finding]] = ()) -> None:
         self.count += 1
         try:
-            found = verdict(item, self._engine, self._facts)
+            judgement = verdict(item, self._engine, self._facts)
         except RuleBroke as error:
             raise Broke(f"{alone(item).source}: {error}") from error.__cause__
         except review.NotAReview as error:
             self.problems.append(Problem(alone(item).source, 0, str(error)))
             return
-        if found.malformed is not None:
-            self.problems.append(Problem(alone(item).source, 0, str(found.malformed)))
+        if judgement.malformed is not None:
+            self.problems.append(Problem(alone(item).source, 0, str(judgement.malformed)))
             return
         extra = [*more]
         if group_kind(item) == POD:
             extra += self._of_pod(item)
         if extra:
             results = (Result(rule, Action.WARN, finding) for rule, finding in extra)
-            found = found._replace(results=(*found.results, *results))
-        if found.results or self._everything:
+            judgement = judgement._replace(results=(*judgement.results, *results))
+        if judgement.results or self._everything:
             itself = _itself(item)
             audited = Audited(
                 file="",
@@ -167,8 +167,8 @@ class Audit:
                 kind=itself.kind,
                 namespace=itself.namespace,
                 name=itself.name,
-                verdict=found,
-                lines=(0,) * len(found.results),
+                verdict=judgement,
+                lines=(0,) * len(judgement.results),
                 uid=item["metadata"].get("uid", ""),
                 source=self._source(item),
             )

@@ -86,7 +86,9 @@ class Run(NamedTuple):
             policy=engine.policy.name,
             digest=engine.policy.digest,
             at=at,
-            unjudged=check.unjudged((kind for kind in results if isinstance(kind, Kind)), engine.policy.workloads),
+            unjudged=check.count_unjudged(
+                (kind for kind in results if isinstance(kind, Kind)), engine.policy.workloads
+            ),
         )
 
 
