@@ -208,6 +208,7 @@ def test_commands_options_values_rules_and_files_are_completed() -> None:
     assert offered("bash", "check", "--format", "sar") == ["plain,sarif"]
     assert offered("bash", "check", "--policy", "polic") == ["file,polic"]
     assert offered("bash", "check", "polic") == ["file,polic"]
+    assert offered("bash", "check", "--facts", "a", "--live", "--form") == ["plain,--format"]
     assert offered("bash", "policy", "li") == ["plain,lint", "plain,lints"]
     assert {*offered("bash", "certs", "")} >= {"plain,issue", "plain,keep"}
 

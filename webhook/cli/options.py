@@ -37,7 +37,7 @@ POLICY = "file or folder, or REV:PATH of a Git repository; default: ./policies i
 
 
 def once(*names: str, also: str = "", **settings: Any) -> Callable[[Function], Function]:
-    """Add an option that refuses a second value, of which click would silently take the last. `also` ends the error."""
+    """Add an option that refuses a second value; click would silently take the last. `also` ends the error."""
 
     def single(context: click.Context, parameter: click.Parameter, values: Sequence[Any]) -> Any:
         if len(values) > 1:
@@ -95,7 +95,7 @@ def only_live(*, live: bool, **given: object) -> None:
 def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Callable[[Function], Function]:
     """Add `--format` and `--output`, which may stand several times, and `--fail-on`.
 
-    `formats` are the names and what each is for; the first is the default. `wanted` reads what was given. Without
+    `formats` are names and purposes; the first name is the default. `wanted` pairs the values. Without
     `fail_on` there is no such option.
     """
     named = ", ".join(f"{name} ({purpose})" for name, purpose in formats.items())

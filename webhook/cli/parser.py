@@ -135,7 +135,7 @@ class Either(click.Option):
         """Read the value. Raises UsageError for both, or for none."""
         given = [name for name in (self.name, self.other) if name in opts]
         names = f"--{self.name} and --{self.other}"
-        if len(given) == 2:
+        if len(given) == 2 and not ctx.resilient_parsing:  # as a shell asks for what may follow
             raise click.UsageError(f"{names} exclude each other", ctx)
         if self.needed and not given and not ctx.resilient_parsing:
             raise click.UsageError(f"one of {names} is needed", ctx)
