@@ -25,9 +25,9 @@ test: lint  ## every test that needs no cluster
 	$(BIN)/pytest -n 2
 
 # KUBECONFIG_E2E=FILE takes a cluster that is there; WEBHOOK_HOST=ADDRESS is where its API server reaches this machine.
-e2e: $(READY)  ## against a real API server and NVIDIA's plugin (needs Go; builds Kubernetes the first time, ten minutes)
+e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs Go; builds Kubernetes the first time, ten minutes)
 	cd tests && ../$(BIN)/python -m cluster.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
-	$(BIN)/pytest tests/cluster tests/conformance tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
+	$(BIN)/pytest tests/cluster tests/conformance tests/oracles tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
 faults: $(READY)  ## what killed workers, rotated certificates, slow peers and lost API servers cost, counted under load

@@ -34,10 +34,10 @@ def built(
 ) -> Path:
     """Return the folder of the programs, which are Go packages by name; build those it lacks.
 
-    It is in the cache, by a hash of `go.mod`, `go.sum` and what Go code there is beside them. Raises Missing,
+    It is in the cache, by a hash of `go.mod`, `go.sum` and what Go code there is beside and below them. Raises Missing,
     with the line `without_go` where there is no Go.
     """
-    sources = [pins / "go.mod", pins / "go.sum", *sorted(pins.glob("*.go"))]
+    sources = [pins / "go.mod", pins / "go.sum", *sorted(pins.rglob("*.go"))]
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     hashed = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
     folder = Path(root) / "slicewarden" / hashed.hexdigest()[:16]

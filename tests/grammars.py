@@ -109,8 +109,15 @@ def jax(env: Env) -> float | None:
     except ValueError:
         raise Fails(text) from None
     allocator = (env.get("XLA_PYTHON_CLIENT_ALLOCATOR") or "default").lower()
+    for pair in filter(None, (env.get("JAX_PJRT_CLIENT_CREATE_OPTIONS") or "").split(";")):
+        if pair.count(":") != 1 or pair.startswith("memory_fraction:"):  # the plugin wants a number there, not text
+            raise Fails(pair)
+        key, chosen = pair.split(":")
+        allocator = chosen if key == "allocator" else allocator
+    flags = env.get("XLA_FLAGS") or ""
+    separate = ("--xla_gpu_temp_buffer_use_separate_color", "--xla_gpu_temp_buffer_use_separate_color=true")
     unified = (env.get("TF_FORCE_UNIFIED_MEMORY") or "0").lower() not in ("0", "false")
-    if number < 0 or unified or allocator not in ("default", "bfc"):
+    if number < 0 or unified or allocator not in ("default", "bfc") or any(f in separate for f in flags.split()):
         return None
     return number
 
@@ -129,8 +136,17 @@ def cupy(env: Env, card: int) -> int | None:
     return limit or None
 
 
+VIRTUAL_MEMORY = (
+    "FLAGS_use_virtual_memory_auto_growth",
+    "FLAGS_use_multi_scale_virtual_memory_auto_growth",
+    "FLAGS_use_vmm_auto_growth_best_fit_allocator_v2",
+)
+
+
 def paddle(env: Env) -> int | None:
-    """PaddlePaddle's limit in MiB: what cannot be read is no limit."""
+    """PaddlePaddle's limit in MiB: what cannot be read is no limit, and virtual memory is not compared with it."""
+    if any((env.get(name) or "").lower() in ("true", "1", "yes", "y", "t") for name in VIRTUAL_MEMORY):
+        return None
     text = env.get("FLAGS_gpu_memory_limit_mb") or ""
     return (int(text) or None) if text.isascii() and text.isdigit() else None
 

@@ -8,12 +8,14 @@ from typing import get_args
 
 import pytest
 
+from webhook.memory import frameworks
+from webhook.memory.frameworks import Framework
 from webhook.targets import Subject
 
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model", "terminal", "tables", "spelling", "log", "wsgi"),
+    ("model", "terminal", "tables", "spelling", "log", "turns", "wsgi"),
     ("quantity", "duration", "scalars", "tls", "selectors"),
     ("patch", "workloads", "doors", "progress", "bucket"),
     ("plugin",),
@@ -23,14 +25,16 @@ LAYERS = (
     ("targets", "policy", "review", "files"),
     ("policy_file", "ratchet", "linted"),
     ("gpus", "openings"),
-    ("frameworks",),
-    ("placement", "budget", "sharing", "guard"),
-    ("plugin_config", "registration"),
-    ("caps", "record"),
-    ("arguments",),
+    ("placement", "sharing", "guard", "memory", "memory.budget", "memory.tables"),
+    ("plugin_config", "registration", "memory.steps"),
+    ("memory.frameworks.*",),
+    ("memory.frameworks",),
+    ("memory.environment", "memory.command_line", "memory.annotation"),
+    ("memory.plan", "memory.page"),
+    ("memory.explain",),
     ("rules.*", "lints.*"),
     ("rules",),
-    ("engine", "explain"),
+    ("engine",),
     ("check", "policy_test", "revisions"),
     ("batches", "policy_report", "change", "lints", "living", "suites"),
     ("running",),
@@ -206,6 +210,24 @@ def test_every_home_is_lived_in() -> None:
     for top, homes in HOMES.items():
         for home in homes:
             assert any(name == top and _within(module, home) for name, module in lived_in), (top, home)
+
+
+# Frameworks
+
+FRAMEWORKS = "webhook.memory.frameworks."
+
+
+@pytest.mark.parametrize("framework", frameworks.walk(), ids=lambda framework: framework.name)
+def test_only_its_own_file_names_a_framework_and_its_variables(framework: Framework) -> None:
+    variables = {variable.name for variable in framework.variables} | {defeat.name for defeat in framework.defeats}
+    for module, tree in MODULES.items():
+        if module == f"{FRAMEWORKS}{framework.name}":
+            continue
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
+        texts = {constant.value for constant in constants if isinstance(constant.value, str)}
+        assert not texts & variables, module
+        assert not (module.startswith("webhook.memory") and framework.name in texts), module
 
 
 # Rules

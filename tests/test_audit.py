@@ -66,11 +66,12 @@ def test_what_the_scheduler_chose_is_no_fault_of_the_pod(engine: Engine, facts: 
 
 def test_what_the_author_chose_is(engine: Engine, facts: Facts) -> None:
     chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
-    assert "chosen-node" in rules_of(running_pod("plain", author=chosen), engine, facts)
+    assert "chosen-node" in rules_of(running_pod("shared", author=chosen), engine, facts)
+    assert rules_of(running_pod("plain", author=chosen), engine, facts) == set()  # where there is no GPU
 
 
 def test_whose_choice_it_was_is_not_guessed(engine: Engine, facts: Facts) -> None:
-    item = running_pod("plain")
+    item = running_pod("shared")
     unsaid = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     assert "chosen-node" in rules_of({**item, "metadata": unsaid}, engine, facts)
 
@@ -92,13 +93,24 @@ def test_what_another_scheduler_wrote_down_is_not_the_authors(engine: Engine, fa
     assert rules_of(item, engine, facts) == {"forged-placement"}
 
 
+def test_what_another_scheduler_wrote_into_labels_is_not_the_authors(engine: Engine, facts: Facts) -> None:
+    item = running_pod("plain")
+    item["metadata"]["labels"] = {"runai-gpu-group": "g", "app": "detector"}
+    assert "forged-placement" not in rules_of(item, engine, facts)
+    assert item["metadata"]["labels"] == {"runai-gpu-group": "g", "app": "detector"}
+    own: dict[str, Any] = {"f:metadata": {"f:labels": {"f:runai-gpu-group": {}, "f:app": {}}}}
+    item = running_pod("plain", author=own)
+    item["metadata"]["labels"] = {"runai-gpu-group": "g", "app": "detector"}
+    assert rules_of(item, engine, facts) == {"forged-placement"}
+
+
 def test_a_kubelets_own_pod_is_its_own(engine: Engine, facts: Facts) -> None:
     everything = [{"operator": "Exists"}]
     chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
     annotations = {"kubernetes.io/config.mirror": "hash"}
-    item = running_pod("plain", author=chosen, annotations=annotations, tolerations=everything)
+    item = running_pod("shared", author=chosen, annotations=annotations, tolerations=everything)
     assert {"broad-toleration", "chosen-node"} <= rules_of(item, engine, facts)
-    owner = {"apiVersion": "v1", "kind": "Node", "name": "plain", "uid": "2", "controller": True}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "shared", "uid": "2", "controller": True}
     mirror = {**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}}
     assert not {"broad-toleration", "chosen-node"} & rules_of(mirror, engine, facts)
 
@@ -148,7 +160,7 @@ def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts
     found.take(owned(asking("stray", "shared"), "LostSet", "gone", "x"))
     assert by_source(found) == {
         "Deployment vision/web": {"broad-toleration": 3, "privileged-container": 1, "unguarded-container": 2},
-        "LostSet vision/gone": {"unsteered-pod": 1, "misplaced-pod": 1},
+        "LostSet vision/gone": {"unguarded-container": 1, "unsteered-pod": 1, "misplaced-pod": 1},
     }
     assert found.count == 4
     table = sources.table(report_of(found), PLAIN, found.count)
@@ -263,7 +275,7 @@ def test_reports_have_the_published_shape_and_belong_to_their_object(
     assert made["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Pod", "name": "stranger", "uid": "stranger"}
     ]
-    assert (made["summary"]["fail"], made["summary"]["warn"]) == (1, 1)
+    assert (made["summary"]["fail"], made["summary"]["warn"]) == (2, 1)
     assert made == publish.report(audited, "sample", form)
 
 

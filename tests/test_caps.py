@@ -12,17 +12,30 @@ from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 from strategies import request_for
 
-from webhook import arguments, caps, record
-from webhook.budget import ALL, ANY, Budget, Refused, Selection, Wish, budget, nodes, smallest, variables, wish
-from webhook.caps import Kind
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
-from webhook.frameworks import PROGRAMS, TABLE, version
+from webhook.memory import annotation, command_line, environment, frameworks
+from webhook.memory.budget import (
+    ALL,
+    ANY,
+    MAX_CHOICES,
+    Budget,
+    Refused,
+    Selection,
+    Wish,
+    budget,
+    nodes,
+    smallest,
+    wish,
+)
+from webhook.memory.command_line import PROGRAMS
+from webhook.memory.frameworks.pytorch import parse, version
+from webhook.memory.steps import WRITES, Cap, Kind, Step, Torch, describe, noted
 from webhook.model import Action
 from webhook.patch import apply
 from webhook.policy import Card, Policy, Pool, ResourceNames, TorchVersion
 from webhook.rules import walk
-from webhook.selectors import Requirement, Selector
+from webhook.selectors import NOWHERE, Choice, Requirement, Selector
 
 POLICY = Policy("p", ())
 T4 = Card("Tesla-T4", 15360, 4)
@@ -31,6 +44,8 @@ OURS = "per_process_memory_fraction:0.211"
 
 A, C, H = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
 XO, XN = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
+OPTIONS, SEPARATE = "JAX_PJRT_CLIENT_CREATE_OPTIONS", "xla_gpu_temp_buffer_use_separate_color"
+VIRTUAL = "FLAGS_use_virtual_memory_auto_growth"
 CUPY, PADDLE, GROWTH = "CUPY_GPU_MEMORY_LIMIT", "FLAGS_gpu_memory_limit_mb", "TF_FORCE_GPU_ALLOW_GROWTH"
 
 Env = dict[str, str | None]
@@ -40,19 +55,23 @@ def only(*frameworks: str, **changes: Any) -> Policy:
     return replace(POLICY, frameworks=frameworks, **changes)
 
 
-def kinds(env: Env, policy: Policy = POLICY, torch: caps.Torch = None, cap: Budget = CAP) -> list[str]:
-    return sorted(step.kind.name for step in caps.merge(env, cap, policy, torch) if step.kind is not Kind.ADD)
+def merge(env: Env, policy: Policy = POLICY, torch: Torch = None, cap: Budget = CAP) -> tuple[Step, ...]:
+    return environment.merge(env, Cap(cap, policy, torch))
 
 
-def merged(env: Env, policy: Policy = POLICY, torch: caps.Torch = None, cap: Budget = CAP) -> Env:
-    return caps.applied(env, caps.merge(env, cap, policy, torch))
+def kinds(env: Env, policy: Policy = POLICY, torch: Torch = None, cap: Budget = CAP) -> list[str]:
+    return sorted(step.kind.name for step in merge(env, policy, torch, cap) if step.kind is not Kind.ADD)
+
+
+def merged(env: Env, policy: Policy = POLICY, torch: Torch = None, cap: Budget = CAP) -> Env:
+    return environment.applied(env, merge(env, policy, torch, cap))
 
 
 # PyTorch: environment, release, what it becomes, kinds of the steps that are more than additions
 
 OLD, NEW = (2, 8), (2, 11)
 
-TORCH: list[tuple[Env, caps.Torch, Env, list[str]]] = [
+TORCH: list[tuple[Env, Torch, Env, list[str]]] = [
     ({}, None, {A: OURS}, []),
     ({}, NEW, {A: OURS, C: OURS}, []),
     ({}, (2, 10), {A: OURS, C: OURS}, []),
@@ -96,7 +115,7 @@ TORCH: list[tuple[Env, caps.Torch, Env, list[str]]] = [
 
 
 @pytest.mark.parametrize(("env", "torch", "after", "said"), TORCH)
-def test_torch(env: Env, torch: caps.Torch, after: Env, said: list[str]) -> None:
+def test_torch(env: Env, torch: Torch, after: Env, said: list[str]) -> None:
     policy = only("pytorch")
     assert merged(env, policy, torch) == after
     assert kinds(env, policy, torch) == said
@@ -157,12 +176,91 @@ def test_other_frameworks(framework: str, env: Env, after: Env, said: list[str])
     assert kinds(env, only(framework)) == said
 
 
+def test_every_framework_writes_the_variables_of_its_table_and_no_others() -> None:
+    for framework in frameworks.walk():
+        written = {variable.name for variable in framework.variables if variable.written}
+        assert {step.name for step in framework.merge({}, Cap(CAP, POLICY))} == written
+
+
+def test_a_framework_that_is_not_named_by_the_policy_is_not_merged() -> None:
+    for framework in frameworks.walk():
+        steps = environment.merge({}, Cap(CAP, only(framework.name)), framework.image)
+        assert {step.name for step in steps} == {step.name for step in framework.merge({}, Cap(CAP, POLICY))}
+
+
+# What takes a cap away: framework, variable, value, and whether it does
+
+DEFEATED: list[tuple[str, str, str, bool]] = [
+    ("jax", OPTIONS, "allocator:platform", True),
+    ("jax", OPTIONS, "ml_framework_name:x;allocator:cuda_async", True),
+    ("jax", OPTIONS, " allocator : vmm", True),
+    ("jax", OPTIONS, "allocator:address;allocator:bfc", True),
+    ("jax", OPTIONS, "memory_fraction:0.9", True),
+    ("jax", OPTIONS, "allocator:bfc", False),
+    ("jax", OPTIONS, "ml_framework_name:allocator", False),
+    ("jax", OPTIONS, "", False),
+    ("jax", "XLA_FLAGS", f"--xla_dump_to=/tmp --{SEPARATE}", True),
+    ("jax", "XLA_FLAGS", f"--{SEPARATE}=true", True),
+    ("jax", "XLA_FLAGS", f"--{SEPARATE}='1'", True),
+    ("jax", "XLA_FLAGS", "/etc/flags", True),
+    ("jax", "XLA_FLAGS", f"--{SEPARATE}=false --xla_gpu_autotune_level=0", False),
+    ("jax", "XLA_FLAGS", f'--{SEPARATE}="0"', False),
+    ("jax", "XLA_FLAGS", " ", False),
+    ("jax", "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB", "8192", True),
+    ("jax", "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB", "00", False),
+    ("jax", "PJRT_NAMES_AND_LIBRARY_PATHS", "mine:/plugin.json", True),
+    ("jax", "PJRT_NAMES_AND_LIBRARY_PATHS", "", False),
+    ("jax", "XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT", "1", False),
+    ("jax", "JAX_PLATFORMS", "cuda", False),
+    *(
+        ("paddlepaddle", name, value, value.lower() in ("true", "1", "t", "yes", "y"))
+        for name in grammars.VIRTUAL_MEMORY
+        for value in ("true", "True", "TRUE", "1", "t", "yes", "Y", "false", "False", "0", "no", "", "2")
+    ),
+    ("paddlepaddle", "FLAGS_use_cuda_managed_memory", "true", False),
+    ("paddlepaddle", "FLAGS_use_cuda_malloc_async_allocator", "true", False),
+    ("paddlepaddle", "FLAGS_use_auto_growth_v2", "true", False),
+    ("paddlepaddle", "FLAGS_use_system_allocator", "true", False),
+    ("paddlepaddle", "FLAGS_allocator_strategy", "naive_best_fit", False),
+    ("cupy", "CUPY_ENABLE_UMP", "1", False),
+    ("pytorch", "PYTORCH_NO_CUDA_MEMORY_CACHING", "0", True),
+    ("pytorch", "PYTORCH_NO_HIP_MEMORY_CACHING", "1", True),
+    ("tensorflow", "TF_GPU_ALLOCATOR", "cuda_malloc", True),
+    ("tensorflow", "TF_GPU_ALLOCATOR", "memory_guard", False),
+]
+
+
+@pytest.mark.parametrize(("framework", "name", "value", "taken"), DEFEATED)
+def test_variables_that_take_a_cap_away(framework: str, name: str, value: str, taken: bool) -> None:
+    steps = merge({name: value}, only(framework))
+    defeats = [step for step in steps if step.kind is Kind.DEFEAT]
+    assert [(step.name, noted(step, CAP)) for step in defeats] == (
+        [(name, f"{framework}: {name} takes the cap away")] if taken else []
+    )
+    if taken:
+        assert merge({name: value}, only("cuda"))[-1].kind is not Kind.DEFEAT
+        (unknown,) = (step for step in merge({name: None}, only(framework)) if step.kind is Kind.DEFEAT)
+        assert noted(unknown, CAP) == f"{framework}: {name} is not known"
+
+
+@pytest.mark.parametrize("prefix", ["JAX_", "JAX_PJRT_", "FLAGS_", "XLA_", "XLA_FLAGS", "PYTORCH_NO", "PJRT_", "TF_"])
+def test_a_prefix_of_what_takes_a_cap_away_takes_it_away(prefix: str) -> None:
+    (step,) = environment.from_elsewhere({}, [prefix])
+    assert step.kind is Kind.DEFEAT
+    assert step.name.startswith(prefix)
+
+
+@pytest.mark.parametrize("prefix", ["APP_", "JAX_PLATFORMS_", "FLAGS_gpu_", "jax_"])
+def test_another_prefix_takes_nothing_away(prefix: str) -> None:
+    assert not list(environment.from_elsewhere({}, [prefix]))
+
+
 def test_text_generation_inference_is_told_by_its_image() -> None:
     name = "CUDA_MEMORY_FRACTION"
     assert name not in merged({})
     for env, value in (({}, "0.211"), ({name: "1.0"}, "0.211"), ({name: "0.2"}, "0.2")):
-        steps = caps.merge(env, CAP, only("tgi"), tgi=True)
-        assert caps.applied(env, steps)[name] == value
+        steps = environment.merge(env, Cap(CAP, only("tgi")), "text-generation-inference")
+        assert environment.applied(env, steps)[name] == value
 
 
 def test_what_the_policy_does_not_name_is_left_alone() -> None:
@@ -176,7 +274,7 @@ def test_memory_that_is_the_hosts_is_only_limited_by_an_amount() -> None:
     assert after[PADDLE] == str(cap.mib)
     assert after[CUPY] == str(cap.mib * 2**20)
     assert merged({CUPY: "10%"}, cap=cap)[CUPY] == str(cap.mib * 2**20)
-    assert "pytorch: the GPU's memory is the host's" in record.of("p", cap, POLICY, (), (), torch_known=True).uncapped
+    assert "pytorch: the GPU's memory is the host's" in annotation.of("p", Cap(cap, POLICY, (2, 11)), (), ()).uncapped
 
 
 # Properties
@@ -224,7 +322,10 @@ VALUES = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": st.sampled_from(("1", "0", "")),
     "XLA_PYTHON_CLIENT_ALLOCATOR": st.sampled_from(("platform", "CUDA_ASYNC", "bfc", "Default")),
     "TF_FORCE_UNIFIED_MEMORY": st.sampled_from(("1", "true", "0", "false")),
-    "TF_GPU_ALLOCATOR": st.sampled_from(("cuda_malloc_async", "cuda_malloc")),
+    "TF_GPU_ALLOCATOR": st.sampled_from(("cuda_malloc_async", "memory_guard")),
+    OPTIONS: st.sampled_from(("allocator:platform", "allocator:bfc", "a:b;allocator:vmm", "memory_fraction:1", "a")),
+    "XLA_FLAGS": st.sampled_from((f"--{SEPARATE}", f"--a=1 --{SEPARATE}=true", f"--{SEPARATE}=false", "--a")),
+    **dict.fromkeys(grammars.VIRTUAL_MEMORY, st.sampled_from(("true", "TRUE", "1", "yes", "0", "false", "no", ""))),
     "PATH": st.just("/usr/bin"),
 }
 ENVIRONMENTS: st.SearchStrategy[Env] = st.fixed_dictionaries({}, optional=VALUES).map(lambda env: dict(env))
@@ -239,18 +340,19 @@ POLICIES = st.sampled_from((POLICY, replace(POLICY, older_settings={"max_split_s
 
 
 @given(env=ENVIRONMENTS, torch=RELEASES, cap=CAPS, policy=POLICIES, hidden=UNKNOWN)
-def test_merging_twice_changes_nothing(
-    env: Env, torch: caps.Torch, cap: Budget, policy: Policy, hidden: list[str]
-) -> None:
+def test_merging_twice_changes_nothing(env: Env, torch: Torch, cap: Budget, policy: Policy, hidden: list[str]) -> None:
     env = {**env, **dict.fromkeys(hidden, None)}
-    steps = caps.merge(env, cap, policy, torch)
-    written = [step.name for step in steps if step.kind in caps.WRITES]
+    steps = merge(env, policy, torch, cap)
+    written = [step.name for step in steps if step.kind in WRITES]
     assert len(written) == len(set(written))
-    again = caps.merge(caps.applied(env, steps), cap, policy, torch)
-    assert not [step for step in again if step.kind in caps.WRITES]
+    again = merge(environment.applied(env, steps), policy, torch, cap)
+    assert not [step for step in again if step.kind in WRITES]
+    assert all(describe(step, cap) for step in steps if step.kind is not Kind.ADD)
     # What was said stays true, and is said in the same words: the record does not change.
-    assert [step.short for step in again if step.short] == [step.short for step in steps if step.short]
-    assert {name for name in env if env[name] is None} == {n for n, v in caps.applied(env, steps).items() if v is None}
+    assert [noted(step, cap) for step in again] == [noted(step, cap) for step in steps if step.kind not in WRITES]
+    assert {name for name in env if env[name] is None} == {
+        n for n, v in environment.applied(env, steps).items() if v is None
+    }
 
 
 @given(env=ENVIRONMENTS, cap=CAPS, policy=POLICIES, hidden=UNKNOWN)
@@ -259,9 +361,9 @@ def test_a_doubted_release_leaves_all_as_it_is_without_a_word(
     env: Env, cap: Budget, policy: Policy, hidden: list[str]
 ) -> None:
     env = {**env, **dict.fromkeys(hidden, None)}
-    note, *steps = caps.merge(env, cap, policy, (2, 8), doubted=True)
+    note, *steps = environment.merge(env, Cap(cap, policy, (2, 8), doubted=True))
     assert note.kind is Kind.UNSURE
-    silent = caps.merge(env, cap, policy)
+    silent = merge(env, policy, None, cap)
     assert [(step.kind, step.name, step.value) for step in steps] == [(s.kind, s.name, s.value) for s in silent]
 
 
@@ -269,7 +371,7 @@ def test_a_doubted_release_leaves_all_as_it_is_without_a_word(
 @example(env={C: "max_split_size_mb:64"}, torch=None, cap=CAP, policy=POLICY, release=(2, 8))
 @example(env={C: "large_segment_size_mb:40,"}, torch=None, cap=CAP, policy=POLICY, release=(2, 11))
 def test_what_ran_before_runs_with_a_cap(
-    env: Env, torch: caps.Torch, cap: Budget, policy: Policy, release: grammars.Version
+    env: Env, torch: Torch, cap: Budget, policy: Policy, release: grammars.Version
 ) -> None:
     """Torch is the release that was declared, where one was; jax and CuPy never get worse."""
     if torch is not None:
@@ -289,10 +391,10 @@ def test_what_ran_before_runs_with_a_cap(
 
 @given(env=ENVIRONMENTS, torch=RELEASES, cap=CAPS, release=st.sampled_from([v for v in VERSIONS if v >= (2, 10)]))
 @example(env={H: "backend:cudaMallocAsync"}, torch=(2, 10), cap=CAP, release=(2, 10))
-def test_what_is_not_objected_to_is_capped(env: Env, torch: caps.Torch, cap: Budget, release: grammars.Version) -> None:
-    steps = caps.merge(env, cap, POLICY, torch)
-    after = caps.applied(env, steps)
-    objected = {step.name for step in steps if step.kind not in caps.WRITES}
+def test_what_is_not_objected_to_is_capped(env: Env, torch: Torch, cap: Budget, release: grammars.Version) -> None:
+    steps = merge(env, POLICY, torch, cap)
+    after = environment.applied(env, steps)
+    objected = {step.name for step in steps if step.kind not in WRITES}
     event(f"objections: {len(objected)}")
     highest = cap.permille / 1000
     card = cap.card.memory * 2**20
@@ -303,15 +405,19 @@ def test_what_is_not_objected_to_is_capped(env: Env, torch: caps.Torch, cap: Bud
             limit = 0  # a setting of the tenant's that this release does not know
         assert limit is not None
         assert limit <= highest
-    if not objected & {XO, XN, "XLA_PYTHON_CLIENT_ALLOCATOR", "TF_FORCE_UNIFIED_MEMORY"}:
-        fraction = grammars.jax(after)
+    if not objected & {XO, XN, "XLA_PYTHON_CLIENT_ALLOCATOR", "TF_FORCE_UNIFIED_MEMORY", OPTIONS, "XLA_FLAGS"}:
+        try:
+            fraction = grammars.jax(after)
+        except Fails:
+            fraction = highest  # options of the tenant's that jax does not take
         assert fraction is not None
         assert 0 < fraction <= highest
     if CUPY not in objected:
         bytes_ = grammars.cupy(after, card)
         assert bytes_ is not None
         assert 0 < bytes_ <= max(card * highest + 1, cap.mib * 2**20)
-    assert 0 < (grammars.paddle(after) or 0) <= cap.mib
+    if not objected & {*grammars.VIRTUAL_MEMORY}:
+        assert 0 < (grammars.paddle(after) or 0) <= cap.mib
     assert grammars.tensorflow_grows(after)
 
 
@@ -320,7 +426,7 @@ def test_what_is_not_objected_to_is_capped(env: Env, torch: caps.Torch, cap: Bud
 @example(text="a:[b:c")
 @example(text="a:b c:d")
 def test_a_list_that_is_read_is_one_that_torch_takes_apart(text: str) -> None:
-    settings = caps.parse(text)
+    settings = parse(text)
     event(f"read: {settings is not None}")
     if settings is not None:
         assert [setting.key for setting in settings] == [key for key, _ in grammars.torch_list(text.rstrip(", "))]
@@ -330,10 +436,9 @@ def test_a_list_that_is_read_is_one_that_torch_takes_apart(text: str) -> None:
 @given(cap=CAPS)
 def test_one_number_in_every_spelling(cap: Budget) -> None:
     card = cap.card.memory
-    for variable, text in variables(POLICY, cap):
-        assert text == text.strip()
-        assert text.isascii()
-        assert variable in TABLE
+    for step in merge({}, cap=cap):
+        assert step.value == step.value.strip()
+        assert step.value.isascii()
     fraction = float(cap.fraction)
     assert fraction * card <= cap.mib
     assert float(cap.percent[:-1]) / 100 == pytest.approx(fraction)
@@ -431,14 +536,29 @@ def test_a_fraction_fits_the_tightest_card_and_an_amount_every_card() -> None:
     assert found.least == 79 * 15360 // 1000
 
 
+def choice(key: str, operator: str, *values: str) -> Choice:
+    return Choice((Requirement(key, operator, frozenset(values)),))
+
+
+def named(name: str) -> Choice:
+    return Choice(fields=(Requirement("metadata.name", "In", frozenset({name})),))
+
+
 @pytest.mark.parametrize(
     ("selection", "found"),
     [
         (ANY, {"a", "b", "c"}),
         (Selection(frozenset({("z", "1")})), {"a"}),
         (Selection(frozenset({("z", "9")})), {"a", "b", "c"}),
-        (Selection(terms=frozenset({(Requirement("z", "NotIn", frozenset({"1"})),)})), {"b", "c"}),
-        (Selection(frozenset({("z", "2")}), frozenset({(Requirement("z", "Exists"),)})), {"b"}),
+        (Selection(terms=frozenset({choice("z", "NotIn", "1")})), {"b", "c"}),
+        (Selection(frozenset({("z", "2")}), frozenset({choice("z", "Exists")})), {"b"}),
+        (Selection(terms=frozenset({choice("z", "In", "1"), choice("z", "In", "2")})), {"a", "b"}),
+        # A node that one of the terms waits for may have any card.
+        (Selection(terms=frozenset({choice("z", "In", "1"), choice("z", "In", "9")})), {"a", "b", "c"}),
+        (Selection(terms=frozenset({choice("z", "In", "1"), NOWHERE})), {"a", "b", "c"}),
+        (Selection(terms=frozenset({named("b")})), {"b"}),
+        (Selection(terms=frozenset({named("b"), named("d")})), {"a", "b", "c"}),
+        (Selection(terms=frozenset(choice("z", "NotIn", str(n)) for n in range(2, 2 + MAX_CHOICES))), {"a", "b", "c"}),
         (Selection(terms=frozenset()), {"a", "b", "c"}),
     ],
 )
@@ -475,8 +595,8 @@ def test_one_node_with_the_hosts_memory_takes_fractions_from_its_pool() -> None:
 # Arguments
 
 
-def step(image: str, words: list[str], *, append: bool = True) -> caps.Step | None:
-    return arguments.merge(image, words, CAP, append=append)
+def step(image: str, words: list[str], *, append: bool = True) -> Step | None:
+    return command_line.merge(image, words, CAP, append=append)
 
 
 VLLM = "--gpu-memory-utilization"
@@ -501,7 +621,7 @@ def test_a_program_that_is_clearly_started_is_given_its_argument(image: str, wor
     told = step(image, words, append=False)
     assert told is not None
     assert told.kind is Kind.UNSURE
-    assert found.value in told.message
+    assert found.value in describe(told, CAP)
 
 
 @pytest.mark.parametrize(
@@ -569,17 +689,17 @@ def test_a_version_is_read(text: str, release: tuple[int, int] | None) -> None:
 
 
 def test_a_record_is_bounded_and_read_back() -> None:
-    many = [record.lowered("c" * 63, A, "9" * 500) + str(index) for index in range(50)]
-    one = record.of("p", CAP, POLICY, many, many, torch_known=False)
+    many = [annotation.lowered("c" * 63, A, "9" * 500) + str(index) for index in range(50)]
+    one = annotation.of("p", Cap(CAP, POLICY), many, many)
     assert len(one.text) < 4096
     assert one.text.isascii()
-    assert record.read(one.text) == one
-    assert record.of("p", CAP, POLICY, one.lowered, one.uncapped, torch_known=False).lowered == one.lowered
+    assert annotation.read(one.text) == one
+    assert annotation.of("p", Cap(CAP, POLICY), one.lowered, one.uncapped).lowered == one.lowered
 
 
 @given(st.one_of(st.text(max_size=20), st.sampled_from(("[" * 9000, "[" * 4000, "null", "[]", '{"pool":1}', "1e999"))))
 def test_what_is_no_record_is_nothing(text: str) -> None:
-    assert record.read(text) is None
+    assert annotation.read(text) is None
 
 
 # In the pod: what the policy decides, and what later webhooks undo
@@ -601,17 +721,25 @@ def engine_of(policy: Policy, **changes: Any) -> Engine:
 
 def test_what_takes_a_cap_away_is_denied_where_the_policy_says_so(sample_policy: Policy, sample_facts: Facts) -> None:
     strict = engine_of(sample_policy, defeats=Action.DENY)
-    for env in ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, {C: "max_split_size_mb:64"}, {XO: "$(ELSEWHERE)"}):
+    for env in (
+        {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        {C: "max_split_size_mb:64"},
+        {XO: "$(ELSEWHERE)"},
+        {OPTIONS: "allocator:platform"},
+        {VIRTUAL: "true"},
+    ):
         assert engine_of(sample_policy).judge(request_for(pod(env)), sample_facts).allowed
         (denied,) = strict.judge(request_for(pod(env)), sample_facts).having(Action.DENY)
         assert denied.rule == "uncapped-memory"
     elsewhere = strict.judge(request_for(pod(envFrom=[{"secretRef": {"name": "s"}}])), sample_facts)
     assert "uncapped-memory" not in {denied.rule for denied in elsewhere.having(Action.DENY)}
-    for prefixes in (["PYTORCH_CUDA_"], ["APP_", "P"]):
+    for prefixes in (["PYTORCH_CUDA_"], ["APP_", "P"], ["JAX_"], ["FLAGS_"]):
         sources = [{"prefix": prefix, "secretRef": {"name": "s"}} for prefix in prefixes]
         assert engine_of(sample_policy).judge(request_for(pod(envFrom=sources)), sample_facts).allowed
         (denied,) = strict.judge(request_for(pod(envFrom=sources)), sample_facts).having(Action.DENY)
         assert denied.rule == "uncapped-memory"
+    for env in ({OPTIONS: "allocator:bfc"}, {VIRTUAL: "false"}, {"FLAGS_use_cuda_managed_memory": "true"}):
+        assert strict.judge(request_for(pod(env)), sample_facts).allowed
     harmless = [{"prefix": "APP_", "secretRef": {"name": "s"}}]
     assert strict.judge(request_for(pod(envFrom=harmless)), sample_facts).allowed
 
@@ -625,7 +753,7 @@ def test_an_image_may_be_exchanged_in_place(sample_policy: Policy, sample_facts:
     verdict = engine.validate(request_for(now, operation="UPDATE", old=old), sample_facts)
     assert verdict.allowed
     assert "vLLM" in verdict.having(Action.WARN)[0].text
-    del now["metadata"]["annotations"][record.KEY]
+    del now["metadata"]["annotations"][annotation.KEY]
     assert not engine.validate(request_for(now, operation="UPDATE", old=old), sample_facts).allowed
 
 
@@ -644,12 +772,12 @@ def test_an_argument_is_appended_where_the_policy_says_so(sample_policy: Policy,
 
 def test_the_policy_may_say_which_torch_a_namespace_runs(sample_policy: Policy, sample_facts: Facts) -> None:
     known = engine_of(sample_policy, torch_versions=(TorchVersion((2, 11), frozenset({"vision"})),))
-    assert environment(known, pod(), sample_facts)[C] == OURS
+    assert written(known, pod(), sample_facts)[C] == OURS
     annotated = pod()
     annotated["metadata"]["annotations"]["slicewarden.dev/torch-version"] = "2.8"
-    assert C not in environment(known, annotated, sample_facts)
+    assert C not in written(known, annotated, sample_facts)
     other = engine_of(sample_policy, torch_versions=(TorchVersion((2, 11), frozenset({"visitors"})),))
-    assert C not in environment(other, pod(), sample_facts)
+    assert C not in written(other, pod(), sample_facts)
 
 
 def test_a_pods_own_word_of_an_older_torch_excuses_nothing(sample_policy: Policy, sample_facts: Facts) -> None:
@@ -671,7 +799,7 @@ def test_a_pods_own_word_of_an_older_torch_excuses_nothing(sample_policy: Policy
     assert engine_of(strict).judge(request_for(item), sample_facts).allowed
 
 
-def environment(engine: Engine, item: dict[str, Any], facts: Facts) -> dict[str, str]:
+def written(engine: Engine, item: dict[str, Any], facts: Facts) -> dict[str, str]:
     after = apply(item, engine.mutate(request_for(item), facts).patch)
     return {entry["name"]: entry["value"] for entry in after["spec"]["containers"][0]["env"]}
 
@@ -701,16 +829,16 @@ def test_a_pod_that_chooses_its_card_is_sized_by_it(sample_policy: Policy, sampl
     anywhere, there = pod(), pod()
     there["spec"]["nodeSelector"] = {"zone": "a"}
     engine = engine_of(sample_policy)
-    assert environment(engine, anywhere, facts)[PADDLE] == "3251"
-    assert environment(engine, there, facts)[PADDLE] == str((81920 - 1639) // 4 - 512)
+    assert written(engine, anywhere, facts)[PADDLE] == "3251"
+    assert written(engine, there, facts)[PADDLE] == str((81920 - 1639) // 4 - 512)
 
 
 def test_mps_is_capped_only_where_the_policy_says_so(sample_policy: Policy, sample_facts: Facts) -> None:
     pools = tuple(replace(each, sharing="mps") if each.name == "shared" else each for each in sample_policy.pools)
     item = pod()
-    assert "env" not in str(engine_of(sample_policy, pools=pools).mutate(request_for(item), sample_facts).patch)
+    assert XO not in str(engine_of(sample_policy, pools=pools).mutate(request_for(item), sample_facts).patch)
     capped = engine_of(sample_policy, pools=pools, capped_sharing=frozenset({"mps"}))
-    assert environment(capped, item, sample_facts)[XO] == "0.211"
+    assert written(capped, item, sample_facts)[XO] == "0.211"
 
 
 def test_init_containers_and_sidecars_have_the_whole_slice(sample_policy: Policy, sample_facts: Facts) -> None:
@@ -733,8 +861,53 @@ def test_a_pod_on_the_hosts_memory_is_told_so(sample_policy: Policy, sample_fact
     assert "a fraction is no cap" in told.finding.message
     after = apply(item, verdict.patch)
     assert after["spec"]["containers"][0]["env"][0]["value"] == "per_process_memory_fraction:0.9"
-    assert "host's" in after["metadata"]["annotations"][record.KEY]
+    assert "host's" in after["metadata"]["annotations"][annotation.KEY]
     assert not engine.mutate(request_for(dict(after)), facts).patch
     unsized = Facts(sample_facts.namespaces, (Node("spark", labels),))
     without = tuple(replace(each, assume=None) for each in sample_policy.pools)
     assert not engine_of(sample_policy, pools=without).judge(request_for(item), unsized).allowed
+
+
+# The card by which a pod is capped
+
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "by its name": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["none"]}]},
+    "by a value that is no label's": {
+        "matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["no label"]}],
+    },
+    "by two bounds": {"matchExpressions": [{"key": "nvidia.com/gpu.memory", "operator": "Lt", "values": ["2", "3"]}]},
+    "by a label that no node has": {"matchExpressions": [{"key": "x", "operator": "Exists"}]},
+}
+
+
+@pytest.mark.parametrize("bound", ["20000", "0" * 21 + "20000", "0" * 60 + "1"])
+@pytest.mark.parametrize("impossible", IMPOSSIBLE)
+def test_no_term_that_matches_nothing_sizes_a_cap_by_a_larger_card(
+    sample_policy: Policy, bound: str, impossible: str
+) -> None:
+    labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    facts = Facts(
+        namespaces={"vision": {"slicewarden.dev/trust": "trusted"}},
+        nodes=(
+            node("t4", "Tesla-T4", 15360, 4, **labels),
+            node("a100", "NVIDIA-A100-SXM4-80GB", 81920, 2, **labels),
+        ),
+    )
+    large = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
+    dummy = IMPOSSIBLE[impossible]
+    dummy = {**dummy, "matchExpressions": [large, *dummy.get("matchExpressions", ())]}
+    small = {"matchExpressions": [{"key": "nvidia.com/gpu.memory", "operator": "Lt", "values": [bound]}]}
+    item = pod()
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [dummy, small]}}
+    item["spec"]["affinity"] = {"nodeAffinity": required}
+    assert sized(sample_policy, facts, item) == "0.211"
+    # The honest neighbour selects the larger card alone, and has what that has.
+    required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] = [{"matchExpressions": [large]}]
+    assert sized(sample_policy, facts, item) == "0.480"
+
+
+def sized(policy: Policy, facts: Facts, item: dict[str, Any]) -> str:
+    patched = apply(item, engine_of(policy).mutate(request_for(item), facts).patch)
+    env = {each["name"]: each["value"] for each in dict(patched)["spec"]["containers"][0]["env"]}
+    return str(env["PYTORCH_ALLOC_CONF"]).partition(":")[2]

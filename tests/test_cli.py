@@ -346,7 +346,6 @@ def test_what_is_not_judged_is_counted_in_one_line_which_names_the_kinds(run: An
             for kind in (
                 "v1 Service",
                 "v1 ResourceQuota",
-                "apps/v1 ControllerRevision",
                 "rbac.authorization.k8s.io/v1 RoleBinding",
                 "resource.k8s.io/v1 ResourceSlice",
                 "policy/v1 PodDisruptionBudget",

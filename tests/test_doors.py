@@ -65,14 +65,45 @@ def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: 
         ("/dev/shm", False),  # noqa: S108 - a path of nodes
         ("/dev/shm/../nvidia0", True),  # noqa: S108 - the same
         ("/devices", False),
-        ("/home", False),
+        ("/home", True),
+        ("/homes", False),
         ("/var/lib", True),
         ("/var/lib/app", False),
-        ("/var/log", False),
+        ("/var/log", True),
+        ("/var/log/app", False),
+        ("/run/nvidia-fabricmanager/socket", True),
+        ("/run/nvidium", False),
+        ("/etc/localtime", False),
+        ("/sys/fs/cgroup", True),
+        ("/opt", True),
+        ("/opt/models", False),
     ],
 )
 def test_paths_of_a_node(path: str, leads: bool) -> None:
     assert doors.leads_to_gpu(path) is leads
+
+
+@pytest.mark.parametrize(
+    ("path", "leads"),
+    [("/var/log", False), ("/lib/modules/6.1", False), ("/lib", True), ("/etc/ssl", True), ("/etc/ssl/certs", False)],
+)
+def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
+    assert doors.leads_to_gpu(path)
+    assert doors.leads_to_gpu(path, written=False) is leads
+
+
+@pytest.mark.parametrize("path", doors.HOST_PATHS)
+def test_what_is_below_and_above_a_place_of_a_node_is_the_place(path: str) -> None:
+    place = path.rstrip("*")
+    assert doors.leads_to_gpu(place)
+    assert doors.leads_to_gpu(f"{place}/x")
+    assert doors.leads_to_gpu(place.rpartition("/")[0])
+
+
+def test_a_mount_is_compared_by_how_it_begins() -> None:
+    for folder in doors.MOUNT_PATHS:
+        assert all(doors.asks_for_device(doors.normal(f"{folder}{rest}")) for rest in ("", "/", "/all", "all", "-x/0"))
+    assert not doors.asks_for_device("/data/run/nvidia-container-devices/all")
 
 
 @given(steps=st.lists(st.sampled_from(("..", ".", "", "dev", "nvidia0", "var", "run", "srv")), max_size=6))
@@ -84,8 +115,11 @@ def test_a_path_is_written_one_way(steps: list[str]) -> None:
 
 
 def test_harmless_paths_are_exceptions_of_something() -> None:
-    assert all(doors.within(path, doors.HOST_PATHS) for path in doors.HARMLESS_PATHS)
-    assert all(doors.normal(path) == path for path in (*doors.HOST_PATHS, *doors.HARMLESS_PATHS))
+    exceptions = (*doors.HARMLESS_PATHS, *doors.READ_ONLY_PATHS)
+    places = (*doors.HOST_PATHS, "/var/log")  # which is above two of them
+    assert all(doors.within(path, places) for path in exceptions)
+    assert all(doors.normal(path) == path for path in (*doors.HOST_PATHS, *exceptions))
+    assert not set(doors.HARMLESS_PATHS) & set(doors.READ_ONLY_PATHS)
 
 
 @pytest.mark.parametrize("prefix", ["", "N", "NVIDIA_", "NVIDIA_VISIBLE_DEVICES", "LD_", "CUDA_MPS", "NVSHARE_X", "C"])
@@ -105,6 +139,7 @@ def test_no_name_stands_twice() -> None:
         doors.LIMIT_VARIABLES.patterns,
         doors.DEVICE_ANNOTATIONS,
         doors.PLACEMENT_ANNOTATIONS.patterns,
+        doors.PLACEMENT_LABELS.patterns,
         doors.HOST_PATHS,
     ):
         assert len(set(table)) == len(table)
@@ -136,11 +171,129 @@ def test_guard(sample_policy: Policy, sample_facts: Facts, guard: Guard | None, 
     assert bool(added) is void
 
 
+@pytest.mark.parametrize(
+    ("toleration", "pools", "node", "exposed"),
+    [
+        ({"operator": "Exists", "effect": "NoExecute"}, "NoSchedule", "NoSchedule", False),
+        ({"operator": "Exists", "effect": "NoSchedule"}, "NoSchedule", "NoSchedule", True),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoSchedule", "NoSchedule", False),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoExecute", "NoExecute", True),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoSchedule", "NoExecute", True),
+        ({"key": "gpus", "effect": "NoExecute"}, None, "NoSchedule", True),
+        ({"key": "gpus", "effect": "PreferNoSchedule"}, "NoSchedule", "NoSchedule", False),
+        ({"key": "gpus", "effect": ""}, "NoSchedule", "NoSchedule", True),
+    ],
+)
+def test_a_toleration_opens_the_guard_by_its_effect(
+    sample_policy: Policy, toleration: Object, pools: str | None, node: str, exposed: bool
+) -> None:
+    """A pool that tolerates any effect tells of none, and a node may have another than the pools tolerate."""
+    told = {"key": "gpus", "operator": "Exists"} | ({"effect": pools} if pools else {})
+    policy = replace(
+        sample_policy,
+        guard=Guard("gpus"),
+        pools=tuple(replace(each, tolerations=(told,)) for each in sample_policy.pools),
+    )
+    facts = Facts(nodes=(Node("n", {}, {}, {"gpus": frozenset({node})}),))
+    asked = pod(tolerations=[toleration], containers=[{"name": "c", "securityContext": {"privileged": True}}])
+    assert Engine(policy, walk()).judge(request_for(asked), facts).allowed is not exposed
+
+
+PRIVILEGED = {"privileged": True}
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+@pytest.mark.parametrize("where", ["initContainers", "containers"])
+@pytest.mark.parametrize("kind", [None, "Deployment"])
+def test_a_request_for_none_is_tolerated_as_the_api_server_does(
+    sample_policy: Policy, sample_facts: Facts, part: str, where: str, kind: str | None
+) -> None:
+    """A resource by the name of the guard's taint brings its toleration (ExtendedResourceToleration), 0 of it too."""
+    taint = "nvidia.com/gpu"
+    asking = {"name": "a", "image": "nvidia/cuda", "resources": {part: {taint: 0}}, "securityContext": PRIVILEGED}
+    spec: Object = {"containers": [{"name": "c"}], where: [asking]}
+    asked = pod(**spec)
+    item = workload(kind, asked) if kind else asked
+    for guarded_by, denied in ((taint, {"privileged-container"}), ("gpus", set())):
+        pools = tuple(
+            replace(each, tolerations=({"key": guarded_by, "operator": "Exists", "effect": "NoSchedule"},))
+            for each in sample_policy.pools
+        )
+        judging = Engine(replace(sample_policy, guard=Guard(guarded_by), pools=pools), walk())
+        verdict = judging.judge(request_for(item), sample_facts)
+        assert {result.rule for result in verdict.having(Action.DENY)} - {"multiple-slices"} == denied
+    plain = pod(containers=[{"name": "c", "securityContext": PRIVILEGED}])
+    plain = workload(kind, plain) if kind else plain
+    assert Engine(replace(sample_policy, guard=Guard(taint)), walk()).judge(request_for(plain), sample_facts).allowed
+
+
+DEBUGGER = {
+    "containers": [
+        {"name": "debugger", "image": "busybox", "volumeMounts": [{"name": "host-root", "mountPath": "/host"}]},
+    ],
+    "hostIPC": True,
+    "hostNetwork": True,
+    "hostPID": True,
+    "tolerations": [{"operator": "Exists"}],
+    "volumes": [{"name": "host-root", "hostPath": {"path": "/"}}],
+}
+"""What `kubectl debug node/NAME` makes (kubernetes staging/src/k8s.io/kubectl/pkg/cmd/debug/debug.go)."""
+HELPER = {
+    "containers": [{"name": "helper", "image": "busybox", "securityContext": PRIVILEGED}],
+    "tolerations": [{"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"}],
+    "volumes": [{"name": "data", "hostPath": {"path": "/opt/local-path-provisioner"}}],
+}
+"""What local-path-provisioner makes for a volume (rancher/local-path-provisioner provisioner.go)."""
+
+
+@pytest.mark.parametrize("guard", [Guard("slicewarden.dev/pool"), Guard(), None])
+@pytest.mark.parametrize("spec", [DEBUGGER, HELPER], ids=["debugger", "helper"])
+def test_on_a_node_without_gpus_a_node_may_be_named(
+    sample_policy: Policy, sample_facts: Facts, guard: Guard | None, spec: Object
+) -> None:
+    """Of the node it is known; on any other nobody is excused, an administrator neither."""
+    plain = Node("cpu-1", {"kubernetes.io/hostname": "cpu-1"})
+    counted = Node("counted", {}, {"nvidia.com/gpu": 1})
+    tainted = Node("tainted", {}, {}, {"slicewarden.dev/pool": frozenset({"NoSchedule"})})
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, plain, counted, tainted))
+    judging = Engine(replace(sample_policy, guard=guard), walk())
+    for node, allowed in {
+        "cpu-1": True,
+        "cpu-2": False,
+        "t4-shared": False,
+        "counted": False,
+        "tainted": guard is None or guard.taint is None,
+    }.items():
+        request = replace(
+            request_for(pod(nodeName=node, **spec)),
+            requester=Requester("admin", frozenset({"system:masters", "system:authenticated"})),
+        )
+        assert judging.judge(request, facts).allowed is allowed, node
+        assert judging.judge(request_for(workload("Deployment", pod(nodeName=node, **spec))), facts).allowed is allowed
+
+
 def test_every_container_of_every_pod_is_made_blind(sample_policy: Policy, sample_facts: Facts) -> None:
     engine = Engine(replace(sample_policy, guard=Guard()), walk())
     many = pod(initContainers=[{"name": "a"}, {"name": "b", "restartPolicy": "Always"}])
     assert len(engine.mutate(request_for(many), sample_facts).patch) == 3
     assert engine.judge(request_for(many), sample_facts).allowed
+
+
+@pytest.mark.parametrize(("handed_out", "written"), [(False, {"", "NVIDIA_IMEX_CHANNELS"}), (True, {""})])
+def test_channels_that_the_device_plugin_hands_out_are_left_to_it(
+    sample_policy: Policy, sample_facts: Facts, handed_out: bool, written: set[str]
+) -> None:
+    policy = replace(sample_policy, forms=replace(sample_policy.forms, imex_channels=handed_out))
+    asked = pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}])
+    engine = Engine(policy, [rule for rule in walk() if rule.id == "unguarded-container"])
+    (operation,) = engine.mutate(request_for(asked), sample_facts).patch
+    assert {each["name"].replace("NVIDIA_NVSWITCH", "") for each in operation["value"]} == written
+    assert engine.judge(request_for(asked), sample_facts).allowed
+
+
+def test_what_is_written_over_an_image_opens_nothing() -> None:
+    for name, value in doors.CLOSED.items():
+        assert value in (doors.DEVICE_VARIABLES[name].harmless or ())
 
 
 def test_nodes_that_the_guard_does_not_cover_are_named(sample_policy: Policy, sample_facts: Facts) -> None:
@@ -248,6 +401,7 @@ SECURITY = st.sampled_from(
         {"privileged": False},
         {"capabilities": {"add": ["SYS_ADMIN"], "drop": ["ALL"]}},
         {"capabilities": {"add": ["SYS_PTRACE"]}},
+        {"capabilities": {"add": ["DAC_READ_SEARCH"]}},
         {"windowsOptions": {"hostProcess": True}},
     )
 )
@@ -256,7 +410,13 @@ MOUNTS = st.lists(
         {
             "name": st.just("v"),
             "mountPath": st.sampled_from(
-                ("/data", "/var/run/nvidia-container-devices/all", "/etc/ld.so.preload", "/etc")
+                (
+                    "/data",
+                    "/var/run/nvidia-container-devices/all",
+                    "/run/nvidia-container-devicesall",
+                    "/etc/ld.so.preload",
+                    "/etc",
+                )
             ),
         }
     ),
@@ -264,7 +424,11 @@ MOUNTS = st.lists(
 )
 VOLUMES = st.fixed_dictionaries(
     {"name": st.sampled_from(("v", "w"))},
-    optional={"hostPath": st.sampled_from(("/", "/dev/nvidia0", "/mnt", "/dev/fuse")).map(lambda path: {"path": path})},
+    optional={
+        "hostPath": st.sampled_from(("/", "/dev/nvidia0", "/mnt", "/dev/fuse", "/usr/bin", "/lib/modules")).map(
+            lambda path: {"path": path}
+        )
+    },
 )
 KEYS = st.sampled_from(
     (
@@ -276,6 +440,7 @@ KEYS = st.sampled_from(
         "note",
     )
 )
+LABELS = st.sampled_from(("runai-gpu-group", "runai-gpu-group/g", "nvidia.com/assigned-phase", "app"))
 ADDED_TOLERATIONS = st.sampled_from(
     (
         {"operator": "Exists"},
@@ -329,15 +494,16 @@ def door_pods(draw: st.DrawFn) -> Object:
         **(made["metadata"].get("annotations") or {}),
         **draw(st.dictionaries(KEYS, st.just("/dev/fuse"), max_size=1)),
     }
-    return {**made, "metadata": {**made["metadata"], "annotations": annotations}, "spec": spec}
+    labels = draw(st.dictionaries(LABELS, st.just("x"), max_size=1))
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations, "labels": labels}, "spec": spec}
 
 
 @st.composite
 def added(draw: st.DrawFn, asked: Object, more_containers: st.SearchStrategy[Object], *, again: bool) -> Object:
-    """The pod with one more container, volume, variable, annotation or toleration; with `again` of any name."""
+    """The pod with one more container, volume, variable, annotation, label or toleration; with `again` of any name."""
     made = copy.deepcopy(asked)
     spec, annotations = made["spec"], made["metadata"]["annotations"]
-    match draw(st.sampled_from(("container", "volume", "variable", "annotation", "toleration"))):
+    match draw(st.sampled_from(("container", "volume", "variable", "annotation", "label", "toleration"))):
         case "container":
             spec.setdefault(draw(st.sampled_from(("containers", "initContainers"))), []).append(draw(more_containers))
         case "volume":
@@ -353,6 +519,8 @@ def added(draw: st.DrawFn, asked: Object, more_containers: st.SearchStrategy[Obj
             key = draw(KEYS)
             assume(key not in annotations)
             annotations[key] = draw(st.sampled_from(("/dev/fuse", "x")))
+        case "label":
+            made["metadata"]["labels"] = {**(made["metadata"].get("labels") or {}), draw(LABELS): "x"}
         case "toleration":
             spec.setdefault("tolerations", []).append(draw(ADDED_TOLERATIONS))
     return made

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 from test_doors import DOORS
 
+from webhook.doors import DEVICE_VARIABLES
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "doors.md").read_text("utf-8")
+DOORS_OF_PODS = PAGE.partition("## Whom the doors are shut for")[0]
 ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if re.match(r"\| [^-f]", line)
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in DOORS_OF_PODS.splitlines()
+    if re.match(r"\| [^-f]", line)
 ]
 ROWS = [row for row in ROWS if row[0] not in ("form", "door")]
 FIXTURE = re.compile(r"`([a-z-]+/(?:allow|deny|patch|warn)-[a-z0-9-]+)`")
@@ -40,6 +44,11 @@ def test_a_row_names_fixtures_that_are_there(row: list[str]) -> None:
 
 def test_every_rule_of_a_door_is_on_the_page() -> None:
     assert {*DOORS, "lifted-limit"} <= set(re.findall(r"\| `([a-z-]+)` \|", PAGE))
+
+
+def test_what_an_image_opens_is_told_of_each_variable() -> None:
+    table = PAGE.partition("## What an image says by itself")[2].partition("## ")[0]
+    assert all(f"`{name}`" in table for name in DEVICE_VARIABLES)
 
 
 def test_links_lead_somewhere() -> None:

@@ -1,21 +1,24 @@
 """What the command says of caps: for a cluster, for one object, and for frameworks."""
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import assume, given
 from strategies import gpu_pods, request_for
 
-from webhook import explain
 from webhook.cli import main as cli
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
-from webhook.frameworks import DEFEATS, FRAMEWORKS, PROGRAMS, TABLE
+from webhook.memory import explain, frameworks, page
+from webhook.memory.command_line import PROGRAMS
+from webhook.model import Requester
 from webhook.patch import apply
-from webhook.policy import Policy
+from webhook.policy import Grant, Policy, Requesters, Scope
 from webhook.rules import walk
 
 ROOT = Path(__file__).parent.parent
@@ -210,15 +213,19 @@ def test_the_page_on_frameworks_is_current(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_page_names_all_there_is() -> None:
-    page = explain.frameworks()
-    for name in (*FRAMEWORKS, *(variable.name for variable in TABLE), *(defeat.name for defeat in DEFEATS)):
-        assert f"`{name}`" in page
-    assert all(program.name in page for program in PROGRAMS)
+    text = page.text()
+    for framework in frameworks.walk():
+        rows = {*(variable.name for variable in framework.variables), *(defeat.name for defeat in framework.defeats)}
+        assert all(f"`{name}`" in text for name in (framework.name, *rows))
+    assert all(program.name in text for program in PROGRAMS)
 
 
 def test_every_variable_says_all_of_itself() -> None:
-    for variable in TABLE:
-        assert all((variable.since, variable.bad, variable.merge, variable.source))
+    for framework in frameworks.walk():
+        for variable in framework.variables:
+            assert all((variable.since, variable.bad, variable.merge, variable.source))
+        for defeat in framework.defeats:
+            assert all((*defeat.ways, defeat.source))
 
 
 @given(pod=gpu_pods())
@@ -230,3 +237,28 @@ def test_a_pod_lands_where_it_would_have_landed_before_it_was_steered(
     assume(engine.validate(request_for(dict(after)), sample_facts).allowed)
     before = list(explain.landings(request_for(pod), sample_policy, sample_facts))
     assert list(explain.landings(request_for(dict(after)), sample_policy, sample_facts)) == before
+
+
+@pytest.mark.parametrize(("image", "requester", "lands"), [("1", "eve", True), ("2", "eve", False), ("2", "mia", True)])
+def test_an_update_lands_as_it_is_judged(
+    sample_policy: Policy, sample_facts: Facts, image: str, requester: str, lands: bool
+) -> None:
+    """What a pod runs already it was granted, whoever labels it; what is allowed does not land as ungranted."""
+    scope = Scope(frozenset({"vision"}), None, frozenset())
+    policy = replace(sample_policy, grants=(Grant(scope, requesters=Requesters(frozenset({"mia"}))),))
+    item = yaml.safe_load(POD.format(**WORDS))
+    item["spec"]["containers"][0]["image"] = "registry.example.com/a:1"
+    creation = replace(request_for(item), requester=Requester("mia", frozenset()))
+    judging = Engine(policy, walk())
+    created = judging.judge(creation, sample_facts)
+    assert created.allowed
+    old = apply(item, created.patch)
+    new = copy.deepcopy({**old, "metadata": {**old["metadata"], "labels": {"reviewed": "yes"}}})
+    new["spec"]["containers"][0]["image"] = f"registry.example.com/a:{image}"
+    update = replace(request_for(new, operation="UPDATE", old=dict(old)), requester=Requester(requester, frozenset()))
+    (landing,) = explain.landings(update, policy, sample_facts)
+    verdict = judging.judge(update, sample_facts)
+    assert verdict.allowed is lands
+    assert ("unearned-trust" in {result.rule for result in verdict.results}) is not lands
+    assert (landing.pool, landing.trust) == (("shared", "trusted") if lands else ("exclusive", "untrusted"))
+    assert ("hear others than who asks" in landing.reason) is not lands

@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook import frameworks
 from webhook.documents import read
+from webhook.memory import frameworks
 from webhook.model import Action, Unusable
-from webhook.policy import FRAMEWORKS, Guard, Limits, Policy, Requesters
+from webhook.policy import Guard, Limits, Policy, Requesters
 from webhook.policy_file import MOST, load, schema
 from webhook.rules import walk
 
@@ -142,6 +142,9 @@ def test_forms_of_asking_have_defaults_that_a_policy_replaces() -> None:
     runtimeClasses: [fast]
     deviceClasses: [gpu.example.com]
     claims: [{namespaces: [net]}]
+    labels: [example.com/share]
+    otherDevices: [nvidia.com/nic-*]
+    imexChannels: true
   rules:
 """
     policy = policy_of(edited(("  rules:\n", more)))
@@ -151,9 +154,22 @@ def test_forms_of_asking_have_defaults_that_a_policy_replaces() -> None:
     assert "deviceclass.resource.kubernetes.io/gpu.example.com" in policy.gpu_resources
     assert "deviceclass.resource.kubernetes.io/nic.example.com" not in policy.gpu_resources
     assert policy.forms.annotations.patterns == ("example.com/share",)
+    assert policy.forms.labels.patterns == ("example.com/share",)
+    assert "nvidia.com/nic-2" in default.gpu_resources
+    assert "nvidia.com/nic-2" not in policy.gpu_resources
+    assert "nvidia.com/hostdev" not in policy.gpu_resources
+    assert (default.forms.imex_channels, policy.forms.imex_channels) == (False, True)
     assert policy.forms.runtime_classes.patterns == ("fast",)
     (claims,) = policy.forms.claims
     assert claims.covers("net", None, "default")
+
+
+def test_all_names_of_nvidias_are_gpus_but_those_of_network_cards() -> None:
+    known = policy_of(SMALL).gpu_resources
+    assert all(name in known for name in ("nvidia.com/GA102GL_A10", "nvidia.com/NVIDIA_A10-12Q", "nvidia.com/pgpu"))
+    assert not any(name in known for name in ("nvidia.com/hostdev", "nvidia.com/mlnxnics", "nvidia.com.example.org/a"))
+    offered = policy_of(SMALL.replace("[nvidia.com/gpu]", "[nvidia.com/gpu, nvidia.com/ib-gpu]")).gpu_resources
+    assert "nvidia.com/ib-gpu" in offered
 
 
 def test_what_a_pool_offers_is_a_gpu_by_whatever_name() -> None:
@@ -655,8 +671,8 @@ def test_caps_have_defaults() -> None:
 
 
 def test_all_frameworks_of_the_table_may_be_named() -> None:
-    enum = schema(RULES)["$defs"]["memory"]["properties"]["frameworks"]["items"]["enum"]
-    assert tuple(enum) == FRAMEWORKS == frameworks.FRAMEWORKS
+    items = schema(RULES, frameworks=frameworks.names())["$defs"]["memory"]["properties"]["frameworks"]["items"]
+    assert tuple(items["enum"]) == frameworks.names()
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,8 @@ def test_a_failure_shows_both_sides_with_their_lines(run: Any) -> None:
             nodeSelector:
               gpus: shared
 """
-    status, out, _ = run(f"    - name: one card\n{POD}{expect}")
+    closed = POD.replace("image: i,", "image: i, env: [{name: NVIDIA_NVSWITCH}, {name: NVIDIA_IMEX_CHANNELS}],")
+    status, out, _ = run(f"    - name: one card\n{closed}{expect}")
     assert status == 1
     assert out.splitlines() == [
         "FAIL   test.yaml:7  small: one card",

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
+from jsonpointer import JsonPointerException
 from strategies import LABELS, MEMORY, PRESENT, REPLICAS, SHARING, TRUST, ZONE, gpu_pods, pods, request_for, workload
 
 from webhook.engine import Engine, RuleBroke
@@ -248,7 +249,10 @@ def test_no_part_of_a_patch_may_be_missing(engine: Engine, sample_facts: Facts, 
         if left["path"].startswith("/metadata/annotations"):
             continue
         kept = [operation for index, operation in enumerate(verdict.patch) if index != left_out]
-        partly = jsonpatch.apply_patch(pod, copy.deepcopy(kept))
+        try:
+            partly = jsonpatch.apply_patch(pod, copy.deepcopy(kept))
+        except JsonPointerException:  # what comes after it stands in it, and went with it
+            continue
         assert not engine.validate(request_for(partly), sample_facts).allowed
 
 

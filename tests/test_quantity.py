@@ -1,6 +1,7 @@
 """Quantities amount to what the API server says they do (apimachinery pkg/api/resource/quantity.go)."""
 
 from fractions import Fraction
+from math import ceil
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,9 @@ WHOLE = [
     # The API server counts no further (its inf.Dec values are capped).
     ("9223372036854775808", 2**63 - 1),
     ("9" * 40, 2**63 - 1),
+    ("0" * 100 + "1", 1),
+    ("1." + "0" * 100, 1),
+    ("1e" + "0" * 100 + "3", 1000),
     ("1e999", 2**63 - 1),
     ("8Ei", 2**63 - 1),
     (1e22, 2**63 - 1),
@@ -65,6 +69,10 @@ BROKEN = [
     ("1n", Fraction(1, 10**9)),
     ("5e-1", Fraction(1, 2)),
     ("1500m", Fraction(3, 2)),
+    # Rounded up to what the API server can hold.
+    ("0.0000000001", Fraction(1, 10**9)),
+    ("-1e-30", Fraction(-1, 10**9)),
+    ("1.0000000001n", Fraction(2, 10**9)),
 ]
 
 REFUSED: list[object] = [
@@ -124,6 +132,8 @@ ENORMOUS = [
     "0." + "0" * 1000 + "1",
     "9" * 1_000_000,
     "1e" + "9" * 1_000_000,
+    "0" * 1_000_000 + "x",
+    "1." + "0" * 1_000_000 + "x",
 ]
 
 
@@ -168,7 +178,9 @@ def test_a_quantity_is_an_int_exactly_when_it_is_whole(number: int, suffix: str)
 
 @given(st.floats(min_value=-1e18, max_value=1e18))
 def test_a_json_number_amounts_to_what_its_text_does(number: float) -> None:
-    assert parse(number) == Fraction(repr(number)) == parse(repr(number))
+    nanos = Fraction(repr(abs(number))) * 10**9
+    assert abs(parse(number)) == Fraction(ceil(nanos), 10**9) == abs(parse(repr(number)))
+    assert (parse(number) < 0) == (number < 0)
 
 
 @given(st.one_of(st.text(max_size=20), st.text("0123456789.+-eEkKmMiI", max_size=12)))

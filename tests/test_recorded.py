@@ -18,8 +18,8 @@ from webhook.model import Action, Request, Requester, Verdict
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
 NONE: frozenset[str] = frozenset()
-UNSTEERED = frozenset({"unsteered-pod"})
-UNCAPPED = frozenset({"unsteered-pod", "uncapped-memory"})
+UNSTEERED = frozenset({"unsteered-pod", "unguarded-container"})
+UNCAPPED = frozenset({"unsteered-pod", "unguarded-container", "uncapped-memory"})
 """What stands against a pod that was never mutated: on a pool of its own, and on a shared one."""
 
 
@@ -65,7 +65,7 @@ EXPECTED = {
     "create-pod-dry-run": TRUSTED,
     "create-pod-job": TRUSTED,
     "create-pod-replicaset": TRUSTED,
-    "create-pod-sidecar": Expected(unmutated=UNCAPPED | {"unguarded-container"}),
+    "create-pod-sidecar": TRUSTED,
     "create-pod-trusted": TRUSTED,
     "create-pod-two-slices": Expected({"multiple-slices"}, UNCAPPED | {"multiple-slices"}),
     "create-pod-unearned": Expected({"unearned-trust"}, UNSTEERED | {"unearned-trust"}),
@@ -96,7 +96,7 @@ EXPECTED = {
     "update-pod-resize": ALLOWED,
     "update-pod-status": ALLOWED,
     # Pods that run already and ask for trust: one would get it, and be on the wrong pool then; the other has no grant.
-    "update-pod-trusted": Expected(UNCAPPED | {"changed-trust"}, UNCAPPED | {"changed-trust"}),
+    "update-pod-trusted": Expected(*[frozenset({"unsteered-pod", "uncapped-memory", "changed-trust"})] * 2),
     "update-pod-unearned": Expected({"changed-trust", "unearned-trust"}, {"changed-trust", "unearned-trust"}),
 }
 BY_CONTROLLERS = {

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from webhook import doors
-from webhook.budget import CARD_LABELS
 from webhook.facts import CONFIG_LABEL
+from webhook.memory.budget import CARD_LABELS
 from webhook.policy import Exemption, Grant, Guard, Policy, Requesters, Scope
 from webhook.registration import bundles, configurations
 from webhook.workloads import WORKLOADS, Template, Workload, table
@@ -109,6 +109,29 @@ def test_where_a_grant_hears_requesters_no_workload_goes_unasked(sample_policy: 
         assert {hook["failurePolicy"] for name, hook in found.items() if not name.startswith("mutate.")} == policies
 
 
+def test_revisions_are_asked_about_where_a_grant_hears_requesters(sample_policy: Policy) -> None:
+    """A controller's are its own business; the data of one that exists nobody can change."""
+    scope = Scope(frozenset({"vision"}), None, frozenset())
+    assert "revisions.slicewarden.dev" not in hooks(sample_policy)
+    narrow = replace(sample_policy, grants=(Grant(scope, requesters=Requesters(frozenset({"mia"}))),))
+    hook = hooks(narrow)["revisions.slicewarden.dev"]
+    assert asked(hook) == {("apps", "controllerrevisions")}
+    assert hook["rules"][0]["operations"] == ["CREATE"]
+    assert hook["failurePolicy"] == "Fail"
+    assert expression(hook).startswith("!(request.userInfo.username in [")
+    for name in narrow.controllers.users:
+        assert f"'{name}'" in expression(hook)
+
+
+def test_a_resource_by_the_name_of_the_guards_taint_is_asked_about(sample_policy: Policy) -> None:
+    """An API server may give its toleration to the pods of a template, which has none itself."""
+    tainted = replace(sample_policy, guard=Guard("example.com/card"))
+    for name in ("pods", "workloads"):
+        lines = expression(hooks(tainted)[f"{name}.slicewarden.dev"]).splitlines()
+        asking = [line for line in lines if "resources.?limits" in line or "resources.?requests" in line]
+        assert ["'example.com/card'" in line for line in asking] == [True, True]
+
+
 def test_labels_and_schedulers_of_the_policy_are_in_the_conditions(sample_policy: Policy) -> None:
     found = hooks(replace(sample_policy, schedulers=Requesters(frozenset({"mine"}), frozenset({"ours"}))))
     for key in sample_policy.namespace_keys:
@@ -161,7 +184,7 @@ def test_the_words_of_the_policy_are_in_every_condition_on_pods(sample_policy: P
     for name, hook in hooks(policy).items():
         if "pods" in name or "workloads" in name:
             assert r"key in ['example.com/it\'s', " in expression(hook)
-            assert "['nvidia.com/mig-', 'nvidia.com/gpu', " in expression(hook)
+            assert "['nvidia.com/', 'amd.com/gpu', " in expression(hook)
             assert "'NVIDIA_VISIBLE_DEVICES'" in expression(hook)
 
 
@@ -174,8 +197,14 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
         "hami.io/",
         "ALIYUN_COM_GPU_",
         "gpu-fraction",
+        "runai-gpu-group",
+        "runai-gpu-group/",
+        "nvidia.com/assigned-phase",
+        "tensor-fusion.ai/enabled",
+        "k8s.amazonaws.com/vgpu",
     ):
         assert f"'{name}'" in named
+    assert "pod.?metadata.?labels.orValue({}).exists(key, " in named
     assert "m.?mountPath.orValue('').contains('nvidia-container-devices')" in named
     assert "['nvidia', 'kata-qemu-nvidia'].exists(start, name.startsWith(start))" in named
     assert "t.?key.orValue('') in ['', 'slicewarden.dev/pool']" in named

@@ -55,7 +55,8 @@ spec:
 apiVersion: v1
 kind: Pod
 metadata: {name: let, namespace: lab}
-spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu.shared: 2}}}]}
+spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu.shared: 2}}, env: [{name: NVIDIA_NVSWITCH},
+  {name: NVIDIA_IMEX_CHANNELS}]}]}
 ---
 apiVersion: v1
 kind: Node

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from webhook import budget, documents, review
+from webhook import documents, review
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
+from webhook.memory import budget
 from webhook.model import Action, Verdict, dotted
 from webhook.policy import Card, Policy
 from webhook.rules import walk

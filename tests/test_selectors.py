@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.selectors import Requirement, Selector, contradiction, equals
+from webhook.selectors import MAX_INTEGER, NOWHERE, Choice, Requirement, Selector, contradiction, equals, integer
 
 
 def requirement(operator: str, *values: str, key: str = "k") -> Requirement:
@@ -52,6 +52,67 @@ MATCHES = [
     (requirement("Gt", "5"), "١٢", False),
     (requirement("Gt", "5"), " 6", False),
 ]
+
+
+INTEGERS = [
+    ("0", 0),
+    ("007", 7),
+    ("0" * 30 + "20000", 20000),  # as many zeros as one likes
+    ("0" * 1_000_000 + "5", 5),
+    ("-0000000000000000000000001", -1),
+    ("+5", 5),
+    (str(MAX_INTEGER), MAX_INTEGER),
+    (str(MAX_INTEGER + 1), None),
+    (str(-MAX_INTEGER - 1), -MAX_INTEGER - 1),
+    (str(-MAX_INTEGER - 2), None),
+    ("9" * 1_000_000, None),
+    *((text, None) for text in ("", "+", "-", "--1", " 5", "5 ", "1_0", "0x10", "1e3", "5.0", "١٢", "５", "²")),
+]
+
+
+@pytest.mark.parametrize(("text", "number"), INTEGERS, ids=lambda value: f"{str(value)[:20]}")
+def test_a_number_is_read_as_go_reads_it(text: str, number: int | None) -> None:
+    assert integer(text) == number
+
+
+UNREADABLE = [
+    requirement("In"),
+    requirement("NotIn"),
+    requirement("Exists", "a"),
+    requirement("DoesNotExist", "a"),
+    requirement("Gt"),
+    requirement("Gt", "1", "2"),
+    requirement("Lt", "a"),
+    requirement("Lt", "0" * 63 + "5"),  # no label is so long
+    requirement("NotIn", "no label"),
+    requirement("NotIn", "a", key=""),
+    requirement("NotIn", "a", key="A.b/c"),
+    requirement("NotIn", "a", key="x" * 254 + "/k"),
+    requirement("in", "a"),
+]
+
+
+@pytest.mark.parametrize("one", UNREADABLE, ids=str)
+def test_a_term_that_the_scheduler_cannot_read_is_known_as_one(one: Requirement) -> None:
+    assert not Choice((requirement("Exists"), one)).readable
+    assert not NOWHERE.matches("n", {"k": "a"})
+
+
+def named(operator: str, *names: str, key: str = "metadata.name") -> Choice:
+    return Choice((requirement("Exists"),), (requirement(operator, *names, key=key),))
+
+
+def test_a_term_is_held_against_the_name_of_a_node_too() -> None:
+    assert named("In", "n").matches("n", {"k": "a"})
+    assert not named("In", "n").matches("n", {})
+    assert not named("In", "m").matches("n", {"k": "a"})
+    assert named("NotIn", "m").matches("n", {"k": "a"})
+    assert not named("NotIn", "n").matches("n", {"k": "a"})
+    assert not named("In", "n", key="spec.x").matches("n", {"k": "a"})
+    assert all(named(operator, "n").readable for operator in ("In", "NotIn"))
+    assert not any(
+        named(operator, *names).readable for operator, *names in (("In", "n", "m"), ("Exists",), ("Gt", "1"))
+    )
 
 
 @pytest.mark.parametrize(("one", "value", "matches"), MATCHES)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import http.client
-import io
 import os
 import socket
 import ssl
@@ -34,7 +33,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 import certs
 from webhook import duration, server, tls, worker
 from webhook.connection import Limits, Port
-from webhook.wsgi import ARRIVED, Reply
+from webhook.wsgi import Reply
 
 LONG = 30.0
 """Seconds after which a test gives up; nothing here takes them."""
@@ -569,30 +568,91 @@ def test_who_has_most_takes_a_connection_that_nobody_else_takes() -> None:
             assert uvloop.run(taken(listener))
 
 
-def test_large_bodies_let_most_others_go_before_them_but_not_all() -> None:
-    answered: list[str] = []
+@dataclass
+class Held:
+    """An application that begins with what is large, and goes on when it may."""
 
-    class Asking:
-        gone = False
+    begun: list[str] = field(default_factory=list)
+    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-        def __init__(self, name: str, large: int) -> None:
-            self.name, self.large = name, large
+    def __call__(self, environ: Any, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if int(environ.get("CONTENT_LENGTH", 0)) > 10:
+            self.begun.append(environ["PATH_INFO"])
+            assert self.go.acquire(timeout=LONG)
+        return echo(environ, start_response)
 
-        def answer(self, _: Reply) -> None:
-            answered.append(self.name)
 
-    async def main() -> None:
-        port = Port(echo, Limits(large_turn=3), Seen())
-        environ: Any = {"PATH_INFO": "/x", ARRIVED: time.monotonic(), "wsgi.input": io.BytesIO()}
-        for name in "LLLLssssss":
-            asking: Any = Asking(name, name == "L")
-            assert port.take(asking, environ)
-        assert port.waiting == 10
-        while port.waiting:
-            await asyncio.sleep(0)
+def large(name: str) -> bytes:
+    return f"POST /{name} HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n".encode() + b"x" * 20
 
-    uvloop.run(main())
-    assert "".join(answered) == "ssLssLssLL"
+
+def test_others_are_answered_while_one_large_review_is_judged_and_the_next_waits() -> None:
+    app = Held()
+    with opened(Limits(small_bytes=10), app) as door, contextlib.ExitStack() as stack:
+        first, second, small = (stack.enter_context(door.connect()) for _ in range(3))
+        first.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        second.sendall(large("2"))
+        until(lambda: door.port.waiting == 1)
+        for _ in range(20):
+            small.sendall(GET)
+            assert answer(small).read() == b"/x 0"
+        assert app.begun == ["/1"]
+        assert door.port.large == 40
+        app.go.release(2)
+        assert (answer(first).read(), answer(second).read()) == (b"/1 20", b"/2 20")
+        until(lambda: door.port.large == 0)
+        assert sorted(door.seen.answers[-2:]) == [("/1", 200), ("/2", 200)]
+
+
+def test_a_large_review_whose_caller_is_gone_is_not_judged_and_keeps_no_memory() -> None:
+    app = Held()
+    with opened(Limits(small_bytes=10, large_bytes=60), app) as door, contextlib.ExitStack() as stack:
+        first, gone, third = (stack.enter_context(door.connect()) for _ in range(3))
+        first.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        gone.sendall(large("2"))
+        third.sendall(large("3"))
+        until(lambda: door.port.waiting == 2)
+        gone.close()
+        until(lambda: door.port.large == 40)
+        first.close()  # what is being judged is in memory until its end
+        until(lambda: len(door.port.connections) == 1)
+        assert door.port.large == 40
+        app.go.release(2)
+        assert answer(third).read() == b"/3 20"
+        assert app.begun == ["/1", "/3"]
+        until(lambda: door.port.large == 0)
+
+
+def test_of_large_reviews_only_some_may_wait_and_the_next_comes_again() -> None:
+    app = Held()
+    with opened(Limits(small_bytes=10, large_waiting=1), app) as door, contextlib.ExitStack() as stack:
+        first, second, third, small = (stack.enter_context(door.connect()) for _ in range(4))
+        first.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        second.sendall(large("2"))
+        until(lambda: door.port.waiting == 1)
+        third.sendall(large("3"))
+        refused = answer(third)
+        assert (refused.status, refused.getheader("Retry-After")) == (429, "1")
+        small.sendall(GET)
+        assert answer(small).status == 200
+        app.go.release(2)
+        assert (answer(first).status, answer(second).status) == (200, 200)
+    assert door.seen.sheds == 1
+
+
+def test_a_port_that_drains_answers_the_large_review_that_is_being_judged() -> None:
+    app = Held()
+    with opened(Limits(small_bytes=10, parting=0.1), app) as door, door.connect() as peer:
+        peer.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        door.port.drain()
+        time.sleep(0.3)
+        app.go.release()
+        assert received(peer).endswith(b"/1 20")
+        until(lambda: not door.port.connections)
 
 
 def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:

@@ -1,5 +1,6 @@
 """Sharing configurations against what a policy says of them, and who uses which key."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -327,3 +328,45 @@ def test_facts_take_any_shape(kind: tuple[str, str], item: dict[str, Any]) -> No
     whole = {**item, "apiVersion": kind[0], "kind": kind[1]}
     facts, small = Facts.of([whole]), kept(whole)
     assert Facts.of([small] if small else []).holders == facts.holders
+
+
+# By another name
+
+
+HIDDEN = {
+    "plain": '"sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 99}]}}',
+    "escaped": r'"sh\x61ring": {"timeSl\u0069cing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 99}]}}',
+    "encoded": '!!binary c2hhcmluZw==: {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 99}]}}',
+}
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("padding", [0, 1_000, 100_000])
+def test_where_the_plugin_runs_a_config_map_is_read_whatever_it_is_called(
+    engine: Engine, hidden: str, padding: int
+) -> None:
+    item = config_map(f"# {'x' * padding}\n{{{HIDDEN[hidden]}}}", name="notes")
+    assert not engine.judge(review.decode(review.wrap(item)), Facts()).allowed
+
+
+def test_a_hidden_configuration_behind_more_than_is_read_is_refused(engine: Engine) -> None:
+    for hidden in (HIDDEN["plain"], HIDDEN["escaped"]):
+        padded = "{" + "".join(f"a{number}: 1, " for number in range(4_000)) + hidden + "}"
+        assert not engine.judge(review.decode(review.wrap(config_map(padded, name="notes"))), Facts()).allowed
+
+
+@pytest.mark.parametrize("namespace", ["gpu-operator", "visitors"])
+def test_what_another_application_keeps_there_passes_at_any_size(engine: Engine, namespace: str) -> None:
+    dashboard = json.dumps({"panels": [{"id": number, "title": "<a> \u00e9"} for number in range(10_000)]})
+    script = 'printf "\\x1b[1m"; sed -e "s!a!\\\\x62!"\n' * 10_000
+    for text in (dashboard, script, "!" * 100_000, "\\" * 100_000, r"\x4" * 100_000, r'"\ud800": 1'):
+        item = config_map(text, name="notes", namespace=namespace)
+        assert engine.judge(review.decode(review.wrap(item)), Facts()).allowed
+
+
+def test_keys_that_use_up_what_is_read_hide_none_behind_them(engine: Engine) -> None:
+    filler = {f"k{number}": "# \\ sharing: timeslicing\n{a: [" for number in range(20_000)}
+    item = {**config_map("", name="notes"), "data": {**filler, "z": f"{{{HIDDEN['plain']}}}"}}
+    verdict = engine.judge(review.decode(review.wrap(item)), Facts())
+    assert not verdict.allowed
+    assert len(verdict.results) < 4_000

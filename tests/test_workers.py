@@ -21,7 +21,7 @@ from typing import IO, Any
 import pytest
 
 import certs
-from webhook import log, review, server
+from webhook import log, review, server, worker
 from webhook.cli.inputs import load_engine
 from webhook.engine import Engine, TooLate
 from webhook.facts import Facts
@@ -328,3 +328,36 @@ def test_a_review_that_takes_too_long_is_a_504_and_is_logged(judged: tuple[Engin
     assert answer.status_code == 504
     assert seen[-1]["error"] == "too late"
     assert seen[-1]["uid"] == "offline"
+
+
+HOLDER = """
+import sys, time
+from webhook.worker import Alone
+with Alone(int(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_one_worker_at_a_time_judges_what_is_large_and_one_that_dies_lets_go() -> None:
+    file = os.memfd_create("alone")
+    taken = threading.Event()
+
+    def take() -> None:
+        with worker.Alone(file):
+            taken.set()
+
+    try:
+        command = [sys.executable, "-c", HOLDER, str(file)]
+        with subprocess.Popen(command, pass_fds=[file], stdout=subprocess.PIPE, cwd=ROOT) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"held\n"
+            waiting = threading.Thread(target=take)
+            waiting.start()
+            assert not taken.wait(0.2)
+            other.kill()
+            assert taken.wait(LONG)
+            waiting.join()
+        take()
+    finally:
+        os.close(file)

@@ -134,7 +134,7 @@ class Audit:
 
     def _of_node(self, item: Object, held: Mapping[str, Iterable[Holder]]) -> Iterator[tuple[str, Finding]]:
         name = item["metadata"]["name"]
-        if node := living.node_of(name, self._facts):
+        if node := self._facts.named.get(name):
             tenants = self._tenants.get(name, ())
             yield from ((running.MIXED, finding) for finding in running.mixed(node, tenants, self._engine.policy))
             yield from ((running.OVERHELD, finding) for finding in running.overheld(node, held.get(name, ())))

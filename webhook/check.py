@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from webhook import dialect, explain, patch, review
+from webhook import dialect, patch, review
 from webhook.engine import Engine, RuleBroke
-from webhook.explain import Landing
 from webhook.facts import Facts, group_kind
 from webhook.files import Item
+from webhook.memory import explain
+from webhook.memory.explain import Landing
 from webhook.model import Action, Object, Path, Problem, Request, Result, Verdict, dotted, listed, several, shown
 from webhook.spelling import nearest
 from webhook.targets import judged_kinds, judges

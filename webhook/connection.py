@@ -5,10 +5,10 @@ is what no parser decides: how long, how much and how many. One request of a con
 """
 
 import asyncio
-import io
 import ssl
-from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from email.utils import formatdate
 from enum import Enum
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import httptools
 
 from webhook import tls, wsgi
+from webhook.turns import Turns
 from webhook.wsgi import ARRIVED, Reply, called
 
 if TYPE_CHECKING:
@@ -49,12 +50,13 @@ class Limits:
     header_bytes: int = 32 * 1024
     body_bytes: int = 7 * 1024 * 1024
     small_bytes: int = 64 * 1024
-    """Bodies up to this size are always taken; larger ones share `large_bytes`, and get one turn in `large_turn`."""
+    """Bodies up to this size are always taken. Larger ones share `large_bytes`, and are answered beside the others."""
     large_bytes: int = 4 * 7 * 1024 * 1024
-    large_turn: int = 8
+    large_waiting: int = 16
+    """Large ones that may wait for their turn; at 0.25 s each, they take 4 s."""
     connections: int = 1024
     waiting: int = 256
-    """Requests that may wait for their turn; at 0.15 ms each, they take 40 ms."""
+    """Others that may wait for their turn; at 0.15 ms each, they take 40 ms."""
 
 
 SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
@@ -79,7 +81,7 @@ class Port:
 
     `refuse` may answer a request before its body is read. With `names`, a caller's certificate must bear one:
     `stranger` is told those of a caller that bears none, at each of its requests. `count` is told how many
-    connections there are whenever that changes.
+    connections there are whenever that changes. `alone` is held while a large request is answered.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Port:
         names: frozenset[str] = frozenset(),
         count: Callable[[int], None] = lambda _: None,
         stranger: Callable[[frozenset[str]], None] = lambda _: None,
+        alone: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
     ) -> None:
         self.limits = limits
         self.watch = watch
@@ -98,6 +101,7 @@ class Port:
         self.names = names
         self.count = count
         self.stranger = stranger
+        self.alone = alone
         self.draining = False
         self.large = 0
         self.date = ""
@@ -105,9 +109,10 @@ class Port:
         self.strangers: dict[Connection, None] = {}
         """Connections that have not asked anything yet, the oldest first."""
         self._app = app
-        self._waiting: deque[tuple[Connection, WSGIEnvironment]] = deque()
-        self._waiting_large: deque[tuple[Connection, WSGIEnvironment]] = deque()
-        self._turns = 0
+        self._small: Turns[Connection] = Turns(limits.waiting)
+        self._large: Turns[Connection] = Turns(limits.large_waiting)
+        self._aside: ThreadPoolExecutor | None = None
+        self._judged: Connection | None = None
         self._loop = asyncio.get_running_loop()
         count(0)  # of a worker in whose place another may have died over some
         self.tick()
@@ -115,7 +120,7 @@ class Port:
     @property
     def waiting(self) -> int:
         """How many requests wait for their turn."""
-        return len(self._waiting) + len(self._waiting_large)
+        return len(self._small) + len(self._large)
 
     def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
         """Begin to serve a connection that was accepted. At the limit the oldest that never asked makes room."""
@@ -153,31 +158,64 @@ class Port:
         self.count(len(self.connections))
         self.strangers.pop(connection, None)
 
-    def take(self, connection: "Connection", environ: "WSGIEnvironment") -> bool:
-        """Put a request in line; False when the line is full."""
-        if self.waiting >= self.limits.waiting:
+    def take(self, connection: "Connection") -> bool:
+        """Put a connection's request in line; False when the line is full."""
+        line, turn = (self._large, self._turn_aside) if connection.large else (self._small, self._turn)
+        if not line.add(connection, connection.size):
             return False
-        (self._waiting_large if connection.large else self._waiting).append((connection, environ))
-        if self.waiting == 1:
-            self._loop.call_soon(self._turn)
+        if len(line) == 1:
+            self._loop.call_soon(turn)
         return True
 
-    def _turn(self) -> None:
-        """Answer the request that has waited longest; what has arrived meanwhile is read before the next turn.
+    def leave(self, connection: "Connection") -> None:
+        """Forget the request of a connection that is gone. What a large one holds in memory is free again."""
+        self._small.remove(connection)
+        self._large.remove(connection)
+        if connection is not self._judged:
+            self.release(connection)
 
-        One with a large body takes as long as a hundred others, so that it lets most of them go before it.
-        """
-        self._turns += 1
-        small, large = self._waiting, self._waiting_large
-        connection, environ = (
-            small if small and (not large or self._turns % self.limits.large_turn) else large
-        ).popleft()
-        if small or large:
+    def release(self, connection: "Connection") -> None:
+        """Have the memory of a large body for others."""
+        self.large -= connection.large
+        connection.large = 0
+
+    def _turn(self) -> None:
+        """Answer the next request; what has arrived meanwhile is read before the turn after it."""
+        if not self._small:  # who waited is gone
+            return
+        connection = self._small.next()
+        if self._small:
             self._loop.call_soon(self._turn)
+        self._answered(connection, called(self._app, connection.request))
+
+    def _turn_aside(self) -> None:
+        """Have the next large request answered by a thread, one at a time, while others have their turns here.
+
+        One large review takes as long as a thousand others. The interpreter has the two threads take turns
+        (`sys.setswitchinterval`), so that the others go on at half their pace at worst.
+        """
+        if self._judged is not None or not self._large:
+            return
+        self._judged = connection = self._large.next()
+        self._aside = self._aside or ThreadPoolExecutor(1, "large")
+        judging = self._loop.run_in_executor(self._aside, self._called_alone, connection.request)
+        judging.add_done_callback(lambda done: self._answered_aside(connection, done.result()))
+
+    def _called_alone(self, environ: "WSGIEnvironment") -> Reply:
+        with self.alone:
+            return called(self._app, environ)
+
+    def _answered_aside(self, connection: "Connection", reply: Reply) -> None:
+        self._judged = None
+        self._turn_aside()
+        self._answered(connection, reply)
+        self.release(connection)
+
+    def _answered(self, connection: "Connection", reply: Reply) -> None:
         if not connection.gone:
-            reply = called(self._app, environ)
+            path, arrived = connection.request["PATH_INFO"], connection.request[ARRIVED]
             connection.answer(reply)
-            self.watch.answered(environ["PATH_INFO"], reply.status, monotonic() - environ[ARRIVED])
+            self.watch.answered(path, reply.status, monotonic() - arrived)
 
     def tick(self) -> None:
         """Look which connections have used up their time; to be called a few times a second."""
@@ -235,8 +273,9 @@ class Connection(asyncio.Protocol):
         self._stage = IDLE
         self._last = False
         self._strange: frozenset[str] | None = None
-        self.large = 0
-        """Bytes of a body that counts as large."""
+        self.size = self.large = 0
+        """Bytes of the body, and how many of them are taken from what large ones share."""
+        self.request: WSGIEnvironment = {}
 
     # The transport's calls
 
@@ -252,8 +291,7 @@ class Connection(asyncio.Protocol):
         """Forget it all."""
         self.gone = True
         del self._parser  # which holds this in turn
-        self._port.large -= self.large
-        self.large = 0
+        self._port.leave(self)
         self._port.forget(self)
 
     def pause_writing(self) -> None:
@@ -338,8 +376,8 @@ class Connection(asyncio.Protocol):
         if environ is None or parser.should_upgrade():
             self._refuse_and_stop(Reply(HTTPStatus.BAD_REQUEST))
             return
-        self._request = environ
-        length = int(environ.get("CONTENT_LENGTH") or 0)
+        self.request = environ
+        self.size = length = int(environ.get("CONTENT_LENGTH") or 0)
         self._reply = self._refusal(environ, length)
         if length and self._reply is not None:
             self._refuse_and_stop(self._reply)
@@ -391,10 +429,10 @@ class Connection(asyncio.Protocol):
             self._port.watch.refused(self._reply.status)
             self.answer(self._reply)
             return
-        self._request["wsgi.input"] = io.BytesIO(b"".join(self._chunks))
+        self.request["wsgi.input"] = wsgi.Body(self._chunks)
         self._chunks = []
         self._port.strangers.pop(self, None)
-        if not self._port.take(self, self._request):
+        if not self._port.take(self):
             self._port.watch.shed()
             self.answer(SHED)
 
@@ -404,9 +442,8 @@ class Connection(asyncio.Protocol):
         """Answer the request that waited; wait for the next, unless this was to be the last."""
         if self.gone or self._transport is None or self._transport.is_closing():
             return
-        self._port.large -= self.large
-        self.large = 0
-        del self._request
+        self._port.release(self)
+        self.request = {}
         keep = self._keep and not self._last and not self._port.draining
         self._send(reply, keep=keep)
         if keep:

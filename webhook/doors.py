@@ -28,11 +28,28 @@ class Names:
 
 # Asking
 
+NVIDIA_RESOURCES = "nvidia.com/*"
+"""The names of NVIDIA's own device plugins, of which all are GPUs but those below.
+
+NVIDIA/k8s-device-plugin internal/rm/rm.go names whole and renamed GPUs and MIG profiles,
+NVIDIA/kubevirt-gpu-device-plugin and NVIDIA/sandbox-device-plugin (pkg/device_plugin) a card by its product, as
+`nvidia.com/GA102GL_A10`, and HAMi, vgpu-manager and nos parts of one.
+"""
+
+OTHER_RESOURCES = (
+    # Network cards: Mellanox/network-operator example/crs, sriov-network-device-plugin with its prefix
+    "nvidia.com/hostdev*",
+    "nvidia.com/mlnx*",
+    "nvidia.com/rdma*",
+    "nvidia.com/sriov*",
+    "nvidia.com/ib*",
+    # Functions of a BlueField: NVIDIA/doca-platform api/dpuservice/v1alpha1
+    "nvidia.com/bf_sf*",
+    "nvidia.com/bf_vf*",
+)
+"""Names under `nvidia.com/` that are no GPUs; an administrator chooses those of network cards, and may name more."""
+
 RESOURCES = (
-    # HAMi, vgpu-manager, nos, KubeVirt: HAMi pkg/device/nvidia/device.go, vgpu-manager pkg/util/consts.go
-    "nvidia.com/gpu*",
-    "nvidia.com/vgpu*",
-    "nvidia.com/pgpu*",
     # ROCm/k8s-device-plugin: whole cards, and partitions by their compute and memory mode
     "amd.com/gpu*",
     "amd.com/cpx_*",
@@ -47,6 +64,11 @@ RESOURCES = (
     "volcano.sh/gpu*",
     "volcano.sh/vgpu*",
     "koordinator.sh/gpu*",
+    # awslabs/aws-virtual-gpu-device-plugin, Tencent's qGPU, Volcengine's mGPU
+    "k8s.amazonaws.com/vgpu*",
+    "tke.cloud.tencent.com/qgpu-*",
+    "vke.volcengine.com/mgpu-*",
+    "tensor-fusion.ai/index*",  # NexusGPU/tensor-fusion pkg/constants
 )
 """Extended resources that are GPUs or parts of them to other vendors and schedulers."""
 
@@ -59,13 +81,17 @@ ANNOTATIONS = Names(
         "gpu-memory",
         "runai/gpu-fraction",
         "runai/gpu-memory",
-        # NexusGPU/tensor-fusion internal/webhook/v1
-        "tensor-fusion.ai/gpu-count",
-        "tensor-fusion.ai/tflops-*",
-        "tensor-fusion.ai/vram-*",
+        # NexusGPU/tensor-fusion pkg/constants, internal/webhook/v1/tf_parser.go: some forty keys, all of a GPU
+        "tensor-fusion.ai/*",
     )
 )
 """Pod annotations by which other schedulers are asked for a GPU."""
+
+LABELS = Names(("tensor-fusion.ai/enabled", "tensor-fusion.ai/component"))
+"""Pod labels by which they are (NexusGPU/tensor-fusion internal/utils/reconcile.go, which reads no annotation there).
+
+With the value `false` a label asks for nothing.
+"""
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """What the class of a device is asked for by as if it were an extended resource (KEP-5004)."""
@@ -84,6 +110,8 @@ RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 VOID = "void"
+NONE = "none"
+"""Of these two the second gives a container the driver, and so what comes beside it, though no GPU."""
 
 
 class Variable(NamedTuple):
@@ -106,7 +134,7 @@ _EMPTY = frozenset(("",))
 DEVICE_VARIABLES = {
     each.name: each
     for each in (
-        Variable(VISIBLE, "GPUs", frozenset(("", VOID, "none"))),
+        Variable(VISIBLE, "GPUs", frozenset(("", VOID, NONE))),
         Variable("NVIDIA_MIG_CONFIG_DEVICES", "the partitioning of GPUs", _EMPTY),
         Variable("NVIDIA_MIG_MONITOR_DEVICES", "the partitions of GPUs", _EMPTY),
         Variable("NVIDIA_IMEX_CHANNELS", "the memory of other nodes' GPUs", _EMPTY),
@@ -120,6 +148,17 @@ DEVICE_VARIABLES = {
         Variable("CUDA_VERSION", "GPUs, as for an image of old", None),
     )
 }
+
+CLOSED = {"NVIDIA_NVSWITCH": "", "NVIDIA_IMEX_CHANNELS": ""}
+"""What is written over the image's own environment where a container is given a GPU, and what then opens nothing.
+
+The device plugin sets neither, but for the channels that it hands out itself (k8s-device-plugin
+internal/plugin/server.go), and so the image's value would count. Of nothing the toolkit makes no switch
+(nvidia-container-toolkit internal/modifier/cdi.go) and no channel (internal/config/image/cuda_image.go); of `none` it
+makes a channel without a number, which stands for all.
+"""
+
+IMEX = "NVIDIA_IMEX_CHANNELS"
 
 LINKER = ("LD_PRELOAD", "LD_AUDIT")
 """The dynamic linker's, by which every limit is lifted that a library keeps."""
@@ -224,6 +263,7 @@ PLACEMENT_ANNOTATIONS = Names(
         "tencent.com/gpu-assigned",  # gpu-manager pkg/types
         "tencent.com/predicate-*",
         "volcano.sh/vgpu-*",  # volcano pkg/scheduler/api/devices
+        "volcano.sh/devices-to-allocate",
         "volcano.sh/gpu-index",
         "volcano.sh/gpu-assigned",
         "volcano.sh/predicate-time",
@@ -232,60 +272,115 @@ PLACEMENT_ANNOTATIONS = Names(
         "runai-gpu",
         "runai/shared-gpu-configmap",
         "received-resource-type",
-        "tensor-fusion.ai/gpu-ids",
+        "tensor-fusion.ai/gpu-ids",  # tensor-fusion pkg/constants
+        "tensor-fusion.ai/container-gpus",
+        "tensor-fusion.ai/effective-hard-sm-percent",
+        "tensor-fusion.ai/index",
+        "tensor-fusion.ai/partition-*",
     )
 )
 """What other schedulers write when they have chosen a GPU, and their node agents believe."""
+
+PLACEMENT_LABELS = Names(
+    (
+        "runai-gpu-group",  # KAI-Scheduler pkg/common/resources/gpu_sharing.go, and one more for each of several GPUs
+        "runai-gpu-group/*",
+        "nvidia.com/assigned-phase",  # vgpu-manager pkg/device/types.go
+        "nvidia.com/metrics-node",
+        "hami.io/vgpu-node",  # koordinator apis/extension/device_share.go
+    )
+)
+"""The same where they write labels."""
 
 
 # Mounts
 
 MOUNT_PATHS = ("/var/run/nvidia-container-devices",)
-"""Where a mount is a request for a device (nvidia-container-toolkit internal/config/image/cuda_image.go)."""
+"""How the place of a mount begins that is a request for a device.
+
+What follows is the device, with a slash before it or without: nvidia-container-toolkit
+internal/config/image/cuda_image.go, requestsFromMounts.
+"""
 
 HOST_PATHS = (
     "/dev",
     "/proc",
     "/sys",
-    "/run/nvidia",
-    "/run/nvidia-container-devices",
+    "/run/nvidia*",  # the driver, the device plugin's lists of devices, and the sockets of NVIDIA's daemons
     "/run/nvshare",
     "/run/cdi",
-    "/etc/cdi",
-    "/etc/nvidia-container-runtime",
-    "/usr/local/nvidia",
     "/tmp/nvidia-mps",  # noqa: S108 - as this is
+    "/tmp/nv-hostengine",  # noqa: S108 - and this, where DCGM's host engine may listen
     "/tmp/vgpulock",  # noqa: S108 - and this
-    "/etc/ld.so.preload",
     # Whoever has one of these has the node: the kubelet's own files and sockets, and the runtimes'.
     "/var/lib/kubelet",
-    "/etc/kubernetes",
     "/run/containerd",
     "/var/lib/containerd",
-    "/etc/containerd",
     "/run/crio",
     "/var/lib/containers",
-    "/etc/crio",
-    "/run/docker.sock",
+    "/run/podman",
+    "/run/buildkit",
+    "/run/docker*",
     "/run/cri-dockerd.sock",
     "/var/lib/docker",
+    "/run/runc",
+    "/run/crun",
+    "/run/nri",
+    "/var/lib/etcd",
+    "/var/lib/kube-proxy",
+    "/var/lib/kubernetes",
+    "/var/lib/minikube",
     # The same where a distribution keeps kubelet and containerd elsewhere: k3s-io/k3s pkg/agent/config/config.go,
     # rancher/rke2 (k3s within), k0sproject/k0s pkg/constant/constant_posix.go, canonical/microk8s snap layout
     "/run/k3s",
     "/var/lib/rancher",
     "/run/k0s",
     "/var/lib/k0s",
-    "/var/snap/microk8s",
-    # Whoever writes here is root on the node a moment later.
-    "/etc/systemd",
-    "/run/systemd",
-    "/run/dbus",
-    "/etc/cron.d",
-    "/etc/crontab",
-    "/var/spool/cron",
-    "/run/nri",
+    "/var/snap",
+    # A container's log is what kubelet finds there, by a symbolic link too, and reads as root.
+    "/var/log/pods",
+    "/var/log/containers",
+    # Whoever writes here is root on the node a moment later, and keys lie here: what the system starts, loads and
+    # believes (file-hierarchy(7)), and where ostree keeps it.
+    "/bin",
+    "/boot",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt/bin",
+    "/opt/cni",
+    "/opt/containerd",
     "/opt/nri",
-    "/etc/nri",
+    "/nix",
+    "/ostree",
+    "/root",
+    "/sbin",
+    "/sysroot",
+    "/usr",
+    "/run/dbus",
+    "/run/lxd*",
+    "/run/multus",
+    "/run/libvirt",
+    "/run/snapd*",
+    "/run/systemd",
+    "/run/udev",
+    "/run/user",
+    "/var/lib/amazon",  # what a cloud's agents run as root, and cloud-init's user data
+    "/var/lib/cloud",
+    "/var/lib/google",
+    "/var/lib/waagent",
+    "/var/lib/dbus",
+    "/var/lib/dpkg",
+    "/var/lib/libvirt",
+    "/var/lib/lxd",
+    "/var/lib/rpm",
+    "/var/lib/snapd",
+    "/var/lib/systemd",
+    "/var/spool/at",
+    "/var/spool/cron",
 )
 """Places of a node by which a GPU is reached; so is every folder above one, and all below it."""
 
@@ -304,11 +399,43 @@ HARMLESS_PATHS = (
     "/dev/infiniband",
     "/proc/cpuinfo",
     "/proc/meminfo",
-    "/sys/fs/cgroup",
     "/sys/kernel/mm/transparent_hugepage",
     "/sys/devices/system",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/usr/share/zoneinfo",
 )
-"""Places below those that lead to no GPU."""
+"""Places below those that lead to no GPU.
+
+The control groups are none: a container's root writes the first version's, whose `devices` says who may open a GPU
+(kernel Documentation/admin-guide/cgroup-v1/devices.rst), and a mount that is read-only leaves the mounts below it
+writable (KEP-3857).
+"""
+
+READ_ONLY_PATHS = (
+    "/etc/ca-certificates",
+    "/etc/group",
+    "/etc/hostname",
+    "/etc/hosts",
+    "/etc/machine-id",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/lib/modules",
+    "/usr/lib/modules",
+    "/usr/lib/os-release",
+    "/usr/local/share/ca-certificates",
+    "/usr/share",
+    "/usr/src",
+    "/var/log",
+)
+"""Places that lead to no GPU where no container can write them: everybody on the node may read what is in them."""
 
 
 def normal(path: str) -> str:
@@ -333,21 +460,41 @@ DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
 """The same, written as `normal` does."""
 
 
-def leads_to_gpu(path: str) -> bool:
-    """Tell whether a path of a node leads to its GPUs."""
+def asks_for_device(path: str) -> bool:
+    """Tell whether a mount at a normal path is a request for a device, or stands where one would."""
+    return path.startswith(DEVICE_MOUNTS)
+
+
+def leads_to_gpu(path: str, *, written: bool = True) -> bool:
+    """Tell whether a path of a node leads to its GPUs, where a container can write it or none can."""
     path = normal(path)
-    if within(path, HARMLESS_PATHS):
+    if within(path, HARMLESS_PATHS) or (not written and within(path, READ_ONLY_PATHS)):
         return False
-    return within(path, HOST_PATHS) or any(place.startswith(path + "/") for place in HOST_PATHS)
+    return path in _ABOVE or f"{path}/".startswith(_BELOW)
+
+
+def harmless_unwritten(path: str) -> bool:
+    """Tell whether a path of a node leads to its GPUs only by being written."""
+    return not leads_to_gpu(path, written=False)
+
+
+_BELOW = tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in HOST_PATHS)
+_ABOVE = frozenset(
+    "/".join(steps[:depth]) for steps in (place.split("/") for place in HOST_PATHS) for depth in range(1, len(steps))
+)
 
 
 # Privilege
 
-CAPABILITIES = frozenset(("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "BPF"))
+CAPABILITIES = frozenset(("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "BPF", "DAC_READ_SEARCH"))
 """Capabilities by which a container takes devices, whatever it was given.
 
 With SYS_ADMIN the toolkit believes variables though told not to (nvidia-container-toolkit
-internal/config/image/privileged.go); BPF loads the very programs that keep devices from containers.
+internal/config/image/privileged.go); BPF loads the very programs that keep devices from containers; SYS_BOOT loads
+another kernel (kexec_load(2)); DAC_READ_SEARCH opens every file of the node by its handle (open_by_handle_at(2)), the
+kubelet's key too. Left out: MKNOD, which runtimes give anyway (moby oci/caps/defaults.go) and the device cgroup makes
+harmless; SYS_PTRACE, which reaches no further than the pod's own processes without `hostPID`; NET_ADMIN, IPC_LOCK and
+SYS_RESOURCE, which RDMA needs and by which no device is opened.
 """
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -28,6 +29,9 @@ KINDS = frozenset(
 VENDOR = "nvidia.com/"
 """What every resource of NVIDIA's device plugin begins with, and every label of GPU Feature Discovery."""
 
+PRESENT = f"{VENDOR}gpu.present"
+"""The GPU Operator's label of nodes with a GPU (gpu-operator controllers/state_manager.go)."""
+
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
 """The label by which a node chooses its key of a sharing ConfigMap (k8s-device-plugin cmd/config-manager)."""
 
@@ -39,14 +43,19 @@ MAX_TEXT = 64 * 1024
 class Node:
     """A node's name and labels, and how much of NVIDIA's resources it says it has.
 
-    GPU Feature Discovery writes what a card is into the labels. `taints` are the keys of those that keep pods away
-    which do not tolerate them.
+    GPU Feature Discovery writes what a card is into the labels. `taints` are those that keep pods away which
+    do not tolerate them: the effects of each key.
     """
 
     name: str
     labels: Mapping[str, str]
     resources: Mapping[str, int] = field(default_factory=dict)
-    taints: frozenset[str] = frozenset()
+    taints: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it has GPUs, by its labels or by what it offers."""
+        return PRESENT in self.labels or f"{VENDOR}gpu.product" in self.labels or bool(self.resources)
 
 
 class Holder(NamedTuple):
@@ -97,6 +106,11 @@ class Facts:
     holders: tuple[Holder, ...] = ()
     today: date | None = None
     """The day in UTC, by which exemptions end."""
+
+    @cached_property
+    def named(self) -> Mapping[str, Node]:
+        """The nodes by their names."""
+        return {node.name: node for node in self.nodes}
 
     @classmethod
     def of(cls, objects: Iterable[Object]) -> "Facts":
@@ -393,13 +407,13 @@ def _labels(item: Object) -> Mapping[str, str]:
     return {key: value for key, value in labels.items() if isinstance(value, str)}
 
 
-def _taints(item: Object) -> frozenset[str]:
-    taints = _map(item.get("spec")).get("taints")
-    return frozenset(
-        _text(_map(each).get("key"))
-        for each in (taints if isinstance(taints, list) else ())
-        if _map(each).get("effect") in ("NoSchedule", "NoExecute")
-    )
+def _taints(item: Object) -> Mapping[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for each in map(_map, _list(_map(item.get("spec")).get("taints"))):
+        key, effect = _text(each.get("key")), each.get("effect")
+        if effect in ("NoSchedule", "NoExecute"):
+            found[key] = found.get(key, frozenset()) | {effect}
+    return found
 
 
 def _map(value: Any) -> Mapping[str, Any]:

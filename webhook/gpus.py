@@ -52,9 +52,14 @@ def _asks(pod: Pod, policy: Policy) -> Iterator[Ask]:
                     yield Ask(container, name, value, amount, (*container.path, "resources", where, name))
 
 
-def annotated(pod: Pod, policy: Policy) -> Iterator[str]:
-    """The annotations by which a pod asks another scheduler for a GPU."""
-    return (key for key in pod.annotations if key in policy.forms.annotations)
+def marked(pod: Pod, policy: Policy) -> Iterator[Path]:
+    """The places of the annotations and labels by which a pod asks another scheduler for a GPU."""
+    for key in pod.annotations:
+        if key in policy.forms.annotations:
+            yield pod.at("metadata", "annotations", key)
+    for key, value in pod.labels.items():
+        if key in policy.forms.labels and value != "false":
+            yield pod.at("metadata", "labels", key)
 
 
 def asking(pod: Pod, policy: Policy) -> frozenset[Path]:

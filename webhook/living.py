@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from webhook import check, review
 from webhook.check import Judged
-from webhook.doors import PLACEMENT_ANNOTATIONS
+from webhook.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, Names
 from webhook.engine import Engine
-from webhook.facts import Facts, Node, group_kind
+from webhook.facts import Facts, group_kind
 from webhook.files import Item
 from webhook.model import Object, Problem, Request, Requester, shown
 from webhook.pods import KUBELETS, MIRROR
 from webhook.policy import Policy
 from webhook.registration import ALONE, left_alone
-from webhook.sharing import has_gpus
 from webhook.targets import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD, judges
 from webhook.workloads import Workloads
 
@@ -112,9 +110,9 @@ def bare(item: Object) -> Object:
 def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Object | None, Requester | None]:
     """Take a pod back to what its author asked for; what it replaces, and who asked, as far as rules look at them.
 
-    A scheduler's choice of node, and the annotations in which others write theirs down, are not the author's: whose
-    they are is read off `managedFields`, and without these all is the author's. On a node without GPUs it counts as
-    one that no node was chosen for, on one with GPUs as one that is there already.
+    A scheduler's choice of node, and the annotations and labels in which others write theirs down, are not the
+    author's: whose they are is read off `managedFields`, and without these all is the author's. On a node without GPUs
+    it counts as one that no node was chosen for, on one with GPUs as one that is there already.
     """
     metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
     annotations, name = _map(metadata.get("annotations")), spec.get("nodeName")
@@ -123,13 +121,12 @@ def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Obje
     if MIRROR in annotations and _owned_by_node(metadata, name):
         return item, None, Requester(f"system:node:{name}", frozenset((KUBELETS,)))
     authors = [*_authors(metadata)]
-    if authors and any(key in PLACEMENT_ANNOTATIONS for key in annotations):
-        kept = {k: v for k, v in annotations.items() if k not in PLACEMENT_ANNOTATIONS or _wrote(authors, k)}
-        item = {**item, "metadata": {**metadata, "annotations": kept}}
+    if authors:
+        item = {**item, "metadata": {**metadata, **dict(_kept(metadata, authors))}}
     if not authors or any("f:nodeName" in _map(author.get("f:spec")) for author in authors):
         return item, None, None
-    node = node_of(name, facts)
-    if node is None or not (has_gpus(node) or policy.pool_of(node.labels)):
+    node = facts.named.get(name)
+    if node is None or not (node.has_gpus or policy.pool_of(node.labels)):
         return {**item, "spec": {key: value for key, value in spec.items() if key != "nodeName"}}, None, None
     trust = {key: annotations[key] for key in (policy.annotation,) if key in annotations}
     return item, {"metadata": {"annotations": trust}, "spec": {"nodeName": name}}, None
@@ -149,19 +146,20 @@ def _authors(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield fields
 
 
-def _wrote(authors: Iterable[Mapping[str, Any]], annotation: str) -> bool:
-    return any(f"f:{annotation}" in _map(_map(author.get("f:metadata")).get("f:annotations")) for author in authors)
+_PLACEMENTS: Mapping[str, Names] = {"annotations": PLACEMENT_ANNOTATIONS, "labels": PLACEMENT_LABELS}
+
+
+def _kept(metadata: Mapping[str, Any], authors: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Object]]:
+    """What is left of a pod's annotations and labels without those in which a scheduler wrote its choice down."""
+    for part, placements in _PLACEMENTS.items():
+        there = _map(metadata.get(part))
+        if any(key in placements for key in there):
+            yield part, {k: v for k, v in there.items() if k not in placements or _wrote(authors, part, k)}
+
+
+def _wrote(authors: Iterable[Mapping[str, Any]], part: str, key: str) -> bool:
+    return any(f"f:{key}" in _map(_map(author.get("f:metadata")).get(f"f:{part}")) for author in authors)
 
 
 def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def node_of(name: object, facts: Facts) -> Node | None:
-    """The node of a name; None for one that is not known."""
-    return _nodes(facts).get(name) if isinstance(name, str) else None
-
-
-@lru_cache(maxsize=2)  # one snapshot without the pods that hold GPUs, one with them
-def _nodes(facts: Facts) -> Mapping[str, Node]:
-    return {node.name: node for node in facts.nodes}

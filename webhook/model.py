@@ -75,7 +75,8 @@ class Finding(NamedTuple):
     `fixes` put the place right; a finding without any has to be mended by whoever wrote the object.
     `advice` warns at most, whatever the policy's action is. `text_line` counts lines (from 1) within the
     text that stands at `path`, 0 when the finding is about the whole value. `parts` are the things that are
-    wrong there, each of which an update may put right on its own; the message is the one part when left out.
+    wrong there, each of which an update may put right on its own. Left out, the message and the value at `path`
+    are the one part, so that another wrong value is news: where `path` holds more than what is wrong, name the part.
     """
 
     path: Path

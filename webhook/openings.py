@@ -31,7 +31,7 @@ class Openings:
     limit_mounts: list[Opening] = field(default_factory=list)
     host_paths: list[Opening] = field(default_factory=list)
     device_annotations: list[Opening] = field(default_factory=list)
-    placement_annotations: list[Opening] = field(default_factory=list)
+    placements: list[Opening] = field(default_factory=list)
 
 
 @lru_cache(maxsize=1)  # as with asks: all rules judge one pod before the next
@@ -40,12 +40,7 @@ def openings(pod: Pod) -> Openings:
     found = Openings()
     _annotations(pod, found)
     at = pod.at("spec")
-    for index, volume in entries(pod.spec, "volumes", at):
-        if volume.get("hostPath") is not None:
-            place = (*at, "volumes", index, "hostPath")
-            path = text(section(volume, "hostPath", place[:-1]), "path", place)
-            if doors.leads_to_gpu(path):
-                found.host_paths.append(Opening((*place, "path"), path, path))
+    _host_paths(pod, at, found)
     _security(pod.spec, at, None, found)
     for container in pod.containers:
         _security(container.spec, container.path, container, found)
@@ -61,10 +56,39 @@ def _annotations(pod: Pod, found: Openings) -> None:
                 continue
             door = found.device_annotations
         elif key in doors.PLACEMENT_ANNOTATIONS:
-            door = found.placement_annotations
+            door = found.placements
         else:
             continue
         door.append(Opening(pod.at("metadata", "annotations", key), key, value))
+    for key, value in pod.labels.items():
+        if key in doors.PLACEMENT_LABELS:
+            found.placements.append(Opening(pod.at("metadata", "labels", key), key, value))
+
+
+def _host_paths(pod: Pod, at: Path, found: Openings) -> None:
+    writable: frozenset[str] | None = None
+    for index, volume in entries(pod.spec, "volumes", at):
+        if volume.get("hostPath") is None:
+            continue
+        place = (*at, "volumes", index, "hostPath")
+        path = text(section(volume, "hostPath", place[:-1]), "path", place)
+        if not doors.leads_to_gpu(path):
+            continue
+        if doors.harmless_unwritten(path):
+            writable = _writable(pod) if writable is None else writable
+            if volume.get("name") not in writable:
+                continue
+        found.host_paths.append(Opening((*place, "path"), path, path))
+
+
+def _writable(pod: Pod) -> frozenset[str]:
+    """The names of the volumes that a container can write."""
+    return frozenset(
+        text(mount, "name", (*container.path, "volumeMounts", index))
+        for container in pod.containers
+        for index, mount in entries(container.spec, "volumeMounts", container.path)
+        if mount.get("readOnly") is not True
+    )
 
 
 def _security(holder: Object, at: Path, container: Container | None, found: Openings) -> None:
@@ -116,7 +140,7 @@ def _mounts(container: Container, found: Openings) -> None:
             if not ("nvidia-container" in path or "ld.so" in path or ".." in path or path.rstrip("/.").endswith("etc")):
                 continue
             normal = doors.normal(path)
-            if doors.within(normal, doors.DEVICE_MOUNTS):
+            if doors.asks_for_device(normal):
                 found.device_mounts.append(Opening((*container.path, part, index, key), path, path, container))
             elif normal == "/etc" or doors.within(normal, doors.LIMIT_MOUNTS):
                 found.limit_mounts.append(Opening((*container.path, part, index, key), path, path, container))

@@ -51,21 +51,21 @@ def _hears(grant: Grant, pod: Pod, policy: Policy) -> bool:
 
     A controller makes what was judged when its workload was written. What runs already, or a template of
     which the pods stay the same, is asked for by nobody. Otherwise a grant that names requesters hears only
-    them: were bare pods not looked at, anyone could make one in the workload's stead. Nor does it hear one that asks
-    for nothing: what a workload leaves to the policy's default nobody was denied, and its pods come from a controller.
+    them: were bare pods not looked at, anyone could make one in the workload's stead, or exchange what a pod runs.
+    Nor does it hear one that asks for nothing: what a workload leaves to the policy's default nobody was denied, and
+    its pods come from a controller.
     """
-    requester, old = pod.requester, pod.old
+    requester, key = pod.requester, policy.annotation
     if grant.requesters is None:
         return True
-    if policy.annotation not in pod.annotations:
+    if key not in pod.annotations:
         return False
     if requester is None or policy.controllers.include(requester):
         return True
-    if old is not None:
-        key = policy.annotation
-        same = old.spec == pod.spec and old.annotations.get(key) == pod.annotations.get(key)
-        if same or not pod.template:
-            return True
+    old = pod.old
+    if old is not None and old.annotations.get(key) == pod.annotations.get(key):
+        same = old.spec == pod.spec if pod.template else not pod.exchanged
+        return same or grant.requesters.include(requester)
     return grant.requesters.include(requester)
 
 

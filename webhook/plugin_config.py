@@ -88,7 +88,7 @@ MAX_REFUSED = 20
 """How many places of a configuration are named; one more tells of the rest."""
 
 MAX_UNNAMED = 64 * 1024
-"""Characters of a ConfigMap that nothing names, above which it is not looked into."""
+"""Characters of a ConfigMap that nothing names, above which it is not looked into where no plugin runs."""
 
 
 @lru_cache(maxsize=1)
@@ -96,25 +96,26 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
     """Read every key that is a device-plugin configuration.
 
     All keys are where the policy, a ClusterPolicy or a DaemonSet names the ConfigMap, but for a DaemonSet that
-    reads one file of it; elsewhere those that look like one, for a misspelt name must not be a way out. Each
-    regular file of the mounted volume can be selected, so `binaryData` counts too (k8s-device-plugin
-    cmd/config-manager/main.go).
+    reads one file of it; elsewhere those that look like one, for a misspelt name must not be a way out. In the
+    namespaces where the plugin runs those count too that have their keys escaped or encoded. Each regular file of the
+    mounted volume can be selected, so `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
     """
     named = _named(config_map, policy, facts)
+    near = config_map.namespace in policy.sharing_namespaces
     size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
-    if not any(map(named, (*config_map.data, *config_map.binary_data))) and size > MAX_UNNAMED:
+    if not (near or any(map(named, (*config_map.data, *config_map.binary_data)))) and size > MAX_UNNAMED:
         return ()
     found, left = [], MAX_VALUES
     for path, text, error in _texts(config_map):
         if error is not None:
-            config = Config(path, text, None, Mark(1), True, error) if named(path[-1]) else None
+            config, spent = Config(path, text, None, Mark(1), True, error) if named(path[-1]) else None, 0
         else:
-            config = _read(path, text, named(path[-1]), left)
+            config, spent = _read(path, text, named(path[-1]), near, left)
         if config is not None:
-            # How much was read of a text that is broken nobody knows, but so much it can have been.
-            spent = text.count("\n") + text.count(",") + 1 if config.error else config.mark.size
-            left = max(left - spent, 0)
             found.append(config)
+            if not left and config.certain and isinstance(config.error, Unread):
+                break  # which says so; of what comes after no more could be said
+        left = max(left - spent, 0)
     return tuple(found)
 
 
@@ -178,29 +179,51 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
 @lru_cache(maxsize=8)
 def held(text: str) -> Plugin:
     """What the plugin holds when it has read a text; nothing where it could not read it."""
-    config = _read((), text, True)
+    config, _ = _read((), text, True)
     return config.plugin if config else Plugin()
 
 
-def _read(path: Path, text: str, named: bool, max_values: int = MAX_VALUES) -> Config | None:
-    folded = text.casefold().translate(_DASHES)
-    shares = "sharing" in folded and ("timeslicing" in folded or "mps" in folded)
-    if not named and not shares and "timeslic" not in folded:
-        return None
+def _read(
+    path: Path, text: str, named: bool, near: bool = False, max_values: int = MAX_VALUES
+) -> tuple[Config | None, int]:
+    """Read a text that is a configuration or looks like one, and say how many values that took.
+
+    `near` tells whether it lies where the plugin runs: then what may hide its keys is read whatever it looks like.
+    """
+    words = _unescaped(text).casefold().translate(_DASHES)
+    shares = "sharing" in words and ("timeslicing" in words or "mps" in words)
+    if not (named or shares or "timeslic" in words or (near and _HIDING.search(text))):
+        return None, 0
     try:
+        if not max_values:
+            raise Unread(1, "the keys before it hold more values than are read")
         if "\ufeff" in text[1:]:
             raise Unread(1, "a byte order mark stands within the text")
         value, mark = parse(text, last_key_wins=True, max_values=max_values)
     except Unreadable as error:
-        return Config(path, text, None, Mark(1), named, error) if named or shares else None
+        # How much was read of a text that is broken nobody knows, but so much it can have been.
+        spent = text.count("\n") + text.count(",") + 1
+        certain = named or (near and isinstance(error, Unread))
+        return Config(path, text, None, Mark(1), certain, error) if named or shares else None, spent
     plugin, refused = decode(value)
     if len(refused) > MAX_REFUSED:
         refused[MAX_REFUSED:] = [Refused((), f"{len(refused) - MAX_REFUSED} more places are wrong")]
     config = Config(path, text, value, mark, named, plugin=plugin, refused=tuple(refused))
     found = [section for name in SECTIONS for _, section in sections(config, name)]
     if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
-        return replace(config, certain=True)
-    return config if named or found or _misplaced(value, 3) else None
+        return replace(config, certain=True), mark.size
+    return config if named or found or _misplaced(value, 3) else None, mark.size
+
+
+_HIDING = re.compile(r"[\\!]")
+"""By escapes and by tags alone can YAML write a key without its letters."""
+
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U(000[0-9A-Fa-f]{5}|0010[0-9A-Fa-f]{4})|\r?\n[ \t]*)")
+
+
+def _unescaped(text: str) -> str:
+    """The text with what double quotes escape put plainly, as far as it may be letters."""
+    return _ESCAPE.sub(lambda each: chr(int(each[each.lastindex], 16)) if each.lastindex else "", text)
 
 
 MAX_READ_TWICE = 4 * 1024

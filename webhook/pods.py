@@ -95,12 +95,13 @@ class Container(NamedTuple):
 class Term(NamedTuple):
     """A required node selector term: any one may match, and within it every expression has to.
 
-    `expressions` is None for an empty term, which matches no node (component-helpers
-    scheduling/corev1/nodeaffinity). Of `matchFields` nothing is read.
+    `expressions` are on labels, None for an empty term, which matches no node (component-helpers
+    scheduling/corev1/nodeaffinity), and `fields` on the node's name.
     """
 
     path: Path
     expressions: tuple[Requirement, ...] | None
+    fields: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,7 @@ class Pod:
 
     spec: Object
     annotations: Mapping[str, Any]
+    labels: Mapping[str, Any]
     containers: tuple[Container, ...]
     node_selector: Mapping[str, str]
     node_terms: tuple[Term, ...] | None
@@ -138,6 +140,11 @@ class Pod:
     def kubelets_own(self) -> bool:
         """Whether it is a mirror pod on a kubelet's word: anyone can write the annotation."""
         return self.mirror and self.requester is not None and KUBELETS in self.requester.groups
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether it runs other images or more containers than it did; nothing else that a pod runs can change."""
+        return self.old is not None and [*map(_runs, self.containers)] != [*map(_runs, self.old.containers)]
 
     @property
     def tolerations(self) -> list[Object]:
@@ -177,6 +184,7 @@ def pod_of(
     return Pod(
         spec=spec,
         annotations=section(metadata, "annotations", metadata_path),
+        labels=section(metadata, "labels", metadata_path),
         containers=tuple(_containers(spec, spec_path)),
         node_selector=selector,
         node_terms=_node_terms(spec, spec_path),
@@ -202,8 +210,12 @@ def _node_terms(spec: Object, at: Path) -> tuple[Term, ...] | None:
 
 
 def _term(term: Object, path: Path) -> Term:
-    expressions = tuple(_requirements(term, path))
-    return Term(path, expressions if expressions or term.get("matchFields") else None)
+    expressions, fields = (tuple(_requirements(term, part, path)) for part in ("matchExpressions", "matchFields"))
+    return Term(path, expressions if expressions or fields else None, fields)
+
+
+def _runs(container: Container) -> tuple[str, str, object]:
+    return container.list_name, container.name, container.spec.get("image")
 
 
 def _containers(spec: Object, at: Path) -> Iterator[Container]:
@@ -213,9 +225,9 @@ def _containers(spec: Object, at: Path) -> Iterator[Container]:
             yield Container(as_map(each, path), path, name)
 
 
-def _requirements(term: Object, path: Path) -> Iterator[Requirement]:
-    path = (*path, "matchExpressions")
-    for index, each in enumerate(items(term, "matchExpressions", path[:-1])):
+def _requirements(term: Object, part: str, path: Path) -> Iterator[Requirement]:
+    path = (*path, part)
+    for index, each in enumerate(items(term, part, path[:-1])):
         at = (*path, index)
         expression = as_map(each, at)
         values = items(expression, "values", at)

@@ -20,8 +20,6 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted"
 
-FRAMEWORKS = ("pytorch", "tensorflow", "jax", "cupy", "paddlepaddle", "tgi", "cuda")
-
 CONTEXT_MIB = {
     "Tesla-T4": 512,
     "NVIDIA-A10": 640,
@@ -176,6 +174,25 @@ class ResourceNames:
         return resource.startswith(self._prefixes) and (self._shares or not resource.endswith(".shared"))
 
 
+class GPUResources:
+    """Names of extended resources that are GPUs or parts of them.
+
+    All of NVIDIA's domain are but the `others`, and these are where a pool offers them or the policy says so.
+    """
+
+    def __init__(self, named: Iterable[str], others: Names) -> None:
+        self._named, self._others = ResourceNames(named, shares=True), others
+        self.patterns = (doors.NVIDIA_RESOURCES, *self._named.patterns)
+
+    def __contains__(self, resource: str) -> bool:
+        if resource in self._named:
+            return True
+        return resource in _NVIDIAS and resource not in self._others
+
+
+_NVIDIAS = Names((doors.NVIDIA_RESOURCES,))
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """Nodes whose GPUs are handed out one way; with a circle, to the pods of its namespaces alone."""
@@ -225,15 +242,20 @@ class Limits:
 class Forms:
     """By which names GPUs are asked for, besides NVIDIA's own and those that the pools offer.
 
-    `claims` are the pods that may claim devices by name, what a claim holds being not seen from the pod; claims for
-    GPUs are written in their namespaces alone.
+    `other_devices` are names of NVIDIA's that are no GPUs, besides those known here. `claims` are the pods that may
+    claim devices by name, what a claim holds being not seen from the pod; claims for GPUs are written in their
+    namespaces alone.
     """
 
     resources: tuple[str, ...] = doors.RESOURCES
+    other_devices: tuple[str, ...] = ()
     annotations: Names = doors.ANNOTATIONS
+    labels: Names = doors.LABELS
     runtime_classes: Names = doors.RUNTIME_CLASSES
     device_classes: Names = doors.DEVICE_CLASSES
     claims: tuple[Scope, ...] = ()
+    imex_channels: bool = False
+    """Whether the device plugin hands out IMEX channels, and says in a variable which."""
 
 
 class Guard(NamedTuple):
@@ -265,7 +287,8 @@ class Policy:
     node_labellers: Requesters = Requesters()
     self_registration: bool = True
     """Whether a kubelet may register its node with the labels of a pool."""
-    frameworks: tuple[str, ...] = FRAMEWORKS
+    frameworks: tuple[str, ...] | None = None
+    """The frameworks that are capped: all of them when it is None."""
     context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
     reserve_mib: Mapping[str, int] = field(default_factory=dict)
     unified: tuple[str, ...] = UNIFIED
@@ -297,6 +320,11 @@ class Policy:
         return frozenset(pool.name for pool in self.pools)
 
     @cached_property
+    def sharing_namespaces(self) -> frozenset[str]:
+        """The namespaces where sharing configurations are read."""
+        return frozenset((*self.limits.namespaces, *(namespace for namespace, _ in self.config_maps)))
+
+    @cached_property
     def namespace_keys(self) -> frozenset[str]:
         """The labels of namespaces that decide what a namespace may have, but for the API server's own.
 
@@ -313,17 +341,23 @@ class Policy:
         selected = {r.key for selector in selectors for r in selector.requirements}
         return frozenset({*selected, doors.ADMIN_ACCESS} - {NAME_LABEL})
 
+    def caps(self, framework: str) -> bool:
+        """Tell whether a framework is capped."""
+        return self.frameworks is None or framework in self.frameworks
+
+    @property
+    def strict(self) -> bool:
+        """Whether what takes a cap away is refused."""
+        return self.defeats is Action.DENY
+
     def torch(self, namespace: str, pool: str) -> tuple[int, int] | None:
         """The PyTorch that the pods of a namespace run in a pool, by the first word on it; None when there is none."""
         return next((each.version for each in self.torch_versions if each.holds(namespace, pool)), None)
 
     @cached_property
-    def gpu_resources(self) -> ResourceNames:
+    def gpu_resources(self) -> GPUResources:
         """The extended resources that are GPUs or parts of them: NVIDIA's own, what the pools offer, and the rest."""
         offered = (name for pool in self.pools for name in pool.resources.patterns)
         implicit = (f"{doors.IMPLICIT}{name}" for name in self.forms.device_classes)
-        return ResourceNames((*NVIDIA_RESOURCES, *offered, *self.forms.resources, *implicit), shares=True)
-
-
-NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
-"""What NVIDIA's device plugin advertises by default, renamed, and per MIG profile (its internal/rm/rm.go)."""
+        others = Names((*doors.OTHER_RESOURCES, *self.forms.other_devices))
+        return GPUResources((*offered, *self.forms.resources, *implicit), others)

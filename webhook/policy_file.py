@@ -45,22 +45,29 @@ SCHEMAS = {KIND[1]: "policy.schema.json", TEST[1]: "policy-test.schema.json"}
 """The kinds of files that people write, and where in the package the schema of each is."""
 
 
-def schema(rules: Iterable[str], kind: str = KIND[1]) -> dict[str, Any]:
-    """The JSON Schema of a policy, or of another kind of ours, with the ids of the rules that it may name."""
+def schema(rules: Iterable[str], kind: str = KIND[1], *, frameworks: Iterable[str] = ()) -> dict[str, Any]:
+    """The JSON Schema of a policy, or of another kind of ours, with the rules and the frameworks that it may name.
+
+    Without frameworks it may name any.
+    """
     value: dict[str, Any] = json.loads(pkgutil.get_data("webhook", SCHEMAS[kind]) or b"")
     value["$defs"]["rule"]["enum"] = sorted(rules)
+    if kind == KIND[1] and (names := list(frameworks)):
+        value["$defs"]["memory"]["properties"]["frameworks"]["items"] = {"enum": names}
     return value
 
 
-def load(documents: Iterable[Document], rules: Iterable[str], where: str) -> Policy:
+def load(documents: Iterable[Document], rules: Iterable[str], where: str, *, frameworks: Iterable[str] = ()) -> Policy:
     """Read the one policy among the documents; other kinds are passed over, but for what may be ours misspelt.
 
     Raises Unusable with every error found, each with its file and line.
     """
-    return load_with_document(documents, rules, where)[0]
+    return load_with_document(documents, rules, where, frameworks=frameworks)[0]
 
 
-def load_with_document(documents: Iterable[Document], rules: Iterable[str], where: str) -> tuple[Policy, Document]:
+def load_with_document(
+    documents: Iterable[Document], rules: Iterable[str], where: str, *, frameworks: Iterable[str] = ()
+) -> tuple[Policy, Document]:
     """Read the one policy among the documents as `load` does, and say where it stands."""
     documents = list(documents)
     if misspelt := misspellings(documents):
@@ -71,7 +78,7 @@ def load_with_document(documents: Iterable[Document], rules: Iterable[str], wher
     if len(policies) > 1:
         raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in policies[1:]))
     document = policies[0]
-    wanted = schema(rules)
+    wanted = schema(rules, frameworks=frameworks)
     fits = fitting.fits(document.value, wanted)
     wrong = [] if fits else problems(document, schema_errors(document.value, wanted))
     if wrong := wrong or problems(document, _meaning_errors(document.value["spec"])):
@@ -339,12 +346,15 @@ def _policy(value: Object) -> Policy:
 def _forms(value: Object) -> Forms:
     names = {
         "annotations": value.get("annotations"),
+        "labels": value.get("labels"),
         "runtime_classes": value.get("runtimeClasses"),
         "device_classes": value.get("deviceClasses"),
     }
     given: dict[str, Any] = {key: Names(each) for key, each in names.items() if each is not None}
     if "resources" in value:
         given["resources"] = tuple(value["resources"])
+    given["imex_channels"] = value.get("imexChannels", False)
+    given["other_devices"] = tuple(value.get("otherDevices", ()))
     return Forms(claims=tuple(map(_scope, value.get("claims", ()))), **given)
 
 

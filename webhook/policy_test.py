@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
-from webhook import explain, patch, review
+from webhook import patch, review
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import Facts, group_kind
+from webhook.memory import explain
 from webhook.model import (
     Action,
     Malformed,

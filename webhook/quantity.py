@@ -2,11 +2,13 @@
 
 import re
 from fractions import Fraction
+from math import ceil
 
 _GRAMMAR = re.compile(
-    r"([+-]?)(\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE])|[eE]([+-]?\d{1,3}))?",
-    re.ASCII,
+    r"([+-]?)(?=\.?\d)(\d*+)(?:\.(\d*+))?(?:(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE])|[eE]([+-]?)(\d++))?", re.ASCII
 )
+_DIGITS, _EXPONENT = 40, 3
+"""How many digits are computed with before and after the point, and in an exponent, beside the zeros around them."""
 _SUFFIX = {
     **{s: Fraction(10) ** e for s, e in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)},
     **{s: Fraction(1024) ** e for e, s in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
@@ -14,13 +16,15 @@ _SUFFIX = {
 
 _LARGEST = 2**63 - 1
 """Larger amounts count as this one, as they do for the API server."""
+_FINEST = 10**9
 
 
 def parse(value: object) -> int | Fraction:
     """Return what a quantity amounts to: an int when it is whole, else a Fraction.
 
     `1`, `"1"`, `"1000m"`, `"1e0"` and `"1.0"` are all 1; a JSON number counts as its text does
-    (apimachinery pkg/api/resource/quantity.go, ParseQuantity). Raises ValueError for anything else.
+    (apimachinery pkg/api/resource/quantity.go, ParseQuantity). What is finer than a thousand millionth is rounded up.
+    Raises ValueError for anything else, for a number of enormous length, and for none before a suffix (`m` is 0 there).
     """
     if type(value) is int:
         return min(value, _LARGEST)
@@ -31,13 +35,16 @@ def parse(value: object) -> int | Fraction:
     match = _GRAMMAR.fullmatch(value if isinstance(value, str) else repr(value))
     if match is None:
         raise ValueError("not a quantity")
-    sign, number, suffix, exponent = match.groups()
-    amount = Fraction(number) if number[-1] != "." else Fraction(number[:-1])
+    sign, whole, part, suffix, negative, exponent = match.groups(default="")
+    whole, part, exponent = whole.lstrip("0"), part.rstrip("0"), exponent.lstrip("0")
+    if max(len(whole), len(part)) > _DIGITS or len(exponent) > _EXPONENT:
+        raise ValueError("not a quantity")
+    amount = Fraction(int(whole + part or "0"), 10 ** len(part))
     if suffix:
         amount *= _SUFFIX[suffix]
     elif exponent:
-        amount *= Fraction(10) ** int(exponent)
-    amount = min(amount, Fraction(_LARGEST))
+        amount *= Fraction(10) ** int(negative.strip("+") + exponent)
+    amount = min(Fraction(ceil(amount * _FINEST), _FINEST), Fraction(_LARGEST))
     if sign == "-":
         amount = -amount
     return amount.numerator if amount.denominator == 1 else amount

@@ -1,5 +1,6 @@
 """What an update makes worse: only that counts, so that a tightened policy blocks nothing that runs already."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 
@@ -22,12 +23,26 @@ def news(results: Iterable[Result], item: Object, old_results: Iterable[Result],
 
 
 def _marks(result: Result, item: Object) -> list[Mark]:
-    place = _place(item, result.finding.path)
-    return [(result.rule, place, part) for part in result.finding.parts or (result.finding.message,)]
+    """Without parts of its own a finding is about the value at its path, of which another is another wrong."""
+    finding = result.finding
+    place, value = _at(item, finding.path)
+    parts = finding.parts or (f"{finding.message}\n{_text(value)}",)
+    return [(result.rule, place, part) for part in parts]
 
 
-def _place(item: Object, path: Path) -> Path:
-    """Call the items of a list by their names, where they have one, as containers and variables do; text by itself."""
+def _text(value: object) -> str:
+    try:
+        return _JSON.encode(value)
+    except RecursionError:  # deeper than can be told, and so never what it was
+        return str(id(value))
+
+
+# Made once: a new one costs ten times what it does for a short text.
+_JSON = json.JSONEncoder(sort_keys=True, default=str)
+
+
+def _at(item: Object, path: Path) -> tuple[Path, object]:
+    """Go to a place, and call items of lists by their names where they have one, as variables do; text by itself."""
     place: list[str | int] = []
     there: object = item
     for key in path:
@@ -38,4 +53,4 @@ def _place(item: Object, path: Path) -> Path:
         else:
             there = there.get(key) if isinstance(there, dict) else None
             place.append(key)
-    return tuple(place)
+    return tuple(place), there

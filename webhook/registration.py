@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import Any
 
 from webhook import doors
-from webhook.budget import CARD_LABELS
 from webhook.facts import CONFIG_LABEL
+from webhook.memory.budget import CARD_LABELS
 from webhook.pods import CONTAINER_LISTS
-from webhook.policy import NAME_LABEL, Policy
+from webhook.policy import NAME_LABEL, Policy, Requesters
 from webhook.workloads import BUILT_IN, EACH_ITEM, EACH_VALUE, Template, Workload, keys
 
 NAMESPACE = "slicewarden-system"
@@ -128,15 +128,19 @@ def _validating(policy: Policy) -> Iterator[Entry]:
     yield _workloads("workloads", BUILT_IN.values(), policy)
     # Their pods are judged in any case, so that a webhook that is away stops no operator. But where a grant names its
     # requesters, the pods come from a controller, and who asked for them is only seen here.
-    heard_here = any(grant.requesters for grant in policy.grants)
+    heard_here = any(grant.requesters is not None for grant in policy.grants)
     others = [each for key, each in policy.workloads.items() if key not in BUILT_IN]
     for group, kinds in groupby(sorted(others, key=_group), key=_group):
         yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=heard_here, versions=("*",))
 
+    if heard_here:
+        revisions = (("apps", ("controllerrevisions",), ("CREATE",)),)  # the API server lets none change its data
+        yield Entry("revisions", revisions, ("by-no-controller", f"!({_by(policy.controllers)})\n"), system)
+
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)
     yield Entry("bindings", bindings, ("no-scheduler-or-annotations", _binding(policy)), system)
     statuses = (("", ("pods/status",), ("UPDATE",)),)
-    yield Entry("statuses", statuses, ("annotations-that-are-judged", _status(policy)), system)
+    yield Entry("statuses", statuses, ("annotations-or-labels-that-are-judged", _status(policy)), system)
 
     namespaces = (("", ("namespaces", "namespaces/status", "namespaces/finalize"), BOTH),)
     yield Entry("namespaces", namespaces, ("labels-that-grant", _changes(policy.namespace_keys)), ALONE)
@@ -191,6 +195,8 @@ def _clauses(policy: Policy) -> Iterator[str]:
     """Whatever brings a pod here, one expression each; `pod` is the pod or a template."""
     annotations = " || ".join(_judged_annotation(policy))
     yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {annotations})"
+    labels = " || ".join(_judged_label(policy))
+    yield f"pod.?metadata.?labels.orValue({{}}).exists(key, {labels})"
     # A pod that runs has its node, and every update of it would come here.
     yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
     runtimes = " || ".join(_matching("name", policy.forms.runtime_classes))
@@ -208,7 +214,9 @@ def _clauses(policy: Policy) -> Iterator[str]:
 
 
 def _container_clauses(policy: Policy) -> Iterator[str]:
-    asks = " || ".join(_matching("name", policy.gpu_resources.patterns))
+    # A resource by the name of the guard's taint may be given its toleration, when pods are made of a template.
+    taint = filter(None, [policy.guard.taint if policy.guard else None])
+    asks = " || ".join(_matching("name", (*policy.gpu_resources.patterns, *taint)))
     for part in ("limits", "requests"):
         yield f"c.?resources.?{part}.orValue({{}}).exists(name, {asks})"
     yield "size(c.?resources.?claims.orValue([])) > 0"
@@ -229,23 +237,32 @@ def _judged_annotation(policy: Policy) -> Iterator[str]:
     yield f"{_list(domains)}.exists(domain, key.contains(domain))"
 
 
+def _by(requesters: Requesters) -> str:
+    users = f"request.userInfo.username in {_list(sorted(requesters.users))}"
+    groups = sorted(requesters.groups)
+    return users + (f" || request.userInfo.groups.exists(group, group in {_list(groups)})" if groups else "")
+
+
+def _judged_label(policy: Policy) -> Iterator[str]:
+    """The same of a label's key."""
+    yield from _matching("key", (*policy.forms.labels, *doors.PLACEMENT_LABELS))
+
+
 def _binding(policy: Policy) -> str:
-    schedulers = f"request.userInfo.username in {_list(sorted(policy.schedulers.users))}"
-    groups = sorted(policy.schedulers.groups)
-    if groups:
-        schedulers += f" || request.userInfo.groups.exists(group, group in {_list(groups)})"
     judged = " || ".join(_judged_annotation(policy))
-    return f"!({schedulers})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
+    return f"!({_by(policy.schedulers)})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
 
 
 def _status(policy: Policy) -> str:
-    """A pod's status is written with its annotations; kubelets change none that is judged."""
-    judged = " || ".join(_judged_annotation(policy))
-    return (
-        "[object, oldObject].exists(pod, pod.?metadata.?annotations.orValue({}).exists(key,\n"
-        "  object.?metadata.?annotations[?key] != oldObject.?metadata.?annotations[?key]\n"
-        f"  && ({judged})))\n"
+    """A pod's status is written with its annotations and labels; kubelets change none that is judged."""
+    parts = (("annotations", _judged_annotation(policy)), ("labels", _judged_label(policy)))
+    changed = "\n  || ".join(
+        f"pod.?metadata.?{part}.orValue({{}}).exists(key,\n"
+        f"  object.?metadata.?{part}[?key] != oldObject.?metadata.?{part}[?key]\n"
+        f"  && ({' || '.join(judged)}))"
+        for part, judged in parts
     )
+    return f"[object, oldObject].exists(pod, {changed})\n"
 
 
 def _changes(labels: Iterable[str]) -> str:
@@ -259,13 +276,13 @@ def _changes(labels: Iterable[str]) -> str:
 def _config_map(policy: Policy) -> str:
     """Only what can be a sharing configuration, or was one: by where it is, or by its text.
 
+    Elsewhere no plugin reads it, and a text with its letters escaped is passed over: JSON has many such.
     The text has `timeSlicing` or `sharing` in it. (?i) folds as the device plugin does, where (?i)s is also U+017F;
     four more characters would cost more than an expression may, on an edit of two times 1 MiB. Binary data cannot
     be read here; of very many keys the reading has a limit.
     """
-    namespaces = sorted({*policy.limits.namespaces, *(namespace for namespace, _ in policy.config_maps)})
     return (
-        f"request.namespace in {_list(namespaces)}\n"
+        f"request.namespace in {_list(sorted(policy.sharing_namespaces))}\n"
         "|| [object, oldObject].exists(item, item != null && (\n"
         "  item.?binaryData.hasValue()\n"
         "  || size(item.?data.orValue({})) > 1000\n"
@@ -306,6 +323,7 @@ def _matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
     """Compare a variable with names, of which one that ends in `*` stands for all that begin so."""
     patterns = [*dict.fromkeys(patterns)]
     beginnings = tuple(each[:-1] for each in patterns if each.endswith("*"))
+    beginnings = tuple(b for b in beginnings if not any(b != other and b.startswith(other) for other in beginnings))
     exact = [each for each in patterns if not each.endswith("*") and not each.startswith(beginnings)]
     if exact:
         yield f"{variable} in {_list(exact)}"

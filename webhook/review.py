@@ -1,7 +1,6 @@
 """AdmissionReview v1: bytes to Request, Verdict to bytes (k8s.io/api admission/v1 types.go)."""
 
 import base64
-import re
 from typing import Any
 
 import orjson
@@ -13,13 +12,15 @@ API_VERSION = "admission.k8s.io/v1"
 MAX_BODY = 7 * 1024 * 1024
 """Bytes: an object and its old self of 3 MiB each, the API server's own limit, and 1 MiB around them."""
 
-MAX_PARTS = 250_000
-"""Maps and lists in a body, by their opening brackets outside strings; a pod has hundreds.
+MAX_PARTS = 100_000
+"""Values in a body, by its opening brackets and commas outside strings; a pod has hundreds.
 
-As Python's objects they take thirty times the bytes of the shortest JSON, so 7 MiB of them could fill the memory.
+As Python's objects they take thirty times the bytes of the shortest JSON, so 7 MiB of them could fill the memory, and
+take half a second in which nothing else is answered.
 """
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_SLICE = 64 * 1024
+"""Bytes that are counted in one go: other threads wait for its end."""
 
 MAX_UID = 128
 """Characters of a request's uid, which is a UUID of 36."""
@@ -49,8 +50,8 @@ class NotAReview(ValueError):
 def decode(body: bytes) -> Request:
     """Read an AdmissionReview. Fields of newer API versions are ignored. Raises NotAReview."""
     # Nearly every body has fewer bytes than it may have parts, and is not counted.
-    if len(body) > MAX_PARTS and _parts(body) > MAX_PARTS and _parts(_STRING.sub(b"", body)) > MAX_PARTS:
-        raise NotAReview(f"more than {MAX_PARTS} maps and lists")
+    if len(body) > MAX_PARTS and _marks(body) > MAX_PARTS and _parts(body) > MAX_PARTS:
+        raise NotAReview(f"more than {MAX_PARTS} values")
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -90,7 +91,18 @@ def decode(body: bytes) -> Request:
 
 
 def _parts(body: bytes) -> int:
-    return body.count(b"{") + body.count(b"[")
+    """Count the values of a JSON text, whose strings may have brackets and commas too."""
+    quoted = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    parts = inside = 0
+    for start in range(0, len(quoted), _SLICE):
+        pieces = quoted[start : start + _SLICE].split(b'"')
+        parts += _marks(b"".join(pieces[inside::2]))
+        inside ^= len(pieces) % 2 == 0  # an odd number of quotes
+    return parts
+
+
+def _marks(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[") + text.count(b",")
 
 
 def _text(container: dict[str, Any], key: str) -> str:

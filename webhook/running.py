@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.facts import Facts, Holder, Node
-from webhook.living import node_of
 from webhook.model import Finding, listed
 from webhook.placement import claim, place
 from webhook.pods import Pod
@@ -48,7 +47,7 @@ class Tenant(NamedTuple):
 
 def tenant(pod: Pod, name: str, policy: Policy, facts: Facts) -> Tenant | None:
     """Read what a pod is on its node; None where it asks for no GPU or the node is in no pool."""
-    node = node_of(pod.spec.get("nodeName"), facts)
+    node = _node(pod, facts)
     pool = policy.pool_of(node.labels) if node else None
     if node is None or pool is None or place(pod, policy, facts) is None:
         return None
@@ -57,7 +56,7 @@ def tenant(pod: Pod, name: str, policy: Policy, facts: Facts) -> Tenant | None:
 
 def misplaced(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a pod on a node of another pool than its own; of one that no pool takes unsteered-pod speaks."""
-    node = node_of(pod.spec.get("nodeName"), facts)
+    node = _node(pod, facts)
     placement = place(pod, policy, facts) if node else None
     if node is None or placement is None or placement.pool is None:
         return
@@ -108,3 +107,8 @@ def _listed(tenants: Iterable[Tenant]) -> str:
 
 _NAMED = 3
 """How many pods a line names."""
+
+
+def _node(pod: Pod, facts: Facts) -> Node | None:
+    name = pod.spec.get("nodeName")
+    return facts.named.get(name) if isinstance(name, str) else None

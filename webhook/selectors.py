@@ -29,6 +29,23 @@ class Requirement(NamedTuple):
                 return value is not None and self._compares(value)
         return False  # the API server matches nothing by an operator it does not know
 
+    @property
+    def readable(self) -> bool:
+        """Whether the scheduler can read it (apimachinery pkg/labels/selector.go, NewRequirement).
+
+        A term with one that it cannot matches no node.
+        """
+        match self.operator:
+            case "In" | "NotIn":
+                counted = bool(self.values)
+            case "Exists" | "DoesNotExist":
+                counted = not self.values
+            case "Gt" | "Lt":
+                counted = len(self.values) == 1 and integer(next(iter(self.values))) is not None
+            case _:
+                counted = False
+        return counted and is_label_key(self.key) and all(map(is_label_value, self.values))
+
     def _compares(self, value: str) -> bool:
         bound, number = integer(next(iter(self.values), "")), integer(value)
         if bound is None or number is None:
@@ -47,6 +64,32 @@ class Requirement(NamedTuple):
             case "DoesNotExist":
                 return f"!{self.key}"
         return f"{self.key} {self.operator} {', '.join(sorted(self.values))}"
+
+
+class Choice(NamedTuple):
+    """What one node selector term asks of a node: conditions on its labels, and on its fields.
+
+    The one field that the API knows here is `metadata.name`.
+    """
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    @property
+    def readable(self) -> bool:
+        """Whether the scheduler can read all of it (component-helpers scheduling/corev1/nodeaffinity)."""
+        fields = all(len(r.values) == 1 and r.operator in ("In", "NotIn") for r in self.fields)
+        return fields and all(r.readable for r in self.labels)
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether a node of this name and with these labels satisfies all of them. A field it lacks is empty."""
+        return all(r.matches(labels) for r in self.labels) and all(
+            r.matches({r.key: name if r.key == "metadata.name" else ""}) for r in self.fields
+        )
+
+
+NOWHERE = Choice((Requirement("", ""),))
+"""A choice that no node satisfies."""
 
 
 def equals(labels: Mapping[str, str]) -> tuple[Requirement, ...]:
@@ -91,7 +134,7 @@ def _satisfiable(group: list[Requirement]) -> bool:
         return True  # by its absence
     if any(r.operator == "DoesNotExist" for r in group):
         return False
-    low, high = -MAX_INTEGER, MAX_INTEGER
+    low, high = -MAX_INTEGER - 1, MAX_INTEGER
     for r in group:
         if r.operator in ("Gt", "Lt"):
             bound = integer(next(iter(r.values), ""))
@@ -115,11 +158,18 @@ MAX_INTEGER = 2**63 - 1
 
 
 def integer(text: str) -> int | None:
-    """Read a whole number as Go's strconv.ParseInt does, which Kubernetes uses for labels; None for other text."""
+    """Read a whole number as Go's strconv.ParseInt(text, 10, 64) does, which Kubernetes uses for labels.
+
+    Any number of zeros may lead. None for other text, and for a number that takes more than 64 bits.
+    """
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+    if not (digits.isascii() and digits.isdigit()):
         return None
-    return number if abs(number := int(text)) <= MAX_INTEGER else None
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > len(str(MAX_INTEGER)):
+        return None
+    number = -int(significant) if text[0] == "-" else int(significant)
+    return number if -MAX_INTEGER - 1 <= number <= MAX_INTEGER else None
 
 
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -128,3 +178,15 @@ _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?
 def is_label_value(text: str) -> bool:
     """Tell whether a label can have this value (apimachinery pkg/util/validation IsValidLabelValue)."""
     return _LABEL_VALUE.fullmatch(text) is not None
+
+
+_LABEL_KEY = re.compile(
+    r"(?:(?=.{1,253}/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
+_LONGEST_KEY = 253 + 1 + 63
+
+
+def is_label_key(text: str) -> bool:
+    """Tell whether a label can have this key (apimachinery pkg/util/validation IsQualifiedName)."""
+    return len(text) <= _LONGEST_KEY and _LABEL_KEY.fullmatch(text) is not None

@@ -75,6 +75,7 @@ def serve(listen: Listen, load: Load) -> None:
         )
         from webhook import worker
 
+        lock = os.memfd_create("slicewarden-alone")
         numbers = memoryview(mmap.mmap(-1, 4 * listen.workers)).cast("I")  # shared by all that are forked
 
         def work(place: int, lifeline: int) -> None:
@@ -89,6 +90,7 @@ def serve(listen: Listen, load: Load) -> None:
                     engine=engine,
                     follow=follow,
                     share=worker.Share(numbers, place),
+                    alone=worker.Alone(lock),
                     lifeline=lifeline,
                 )
             )

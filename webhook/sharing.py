@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from webhook.facts import CONFIG_LABEL, VENDOR, Facts, Holder, Installation, Node
+from webhook.facts import CONFIG_LABEL, Facts, Holder, Installation, Node
 from webhook.model import Path, listed, several, shown
 from webhook.plugin import Entry, Plugin, Section
 from webhook.policy import Policy, Pool
@@ -42,14 +42,9 @@ def daemon_sets(installations: Iterable[Installation], policy: Policy) -> list[t
 # Which key
 
 
-def has_gpus(node: Node) -> bool:
-    """Tell whether a node has GPUs, by its labels or by what it offers."""
-    return f"{VENDOR}gpu.present" in node.labels or f"{VENDOR}gpu.product" in node.labels or bool(node.resources)
-
-
 def reaches(installation: Installation, node: Node) -> bool:
     """Tell whether an installation runs on a node."""
-    return all(node.labels.get(key) == value for key, value in installation.selector.items()) and has_gpus(node)
+    return all(node.labels.get(key) == value for key, value in installation.selector.items()) and node.has_gpus
 
 
 def key_of(installation: Installation, label: str | None, keys: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ CONFIG_MAP = ("", "ConfigMap")
 LABELLED = (("", "Namespace"), ("", "Node"))
 BINDING = ("", "Binding")
 CLUSTER_POLICY = ("nvidia.com", "ClusterPolicy")
+REVISION = ("apps", "ControllerRevision")
 DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("resource.k8s.io", "DeviceClass"): ("spec",),
     ("resource.k8s.io", "ResourceClaim"): ("spec", "devices"),
@@ -60,10 +61,11 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """A pod being put on a node. The annotations are merged into the pod, which nobody judges again for it."""
+    """A pod being put on a node. Annotations and labels are merged into the pod, which nobody judges again for it."""
 
     node: str
     annotations: Mapping[str, Any]
+    labels: Mapping[str, Any]
     namespace: str
     requester: Requester | None = None
     old: "Binding | None" = None
@@ -121,7 +123,17 @@ class DeviceClaim:
     old: "DeviceClaim | None" = None
 
 
-Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim
+@dataclass(frozen=True, eq=False)
+class Revision:
+    """A ControllerRevision: what a workload's template was, as a patch that its controller may apply again."""
+
+    data: Any
+    namespace: str
+    requester: Requester | None = None
+    old: "Revision | None" = None
+
+
+Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | Revision
 
 
 def subjects(
@@ -163,11 +175,13 @@ def _views(request: Request, item: Object, workloads: Workloads) -> Iterator[Sub
         yield _binding(item, request)
     elif kind == CLUSTER_POLICY:
         yield _cluster_policy(item, request)
+    elif kind == REVISION:
+        yield _revision(item, request)
     elif kind in DEVICES:
         yield _device_claim(item, DEVICES[kind], request)
 
 
-SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY)
+SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
 
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
@@ -200,11 +214,12 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     def find(place: str) -> Iterator[tuple[Path, Any]]:
         return _found(item, (), place) if place.startswith("/") else _found(value, path, place)
 
-    annotations: dict[str, Any] = {}
+    metadata: dict[str, dict[str, Any]] = {"annotations": {}, "labels": {}}
     metadata_path = (*path, "metadata")
     for place in template.metadata:
         for metadata_path, each in find(place):
-            annotations |= section(as_map(each, metadata_path), "annotations", metadata_path)
+            for part, there in metadata.items():
+                there |= section(as_map(each, metadata_path), part, metadata_path)
     spec: dict[str, Any] = {}
     spec_path = (*path, *keys(template.spec))
     for place in (template.spec,) if template.defaults is None else (template.defaults, template.spec):
@@ -213,7 +228,7 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     alone = tuple(
         Container(as_map(each, at), at, "containers") for place in template.containers for at, each in find(place)
     )
-    pod = pod_of(item, request, {"annotations": annotations}, spec, metadata_path, spec_path, template=True)
+    pod = pod_of(item, request, metadata, spec, metadata_path, spec_path, template=True)
     return replace(pod, containers=(*pod.containers, *alone)) if alone else pod
 
 
@@ -246,6 +261,16 @@ def _binding(item: Object, request: Request) -> Binding:
     return Binding(
         node=text(target, "name", ("target",)),
         annotations=section(metadata, "annotations", ("metadata",)),
+        labels=section(metadata, "labels", ("metadata",)),
+        namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
+        requester=request.requester,
+    )
+
+
+def _revision(item: Object, request: Request) -> Revision:
+    metadata = section(item, "metadata", ())
+    return Revision(
+        data=item.get("data"),
         namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
         requester=request.requester,
     )

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import resource
 import socket
 import ssl
 import struct
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -41,6 +43,9 @@ AT_ONCE = 16
 """Connections that are taken in at once: a handshake takes as long as several reviews, and all of theirs come next."""
 
 
+SWITCH = 0.0005
+"""Seconds after which a large review lets others go on; Python's own 5 ms would be waited for several times."""
+
 NAMES = 8
 """Names of a certificate that are logged, of the many that it may bear."""
 
@@ -64,6 +69,21 @@ class Share:
         return taken
 
 
+class Alone:
+    """Held by one worker at a time, of all that have this file open; a worker that dies lets go of it."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        """Wait for whoever holds it. Raises OSError."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        """Let go."""
+        fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+
 @dataclass(frozen=True)
 class Duty:
     """What a worker is given: sockets that listen, whom to serve on them, and what to serve them with."""
@@ -77,6 +97,7 @@ class Duty:
     engine: Engine
     follow: Callable[[Metrics], server.Followed]
     share: Share
+    alone: Alone
     lifeline: int
     """A descriptor that becomes readable when the main process is gone, or wants the workers to end."""
 
@@ -85,6 +106,7 @@ def run(duty: Duty) -> None:
     """Serve for as long as the main process holds the lifeline; then drain."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    sys.setswitchinterval(SWITCH)
     uvloop.run(_work(duty))
 
 
@@ -100,7 +122,9 @@ async def _work(duty: Duty) -> None:
     facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
     app = server.application(duty.engine, facts, log_line, metrics, conditions, told)
-    reviews = Port(app, duty.limits, metrics, server.refusal, duty.names, duty.share.count, Strangers(log_line))
+    reviews = Port(
+        app, duty.limits, metrics, server.refusal, duty.names, duty.share.count, Strangers(log_line), duty.alone
+    )
     taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
     ports, tasks = [reviews], [loop.create_task(_when_ready(facts, taking))]
     if duty.health is not None:

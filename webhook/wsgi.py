@@ -1,6 +1,7 @@
 """What an HTTP request is for a WSGI application (PEP 3333), and what that answers. Pure: no sockets, no clock."""
 
-from collections.abc import Callable, Iterable
+import io
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,6 +37,21 @@ _ENVIRON: "WSGIEnvironment" = {
     "wsgi.run_once": False,
 }
 """What every request has in common."""
+
+
+class Body:
+    """A request's body, in the parts in which it came until it is read: to put 7 MiB together takes some time."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self._parts = parts
+        self._whole: io.BytesIO | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """Return so many bytes, or all that is left."""
+        if self._whole is None:
+            self._whole = io.BytesIO(b"".join(self._parts))
+            self._parts = ()
+        return self._whole.read(size)
 
 
 def environment(

@@ -7,8 +7,10 @@ import signal
 import socket
 import ssl
 import sys
+import time
 import urllib.request
 from base64 import b64decode
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,8 @@ class Guard:
         self.install(*self._identity)
         self._account = cluster.kubeconfig_of_account("slicewarden", "slicewarden-system")
         self._policy = cluster.folder / "policy.yaml"
+        self.registered_for: list[Object] = []
+        """The configurations of a policy that is not the overlay's."""
 
     def start(self, policy: str | None = None, *options: str | Path) -> None:
         """Start the webhook, by default with the policy of the overlay, and wait until it is ready."""
@@ -120,8 +124,10 @@ class Guard:
         return self.asked(namespace)[before:]
 
     def registration(self, url: str | None = None, bundle: str | None = None) -> list[Object]:
-        """The webhook configurations of the overlay, but for where the webhook is."""
-        configurations = [each for each in rendered(self.cluster) if each["kind"].endswith("WebhookConfiguration")]
+        """The webhook configurations of the overlay, or of another policy, but for where the webhook is."""
+        configurations = deepcopy(self.registered_for) or [
+            each for each in rendered(self.cluster) if each["kind"].endswith("WebhookConfiguration")
+        ]
         for hook in (hook for each in configurations for hook in each["webhooks"]):
             path = hook["clientConfig"]["service"]["path"]
             hook["clientConfig"] = {"url": f"{url or self.url}{path}", "caBundle": bundle or self._bundle}
@@ -131,6 +137,13 @@ class Guard:
         """Register the webhook, and wait until the API server calls it."""
         self.install(*self.registration())
         self.cluster.wait_until("the API server calls the webhook", self.in_force)
+
+    def without(self, hook: str) -> None:
+        """Register all but one webhook, and wait until the API server has heard of it."""
+        for each in (found := self.registration()):
+            each["webhooks"] = [one for one in each["webhooks"] if one["name"] != hook]
+        self.install(*found)
+        time.sleep(2)  # of a hook that is gone there is nothing to see
 
     def install(self, *objects: Object) -> None:
         """Store objects of an administrator's."""

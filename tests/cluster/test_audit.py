@@ -123,7 +123,7 @@ def test_what_the_webhook_never_saw_is_found(unguarded: Cluster) -> None:
     found = done.sources
     assert {name: [*rules] for name, rules in found.items()} == {
         "Node/t4-shared": ["mixed-trust"],
-        "Deployment/train": ["unsteered-pod", "misplaced-pod"],
+        "Deployment/train": ["unguarded-container", "unsteered-pod", "misplaced-pod"],
         "Pod/chosen": ["chosen-node", "unguarded-container"],
         "Pod/spying": ["visible-devices"],
     }

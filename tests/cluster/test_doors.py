@@ -54,12 +54,24 @@ DOORS: dict[str, tuple[str, Object, Object]] = {
     "variables": ("unread-variables", {}, {"envFrom": [{"secretRef": {"name": "mine"}}]}),
     "privileged": ("privileged-container", {}, {"securityContext": {"privileged": True}}),
     "capability": ("privileged-container", {}, {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
+    "another capability": (
+        "privileged-container",
+        {},
+        {"securityContext": {"capabilities": {"add": ["DAC_READ_SEARCH"]}}},
+    ),
     "path": ("device-path", mounted("/dev/nvidia0"), {}),
+    "what the node starts": ("device-path", mounted("/opt/cni/bin"), {}),
     "mount": (
         "device-mount",
         {"volumes": [{"name": "v", "emptyDir": {}}]},
         {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]},
     ),
+    "mount without a slash": (
+        "device-mount",
+        {"volumes": [{"name": "v", "emptyDir": {}}]},
+        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devicesall"}]},
+    ),
+    "card of KubeVirt's": ("unsteered-pod", {}, {"resources": {"limits": {"nvidia.com/GA102GL_A10": 1}}}),
     "processes": ("host-namespaces", {"hostPID": True}, {}),
     "node": ("chosen-node", {"nodeName": "a100-exclusive"}, {}),
     "toleration": ("broad-toleration", {"tolerations": [{"operator": "Exists"}]}, {}),
@@ -81,6 +93,16 @@ def test_an_annotation_opens_nothing_later_either(guarded: Guard, strangers: str
     guarded.cluster.do("run", "plain", "--image=i", here)
     annotate = ("annotate", "pod", "plain", f"{key}=x", here)
     said = refusal(guarded.cluster, *annotate, user=tenant(guarded.cluster, strangers))
+    assert "slicewarden.dev" in said
+    assert key in said
+
+
+@pytest.mark.parametrize("key", ["runai-gpu-group", "runai-gpu-group/g", "tensor-fusion.ai/enabled"])
+def test_a_label_opens_nothing_later_either(guarded: Guard, strangers: str, key: str) -> None:
+    here = f"--namespace={strangers}"
+    guarded.cluster.do("run", "plain", "--image=i", here)
+    labelled = ("label", "pod", "plain", f"{key}=x", here)
+    said = refusal(guarded.cluster, *labelled, user=tenant(guarded.cluster, strangers))
     assert "slicewarden.dev" in said
     assert key in said
 

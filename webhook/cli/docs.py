@@ -45,6 +45,7 @@ _SUBJECTS = {
     "Binding": "bindings of pods",
     "ConfigMap": "ConfigMaps",
     "ClusterPolicy": "ClusterPolicies",
+    "Revision": "ControllerRevisions",
     "DeviceClaim": "claims, their templates, DeviceClasses",
     "Labelled": "labels of nodes and namespaces",
 }

@@ -9,6 +9,7 @@ from webhook.cli import outputs
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
+from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
 from webhook.policy import Policy
 
@@ -50,7 +51,8 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
         documents, problems = files.load(_own_files(path))
     if problems:
         raise Unusable(tuple(problems))
-    return policy_file.load_with_document(documents, [rule.id for rule in rules.walk()], path)
+    ids = [rule.id for rule in rules.walk()]
+    return policy_file.load_with_document(documents, ids, path, frameworks=frameworks.names())
 
 
 def _own_files(path: str) -> list[str]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from webhook.budget import budget, card_of, nodes, smallest
 from webhook.facts import Node
 from webhook.linted import Found, Linted, Table, at
+from webhook.memory.budget import budget, card_of, nodes, smallest
 from webhook.model import Action
 from webhook.policy import FORBIDDEN, REQUIRED, Policy, Pool
 from webhook.sharing import some

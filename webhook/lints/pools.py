@@ -7,7 +7,7 @@ from webhook.facts import Node
 from webhook.linted import Found, Linted, Table
 from webhook.model import Action
 from webhook.policy import SHARED, Policy, Pool, ResourceNames
-from webhook.sharing import GPU, has_gpus, some
+from webhook.sharing import GPU, some
 
 
 def empty_pool(of: Linted) -> Iterator[Found]:
@@ -32,7 +32,7 @@ def poolless_node(of: Linted) -> Iterator[Found]:
 
     Way out: label the node as one of the pools wants it, or add a pool for it.
     """
-    left = [node for node in of.facts.nodes if has_gpus(node) and of.policy.pool_of(node.labels) is None]
+    left = [node for node in of.facts.nodes if node.has_gpus and of.policy.pool_of(node.labels) is None]
     if left:
         yield Found(("spec", "pools"), f"no pool has {some(left)}, whose GPUs lie idle; add one, or label them")
 

@@ -2,8 +2,9 @@
 
 `nodeName` at creation skips every NoSchedule taint, by which nodes with GPUs are kept for those who ask for them; the
 kubelet looks at nothing but NoExecute (kubernetes pkg/kubelet/lifecycle/predicate.go). It forgets the resources
-that a node does not know, too. Daemon sets choose their nodes by affinity, and need it no more. What a kubelet says of
-its own static pods is no choice of anyone's.
+that a node does not know, too. Daemon sets choose their nodes by affinity, and need it no more. A pod that asks for no
+GPU may name a node that is known to have none, as `kubectl debug node/NAME` does; one that is not known is refused.
+What a kubelet says of its own static pods is no choice of anyone's.
 
 Way out: remove `nodeName`; a node selector for kubernetes.io/hostname names a node and respects its taints.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 
 from webhook.facts import Facts
 from webhook.fields import text
+from webhook.guard import exposed, gpus_of
 from webhook.model import Finding, shown
 from webhook.pods import Pod
 from webhook.policy import Policy
@@ -22,10 +24,11 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     name = text(pod.spec, "nodeName", pod.at("spec"))
     if not name or (pod.old is not None and pod.old.spec.get("nodeName") == name):
         return
-    if pod.kubelets_own:
+    if pod.kubelets_own or not exposed(pod, policy, facts):
         return
+    where = gpus_of(name, policy, facts)
     yield Finding(
         pod.at("spec", "nodeName"),
-        f"{shown(name)} is chosen past the scheduler and the taints of nodes; remove it, or select the node with a "
-        "node selector for kubernetes.io/hostname",
+        f"{shown(name)} {where}{', and ' if where else ''}is chosen past the scheduler and the taints of nodes; remove "
+        "it, or select the node with a node selector for kubernetes.io/hostname",
     )

@@ -2,7 +2,8 @@
 
 NVIDIA's toolkit can be told to take requests by the names of mounts under /var/run/nvidia-container-devices, as an
 answer to those who set variables (nvidia-container-toolkit internal/config/image/cuda_image.go). The device plugin
-then mounts there, and so can any pod: `/var/run/nvidia-container-devices/all` is every GPU of the node.
+then mounts there, and so can any pod: `/var/run/nvidia-container-devices/all` is every GPU of the node. The toolkit
+compares how the place begins, and so `/var/run/nvidia-container-devicesall` is the same request.
 
 Way out: remove the mount, and ask for GPUs in `resources.limits`.
 """
@@ -17,7 +18,7 @@ from webhook.policy import Policy
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Flag mounts under the folder that is read as a list of devices."""
+    """Flag mounts whose place begins as the folder does that is read as a list of devices."""
     for path, _, value, _ in openings(pod).device_mounts:
         yield Finding(
             path,

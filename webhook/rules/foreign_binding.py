@@ -1,10 +1,10 @@
 """A pod is put on a GPU's node by no scheduler, or is given annotations on the way there.
 
 A binding, be it of `pods/binding` or of the older `bindings`, sets a pod's node without the scheduler's looking at
-taints, and merges its annotations into the pod, which nobody judges again (kubernetes
+taints, and merges its annotations and labels into the pod, which nobody judges again (kubernetes
 pkg/registry/core/pod/storage/storage.go). So nodes of the pools are for the schedulers that the policy names, which
 keep to the node selection that steering writes; and no binding carries what a pod is judged by: its trust, or the
-devices that a runtime is to inject (CDI, NRI and CRI-O annotations).
+devices that a runtime is to inject (CDI, NRI and CRI-O annotations). Which GPU was chosen only a scheduler says there.
 
 Of the pod itself a binding says only its name. That it suits the node is left to the scheduler, and to the kubelet,
 which compares node selector and affinity once more.
@@ -14,14 +14,12 @@ Way out: leave the pod to its scheduler, or have an administrator name the accou
 
 from collections.abc import Iterator
 
-from webhook.doors import adds_devices
+from webhook.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
 from webhook.facts import Facts
+from webhook.guard import gpus_of
 from webhook.model import Finding, shown
 from webhook.policy import Policy
 from webhook.targets import Binding
-
-PRESENT = "nvidia.com/gpu.present"
-"""The GPU Operator's label of nodes with a GPU (gpu-operator controllers/state_manager.go)."""
 
 
 def check(binding: Binding, policy: Policy, facts: Facts) -> Iterator[Finding]:
@@ -35,19 +33,20 @@ def check(binding: Binding, policy: Policy, facts: Facts) -> Iterator[Finding]:
     requester = binding.requester
     if requester is None or policy.schedulers.include(requester):
         return
-    if where := _where(binding.node, policy, facts):
+    for part, there, placements in (
+        ("annotations", binding.annotations, PLACEMENT_ANNOTATIONS),
+        ("labels", binding.labels, PLACEMENT_LABELS),
+    ):
+        for key in there:
+            if key in placements:
+                yield Finding(
+                    ("metadata", part, key),
+                    f"says which GPU a scheduler chose, and {shown(requester.username)} is no scheduler of policy "
+                    f"{policy.name}; remove it",
+                )
+    if where := gpus_of(binding.node, policy, facts):
         yield Finding(
             ("target", "name"),
             f"node {shown(binding.node)} {where}, and {shown(requester.username)} is no scheduler of policy "
             f"{policy.name}; leave the pod to its scheduler",
         )
-
-
-def _where(name: str, policy: Policy, facts: Facts) -> str:
-    """Say what a node is that only schedulers may choose; nothing for one without GPUs."""
-    node = next((node for node in facts.nodes if node.name == name), None)
-    if node is None:
-        return "is not known here"
-    if pool := policy.pool_of(node.labels):
-        return f"is in pool {pool.name}"
-    return "has GPUs" if node.labels.get(PRESENT) == "true" else ""

@@ -1,11 +1,13 @@
-"""A pod comes with an annotation by which another scheduler says which GPU it chose.
+"""A pod comes with an annotation or a label by which another scheduler says which GPU it chose.
 
 HAMi, gpushare, vgpu-manager and others write their choice into the pod, and their agents on the nodes hand out
 what they read there, whoever wrote it (HAMi#3041): a pod that brings its own is given another's card, past
-every count. No pod has a reason to come with one.
+every count. KAI writes labels (`runai-gpu-group`), and so labels are looked at too. No pod has a reason to come with
+one. A tenant may keep or remove what a scheduler wrote; only schedulers change it. An agent that notes its progress
+there needs its account named too.
 
-Way out: remove the annotation. The scheduler's own updates pass where the policy names its account under
-`schedulers`.
+Way out: remove the annotation or the label. Updates by a scheduler, and by its agents, pass where the policy names
+their accounts under `schedulers`.
 """
 
 from collections.abc import Iterator
@@ -18,10 +20,14 @@ from webhook.policy import Policy
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Flag annotations that only a scheduler writes, from anyone but one that the policy names, or an administrator."""
-    found = openings(pod).placement_annotations
+    """Flag what only a scheduler writes, from anyone but one that the policy names, or an administrator."""
+    found = openings(pod).placements
     writers = (policy.schedulers, policy.administrators)
     if not found or (pod.requester is not None and any(each.include(pod.requester) for each in writers)):
         return
-    for path, _, _, _ in found:
-        yield Finding(path, "says which GPU a scheduler chose, and none has seen this pod; remove it")
+    for path, key, value, _ in found:
+        done = "and none has seen this pod; remove it"
+        before = {} if pod.old is None else pod.old.labels if path[-2] == "labels" else pod.old.annotations
+        if before.get(key, value) != value:
+            done = "and no scheduler changes it here; leave it as it was, or remove it"
+        yield Finding(path, f"says which GPU a scheduler chose, {done}")

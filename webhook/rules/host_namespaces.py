@@ -23,7 +23,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag pods in their node's process or IPC namespace."""
     at = pod.at("spec")
     for key, what in (("hostPID", "the processes"), ("hostIPC", "the shared memory")):
-        if flag(pod.spec, key, at) and exposed(pod, policy):
+        if flag(pod.spec, key, at) and exposed(pod, policy, facts):
             yield Finding(
                 pod.at("spec", key),
                 f"is true, and lets the pod reach {what} of all that share its node's GPUs; leave it out",

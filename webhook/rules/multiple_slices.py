@@ -23,7 +23,7 @@ from webhook.gpus import asks
 from webhook.model import Finding, Path, shown
 from webhook.placement import place
 from webhook.pods import Container, Pod
-from webhook.policy import Policy, ResourceNames
+from webhook.policy import GPUResources, Policy
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
@@ -46,11 +46,13 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         "slice buys nothing: ask for 1 in all containers together"
     )
     large = [ask.path for ask in asks(pod, policy) if ask.counted > 1]
-    for path in large or [pod.at("spec")]:
+    for path in large:
         yield Finding(path, message)
+    if not large:
+        yield Finding(pod.at("spec"), message, parts=(message,))
 
 
-def _overcommitted(container: Container, gpus: ResourceNames) -> Iterator[tuple[Path, str]]:
+def _overcommitted(container: Container, gpus: GPUResources) -> Iterator[tuple[Path, str]]:
     """Find what is requested without a limit, or with another; of quantities that are none the rule has spoken."""
     resources = section(container.spec, "resources", container.path)
     at = (*container.path, "resources")

@@ -2,7 +2,8 @@
 
 A privileged container has every device of its node, a Windows host process is no container at all, and with some
 capabilities a container helps itself: SYS_ADMIN has NVIDIA's toolkit believe variables that it is told to ignore
-(nvidia-container-toolkit internal/config/image/privileged.go), BPF rewrites what keeps devices from containers.
+(nvidia-container-toolkit internal/config/image/privileged.go), BPF rewrites what keeps devices from containers, and
+DAC_READ_SEARCH opens any file of the node, the kubelet's key among them (open_by_handle_at(2)).
 Judged are pods that ask for a GPU, and those that nothing keeps off the nodes with GPUs (the policy's guard).
 
 Way out: leave the privilege out, or the toleration that lets the pod onto nodes with GPUs. A part of the system is
@@ -22,7 +23,7 @@ from webhook.policy import Policy
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag privileged containers, Windows host processes and capabilities that give devices."""
     found = openings(pod).privileges
-    if not found or not exposed(pod, policy):
+    if not found or not exposed(pod, policy, facts):
         return
     for path, name, value, _ in found:
         what = "true" if value is True else shown(value)

@@ -15,8 +15,8 @@ Way out: have an administrator change the label, or name whoever has to under `n
 
 from collections.abc import Iterator
 
-from webhook.budget import CARD_LABELS
 from webhook.facts import Facts
+from webhook.memory.budget import CARD_LABELS
 from webhook.model import Finding, Path, Requester, shown
 from webhook.pods import KUBELETS
 from webhook.policy import Policy, Pool

@@ -17,8 +17,8 @@ Way out: set what the message names in the section itself, or give the nodes it 
 
 from collections.abc import Iterable, Iterator
 
-from webhook.budget import budget
 from webhook.facts import CONFIG_LABEL, MAX_TEXT, Facts, Installation, Node
+from webhook.memory.budget import budget
 from webhook.model import Finding, Path, dotted, shown
 from webhook.plugin import Plugin, Section
 from webhook.plugin_config import configs, held

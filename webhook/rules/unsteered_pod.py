@@ -11,18 +11,19 @@ or as many GPUs: such a node may be added yet. `slicewarden check` says where a 
 nodes none would do.
 
 A GPU that is asked for by a name that no pool offers is refused too: another vendor's or scheduler's resource, a
-device class, an annotation. A name that the policy does not know for a GPU's may be another device's, and is passed
-over; where it looks like one that a pool offers, a warning tells of that.
+device class, an annotation, a label, and every name under `nvidia.com/` but those of network cards. A name that the
+policy does not know for a GPU's may be another device's, and is passed over; where it looks like one that a pool
+offers, a warning tells of that.
 
 Way out: ask for what a pool offers, remove the node selection that the message names, or ask for the trust that its
-pool takes.
+pool takes. A device of NVIDIA's that is no GPU is named in the policy (`gpus.otherDevices`).
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from webhook.facts import Facts
-from webhook.gpus import annotated, asks
+from webhook.gpus import asks, marked
 from webhook.model import Finding, Fix, Object, shown
 from webhook.placement import Placement, names, offers, place, trust_would_do
 from webhook.pods import REQUIRED_AFFINITY, Pod
@@ -38,8 +39,7 @@ MIRRORED = "write them into the file that the kubelet runs the pod from: a mirro
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
-    for key in annotated(pod, policy):
-        path = pod.at("metadata", "annotations", key)
+    for path in marked(pod, policy):
         yield Finding(
             path, f"asks another scheduler for a GPU, and no pool takes that; {_what_to_ask(pod, (), policy, facts)}"
         )
@@ -60,6 +60,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             placement.clash.path,
             f"{shown(own, quotes=False)} excludes every node of pool {pool.name} ({needed}), where {wants} "
             "belongs; remove it from the pod",
+            parts=(f"{pool.name}: {own}",),
         )
     elif not pool.shared and pool.max_request is not None and placement.count > pool.max_request:
         path = asks(pod, policy)[0].path
@@ -142,7 +143,7 @@ def _affinity(pod: Pod, requirements: list[Requirement]) -> Iterator[Fix]:
     terms = pod.node_terms
     if terms is None:
         yield Fix(pod.at(*REQUIRED_AFFINITY), [{"matchExpressions": [_written(r) for r in requirements]}])
-    for path, expressions in terms or ():
+    for path, expressions, _ in terms or ():
         if expressions is not None:
             missing = [_written(r) for r in requirements if r not in expressions]
             if missing:

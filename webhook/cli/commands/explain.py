@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from webhook import explain
 from webhook.cli import inputs, options, outputs, parser
 from webhook.facts import Facts
+from webhook.memory import explain, page
 from webhook.model import Problem, Unusable
 from webhook.spelling import hint
 
@@ -52,4 +52,4 @@ def caps(policy: str | None, facts: Sequence[str], pool: str | None) -> None:
 )
 def frameworks() -> None:
     """Write the page of all frameworks."""
-    outputs.show(explain.frameworks())
+    outputs.show(page.text())

@@ -6,6 +6,7 @@ import click
 
 from webhook import policy_file, rules
 from webhook.cli import docs, outputs, parser
+from webhook.memory import frameworks
 
 
 @click.command(
@@ -28,5 +29,6 @@ from webhook.cli import docs, outputs, parser
 )
 def command(markdown: bool, kind: str) -> None:
     """Print the schema."""
-    schema = policy_file.schema((rule.id for rule in rules.walk()), kind)
+    ids = (rule.id for rule in rules.walk())
+    schema = policy_file.schema(ids, kind, frameworks=frameworks.names())
     outputs.show(docs.schema(schema) if markdown else json.dumps(schema, indent=2) + "\n")

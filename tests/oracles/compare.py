@@ -1,0 +1,62 @@
+"""The cases of `cases.py` put to an oracle: what it and this project differ on, by the case's name."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from oracles import choices
+from oracles.cases import NUMBERS, PODS, QUANTITIES, SELECTIONS
+from oracles.containers import engine
+from oracles.needless import let_through, needless
+from oracles.programs import Oracle
+from webhook.documents import read
+from webhook.facts import Facts
+from webhook.policy import Policy
+from webhook.policy_file import load
+from webhook.rules import walk
+
+Differences = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def sample_policy() -> Policy:
+    """The policy that the project ships as an example."""
+    path = ROOT / "policies" / "sample.yaml"
+    return load(read(path.read_text("utf-8"), path.name)[0], [rule.id for rule in walk()], path.name)
+
+
+def of_pods(oracle: Oracle) -> Differences:
+    """Pods that get what they did not ask for, or are refused for nothing."""
+    judge, facts = engine(sample_policy()), Facts()
+    found = {
+        name: (let_through(oracle, judge, pod, facts), needless(oracle, judge, pod, facts))
+        for name, pod in PODS.items()
+    }
+    return {name: each for name, each in found.items() if any(each)}
+
+
+def of_choices(oracle: Oracle) -> Differences:
+    """Selections, numbers and quantities that are read another way."""
+    policy = sample_policy()
+    found: Differences = {
+        name: differing
+        for name, case in SELECTIONS.items()
+        if (differing := choices.differing_nodes(oracle, policy, case))
+    }
+    for text in NUMBERS:
+        theirs = oracle.ask({"number": text})
+        if theirs != choices.number(text):
+            found[f"number {text}"] = theirs
+    for text in QUANTITIES:
+        theirs = choices.kubernetes_amount(oracle.ask({"quantity": text}))
+        here = choices.amount(text)
+        if theirs != here and not (here is None and choices.not_read(text)):
+            found[f"quantity {text}"] = theirs
+    return found
+
+
+CASES: dict[str, Callable[[Oracle], Differences]] = {"toolkit": of_pods, "kubernetes": of_choices}
+"""What is asked of each oracle."""

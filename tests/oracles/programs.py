@@ -1,0 +1,53 @@
+"""Other projects' own code, asked: `toolkit/` is NVIDIA's container toolkit, `kubernetes/` the scheduler's matching.
+
+The module is named below NVIDIA's, since Go lets nobody else import what is `internal` there.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from go_programs import built
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = {"toolkit": "./toolkit", "kubernetes": "./kubernetes"}
+WITHOUT_GO = "the oracles need Go 1.26 (https://go.dev/dl)"
+
+
+class Oracle(Protocol):
+    """What answers a question, JSON by JSON."""
+
+    def ask(self, question: Any) -> Any:
+        """Answer one question."""
+
+
+class Program:
+    """A running program that answers one line after the other."""
+
+    def __init__(self, questions: IO[bytes], answers: IO[bytes]) -> None:
+        self._questions = questions
+        self._answers = answers
+        self._known: dict[bytes, Any] = {}
+
+    def ask(self, question: Any) -> Any:
+        """Put one question to it, unless it had the same before."""
+        line = json.dumps(question).encode()
+        if line not in self._known:
+            self._questions.write(line + b"\n")
+            self._questions.flush()
+            self._known[line] = json.loads(self._answers.readline())
+        return self._known[line]
+
+
+@contextmanager
+def running(name: str) -> Iterator[Program]:
+    """Start a program. Raises Missing."""
+    folder = built(HERE, PROGRAMS, without_go=WITHOUT_GO)
+    with subprocess.Popen([folder / name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield Program(process.stdin, process.stdout)
+        process.stdin.close()

@@ -1,0 +1,38 @@
+"""No container gets a device past its request that the rules let pass: NVIDIA's container toolkit is asked."""
+
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from oracles.containers import engine
+from oracles.needless import let_through, needless
+from oracles.pods import pods
+from oracles.programs import Oracle
+from oracles.record import ANSWERS
+from oracles.record import asked as asked_now
+from webhook.facts import Facts
+from webhook.policy import Policy
+
+EXAMPLES = 1_500
+
+
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=False,  # others in every run; what is found goes to cases.json
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+@given(pods())
+def test_the_rules_agree_with_the_container_toolkit(
+    toolkit: Oracle, sample_policy: Policy, sample_facts: Facts, pod: dict[str, Any]
+) -> None:
+    judge = engine(sample_policy)
+    assert let_through(toolkit, judge, pod, sample_facts) == frozenset()
+    assert needless(toolkit, judge, pod, sample_facts) == []
+
+
+def test_the_record_is_what_it_says(toolkit: Oracle) -> None:
+    recorded = json.loads(ANSWERS.read_text("utf-8"))["toolkit"]
+    assert asked_now("toolkit", toolkit) == recorded

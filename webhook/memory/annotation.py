@@ -1,0 +1,133 @@
+"""The annotation that records how a pod was capped, and what in it was not."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from webhook.memory import frameworks
+from webhook.memory.budget import Budget
+from webhook.memory.steps import Cap
+from webhook.model import shown
+
+KEY = "slicewarden.dev/memory-caps"
+
+MAX_ENTRIES = 8
+MAX_ENTRY = 160
+"""The most entries in a list of a record, and the most characters in an entry."""
+
+_MORE = "and more"
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of one pod.
+
+    `fraction` is of the card, and empty where a fraction is no cap; `mib` is the cap in MiB. An entry of `lowered` is
+    `container: NAME from value`; an entry of `uncapped` names what has no cap, and says why.
+    """
+
+    pool: str
+    fraction: str
+    mib: int
+    lowered: tuple[str, ...] = ()
+    uncapped: tuple[str, ...] = ()
+
+    @cached_property
+    def text(self) -> str:
+        """The record as one line of JSON, in printable ASCII."""
+        value: dict[str, object] = {"pool": self.pool, "fraction": self.fraction, "mib": self.mib}
+        value |= {"lowered": self.lowered} if self.lowered else {}
+        value |= {"uncapped": self.uncapped} if self.uncapped else {}
+        return json.dumps(value, separators=(",", ":"))
+
+    def history(self, container: str, env: Mapping[str, str | None]) -> Iterator[tuple[str, str, str]]:
+        """Yield entry, name and former value of a container's variables that still hold what they were lowered to."""
+        for entry in self.lowered:
+            if entry.startswith(f"{container}: "):
+                name, _, old = entry[len(container) + 2 :].partition(" from ")
+                value = env.get(name)
+                if value is not None and any(spelling in value for spelling in self._spellings):
+                    yield entry, name, old
+
+    def still(self, entries: Collection[str]) -> list[str]:
+        """Return the entries of `lowered` that are among these, in their order."""
+        return [entry for entry in self.lowered if entry in entries or (entry == _MORE and entries)]
+
+    @property
+    def _spellings(self) -> tuple[str, ...]:
+        digits = self.fraction.removeprefix("0.")
+        percent = f"{digits[:2].lstrip('0') or '0'}.{digits[2:]}%"
+        return tuple(filter(None, (self.fraction, percent, str(self.mib), str(self.mib * 2**20), "true")))
+
+    def stands_for(self, other: "Record") -> bool:
+        """Tell whether this record says the same as another, with a cap that is no larger."""
+        return self is other or (
+            (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped)
+            and (
+                bool(self.fraction) == bool(other.fraction)
+                and self.fraction <= other.fraction
+                and self.mib <= other.mib
+            )
+        )
+
+
+def lowered(container: str, name: str, old: str) -> str:
+    """Write down that a variable was lowered."""
+    return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
+
+
+def of(pool: str, cap: Cap, lowered: Collection[str], uncapped: Collection[str]) -> Record:
+    """Make the record of a pod: first what no pod's cap reaches, then what this one's does not."""
+    if not lowered and not uncapped:
+        return plain(pool, cap)
+    budget = cap.budget
+    return Record(pool, _fraction(budget), budget.mib, _bounded(lowered), _bounded((*_beyond_reach(cap), *uncapped)))
+
+
+@lru_cache(maxsize=64)
+def plain(pool: str, cap: Cap) -> Record:
+    """Make the record of a pod in which nothing was lowered, and nothing of its own is uncapped."""
+    return Record(pool, _fraction(cap.budget), cap.budget.mib, (), tuple(_beyond_reach(cap)))
+
+
+def _fraction(budget: Budget) -> str:
+    return "" if budget.unified else budget.fraction
+
+
+def _beyond_reach(cap: Cap) -> Iterator[str]:
+    """Name what no pod's cap reaches."""
+    capped = [framework for framework in frameworks.walk() if cap.policy.caps(framework.name)]
+    if cap.budget.unified:
+        yield from (
+            f"{framework.name}: the GPU's memory is the host's" for framework in capped if framework.fractions_only
+        )
+    for framework in capped:
+        yield from framework.uncapped(cap)
+
+
+def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
+    """Keep the first entries, once and cut to length, and say that there were more."""
+    unique = dict.fromkeys(e if len(e) <= MAX_ENTRY else f"{e[: MAX_ENTRY - 3]}..." for e in entries)
+    known = tuple(entry for entry in unique if entry != _MORE)
+    return (*known[:MAX_ENTRIES], *((_MORE,) if _MORE in unique or len(known) > MAX_ENTRIES else ()))
+
+
+def read(text: object) -> Record | None:
+    """Read a record, which anybody may have written; None for any other text."""
+    if not isinstance(text, str) or len(text) > 8192:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    pool, fraction, mib = (value.get(key) for key in ("pool", "fraction", "mib"))
+    lists = [value.get(key, []) for key in ("lowered", "uncapped")]
+    if not isinstance(pool, str) or not isinstance(fraction, str) or type(mib) is not int:
+        return None
+    if not all(isinstance(entries, list) and all(isinstance(e, str) for e in entries) for entries in lists):
+        return None
+    lowered, uncapped = (tuple(entries[: MAX_ENTRIES + 1]) for entries in lists)
+    return Record(pool, fraction, mib, lowered, uncapped)

@@ -1,0 +1,155 @@
+"""Finds programs that only an argument limits in the command line of a container."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from webhook.memory.budget import Budget
+from webhook.memory.steps import Kind, Step, Words, fraction
+from webhook.memory.tables import ALONE, Effect, Form, Variable
+
+
+class Program(NamedTuple):
+    """A program that has no variable to cap it.
+
+    It is started by one of `commands` (with `verb` as the next word, where there is one), as a module whose name
+    begins with `module`, or by images named `image`. `flag` is the argument that takes a fraction of the card;
+    without one there is `advice`. `variables` are those that it reads all the same.
+    """
+
+    name: str
+    commands: frozenset[str]
+    flag: str = ""
+    verb: str = ""
+    module: str = ""
+    image: str = ""
+    advice: str = ""
+    source: str = ""
+    variables: tuple[Variable, ...] = ()
+
+
+PROGRAMS = (
+    Program(
+        "vLLM",
+        frozenset({"vllm"}),
+        "--gpu-memory-utilization",
+        verb="serve",
+        module="vllm.entrypoints",
+        image="vllm-openai",
+        source="vllm vllm/config/cache.py, vllm/envs.py",
+    ),
+    Program(
+        "SGLang",
+        frozenset({"sglang"}),
+        "--mem-fraction-static",
+        verb="serve",
+        module="sglang.launch_server",
+        image="sglang",
+        source="sglang python/sglang/srt/server_args.py",
+    ),
+    Program(
+        "Triton",
+        frozenset({"tritonserver"}),
+        image="tritonserver",
+        advice="limit each backend in its model's configuration; its PyTorch backend keeps torch's cap",
+        source="triton-inference-server/server src/command_line_parser.cc",
+    ),
+    Program(
+        "Ollama",
+        frozenset({"ollama"}),
+        verb="serve",
+        image="ollama",
+        advice="choose a model and OLLAMA_CONTEXT_LENGTH that fit; OLLAMA_GPU_OVERHEAD only plans",
+        source="ollama envconfig/config.go, llm/llama_server.go",
+        variables=(
+            Variable(
+                "OLLAMA_GPU_OVERHEAD",
+                Form.BYTES,
+                Effect.PLAN,
+                since="ollama 0.3.10; from 0.30 on hardly that",
+                bad="taken for 0; more than the card wraps around",
+                merge=ALONE,
+                source="ollama envconfig/config.go, server/sched.go",
+                written=False,
+            ),
+        ),
+    ),
+    Program(
+        "llama.cpp",
+        frozenset({"llama-server"}),
+        advice="choose --n-gpu-layers and --ctx-size that fit; LLAMA_ARG_FIT_TARGET only plans",
+        source="llama.cpp tools/fit-params/README.md",
+        variables=(
+            Variable(
+                "LLAMA_ARG_FIT_TARGET",
+                Form.MIB,
+                Effect.PLAN,
+                since="end of 2025; what is left free at the start",
+                bad="the default",
+                merge=ALONE,
+                source="llama.cpp#18390, tools/fit-params/README.md",
+                written=False,
+            ),
+        ),
+    ),
+)
+
+_COMMANDS = {command: program for program in PROGRAMS for command in program.commands}
+_IMAGES = {program.image: program for program in PROGRAMS if program.image}
+
+NO_LIMIT = Words("{name} has no limit that the pod could set; {advice}", "{name}: has no limit to set")
+LACKS_FLAG = Words("{name} is started without {flag}")
+NO_FLAG = Words(
+    "no variable limits {name}; start it with {ours} in args, for the text of a shell is not read",
+    "{name}: started without {flag}",
+)
+LARGER = Words("{flag} of {name} is {old}, more than its slice; use {ours}", "{name}: {flag} is above the slice")
+
+
+def started(words: Sequence[str]) -> Program | None:
+    """Return the program that a command clearly starts: by its name, or as a Python module. A shell hides it."""
+    if not words:
+        return None
+    command = words[0].rpartition("/")[2]
+    program = _COMMANDS.get(command)
+    if program is not None:
+        return program if not program.verb or program.verb in words[1:2] else None
+    if command.startswith("python") and "-m" in words[:-1]:
+        module = words[words.index("-m") + 1]
+        return next((p for p in PROGRAMS if p.module and f"{module}.".startswith(f"{p.module}.")), None)
+    return None
+
+
+def merge(image: str, words: Sequence[str], budget: Budget, *, append: bool) -> Step | None:
+    """Return the step that limits the program of a container, or None.
+
+    A step of kind ADD has the argument to append as its value; `append` allows it where the command clearly
+    starts the program and does not have it.
+    """
+    program = clearly = started(words)
+    if program is None:
+        program = _IMAGES.get(image)
+    if program is None or budget.unified:
+        return None
+    if not program.flag:
+        return Step(Kind.UNSURE, program.name, NO_LIMIT, details=(("advice", program.advice),))
+    value = _value(program.flag, words)
+    ours = f"{program.flag}={budget.fraction}"
+    details = (("flag", program.flag), ("ours", ours))
+    if value is None and append and clearly:
+        return Step(Kind.ADD, program.name, LACKS_FLAG, ours, details=details)
+    if value is None:
+        return Step(Kind.UNSURE, program.name, NO_FLAG, details=details)
+    number = fraction(value)
+    if number is None or not 0 < number <= budget.permille / 1000:
+        return Step(Kind.UNSURE, program.name, LARGER, old=value, details=details)
+    return None
+
+
+def _value(flag: str, words: Sequence[str]) -> str | None:
+    """Return the value of an argument, written as one word or two; the last one counts."""
+    value = None
+    for word, after in zip(words, [*words[1:], ""], strict=False):
+        name, equals, text = word.partition("=")
+        if name.replace("_", "-") == flag:
+            value = text if equals else after
+    return value

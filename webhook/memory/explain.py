@@ -1,0 +1,209 @@
+"""Explains how a cap comes about: for a cluster, and for one object."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from webhook import tables
+from webhook.facts import Facts, Node
+from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
+from webhook.memory.plan import Problem, size
+from webhook.model import Path, Request, dotted, listed, several, shown
+from webhook.placement import Placement, claim, place
+from webhook.pods import Pod
+from webhook.policy import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.targets import subjects
+
+HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "cap", "fraction")
+
+
+def caps(policy: Policy, facts: Facts, pools: Iterable[Pool]) -> str:
+    """Write the budget of every card in some pools, in MiB, and mark the one that all pods of a pool are held to."""
+    rows = [HEAD, *(row for pool in pools for row in _rows(pool, policy, facts))]
+    lines = [*tables.columns(rows, right=range(2, len(HEAD)))]
+    if any(row[-1].endswith("*") for row in rows):
+        lines += ["", "* the least fraction of the pool, to which all its pods are held that choose no card"]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]:
+    if pool.sharing not in policy.capped_sharing:
+        yield (pool.name, f"no caps: {pool.sharing}", *("",) * 7)
+        return
+    known = nodes(pool, facts)
+    cards = {node.name: card for node, card in known}
+    products = sorted({card for card in cards.values() if card}, key=lambda c: (c.product, c.memory, c.replicas))
+    least = smallest(pool, policy, facts)
+    if least is None:
+        yield (pool.name, "no card is known, and the policy assumes none", *("",) * 7)
+        return
+    for card in products or [least.card]:
+        share = budget(card, policy)
+        count = sum(other == card for other in cards.values())
+        mark = "*" if share.permille == least.permille and len(products) > 1 else ""
+        yield (
+            pool.name,
+            card.product or "unnamed",
+            str(count) if products else "assumed",
+            *map(str, (card.memory, card.replicas, share.reserve, share.context, share.budget)),
+            f"{share.fraction}{mark}" if not least.unified else "none: the host's memory",
+        )
+    if blind := [name for name, card in cards.items() if card is None]:
+        yield (pool.name, f"no usable labels: {listed(blind, _LISTED)}", str(len(blind)), *("",) * 6)
+
+
+class Landing(NamedTuple):
+    """Where a pod belongs, the nodes that it may land on there, and its cap.
+
+    `path` is where its spec stands in the object, `trust` what it has, and `asks` what of each resource it asks for.
+    `where` says in words which nodes those are, or why there are none; `reason` why it lands there; `uncapped` why it
+    has no cap.
+    """
+
+    path: Path
+    pool: str
+    nodes: tuple[str, ...]
+    where: str
+    trust: str
+    asks: Mapping[str, str]
+    reason: str
+    cap: Budget | None = None
+    uncapped: str = ""
+
+    @property
+    def brief(self) -> str:
+        """In one line: pool, nodes, trust and what is asked for."""
+        if not self.pool:
+            return f"no pool takes it: {self.reason}"
+        return f"pool {self.pool}{'' if self.nodes else ','} {self.where}: {self.reason}"
+
+    @property
+    def memory(self) -> str:
+        """How the cap comes about, in one line."""
+        return self.cap.arithmetic if self.cap else self.uncapped
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """For programs: where, and why. Of many nodes only the first are named."""
+        return {
+            "path": dotted(self.path),
+            "pool": self.pool or None,
+            "nodes": list(self.nodes[:_NAMED]),
+            "nodeCount": len(self.nodes),
+            "where": self.where,
+            "trust": self.trust,
+            "asks": dict(self.asks),
+            "reason": self.reason,
+        }
+
+    @property
+    def explained(self) -> dict[str, Any]:
+        """For programs, what `--explain` adds: every node, and the cap; memory in MiB."""
+        value: dict[str, Any] = {**self.value, "nodes": list(self.nodes)}
+        if self.cap is None:
+            return {**value, "why": self.uncapped}
+        card = self.cap.card
+        return {
+            **value,
+            "budget": {
+                "product": card.product,
+                "memory": card.memory,
+                "replicas": card.replicas,
+                "processes": self.cap.wish.processes,
+                "reserve": self.cap.reserve,
+                "context": self.cap.context,
+                "cap": self.cap.mib,
+                "fraction": None if self.cap.unified else self.cap.fraction,
+            },
+        }
+
+
+_LISTED, _NAMED = 4, 10
+"""How many nodes are named for people, and for programs."""
+
+
+def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing]:
+    """Say where the pod of a request lands, or the pods of its templates, if they ask for a GPU.
+
+    Raises Malformed where the object's shape is another.
+    """
+    for pod in subjects(request, request.object or {}, request.old_object, policy.workloads):
+        if isinstance(pod, Pod) and (placement := place(pod, policy, facts)) is not None:
+            yield _landing(pod, placement, policy, facts)
+
+
+def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Landing:
+    pool, cap, uncapped = placement.pool, None, ""
+    names, where = _where(pod, pool, placement, facts) if pool else ((), "")
+    if pool is None:
+        uncapped = "no pool takes it"
+    elif pool.sharing not in policy.capped_sharing:
+        uncapped = f"no caps: {pool.sharing}"
+    else:
+        sized = size(pod, pool, policy, facts)
+        cap = sized.budget
+        if cap is None and isinstance(sized, Problem):
+            no_card = "no card is known, and the policy assumes none"
+            uncapped = f"{sized.annotation}: {sized.message}" if sized.annotation else no_card
+    asks = {resource: str(amount) for resource, amount in placement.totals.items()}
+    reason = "; ".join(_reasons(pod, placement, policy, facts))
+    name = pool.name if pool else ""
+    return Landing(pod.spec_path, name, names, where, placement.level, asks, reason, cap, uncapped)
+
+
+def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
+    """Name the nodes of a pool that a pod selects and that offer what it asks for, and say in words which they are."""
+    known, selection = [node for node, _ in nodes(pool, facts)], Selection.of(pod, pool)
+    chosen = pod.spec.get("nodeName") or None
+    selected = [node for node in known if chosen in (None, node.name) and selection.allows(node)]
+    names = tuple(node.name for node in selected if _offers(node, placement))
+    if names:
+        return names, f"on {listed(names, _LISTED)}"
+    if not known:
+        return (), "of which no node is known"
+    of_them = f"of whose {several(len(known), 'known node')}"
+    if not selected:
+        return (), f"{of_them} it selects none"
+    if len(selected) == len(known):
+        return (), f"{of_them} none offers as much"
+    return (), f"{of_them} it selects {len(selected)}, of which none offers as much"
+
+
+def _offers(node: Node, placement: Placement) -> bool:
+    """Tell whether a node has what a pod asks for; one that says nothing of its GPUs may."""
+    return not node.resources or all(node.resources.get(name, 0) >= much for name, much in placement.totals.items())
+
+
+def _reasons(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Iterator[str]:
+    yield f"asks for {', '.join(f'{amount} {shown(name, quotes=False)}' for name, amount in placement.totals.items())}"
+    yield _trust(pod, placement, policy, facts)
+    yield from placement.refusals
+    if placement.clash:
+        yield f"its own node selection {placement.clash.tenant} excludes the pool's {placement.clash.pool}"
+
+
+def _trust(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
+    """Say which trust a pod has, and which grant gives it or is missing."""
+    asked, _, _, withheld = claim(pod, policy, facts)
+    said = "by default" if asked is None else "as it asks"
+    if placement.level == TRUSTED:
+        return f"trusted {said}, by the grant to {_grant(pod, placement, policy, facts)}"
+    if asked not in (None, TRUSTED, UNTRUSTED):
+        return f"untrusted, for {shown(asked)} is no trust level"
+    if asked == TRUSTED and withheld:
+        return "untrusted, for the grants that cover it hear others than who asks"
+    if (asked or policy.default_trust) == TRUSTED:
+        return f"untrusted, for no grant covers what is trusted {said}"
+    return f"untrusted {said}"
+
+
+def _grant(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
+    labels, pool = facts.namespaces.get(pod.namespace), placement.pool
+    for grant in policy.grants:
+        scope = grant.scope
+        if scope.covers(pod.namespace, labels, pod.service_account) and (
+            not grant.pools or pool is None or pool.name in grant.pools
+        ):
+            if pod.namespace in scope.namespaces or scope.selector is None:
+                return f"namespace {shown(pod.namespace, quotes=False)}"
+            return f"namespaces with {' and '.join(map(str, scope.selector.requirements))}"
+    return "its namespace"

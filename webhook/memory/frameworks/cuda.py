@@ -1,0 +1,51 @@
+"""CUDA itself: no variable caps it. Loading modules lazily leaves more of the card to the frameworks."""
+
+from collections.abc import Iterator
+
+from webhook.memory.steps import Cap, Environment, Kind, Step
+from webhook.memory.tables import ALONE, Effect, Form, Variable
+
+TITLE = "CUDA"
+ORDER = 6
+
+MODULE_LOADING = "CUDA_MODULE_LOADING"
+LAZY = "LAZY"
+
+VARIABLES = (
+    Variable(
+        MODULE_LOADING,
+        Form.TEXT,
+        Effect.NONE,
+        since="CUDA 11.7, and the default from 12.2 on; contexts take less memory, which is all it does",
+        bad="taken for the default",
+        merge="set where absent",
+        source="CUDA C++ Programming Guide, lazy loading; pytorch#86509",
+        text=LAZY,
+    ),
+    Variable(
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+        Form.TEXT,
+        Effect.HARD,
+        since="with an MPS daemon alone, for each client; the device plugin sets it there",
+        bad="not tried",
+        merge=ALONE,
+        source="k8s-device-plugin cmd/mps-control-daemon/mps/daemon.go",
+        written=False,
+    ),
+    Variable(
+        "CUDA_DEVICE_MEMORY_LIMIT",
+        Form.TEXT,
+        Effect.NONE,
+        since="HAMi-core; hard where its library is preloaded, and nothing elsewhere",
+        bad="no limit",
+        merge=ALONE,
+        source="HAMi-core src/multiprocess/multiprocess_memory_limit.c",
+        written=False,
+    ),
+)
+
+
+def merge(env: Environment, cap: Cap) -> Iterator[Step]:
+    """Load modules lazily, unless the author chose otherwise."""
+    if MODULE_LOADING not in env:
+        yield Step(Kind.ADD, MODULE_LOADING, value=LAZY)

@@ -1,0 +1,75 @@
+"""TensorFlow: no variable caps it. It is only kept from taking the whole card at its start."""
+
+from collections.abc import Iterator
+
+from webhook.memory.steps import Cap, Environment, Kind, Step, Words, not_known, unknown
+from webhook.memory.tables import ALONE, Defeat, Effect, Form, Variable, word
+
+TITLE = "TensorFlow"
+ORDER = 2
+
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+GROWS = "true"
+
+VARIABLES = (
+    Variable(
+        GROWTH,
+        Form.TEXT,
+        Effect.GROWTH,
+        since="tensorflow 1.14 or before",
+        bad="all but `true` and `false` is logged and ignored, `True` and `1` too",
+        merge="set to `true`",
+        source="tensorflow/docs#558",
+        text=GROWS,
+    ),
+    Variable(
+        "TF_PER_DEVICE_MEMORY_LIMIT_MB",
+        Form.MIB,
+        Effect.NONE,
+        since="a hook for tests; a limit up to 2.16.2, none from 2.17 on",
+        bad="text aborts the process",
+        merge=ALONE,
+        source="xla xla/stream_executor/stream_executor_common.cc",
+        written=False,
+    ),
+    Variable(
+        "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",
+        Form.MIB,
+        Effect.PLAN,
+        since="2.15 or before; what is free at the start less this, dropped where that is too little",
+        bad="logged and ignored",
+        merge=ALONE,
+        source="seen in the wheels 2.15.1 to 2.21.0",
+        written=False,
+    ),
+)
+
+_UNLIMITED = "chooses an allocator without a limit"
+
+DEFEATS = (
+    Defeat(
+        "TF_GPU_ALLOCATOR",
+        (("`cuda_malloc`, `cuda_malloc_async`", _UNLIMITED),),
+        lambda value: _UNLIMITED if word(value) in ("cuda_malloc", "cuda_malloc_async") else "",
+        source="seen in the wheels 2.15.1 to 2.21.0",
+    ),
+)
+
+GROWS_NOT = Words("{name} is {old}, and only {value} keeps TensorFlow from taking the whole card at its start")
+
+
+def merge(env: Environment, cap: Cap) -> Iterator[Step]:
+    """Have memory taken when it is needed."""
+    if GROWTH not in env:
+        yield Step(Kind.ADD, GROWTH, value=GROWS)
+        return
+    value = env[GROWTH]
+    if value is None or unknown(value):
+        yield not_known("tensorflow", GROWTH)._replace(kind=Kind.UNSURE)
+    elif value != GROWS:
+        yield Step(Kind.LOWER, GROWTH, GROWS_NOT, GROWS, value)
+
+
+def uncapped(cap: Cap) -> Iterator[str]:
+    """Name what no cap reaches: every release."""
+    yield "tensorflow"

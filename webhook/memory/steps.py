@@ -1,0 +1,142 @@
+"""Steps: the changes that bring a container under its cap, and the sentences that describe them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from webhook.memory.budget import Budget
+from webhook.model import shown
+from webhook.policy import Policy
+
+Environment = Mapping[str, str | None]
+"""A container's variables; the value is None where it is not known before the pod runs."""
+
+Torch = tuple[int, int] | None
+"""A release of PyTorch, None where it is not known."""
+
+
+class Cap(NamedTuple):
+    """The cap of a pod, and what is known of the PyTorch in it.
+
+    `doubted` says that only the pod itself claims an older PyTorch: its claim then excuses nothing.
+    """
+
+    budget: Budget
+    policy: Policy
+    torch: Torch = None
+    doubted: bool = False
+
+
+class Kind(StrEnum):
+    """The kinds of steps: the first three write a value, the others only describe one."""
+
+    ADD = "a variable that is missing"
+    SET = "a value without a cap is completed, the rest of it kept"
+    LOWER = "a value that allows more is replaced"
+    REFUSE = "a value that its framework would not take, or that is no cap and cannot be made one"
+    DEFEAT = "something that takes the cap away"
+    UNSURE = "something that may be without a cap"
+
+
+WRITES = frozenset({Kind.ADD, Kind.SET, Kind.LOWER})
+
+
+class Words(NamedTuple):
+    """The sentence about a step, and the `note` of it for the annotation; without one it is not noted.
+
+    In braces stand `name`, `old`, `plain` (`old` without quotes) and `value` of the step, its details, and
+    `fraction`, `percent`, `mib` and `bytes` of the budget.
+    """
+
+    message: str
+    note: str = ""
+
+
+class Step(NamedTuple):
+    """One step. `name` is the variable, or the program; `value` is written where `old` stood."""
+
+    kind: Kind
+    name: str
+    words: Words = Words("")
+    value: str = ""
+    old: str = ""
+    details: tuple[tuple[str, str], ...] = ()
+
+
+def describe(step: Step, budget: Budget) -> str:
+    """Say what is wrong, then what to do."""
+    return _filled(step.words.message, step, budget)
+
+
+def noted(step: Step, budget: Budget) -> str:
+    """Say the same in a few words, for the annotation; nothing for a step that is not noted."""
+    return _filled(step.words.note, step, budget) if step.words.note else ""
+
+
+def _filled(template: str, step: Step, budget: Budget) -> str:
+    return template.format(
+        name=step.name,
+        old=shown(step.old),
+        plain=shown(step.old, quotes=False),
+        value=step.value,
+        fraction=budget.fraction,
+        percent=budget.percent,
+        mib=budget.mib,
+        bytes=budget.bytes,
+        **dict(step.details),
+    )
+
+
+# Reading values
+
+
+def unknown(value: str | None) -> bool:
+    """Tell whether a value is not known before the pod runs: it comes from elsewhere, or refers to another."""
+    return value is None or "$(" in value
+
+
+def natural(text: str) -> bool:
+    """Tell whether a text is a whole number of at most 19 digits."""
+    return text.isascii() and text.isdigit() and len(text) <= 19
+
+
+_FRACTION = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+
+
+def fraction(text: str) -> float | None:
+    """Read a number of at least 0 that every framework's parser reads alike; None for other text.
+
+    Python's `float` takes underscores and other scripts' digits; C++'s `stod` stops at them.
+    """
+    return float(text) if len(text) <= 40 and _FRACTION.fullmatch(text) else None
+
+
+# Steps that several frameworks take
+
+SLICE = "the slice is {fraction} of the card"
+
+NOT_KNOWN = Words(
+    "{name} is not known before the pod runs, so no cap is sure; write its value into the pod, or remove it",
+    "{framework}: {name} is not known",
+)
+EMPTY = Words(f"{{name}} is empty; {SLICE}")
+NO_FRACTION = Words(f"{{name}} is {{old}}, and {SLICE}; use that or less, or remove it")
+LARGER_FRACTION = Words(f"{{name}} is {{old}}, and {SLICE}; use that or less")
+
+
+def not_known(framework: str, name: str) -> Step:
+    """The step for a variable that decides on the cap, and is not known before the pod runs."""
+    return Step(Kind.DEFEAT, name, NOT_KNOWN, details=(("framework", framework),))
+
+
+def stricter_fraction(framework: str, name: str, value: str | None, budget: Budget) -> Iterator[Step]:
+    """Keep a fraction that is no larger than the budget's; complete, lower or refuse another."""
+    if value is None or unknown(value):
+        yield not_known(framework, name)
+    elif not value.strip():
+        yield Step(Kind.SET, name, EMPTY, budget.fraction)
+    elif not (number := fraction(value)):
+        yield Step(Kind.REFUSE, name, NO_FRACTION, old=value)
+    elif number > budget.permille / 1000:
+        yield Step(Kind.LOWER, name, LARGER_FRACTION, budget.fraction, value)

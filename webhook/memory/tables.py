@@ -1,0 +1,75 @@
+"""The rows that a framework's file consists of: its variables, and what takes its cap away."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Form(StrEnum):
+    """The value of a variable, with its unit."""
+
+    SETTINGS = "`key:value` settings with commas between them; the cap is one of them, a fraction of the card"
+    FRACTION = "a fraction of the card"
+    PERCENT = "a percentage of the card with `%`, or bytes"
+    MIB = "MiB"
+    BYTES = "bytes"
+    TEXT = "text"
+
+
+class Effect(StrEnum):
+    """The effect of a variable on a process."""
+
+    HARD = "hard: its own allocator gives no more"
+    GROWTH = "growth only: memory is taken when it is needed, without a limit"
+    FRAGMENTATION = "fragmentation only: where memory is taken, not how much"
+    PLAN = "plan only: a size is computed from free or total memory, and not kept to"
+    NONE = "none: it limits nothing"
+
+
+class Variable(NamedTuple):
+    """A variable that a framework reads.
+
+    `text` is the value where it is always the same. A variable that is not `written` is never set where it is absent.
+    """
+
+    name: str
+    form: Form
+    effect: Effect
+    since: str
+    bad: str
+    merge: str
+    source: str
+    text: str = ""
+    written: bool = True
+
+
+STRICTER = "set where absent; of two limits the smaller one stands"
+ALONE = "left alone"
+"""How most variables are merged."""
+
+
+class Defeat(NamedTuple):
+    """A variable that can take a framework's cap away.
+
+    `ways` are the values that do, in words, each with its effect. `effect` returns the effect of one value, or
+    nothing where the value leaves the cap as it is.
+    """
+
+    name: str
+    ways: tuple[tuple[str, str], ...]
+    effect: Callable[[str], str]
+    source: str
+
+
+class Section(NamedTuple):
+    """A table of a framework's own on the page of frameworks, with the text above it."""
+
+    title: str
+    text: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def word(text: str) -> str:
+    """A value without spaces around it, in lower case."""
+    return text.strip().lower()
