@@ -22,9 +22,9 @@ from cluster.control_plane import Cluster
 from cluster.objects import ONE, pod
 from webhook import cluster as live
 from webhook import patch, review, snapshot
+from webhook.cli.inputs import load_policy
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.inputs import load_policy
 from webhook.rules import walk
 
 NAMESPACE = "vision"

@@ -10,9 +10,9 @@ import orjson
 
 from bench import payloads, tables
 from webhook import patch, review
+from webhook.cli.inputs import load_engine
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.inputs import load_engine
 from webhook.serve import settle
 
 ROOT = Path(__file__).parent.parent

@@ -10,9 +10,9 @@ import orjson
 from bench import payloads, tables
 from bench.decision import FACTS, POLICY, ROOT, mutated
 from webhook import review
+from webhook.cli.inputs import load_engine
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
-from webhook.inputs import load_engine
 from webhook.model import Request
 from webhook.serve import settle
 

@@ -10,9 +10,9 @@ import orjson
 from bench import tables
 from bench.decision import FACTS, POLICY
 from webhook import review
+from webhook.cli.inputs import load_engine
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.inputs import load_engine
 from webhook.serve import settle
 
 Object = dict[str, Any]

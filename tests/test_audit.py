@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from webhook.audit import Audit
 from webhook.check import Broke, Report
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
-from webhook.model import Object
+from webhook.model import Object, Problem
 from webhook.pods import Pod
 from webhook.reports import sources
 from webhook.terminal import PLAIN
@@ -276,3 +277,18 @@ def test_reports_have_the_published_shape_and_belong_to_their_object(
     ]
     assert (made["summary"]["fail"], made["summary"]["warn"]) == (2, 1)
     assert made == publish.report(audited, "sample", form)
+
+
+def test_a_run_judges_what_it_reads_then_what_facts_are_made_of_and_reports_by_which_policy(
+    engine: Engine, facts: Facts
+) -> None:
+    broad = workload("Deployment", "web", "d", tolerations=[{"operator": "Exists"}])
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision", "uid": "n"}}
+    result = audit.run(engine, facts, [namespace], [broad], everything=True)
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    report = result.report([Problem("cluster", 0, "pods may not be listed")], at)
+    assert [judged.kind for judged in report.judged] == ["Deployment", "Namespace"]
+    assert (report.policy, report.digest, report.at) == (engine.policy.name, engine.policy.digest, at)
+    assert [problem.message for problem in report.problems] == ["pods may not be listed"]
+    elsewhere = audit.run(engine, facts, [namespace], [broad], namespace="lab")
+    assert (elsewhere.count, result.count) == (1, 2)

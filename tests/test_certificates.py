@@ -1,14 +1,13 @@
 """The manifests of certificates as they stand in Git; tests/cluster has them judged by an API server."""
 
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from command_lines import read as read_command
 
 import certs
-from certs.__main__ import parser
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE, OVERLAYS = ROOT / "manifests" / "base", ROOT / "manifests" / "overlays"
@@ -29,14 +28,8 @@ JOB: Object = BY_NAME["CronJob", OURS]["spec"]["jobTemplate"]["spec"]["template"
 WEBHOOK: Object = next(each for each in read(BASE / "deployment.yaml") if each["kind"] == "Deployment")
 
 
-def parsed(arguments: list[str]) -> Namespace:
-    def nowhere(_: Namespace) -> certs.Store:
-        raise AssertionError("nothing is to be done")
-
-    return parser(nowhere).parse_args(arguments)
-
-
-OPTIONS = parsed(JOB["spec"]["containers"][0]["args"][1:])
+ARGUMENTS = JOB["spec"]["containers"][0]["args"]
+OPTIONS = read_command(*ARGUMENTS)
 
 
 def patched(overlay: Path) -> Object:
@@ -59,11 +52,11 @@ def test_its_powers_are_over_what_it_keeps_and_by_name() -> None:
     assert secrets == {
         "apiGroups": [""],
         "resources": ["secrets"],
-        "resourceNames": [OPTIONS.ca_secret_name, OPTIONS.secret_name],
+        "resourceNames": [OPTIONS["ca_secret_name"], OPTIONS["secret_name"]],
         "verbs": ["get", "patch"],
     }
     (configurations,) = BY_NAME["ClusterRole", OURS]["rules"]
-    assert configurations["resourceNames"] == [OPTIONS.configuration]
+    assert configurations["resourceNames"] == [OPTIONS["configuration"]]
     assert configurations["verbs"] == ["get", "patch"]
     for kind in ("Role", "ClusterRole"):
         binding = BY_NAME[f"{kind}Binding", OURS]
@@ -73,8 +66,8 @@ def test_its_powers_are_over_what_it_keeps_and_by_name() -> None:
 
 def test_it_runs_the_command_far_oftener_than_it_needs() -> None:
     assert JOB["spec"]["containers"][0]["args"][0] == "certs"
-    assert (OPTIONS.command, OPTIONS.namespace, OPTIONS.service) == ("keep", HOME, "slicewarden")
-    assert (OPTIONS.rotate_ca, OPTIONS.renew, OPTIONS.dry_run) == (False, False, False)
+    assert (ARGUMENTS[:2], OPTIONS["namespace"], OPTIONS["service"]) == (["certs", "keep"], HOME, "slicewarden")
+    assert (OPTIONS["rotate_ca"], OPTIONS["renews"], OPTIONS["dry_run"]) == (False, False, False)
     minute, *rest = BY_NAME["CronJob", OURS]["spec"]["schedule"].split()
     assert minute.isdigit()
     assert rest == ["*"] * 4
@@ -107,7 +100,7 @@ def test_no_service_takes_it_for_the_webhook() -> None:
 
 def test_the_secrets_are_empty_so_that_an_apply_leaves_what_is_in_them() -> None:
     secrets = [each for each in OBJECTS if each["kind"] == "Secret"]
-    assert [each["metadata"]["name"] for each in secrets] == [OPTIONS.ca_secret_name, OPTIONS.secret_name]
+    assert [each["metadata"]["name"] for each in secrets] == [OPTIONS["ca_secret_name"], OPTIONS["secret_name"]]
     assert all(each.keys() == {"apiVersion", "kind", "metadata", "type"} for each in secrets)
 
 
@@ -115,7 +108,7 @@ def test_the_webhook_mounts_what_is_served_and_never_a_ca() -> None:
     (volume,) = patched(COMPONENT)["spec"]["template"]["spec"]["volumes"]
     (base,) = [each for each in WEBHOOK["spec"]["template"]["spec"]["volumes"] if "secret" in each]
     assert volume["name"] == base["name"]
-    assert volume["secret"]["secretName"] == OPTIONS.secret_name
+    assert volume["secret"]["secretName"] == OPTIONS["secret_name"]
     files = [f"/etc/slicewarden/tls/{each['path']}" for each in volume["secret"]["items"]]
     arguments = WEBHOOK["spec"]["template"]["spec"]["containers"][0]["args"]
     assert files == [arguments[arguments.index(option) + 1] for option in ("--tls-cert", "--tls-key")]
@@ -151,7 +144,9 @@ def test_cert_managers_ca_signs_only_that_and_keeps_its_key() -> None:
         assert BY_NAME["Certificate", name]["spec"]["issuerRef"]["name"] == by
         assert ("Issuer", by) in BY_NAME
     secrets = {each["spec"]["secretName"] for each in CERT_MANAGERS if each["kind"] == "Certificate"}
-    assert secrets.isdisjoint({OPTIONS.ca_secret_name, OPTIONS.secret_name})  # going over, none is in the other's way
+    assert secrets.isdisjoint(
+        {OPTIONS["ca_secret_name"], OPTIONS["secret_name"]}
+    )  # going over, none is in the other's way
 
 
 def test_cert_manager_is_told_whom_both_configurations_trust() -> None:
@@ -171,7 +166,7 @@ def hours(duration: str) -> int:
 
 
 def test_the_page_names_what_there_is() -> None:
-    named = (OPTIONS.ca_secret_name, OPTIONS.secret_name, OURS, "slicewarden-tls", "inject-ca-from")
+    named = (OPTIONS["ca_secret_name"], OPTIONS["secret_name"], OURS, "slicewarden-tls", "inject-ca-from")
     assert [each for each in named if each not in PAGE] == []
-    commands = [line.split()[2:] for line in PAGE.splitlines() if line.startswith("slicewarden certs keep")]
-    assert [parsed(each).command for each in commands] == ["keep"] * 5
+    commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith("slicewarden certs keep")]
+    assert [read_command(*each)["service"] for each in commands] == ["slicewarden"] * 5

@@ -8,10 +8,8 @@ import socket
 import ssl
 import stat
 import string
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from ipaddress import ip_address
 from pathlib import Path
@@ -33,7 +31,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from certs import Pair, ca_bundle, issue_ca, issue_serving, secret_manifest, service_names
-from certs.__main__ import main
+from webhook.cli import main as cli
 
 # Half a second in, because certificates hold whole seconds.
 NOW = datetime(2026, 3, 1, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -464,6 +462,10 @@ def ca_arguments(directory: Path) -> list[str]:
     return ["--ca-cert", str(directory / "ca.crt"), "--ca-key", str(directory / "ca.key")]
 
 
+def main(argv: Sequence[str]) -> int:
+    return cli.main(["certs", *argv])
+
+
 def failure(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> str:
     """Run a command that must fail; return its one line."""
     capsys.readouterr()
@@ -670,18 +672,13 @@ def test_bundle_refuses(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "the following arguments are required: COMMAND"),
-        (["renew"], "invalid choice: 'renew'"),
         (["issue"], "issue needs --out, --secret or both"),
-        (["issue", "--out", ""], "argument --out: is empty, and names nothing; is a variable not set?"),
-        (["issue", "--secret", "--days", "x"], "invalid int value: 'x'"),
         (["issue", "--secret", "--days", "366"], "days must be at most 365, not 366"),
         (["issue", "--secret", "--ca-cert", "ca.crt"], "--ca-cert and --ca-key go together"),
         (["issue", "--secret", "--ca-key", "ca.key"], "--ca-cert and --ca-key go together"),
         (["issue", "--secret", "--service", "a.b"], "'a.b' is not a Service name (a DNS-1035 label)"),
         (["issue", "--secret", "--dns", "a\nb"], r"'a\nb' is not a DNS name"),
         (["issue", "--secret", "--ip", "localhost"], "'localhost' does not appear to be"),
-        (["bundle"], "the following arguments are required: FILE"),
         (["bundle", "/nonexistent/ca.crt"], "/nonexistent/ca.crt: No such file or directory"),
         (["issue", "--out", "/dev/null/tls"], "/dev/null/tls: Not a directory"),
     ],
@@ -690,14 +687,22 @@ def test_error_lines(capsys: pytest.CaptureFixture[str], argv: list[str], messag
     assert message in failure(capsys, *argv)
 
 
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["renew"], "No such command 'renew'."),
+        (["issue", "--out", ""], "Invalid value for '--out': is empty, and names nothing; is a variable not set?"),
+        (["issue", "--secret", "--days", "x"], "Invalid value for '--days': 'x' is not a valid integer."),
+        (["bundle"], "Missing argument 'FILE...'."),
+    ],
+)
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], argv: list[str], message: str) -> None:
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[-1]) == ("", f"Error: {message}")
+
+
 def test_nothing_is_written_when_issuing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     failure(capsys, "issue", "--out", out, "--days", "0")
     assert not out.exists()
-
-
-def test_python_m_certs() -> None:
-    done = subprocess.run([sys.executable, "-m", "certs", "issue"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr == "slicewarden certs: error: issue needs --out, --secret or both\n"

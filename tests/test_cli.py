@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from webhook import cli, rules
-from webhook.commands import serve
-from webhook.inputs import load_policy
+from webhook import rules
+from webhook.cli import main as cli
+from webhook.cli.commands import serve
+from webhook.cli.inputs import load_policy
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
@@ -63,10 +64,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
     def call(*arguments: str | Path, options: Sequence[str] = SAMPLE, stdin: str = "") -> Run:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        try:
-            status = cli.main(["check", *map(str, arguments), *options])
-        except SystemExit as exit_:
-            status = int(str(exit_.code))
+        status = cli.main(["check", *map(str, arguments), *options])
         captured = capsys.readouterr()
         return Run(status, captured.out, captured.err)
 

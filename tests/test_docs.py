@@ -1,6 +1,5 @@
 """The pages for readers: every command that is shown is run, every link leads somewhere, every message is ours."""
 
-import argparse
 import io
 import json
 import re
@@ -10,18 +9,21 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
+import click
 import pytest
+from command_lines import pages, read
 
-from webhook import cli, rules
+from webhook import rules
+from webhook.cli import main as cli
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md"), *ROOT.glob("bench/*.md")]
 )
+PARSERS = {page.command_path: page for page in pages()}
 READERS = [page for page in PAGES if page.name != "CHANGELOG.md"]
 
 each_page = pytest.mark.parametrize("page", READERS, ids=lambda page: str(page.relative_to(ROOT)))
@@ -119,10 +121,7 @@ def run(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
         given = io.TextIOWrapper(io.BytesIO((folder / "deploy/inference.yaml").read_bytes()))
         monkeypatch.setattr("sys.stdin", given)
     capsys.readouterr()
-    try:
-        status = cli.main(words)
-    except SystemExit as exit_:
-        status = int(str(exit_.code or 0))
+    status = cli.main(words)
     output = capsys.readouterr()
     assert status in ((0,) if words[0] == "test" else (0, 1)), f"{command}: {output.err}{output.out}"
     if target and not target.startswith("~"):
@@ -130,34 +129,29 @@ def run(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     return output.out
 
 
-@cache
-def parser() -> argparse.ArgumentParser:
-    """What reads a command line, of all commands."""
-    return cast("argparse.ArgumentParser", cli.parser().get_default("whole")())
-
-
-def usage(command: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Read the part of a command line that is ours; what is said of it where it cannot be used, else nothing."""
+def usage(command: str) -> str:
+    """Read the part of a command line that is ours; the error where it cannot be used, else nothing."""
     _, _, ours = re.sub(r".*\$\((.*)\)", r"\1", command).partition("slicewarden ")
     words = [VARIABLES.get(word, word) for word in shlex.split(re.split(r" ?\| ?| > ", ours)[0])]
-    capsys.readouterr()
     try:
-        parser().parse_args(words)
-    except SystemExit:
-        return capsys.readouterr().err
+        read(*words)
+    except click.ClickException as error:
+        return error.format_message()
     return ""
 
 
 def misspelt(words: list[str]) -> list[str]:
     """The commands and options that are none, of what may leave out what else a command line needs."""
-    at = parser()
     for place, word in enumerate(words):
-        below = [each.choices for each in at._actions if isinstance(each, argparse._SubParsersAction)]
-        if not below:
-            return [each for each in words[place:] if each.startswith("-") and each not in at._option_string_actions]
-        if word not in below[0]:
+        page = PARSERS[" ".join(("slicewarden", *words[:place]))]
+        if not isinstance(page.command, click.Group):
+            known = {name for parameter in page.command.get_params(page) for name in parameter.opts}
+            return [each for each in words[place:] if each.startswith("-") and each not in known]
+        if word.startswith("-"):
+            known = {name for parameter in page.command.get_params(page) for name in parameter.opts}
+            return [word] if word not in known else []
+        if page.command.get_command(page, word) is None:
             return [word]
-        at = below[0][word]
     return []
 
 
@@ -211,7 +205,7 @@ def test_every_command_of_a_page_runs_and_shows_what_is_shown(
         where = f"{page.name}:{each.line}"
         if any(re.match(pattern, each.command) for pattern in NOT_RUN):
             if "slicewarden " in each.command.partition("|")[0]:
-                assert not usage(each.command, capsys), where
+                assert not usage(each.command), where
             continue
         if each.command.startswith(AS_SHOWN):
             if shutil.which("openssl"):
@@ -254,17 +248,17 @@ def test_what_prose_says_of_commands_can_be_typed_and_the_rest_stands_in_fences(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("slicewarden audit --namespaze vision", "did you mean --namespace?"),
-        ("slicewarden serve --live", "the following arguments are required: --tls-cert, --tls-key"),
-        ("ca=$(slicewarden certs bundel tls/ca.crt)", "did you mean bundle?"),
+        ("slicewarden audit --namespaze vision", "Did you mean '--namespace'?"),
+        ("slicewarden serve --live", "Missing option '--tls-cert'"),
+        ("ca=$(slicewarden certs bundel tls/ca.crt)", "Did you mean 'bundle'?"),
         ('  slicewarden registration --half $half --ca-bundle "$ca" |kubectl patch', ""),
         ("slicewarden diff OLD NEW --live > out", ""),
     ],
 )
-def test_a_command_that_is_not_run_is_still_read(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = usage(command, capsys)
-    assert said in told
-    assert bool(told) == bool(said)
+def test_a_command_that_is_not_run_is_still_read(command: str, said: str) -> None:
+    error = usage(command)
+    assert said in error
+    assert bool(error) == bool(said)
 
 
 def test_a_misspelt_command_of_prose_is_found() -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from strategies import TRUST, containers, pods, request_for, workload
 
 from webhook import doors
+from webhook.cli.inputs import cautious
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
 from webhook.guard import unguarded
-from webhook.inputs import cautious
 from webhook.model import Action, Requester
 from webhook.policy import Forms, Guard, Policy, Scope
 from webhook.rules import walk

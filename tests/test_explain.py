@@ -11,7 +11,7 @@ import yaml
 from hypothesis import assume, given
 from strategies import gpu_pods, request_for
 
-from webhook import cli
+from webhook.cli import main as cli
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
 from webhook.memory import explain, frameworks, page

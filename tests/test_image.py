@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook import cli
+from webhook.cli import main as cli
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
@@ -88,7 +88,7 @@ def test_both_stages_are_of_one_image_by_its_digest() -> None:
 def test_it_runs_the_command_as_a_nobody() -> None:
     lines = STAGES[-1].splitlines()
     assert "USER 65532:65532" in lines
-    assert lines[-1] == f'ENTRYPOINT ["{cli.parser("").prog}"]'
+    assert lines[-1] == f'ENTRYPOINT ["{cli.root.name}"]'
     (path,) = [line for line in lines if line.startswith("ENV PATH=")]
     assert "COPY --from=build /opt/slicewarden /opt/slicewarden" in lines
     assert path.startswith("ENV PATH=/opt/slicewarden/bin:")

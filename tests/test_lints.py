@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from webhook import cli, inputs, lints, rules
+from webhook import lints, rules
+from webhook.cli import inputs
+from webhook.cli import main as cli
 from webhook.documents import read
 from webhook.facts import Facts
 from webhook.policy_file import load_with_document
@@ -538,6 +540,4 @@ def test_a_policy_that_cannot_be_used_is_status_2(tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize("wrong", [["--today", "tomorrow"], ["--soon", "-1"], ["--soon", "99999"], []])
 def test_wrong_usage_is_status_2(wrong: list[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["policy", "lint", *wrong] if wrong else ["policy"])
-    assert exit_.value.code == 2
+    assert cli.main(["policy", "lint", *wrong] if wrong else ["policy"]) == 2

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from command_lines import read as read_command
 from registration_contract import WHOLE_REQUEST
 
-from webhook import cli, cluster, inputs, registration
+from webhook import cluster, registration
+from webhook.cli import inputs
 from webhook.policy import Policy
 from webhook.targets import DEVICES
 
@@ -250,10 +252,10 @@ def test_the_pod_is_restricted() -> None:
 
 def test_the_arguments_are_those_of_the_command() -> None:
     (container,) = CONTAINERS
-    options = cli.parser("serve").parse_args(container["args"])
-    assert options.live
+    options = read_command(*container["args"])
+    assert options["live"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    assert ports == {"webhook": options.listen[1], "health": options.health_listen[1]}
+    assert ports == {"webhook": options["listen"][1], "health": options["health_listen"][1]}
 
 
 # What it is asked
@@ -287,7 +289,7 @@ def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(s
 def test_the_audit_runs_with_arguments_that_the_command_takes() -> None:
     (job,) = read(COMPONENTS / "audit" / "cronjob.yaml")
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    chosen = cli.parser("audit").parse_args(container["args"])
-    assert (chosen.fail_on, chosen.write_reports) == ("never", None)
+    chosen = read_command(*container["args"])
+    assert (chosen["fail_on"], chosen["write_reports"]) == ("never", None)
     (_, _, path, *_) = container["args"]
     assert Path(path).parent in {Path(mount["mountPath"]) for mount in container["volumeMounts"]}

@@ -22,9 +22,10 @@ import xmlschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import dialect, files, outputs, reports, rules
+from webhook import dialect, files, reports, rules
 from webhook.audit import Audited, Source
 from webhook.check import Judged, Kind, Report, Unjudged, judge
+from webhook.cli import outputs
 from webhook.documents import read
 from webhook.engine import Engine
 from webhook.facts import Facts
@@ -300,7 +301,9 @@ def test_a_terminal_says_how_it_looks(monkeypatch: pytest.MonkeyPatch, environme
 def test_a_real_terminal_is_asked(environment: dict[str, str], look: Look) -> None:
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
-    program = "import sys; from webhook import outputs; print(*outputs.look()); outputs.show(str(sys.stdout.isatty()))"
+    program = (
+        "import sys; from webhook.cli import outputs; print(*outputs.look()); outputs.show(str(sys.stdout.isatty()))"
+    )
     path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     subprocess.run([sys.executable, "-c", program], stdout=theirs, env=path | environment, check=True, timeout=60)
     assert os.read(ours, 1000).split() == f"{look.width} {look.colour} True".encode().split()

@@ -22,9 +22,11 @@ from hypothesis import given, settings
 from test_serving import caller, write
 
 import certs
-from webhook import cli, demo, files, patch, review, server
+from webhook import files, patch, review, server
+from webhook.cli import demo
+from webhook.cli import main as cli
+from webhook.cli.inputs import load_engine, load_policy
 from webhook.engine import Engine
-from webhook.inputs import load_engine, load_policy
 
 ROOT = Path(__file__).parent.parent
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"

@@ -10,10 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from listening import Asked, listening
 
-from webhook import cli, cluster, snapshot
+from webhook import cluster, snapshot
+from webhook.cli import main as cli
+from webhook.cli.inputs import load_policy
 from webhook.cluster import Resource
 from webhook.facts import Facts
-from webhook.inputs import load_policy
 from webhook.model import Unusable
 from webhook.policy import Policy
 

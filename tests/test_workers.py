@@ -23,9 +23,9 @@ import pytest
 import certs
 from webhook import log, review, server, worker
 from webhook.allowance import TooLate
+from webhook.cli.inputs import load_engine
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.inputs import load_engine
 from webhook.wsgi import ARRIVED
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,23 +1,24 @@
-"""Judges what is in a cluster as it stands: not as it would be patched, since nobody will patch it any more."""
+"""Judges a cluster as it stands: its objects are not patched any more."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from webhook import living, review, running
-from webhook.check import Broke, Judged
+from webhook.check import Broke, Judged, Report
 from webhook.engine import Engine, RuleBroke
 from webhook.facts import Facts, Holder, group_kind, kept
 from webhook.files import alone
 from webhook.model import Action, Finding, Object, Problem, Result, Verdict
 from webhook.pods import Pod
 from webhook.sharing import holders
-from webhook.targets import POD, subjects
+from webhook.targets import CONFIG_MAP, POD, subjects
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What an object comes from: the outermost of its controllers that is known, or the object itself."""
+    """The source of an object: the outermost known controller, or the object itself."""
 
     api_version: str
     kind: str
@@ -26,7 +27,7 @@ class Source:
 
     @property
     def text(self) -> str:
-        """As people write it."""
+        """Kind, namespace and name."""
         return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
 
 
@@ -46,8 +47,33 @@ def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
     return engine.validate(living.request(item, engine.policy, facts), facts)
 
 
+def run(
+    engine: Engine,
+    facts: Facts,
+    objects: Collection[Object],
+    reading: Iterable[Object],
+    *,
+    everything: bool = False,
+    system: bool = False,
+    namespace: str | None = None,
+) -> "Audit":
+    """Judge a cluster: the `objects` that its facts are made of, and what a `reading` yields, owners first.
+
+    `everything`, `system` and `namespace` are those of Audit. Raises Broke.
+    """
+    audit = Audit(engine, facts, everything=everything, system=system, namespace=namespace)
+    sharing = []
+    for item in reading:
+        if group_kind(item) == CONFIG_MAP:
+            sharing.append(item)
+        else:
+            audit.take(item)
+    audit.finish(objects, sharing)
+    return audit
+
+
 class Audit:
-    """Takes in a cluster's objects, owners before what they own, and keeps what was found of them.
+    """Judges a cluster's objects, owners before what they own, and keeps the verdicts with findings.
 
     `everything` keeps objects without findings too, and `system` judges also what the webhook is never asked about. Of
     what facts are made of only what is in the `namespace` is judged, where one is given.
@@ -76,7 +102,7 @@ class Audit:
         self.passed_over = 0
 
     def take(self, item: Object) -> None:
-        """Judge one object, unless it is not for the webhook or is told by what it comes from."""
+        """Judge one object, unless the webhook is never asked about it or a workload that is judged makes it."""
         policy = self._engine.policy
         if group_kind(item) in policy.workloads:
             self._owners[item["metadata"].get("uid", "")] = _itself(item), living.controller(item).get("uid", "")
@@ -99,32 +125,39 @@ class Audit:
             else:
                 self._judge(item, self._of_node(item, held) if group_kind(item) == living.NODE else ())
 
+    def report(self, problems: Iterable[Problem], at: datetime) -> Report:
+        """Make the report of all that was judged, with the problems of its reading."""
+        policy = self._engine.policy
+        return Report(
+            tuple(self.judged), tuple(problems), pages=running.PAGES, policy=policy.name, digest=policy.digest, at=at
+        )
+
     def _of_node(self, item: Object, held: Mapping[str, Iterable[Holder]]) -> Iterator[tuple[str, Finding]]:
         name = item["metadata"]["name"]
         if node := self._facts.named.get(name):
             tenants = self._tenants.get(name, ())
-            yield from ((running.MIXED, each) for each in running.mixed(node, tenants, self._engine.policy))
-            yield from ((running.OVERHELD, each) for each in running.overheld(node, held.get(name, ())))
+            yield from ((running.MIXED, finding) for finding in running.mixed(node, tenants, self._engine.policy))
+            yield from ((running.OVERHELD, finding) for finding in running.overheld(node, held.get(name, ())))
 
     def _judge(self, item: Object, more: Iterable[tuple[str, Finding]] = ()) -> None:
         self.count += 1
         try:
-            found = verdict(item, self._engine, self._facts)
+            judgement = verdict(item, self._engine, self._facts)
         except RuleBroke as error:
             raise Broke(f"{alone(item).source}: {error}") from error.__cause__
         except review.NotAReview as error:
             self.problems.append(Problem(alone(item).source, 0, str(error)))
             return
-        if found.malformed is not None:
-            self.problems.append(Problem(alone(item).source, 0, str(found.malformed)))
+        if judgement.malformed is not None:
+            self.problems.append(Problem(alone(item).source, 0, str(judgement.malformed)))
             return
         extra = [*more]
         if group_kind(item) == POD:
             extra += self._of_pod(item)
         if extra:
             results = (Result(rule, Action.WARN, finding) for rule, finding in extra)
-            found = found._replace(results=(*found.results, *results))
-        if found.results or self._everything:
+            judgement = judgement._replace(results=(*judgement.results, *results))
+        if judgement.results or self._everything:
             itself = _itself(item)
             audited = Audited(
                 file="",
@@ -134,8 +167,8 @@ class Audit:
                 kind=itself.kind,
                 namespace=itself.namespace,
                 name=itself.name,
-                verdict=found,
-                lines=(0,) * len(found.results),
+                verdict=judgement,
+                lines=(0,) * len(judgement.results),
                 uid=item["metadata"].get("uid", ""),
                 source=self._source(item),
             )

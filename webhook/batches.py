@@ -1,14 +1,13 @@
 """Judges many files: twice through, for the facts of a run are known only when all of it was read, and on all cores.
 
-Between the two passes objects are kept packed, at about a tenth of their text; of those that were judged only the
-verdicts are. So memory grows with the findings, and with the largest file, and hardly with the number of files.
+Between the two passes objects are kept packed, at about a tenth of their text; after it only the verdicts are kept. So
+memory grows with the findings and with the largest file, and hardly with the number of files. A few objects that one
+process reads and judges stay as they are: to pack and unpack them would cost more than to judge them.
 """
 
 import os
-import pickle
 import signal
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -41,11 +40,15 @@ _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 
+Pack = bytes | list[Item]
+"""Some objects, packed if they are many or go to another process."""
+
+
 @dataclass
 class Read:
     """What was read of some files: packs of objects, what of them are facts, and what could not be read."""
 
-    packs: list[bytes] = field(default_factory=list)
+    packs: list[Pack] = field(default_factory=list)
     facts: list[Object] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -58,46 +61,49 @@ class Run(NamedTuple):
     @property
     def facts(self) -> Iterator[Object]:
         """The objects of the run that are facts, in their order."""
-        return chain.from_iterable(each.facts for each in self.read)
+        return chain.from_iterable(read.facts for read in self.read)
 
     @property
     def problems(self) -> Iterator[Problem]:
         """What could not be read."""
-        return chain.from_iterable(each.problems for each in self.read)
+        return chain.from_iterable(read.problems for read in self.read)
 
     def each(self, work: Callable[[Item], _Made | None]) -> Iterator[_Made]:
         """Do a work for each object, in order, and yield what it makes, if anything. Raises what the work raises."""
-        packs = [pack for each in self.read for pack in each.packs]
-        return chain.from_iterable(_each(partial(_unpacked, work), packs, _cores() if len(packs) > FEW else 1))
+        packs = [pack for read in self.read for pack in read.packs]
+        return chain.from_iterable(_each(partial(_done, work), packs, _cores() if len(packs) > FEW else 1))
 
     def judge(
         self, engine: Engine, facts: Facts, *, at: datetime, explained: bool = False, diffs: bool = False
     ) -> Report:
         """Judge every object. Raises check.Broke."""
-        found = list(self.each(partial(_judged, engine=engine, facts=facts, diffs=diffs)))
-        problems = [*self.problems, *(each for each in found if isinstance(each, Problem))]
+        results = list(self.each(partial(_judged, engine=engine, facts=facts, diffs=diffs)))
+        problems = [*self.problems, *(result for result in results if isinstance(result, Problem))]
         return Report(
-            tuple(each for each in found if isinstance(each, Judged)),
+            tuple(result for result in results if isinstance(result, Judged)),
             tuple(sorted(problems, key=lambda problem: (problem.file, problem.line))),
             explained,
             policy=engine.policy.name,
             digest=engine.policy.digest,
             at=at,
-            unjudged=check.unjudged((each for each in found if isinstance(each, Kind)), engine.policy.workloads),
+            unjudged=check.count_unjudged(
+                (kind for kind in results if isinstance(kind, Kind)), engine.policy.workloads
+            ),
         )
 
 
 def read(paths: Iterable[str], namespace: str | None = None) -> Run:
     """Read all files of some paths; see `files.find`. What cannot be read is a problem, and the rest is still read.
 
-    `namespace` is that of the objects that name none.
+    Objects without a namespace get `namespace`, if it is given.
     """
     found = list(files.find(paths))
-    names = [each for each in found if isinstance(each, str)]
+    names = [name for name in found if isinstance(name, str)]
     alone = "-" in names or sum(map(_size, names)) < ALONE  # standard input is open in this process alone
+    processes = 1 if alone else _cores()
     batches = [names[start : start + FILES] for start in range(0, len(names), FILES)]
-    done = tuple(_each(partial(_read, namespace), batches, 1 if alone else _cores()))
-    unfound = Read(problems=[each for each in found if isinstance(each, Problem)])
+    done = tuple(_each(partial(_read, namespace, sent=processes > 1), batches, processes))
+    unfound = Read(problems=[problem for problem in found if isinstance(problem, Problem)])
     return Run((unfound, *done))
 
 
@@ -114,7 +120,7 @@ def _size(name: str) -> int:
 
 
 def _each(work: Callable[[_Given], _Made], given: Iterable[_Given], processes: int) -> Iterator[_Made]:
-    """Do a work for each, in order, on several processes if more than one is worth it."""
+    """Do a work for every argument, in order, in so many processes."""
     if processes < 2:
         yield from map(work, given)
         return
@@ -126,7 +132,7 @@ def _each(work: Callable[[_Given], _Made], given: Iterable[_Given], processes: i
 
 
 _work: list[Callable[[Any], Any]] = []
-"""What a process was started for."""
+"""The one work of a process that was started for it."""
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
@@ -138,7 +144,7 @@ def _do(given: Any) -> Any:
     return _work[0](given)
 
 
-def _read(namespace: str | None, names: Sequence[str]) -> Read:
+def _read(namespace: str | None, names: Sequence[str], *, sent: bool) -> Read:
     done, items = Read(), list[Item]()
     for name in names:
         for one in files.read(name):
@@ -148,14 +154,14 @@ def _read(namespace: str | None, names: Sequence[str]) -> Read:
             opened, unusable = files.items([one])
             done.problems += unusable
             if namespace:
-                opened = [_placed(each, namespace) for each in opened]
-            done.facts += (_fact(each.value) for each in opened if group_kind(each.value) in KINDS)
+                opened = [_placed(item, namespace) for item in opened]
+            done.facts += (_fact(item.value) for item in opened if group_kind(item.value) in KINDS)
             items += opened
             while len(items) >= FILES:
                 done.packs.append(_packed(items[:FILES]))
                 del items[:FILES]
     if items:
-        done.packs.append(_packed(items))
+        done.packs.append(_packed(items) if sent else items)
     return done
 
 
@@ -167,7 +173,7 @@ def _placed(item: Item, namespace: str) -> Item:
 
 
 def _fact(value: Object) -> Object:
-    """Keep of an object what facts are made of; one that is none takes the place of an earlier one of its name."""
+    """Keep the part of an object that facts are made of; one without it still replaces an earlier namesake."""
     small = kept(value)
     if small is not None:
         return small
@@ -177,14 +183,26 @@ def _fact(value: Object) -> Object:
 
 
 def _judged(item: Item, engine: Engine, facts: Facts, *, diffs: bool) -> Judged | Problem | Kind:
-    """Judge an object; of one that is not judged its kind."""
+    """Judge an object, or return its kind if that kind is not judged."""
     return check.judge(item, engine, facts, diffs=diffs) or check.kind_of(item)
 
 
 def _packed(items: list[Item]) -> bytes:
+    import pickle  # for many objects alone
+    import zlib
+
     return zlib.compress(pickle.dumps(items, pickle.HIGHEST_PROTOCOL), 1)
 
 
-def _unpacked(work: Callable[[Item], _Made | None], pack: bytes) -> list[_Made]:
+def _unpacked(pack: Pack) -> list[Item]:
+    if isinstance(pack, list):
+        return pack
+    import pickle
+    import zlib
+
     items: list[Item] = pickle.loads(zlib.decompress(pack))  # noqa: S301 - packed above
-    return [made for each in items if (made := work(each)) is not None]
+    return items
+
+
+def _done(work: Callable[[Item], _Made | None], pack: Pack) -> list[_Made]:
+    return [made for item in _unpacked(pack) if (made := work(item)) is not None]

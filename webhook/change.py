@@ -75,26 +75,26 @@ class Change:
     unjudged: tuple[Unjudged, ...] = ()
 
     @classmethod
-    def of(cls, old: Engine, new: Engine, found: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
-        """Gather what was found of each object, and what could not be read, sorted by file and line."""
+    def of(cls, old: Engine, new: Engine, compared: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
+        """Gather the results for all objects, and what could not be read, sorted by file and line."""
         changed, problems, kinds, unchanged = list[Changed](), [*unread], list[Kind](), 0
-        for each in found:
-            if each.changed:
-                changed.append(each.changed)
-            problems += each.problems
-            kinds += [each.passed_over] if each.passed_over else []
-            unchanged += not any(each)
+        for result in compared:
+            if result.changed:
+                changed.append(result.changed)
+            problems += result.problems
+            kinds += [result.passed_over] if result.passed_over else []
+            unchanged += not any(result)
         problems.sort(key=lambda problem: (problem.file, problem.line))
-        unjudged = check.unjudged(kinds, {**old.policy.workloads, **new.policy.workloads})
+        unjudged = check.count_unjudged(kinds, {**old.policy.workloads, **new.policy.workloads})
         return cls(old.policy, new.policy, tuple(changed), unchanged, tuple(problems), unjudged)
 
     def having(self, effect: Effect) -> list[Changed]:
-        """The objects to which it does this."""
-        return [each for each in self.changed if effect in each.effects]
+        """The objects that have this effect."""
+        return [changed for changed in self.changed if effect in changed.effects]
 
 
 Judge = Callable[[Item, Engine, Facts], Judged | Problem | None]
-"""Says what a policy makes of an object; None of one that it does not judge."""
+"""Judges an object by a policy; None if the policy does not judge its kind."""
 
 
 def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = check.judge) -> Compared:
@@ -105,17 +105,19 @@ def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = c
     """
     one, other = judge(item, old, facts), judge(item, new, facts)
     if isinstance(one, Problem) or isinstance(other, Problem):
-        return Compared(problems=tuple(dict.fromkeys(each for each in (one, other) if isinstance(each, Problem))))
-    told = other or one
-    if told is None:
+        return Compared(
+            problems=tuple(dict.fromkeys(problem for problem in (one, other) if isinstance(problem, Problem)))
+        )
+    judged = other or one
+    if judged is None:
         return Compared(passed_over=check.kind_of(item))
-    one, other = one or _unjudged(told), other or _unjudged(told)
+    one, other = one or _unjudged(judged), other or _unjudged(judged)
     effects = tuple(_effects(one, other))
     return Compared(Changed(one, other, effects, tuple(_differences(one, other))) if effects else None)
 
 
 def _unjudged(judged: Judged) -> Judged:
-    """What a policy says of a kind that it does not judge: nothing."""
+    """Make the empty result of a policy that does not judge the kind."""
     return replace(judged, verdict=Verdict(), lines=(), landings=())
 
 
@@ -125,7 +127,7 @@ def _effects(one: Judged, other: Judged) -> Iterator[Effect]:
         yield Effect.DENIED
     if now and not was:
         yield Effect.FREED
-    acts = {each: (_places(one, each), _places(other, each)) for each in Action}
+    acts = {action: (_places(one, action), _places(other, action)) for action in Action}
     refused, later = acts[Action.DENY]
     if not was and not now and refused != later:
         yield Effect.REFUSED_OTHERWISE
@@ -150,11 +152,11 @@ def _place(result: Result) -> Place:
 
 
 def _places(judged: Judged, action: Action) -> set[Place]:
-    return {_place(each) for each in judged.verdict.having(action)}
+    return {_place(result) for result in judged.verdict.having(action)}
 
 
 def _differences(one: Judged, other: Judged) -> Iterator[Difference]:
-    before, after = ({_place(each): (each, line) for each, line in judged.findings} for judged in (one, other))
+    before, after = ({_place(result): (result, line) for result, line in judged.findings} for judged in (one, other))
     for place in dict.fromkeys((*before, *after)):
         was, now = (side[place][0].action if place in side else None for side in (before, after))
         if was != now:

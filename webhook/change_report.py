@@ -1,10 +1,11 @@
-"""What a change of policy does: a table for people, JSON for programs, Markdown for a pull request."""
+"""Reports on a change of policy: a table for people, JSON for programs, Markdown for a pull request."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from webhook import tables
 from webhook.change import Change, Changed, Difference, Effect
 from webhook.check import passed_over
 from webhook.model import dotted, several
@@ -26,16 +27,16 @@ HEADINGS = {
 _STYLES = {Effect.DENIED: "denied", Effect.FREED: "allowed", Effect.WARNED: "warned"}
 
 MOST = 50
-"""How many objects one heading of the Markdown lists, where a comment has room for as many."""
+"""The most objects below one heading of the Markdown."""
 
 _FRAME = 4096
-"""Characters of the Markdown that are left for what is no object: headings, counts, and how many are not listed."""
+"""Characters of the Markdown that are kept for headings and counts."""
 
 
 def table(change: Change, look: Look) -> str:
-    """Write a line for each object of which something changes, what it is below it, and the count."""
-    lines = [line for each in change.changed for line in _object(each, look)]
-    lines += [line for each in change.problems for line in look.error(str(each))]
+    """Write a line for each object that changes, with its changes below, and the count."""
+    lines = [line for changed in change.changed for line in _object(changed, look)]
+    lines += [line for problem in change.problems for line in look.error(str(problem))]
     if lines:
         lines.append("")
     lines += look.wrap(_summary(change), "")
@@ -46,17 +47,17 @@ def table(change: Change, look: Look) -> str:
 
 def _object(changed: Changed, look: Look) -> Iterator[str]:
     words = look.paint(", ".join(changed.effects), _STYLES.get(changed.effects[0], "strong"))
-    told = changed.after
-    for part in filter(None, (told.place, told.title)):
+    judged = changed.after
+    for part in filter(None, (judged.place, judged.title)):
         *above, words = look.beside(words, part, " " * 9)
         yield from above
     yield words
-    for each in changed.differences:
-        line = f"line {each.line:<4} " if each.line else ""
+    for difference in changed.differences:
+        line = f"line {difference.line:<4} " if difference.line else ""
         yield from look.beside(
-            f"  {_actions(each)}  {line}{each.result.rule}", dotted(each.result.finding.path), " " * 9
+            f"  {_actions(difference)}  {line}{difference.result.rule}", dotted(difference.result.finding.path), " " * 9
         )
-        yield from look.wrap(each.result.finding.message, " " * 9)
+        yield from look.wrap(difference.result.finding.message, " " * 9)
     if Effect.STEERED in changed.effects:
         yield from look.hang("  pool   ", _pools(changed))
     if Effect.PATCHED in changed.effects:
@@ -66,9 +67,11 @@ def _object(changed: Changed, look: Look) -> Iterator[str]:
 
 def _summary(change: Change) -> str:
     counts = [(len(change.having(effect)), HEADINGS[effect]) for effect in Effect]
-    said = ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing changes"
+    effects = ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing changes"
     errors = f"; {several(len(change.problems), 'error')}"
-    return f"{several(len(change.changed) + change.unchanged, 'object')}: {said}; {change.unchanged} as before{errors}"
+    return (
+        f"{several(len(change.changed) + change.unchanged, 'object')}: {effects}; {change.unchanged} as before{errors}"
+    )
 
 
 def to_json(change: Change, _: Look) -> str:
@@ -79,45 +82,47 @@ def to_json(change: Change, _: Look) -> str:
         "old": change.old.name,
         "new": change.new.name,
         "digests": {"old": change.old.digest, "new": change.new.digest},
-        "results": [_value(each) for each in change.changed],
-        "errors": [{"file": each.file, "line": each.line, "message": each.message} for each in change.problems],
-        "unjudged": [each.value for each in change.unjudged],
+        "results": [_value(changed) for changed in change.changed],
+        "errors": [
+            {"file": problem.file, "line": problem.line, "message": problem.message} for problem in change.problems
+        ],
+        "unjudged": [kind.value for kind in change.unjudged],
         "summary": {
             "objects": len(change.changed) + change.unchanged,
             "unchanged": change.unchanged,
             **{_key(effect): len(change.having(effect)) for effect in Effect},
             "errors": len(change.problems),
-            "unjudged": sum(each.objects for each in change.unjudged),
+            "unjudged": sum(kind.objects for kind in change.unjudged),
         },
     }
     return json.dumps(value, indent=2) + "\n"
 
 
 def _value(changed: Changed) -> dict[str, Any]:
-    told = changed.after
+    judged = changed.after
     return {
-        "file": told.file,
-        "line": told.line,
-        "document": told.document,
-        "apiVersion": told.api_version,
-        "kind": told.kind,
-        "namespace": told.namespace,
-        "name": told.name,
-        "effects": [_key(each) for each in changed.effects],
-        "allowed": {"before": changed.before.verdict.allowed, "after": told.verdict.allowed},
+        "file": judged.file,
+        "line": judged.line,
+        "document": judged.document,
+        "apiVersion": judged.api_version,
+        "kind": judged.kind,
+        "namespace": judged.namespace,
+        "name": judged.name,
+        "effects": [_key(effect) for effect in changed.effects],
+        "allowed": {"before": changed.before.verdict.allowed, "after": judged.verdict.allowed},
         "findings": [
             {
-                "rule": each.result.rule,
-                "line": each.line,
-                "path": dotted(each.result.finding.path),
-                "message": each.result.finding.message,
-                "before": each.before,
-                "after": each.after,
+                "rule": difference.result.rule,
+                "line": difference.line,
+                "path": dotted(difference.result.finding.path),
+                "message": difference.result.finding.message,
+                "before": difference.before,
+                "after": difference.after,
             }
-            for each in changed.differences
+            for difference in changed.differences
         ],
-        "pool": dict(zip(("before", "after"), (each or None for each in changed.pools), strict=True)),
-        "patch": {"before": list(changed.before.verdict.patch), "after": list(told.verdict.patch)},
+        "pool": dict(zip(("before", "after"), (pool or None for pool in changed.pools), strict=True)),
+        "patch": {"before": list(changed.before.verdict.patch), "after": list(judged.verdict.patch)},
     }
 
 
@@ -127,7 +132,7 @@ def _key(effect: Effect) -> str:
 
 
 def markdown(change: Change, _: Look) -> str:
-    """Write a summary for a pull request: how many, and below it each object under what happens to it first."""
+    """Write counts for a pull request, then each object below the worst of its changes."""
     return "\n".join(_markdown(change)) + "\n"
 
 
@@ -138,19 +143,18 @@ def _markdown(change: Change) -> Iterator[str]:
     if not change.changed:
         yield f"Nothing changes for {several(objects, 'object')}."
     else:
-        yield f"| of {several(objects, 'object')} | |"
-        yield "| --- | ---: |"
-        yield from (f"| {HEADINGS[effect]} | {count} |" for effect in Effect if (count := len(change.having(effect))))
-        yield f"| as before | {change.unchanged} |"
+        counts = [(HEADINGS[effect], count) for effect in Effect if (count := len(change.having(effect)))]
+        words = [(heading, str(count)) for heading, count in (*counts, ("as before", change.unchanged))]
+        yield from tables.markdown((f"of {several(objects, 'object')}", "count"), words)
     if change.unjudged:
         yield ""
         yield plain(passed_over(change.unjudged))
     room = MAX_BODY - _FRAME
     for effect in Effect:
-        if found := [each for each in change.changed if each.effects[0] is effect]:
-            rows = _fitting(map(_row, found), room)
+        if changes := [changed for changed in change.changed if changed.effects[0] is effect]:
+            rows = _fitting(map(_row, changes), room)
             room -= len("\n".join(rows))
-            yield from _section(effect, rows, len(found) - len(rows))
+            yield from _section(effect, rows, len(changes) - len(rows))
     if change.problems:
         yield ""
         yield f"**{several(len(change.problems), 'error')}**: what could not be read was not compared."
@@ -177,23 +181,21 @@ def _section(effect: Effect, rows: list[str], left: int) -> Iterator[str]:
     opened, count = " open" if effect is Effect.DENIED else "", len(rows) + left
     yield f"<details{opened}><summary>{count} {HEADINGS[effect]}</summary>"
     yield ""
-    yield "| object | where | what |"
-    yield "| --- | --- | --- |"
+    yield from tables.markdown(("object", "where", "change"), ())
     yield from rows
     if left:
-        yield f"| and {left} more | | |"
+        yield tables.row((f"and {left} more", "", ""))
     yield ""
     yield "</details>"
 
 
 def _row(changed: Changed) -> str:
-    told = changed.after
-    return f"| {_code(told.title)} | {_code(told.place)} | {'<br>'.join(_reasons(changed))} |"
+    return tables.row((_code(changed.after.title), _code(changed.after.place), "<br>".join(_reasons(changed))))
 
 
 def _reasons(changed: Changed) -> Iterator[str]:
-    for each in changed.differences:
-        yield f"{_actions(each)} {_code(each.result.rule)}: {plain(each.result.finding.message)}"
+    for difference in changed.differences:
+        yield f"{_actions(difference)} {_code(difference.result.rule)}: {plain(difference.result.finding.message)}"
     if Effect.STEERED in changed.effects:
         yield f"pool {_code(_pools(changed))}"
     if Effect.PATCHED in changed.effects:
@@ -211,14 +213,14 @@ def _actions(difference: Difference) -> str:
 
 
 def _pools(changed: Changed) -> str:
-    before, after = (each or "no GPU" for each in changed.pools)
+    before, after = (pool or "no GPU" for pool in changed.pools)
     return f"{before} → {after}"
 
 
 def _patches(changed: Changed) -> Iterator[str]:
-    before, after = (list(map(_operation, each.verdict.patch)) for each in (changed.before, changed.after))
-    yield from (f"- {each}" for each in before if each not in after)
-    yield from (f"+ {each}" for each in after if each not in before)
+    before, after = (list(map(_operation, judged.verdict.patch)) for judged in (changed.before, changed.after))
+    yield from (f"- {operation}" for operation in before if operation not in after)
+    yield from (f"+ {operation}" for operation in after if operation not in before)
 
 
 def _operation(operation: Mapping[str, Any]) -> str:
@@ -226,12 +228,12 @@ def _operation(operation: Mapping[str, Any]) -> str:
 
 
 def _code(text: str) -> str:
-    """Show a text as it is: a tenant's words make no Markdown."""
+    """Show a text as code: no word of a tenant becomes Markdown."""
     return f"<code>{plain(text)}</code>" if text else ""
 
 
 FORMATS: Mapping[str, str] = {"table": "for people", "json": "for programs", "markdown": "for a pull request"}
-"""Each format's name and what it is for."""
+"""The name and purpose of each format."""
 
 _RENDER: Mapping[str, Callable[[Change, Look], str]] = {"table": table, "json": to_json, "markdown": markdown}
 

@@ -95,7 +95,7 @@ class Unjudged(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """Everything one run found.
+    """The results of one run.
 
     `explained` asks for the reasoning behind each landing. `pages` are of findings that no rule in `rules/` makes.
     `unjudged` are the kinds that were passed over, those that are likely misspelt first. `policy` is the name of the
@@ -113,12 +113,12 @@ class Report:
 
     def count(self, *, allowed: bool) -> int:
         """How many objects were allowed, or denied."""
-        return sum(each.verdict.allowed is allowed for each in self.judged)
+        return sum(judged.verdict.allowed is allowed for judged in self.judged)
 
     @property
     def warned(self) -> int:
         """How many objects have a warning."""
-        return sum(each.warned for each in self.judged)
+        return sum(judged.warned for judged in self.judged)
 
 
 _NAMED = 5
@@ -126,19 +126,19 @@ _NAMED = 5
 
 
 def passed_over(unjudged: Sequence[Unjudged]) -> str:
-    """One line on objects that were not judged for their kinds' sake; empty where all were."""
+    """Return one line on the objects that were not judged because of their kinds; empty if all were."""
     if not unjudged:
         return ""
-    count = sum(each.objects for each in unjudged)
+    count = sum(kind.objects for kind in unjudged)
     words = "is of a kind that is" if count == 1 else "are of kinds that are"
-    return f"{several(count, 'object')} {words} not judged: {listed([each.text for each in unjudged], _NAMED)}"
+    return f"{several(count, 'object')} {words} not judged: {listed([kind.text for kind in unjudged], _NAMED)}"
 
 
-def unjudged(kinds: Iterable[Kind], workloads: Workloads) -> tuple[Unjudged, ...]:
-    """Count objects of kinds that are not judged, of which each is given for every object; guess which are misspelt."""
+def count_unjudged(kinds: Iterable[Kind], workloads: Workloads) -> tuple[Unjudged, ...]:
+    """Count the kinds that were not judged, given once for every object, and guess which are misspelt."""
     guesses = Guesses(_GUESSED)
-    found = [Unjudged(kind, count, _meant(kind, workloads, guesses)) for kind, count in Counter(kinds).items()]
-    return tuple(sorted(found, key=lambda each: (not each.meant, -each.objects, each.text)))
+    counted = [Unjudged(kind, count, _meant(kind, workloads, guesses)) for kind, count in Counter(kinds).items()]
+    return tuple(sorted(counted, key=lambda kind: (not kind.meant, -kind.objects, kind.text)))
 
 
 def _meant(kind: Kind, workloads: Workloads, guesses: Guesses) -> str:
@@ -147,7 +147,7 @@ def _meant(kind: Kind, workloads: Workloads, guesses: Guesses) -> str:
     A kind of another group may well have a name that is like one of ours.
     """
     known = map(Kind._make, judged_kinds(workloads))
-    own = {each.kind: each for each in known if each.group == kind.group or "." not in each.group + kind.group}
+    own = {one.kind: one for one in known if one.group == kind.group or "." not in one.group + kind.group}
     near = guesses.nearest(kind.kind, own, _ALIKE)
     return own[near].text if near == kind.kind else near
 
@@ -236,7 +236,7 @@ REVIEW = ("admission.k8s.io", "AdmissionReview")
 def _diff(value: Object, verdict: Verdict) -> str:
     import difflib  # for the reports that show what a patch changes
 
-    before, after = (dialect.write(each).splitlines() for each in (value, patch.apply(value, verdict.patch)))
+    before, after = (dialect.write(text).splitlines() for text in (value, patch.apply(value, verdict.patch)))
     return "\n".join(list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:])
 
 

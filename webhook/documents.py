@@ -77,11 +77,11 @@ class Document:
 
 def read(text: str, file: str) -> tuple[list[Document], list[Problem]]:
     """Read every document of a text; one that cannot be read becomes a problem and the rest is still read."""
-    found = list(each(text, file))
-    return [one for one in found if isinstance(one, Document)], [one for one in found if isinstance(one, Problem)]
+    results = list(stream(text, file))
+    return [one for one in results if isinstance(one, Document)], [one for one in results if isinstance(one, Problem)]
 
 
-def each(text: str, file: str) -> Iterator[Document | Problem]:
+def stream(text: str, file: str) -> Iterator[Document | Problem]:
     """Read the documents of a text one by one, so that not all of a long one need be held."""
     count = 0
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
@@ -168,7 +168,7 @@ def _skip(text: str, position: int) -> int:
 def _json_items(source: str, first_line: int, _: Mark | None) -> list[Find]:
     """Find where each of a JSON object's `items` stands in its text, which was read before."""
     decoder = json.JSONDecoder()
-    found: list[Find] = []
+    marks: list[Find] = []
     position = source.index("{") + 1
     while source[position := _over(source, position)] != "}":
         key, position = decoder.raw_decode(source, position)
@@ -180,10 +180,10 @@ def _json_items(source: str, first_line: int, _: Mark | None) -> list[Find]:
         while source[position := _over(source, position)] != "]":
             end = decoder.raw_decode(source, position)[1]
             line, counted = line + source.count("\n", counted, position), position
-            found.append(partial(_marks, source[position:end], line))
+            marks.append(partial(_marks, source[position:end], line))
             position = end
         position += 1
-    return found
+    return marks
 
 
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
@@ -202,8 +202,8 @@ def _yaml_items(chunk: str, first_line: int, mark: Mark | None) -> list[Find]:
     lines = chunk.splitlines(keepends=True)
     whole = mark if mark is not None else _mark(chunk, first_line)
     items = whole.at(("items",))
-    starts = [each.line for each in items.children]
-    after = [each.line for each in whole.children.values() if each.line > items.line]
+    starts = [mark.line for mark in items.children]
+    after = [mark.line for mark in whole.children.values() if mark.line > items.line]
     ends = [*starts[1:], min(after, default=first_line + len(lines))]
     return [
         partial(_item_mark, "".join(lines[start - first_line : end - first_line]), start)

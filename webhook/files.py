@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import IO, Any
 
 from webhook.dialect import Mark
-from webhook.documents import Document, each
+from webhook.documents import Document, stream
 from webhook.model import Object, Path, Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -68,13 +68,13 @@ def find(paths: Iterable[str]) -> Iterator[str | Problem]:
     A path is a file; a folder, of which all YAML and JSON files below are taken that are not hidden, by name; a
     pattern with `*`, `?`, `[…]` or `**`; or `-`, standard input. No file is found twice.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for path in paths:
         for name in _expanded(path):
             if isinstance(name, Problem):
                 yield name
-            elif name not in found:
-                found.add(name)
+            elif name not in names:
+                names.add(name)
                 yield name
 
 
@@ -102,8 +102,8 @@ def _within(name: str) -> Iterator[str | Problem]:
 
     for folder, folders, names in os.walk(name, onerror=failed):
         # A mounted ConfigMap holds its files a second time, in a folder whose name begins with two dots.
-        folders[:] = [each for each in folders if not each.startswith(".")]
-        files += (FilePath(folder, each) for each in names if not each.startswith("."))
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        files += (FilePath(folder, file) for file in names if not file.startswith("."))
     yield from (str(file) for file in sorted(files) if file.suffix.lower() in SUFFIXES)
     yield from problems
 
@@ -128,7 +128,7 @@ def read(name: str) -> Iterator[Document | Problem]:
         return
     hint = _TEMPLATE if "{{" in text else ""
     some = name != "-"
-    for one in each(text, name):
+    for one in stream(text, name):
         some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
         yield one._replace(message=one.message + hint) if hint and isinstance(one, Problem) else one
     if not some:  # what should have written objects said something else, perhaps why it failed
@@ -175,19 +175,19 @@ def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
     A document with neither apiVersion nor kind is some other file, such as a chart's values, and is passed over; so is
     a chart's own, whatever keys it has.
     """
-    found: list[Item] = []
+    opened: list[Item] = []
     problems: list[Problem] = []
     for document in documents:
-        _open(Item(document, (), document.value), found, problems)
-    return found, problems
+        _open(Item(document, (), document.value), opened, problems)
+    return opened, problems
 
 
-def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
+def _open(item: Item, opened: list[Item], problems: list[Problem]) -> None:
     value = item.value
     if not _is_object(value):
         if item.base:
             problems.append(Problem(item.document.file, item.line(), "an item of a List must be an object"))
-        elif isinstance(value, list) and any(isinstance(each, dict) and "kind" in each for each in value):
+        elif isinstance(value, list) and any(isinstance(part, dict) and "kind" in part for part in value):
             problems.append(
                 Problem(item.document.file, item.line(), "objects in a bare list: put them in a kind: List")
             )
@@ -196,8 +196,8 @@ def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
         return
     for key in ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
-            said = "must be a string" if key in value else "is missing"
-            problems.append(Problem(item.document.file, item.line((key,)), f"{key} {said}"))
+            text = "must be a string" if key in value else "is missing"
+            problems.append(Problem(item.document.file, item.line((key,)), f"{key} {text}"))
             return
     if value["kind"].endswith("List") and "items" in value:
         if not isinstance(value["items"], list):
@@ -205,9 +205,9 @@ def _open(item: Item, found: list[Item], problems: list[Problem]) -> None:
             return
         for index, one in enumerate(value["items"]):
             document = item.document if item.base else item.document.item(index)
-            _open(Item(document, (*item.base, "items", index), _with_type(one, value)), found, problems)
+            _open(Item(document, (*item.base, "items", index), _with_type(one, value)), opened, problems)
     else:
-        found.append(item)
+        opened.append(item)
 
 
 def _of_chart(name: str, value: Object) -> bool:

@@ -1,7 +1,8 @@
-"""Tells whether a value clearly fits a JSON Schema, without the library that would name what does not.
+"""Tells whether a value clearly fits a JSON Schema, without the library that names what does not fit.
 
-That library takes longer to import than a whole check does. This knows the keywords that the policy's schema uses (JSON
-Schema draft 2020-12); whatever it does not know, it does not call fitting.
+jsonschema takes longer to import than a whole check does; jsonschema-rs, which validates as fast as this, adds a tenth
+to a check of one file, and 15 MB to the image. This knows the keywords of JSON Schema draft 2020-12 that the policy's
+schema uses; a schema with any other keyword never fits.
 """
 
 import json
@@ -19,7 +20,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
 }
 _SILENT = frozenset(("$schema", "$id", "$defs", "title", "description", "examples", "default", "then", "else"))
-"""Keywords that ask for nothing; `then` and `else` are read with `if`."""
+"""Keywords that demand nothing; `then` and `else` are read with `if`."""
 
 
 def fits(value: Any, schema: Any) -> bool:
@@ -41,15 +42,15 @@ def _holds(keyword: str, wanted: Any, value: Any, schema: Any, root: Any) -> boo
             name = wanted.removeprefix("#/$defs/")
             return name in root["$defs"] and _fits(value, root["$defs"][name], root)
         case "type":
-            return any(_TYPES[each](value) for each in ([wanted] if isinstance(wanted, str) else wanted))
+            return any(_TYPES[name](value) for name in ([wanted] if isinstance(wanted, str) else wanted))
         case "const":
             return _same(value, wanted)
         case "enum":
-            return any(_same(value, each) for each in wanted)
+            return any(_same(value, known) for known in wanted)
         case "allOf":
-            return all(_fits(value, each, root) for each in wanted)
+            return all(_fits(value, part, root) for part in wanted)
         case "anyOf":
-            return any(_fits(value, each, root) for each in wanted)
+            return any(_fits(value, part, root) for part in wanted)
         case "if":
             return _fits(value, schema.get("then" if _fits(value, wanted, root) else "else", True), root)
     if isinstance(value, dict):
@@ -66,11 +67,11 @@ def _holds(keyword: str, wanted: Any, value: Any, schema: Any, root: Any) -> boo
 def _map_holds(keyword: str, wanted: Any, value: Mapping[str, Any], schema: Any, root: Any) -> bool:
     match keyword:
         case "properties":
-            return all(_fits(value[key], each, root) for key, each in wanted.items() if key in value)
+            return all(_fits(value[key], below, root) for key, below in wanted.items() if key in value)
         case "additionalProperties":
             known = schema.get("properties", {})
             return "patternProperties" not in schema and all(
-                _fits(each, wanted, root) for key, each in value.items() if key not in known
+                _fits(below, wanted, root) for key, below in value.items() if key not in known
             )
         case "propertyNames":
             return all(_fits(key, wanted, root) for key in value)
@@ -84,13 +85,13 @@ def _map_holds(keyword: str, wanted: Any, value: Mapping[str, Any], schema: Any,
 def _list_holds(keyword: str, wanted: Any, value: list[Any], root: Any) -> bool:
     match keyword:
         case "items":
-            return all(_fits(each, wanted, root) for each in value)
+            return all(_fits(item, wanted, root) for item in value)
         case "minItems":
             return bool(len(value) >= wanted)
         case "maxItems":
             return bool(len(value) <= wanted)
         case "uniqueItems":
-            return len({json.dumps(each, sort_keys=True) for each in value}) == len(value)
+            return len({json.dumps(item, sort_keys=True) for item in value}) == len(value)
     return keyword in _KNOWN
 
 
@@ -122,9 +123,9 @@ _KNOWN = frozenset(
         *("minimum", "maximum"),
     )
 )
-"""Keywords that ask nothing of a value of another type than theirs."""
+"""Keywords that demand nothing of a value of another type than theirs."""
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Tell whether two values are clearly one: a boolean is no number."""
+    """Tell whether two values are clearly equal: a boolean is no number."""
     return type(one) is type(other) and bool(one == other)

@@ -28,7 +28,9 @@ def ended(item: Object) -> bool:
     kind, status = group_kind(item), item.get("status") or {}
     if kind == POD:
         return status.get("phase") in ("Succeeded", "Failed")
-    conditions = (each.get("type") for each in status.get("conditions") or () if each.get("status") == "True")
+    conditions = (
+        condition.get("type") for condition in status.get("conditions") or () if condition.get("status") == "True"
+    )
     return kind == ("batch", "Job") and bool({"Complete", "Failed"} & {*conditions})
 
 
@@ -41,11 +43,11 @@ def made(item: Object, workloads: Workloads) -> bool:
 def controller(item: Object) -> Mapping[str, Any]:
     """The reference of an object to its controller; empty without one."""
     owners = item["metadata"].get("ownerReferences") or ()
-    return next((each for each in owners if each.get("controller")), {})
+    return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def passed_over(item: Object, policy: Policy) -> bool:
-    """Tell whether the webhook is never asked about an object, for its namespace's sake."""
+    """Tell whether the webhook is never asked about an object because its namespace is excluded."""
     metadata, kind = item["metadata"], group_kind(item)
     if kind == NAMESPACE:
         return metadata["name"] in ALONE
@@ -121,7 +123,7 @@ def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Obje
     authors = [*_authors(metadata)]
     if authors:
         item = {**item, "metadata": {**metadata, **dict(_kept(metadata, authors))}}
-    if not authors or any("f:nodeName" in _map(each.get("f:spec")) for each in authors):
+    if not authors or any("f:nodeName" in _map(author.get("f:spec")) for author in authors):
         return item, None, None
     node = facts.named.get(name)
     if node is None or not (node.has_gpus or policy.pool_of(node.labels)):
@@ -133,7 +135,7 @@ def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Obje
 def _owned_by_node(metadata: Mapping[str, Any], name: str) -> bool:
     """Tell whether a kubelet says that a pod is its own; nobody else has a reason to."""
     owners = metadata.get("ownerReferences") or ()
-    return any((each.get("kind"), each.get("name")) == ("Node", name) for each in owners)
+    return any((owner.get("kind"), owner.get("name")) == ("Node", name) for owner in owners)
 
 
 def _authors(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -156,7 +158,7 @@ def _kept(metadata: Mapping[str, Any], authors: Iterable[Mapping[str, Any]]) -> 
 
 
 def _wrote(authors: Iterable[Mapping[str, Any]], part: str, key: str) -> bool:
-    return any(f"f:{key}" in _map(_map(each.get("f:metadata")).get(f"f:{part}")) for each in authors)
+    return any(f"f:{key}" in _map(_map(author.get("f:metadata")).get(f"f:{part}")) for author in authors)
 
 
 def _map(value: Any) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
-"""What the webhook tells Prometheus of itself, over all workers of a replica.
+"""The numbers of the webhook for Prometheus, over all workers of a replica.
 
-Every number lies in files of the folder that PROMETHEUS_MULTIPROC_DIR names, which has to be set before this is
-imported; without it they are those of one process. A label's value is a word of ours, a rule, an exemption of the
-policy or a kind that is watched, and nothing that a tenant writes: there are no more series than such words.
+They lie in files of the folder that PROMETHEUS_MULTIPROC_DIR names, which has to be set before this is imported;
+without it they are those of one process. A label's value is a word of ours, a rule, an exemption of the policy or a
+kind that is watched. Nothing that a tenant writes becomes one, so the number of series is bounded.
 """
 
 import fcntl
@@ -24,8 +24,8 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
     generate_latest,
-    mmap_dict,
     multiprocess,
+    values,
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -40,9 +40,6 @@ BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 OUTCOMES = {"/mutate": ("allowed", "malformed", "failed"), "/validate": ("allowed", "denied", "malformed", "failed")}
 """How a review may end, by endpoint."""
 
-PAST = "0"
-"""The process number under which the counts of those that are gone are kept: the kernel gives it to none."""
-
 _HEARD = "slicewarden_facts_heard"
 
 
@@ -51,11 +48,13 @@ class Metrics:
 
     content_type = CONTENT_TYPE_PLAIN_0_0_4
 
-    def __init__(self) -> None:
+    def __init__(self, place: int = 0) -> None:
+        """Begin the numbers of the worker at a place, from 0 on."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # several processes have none
         self._registry = CollectorRegistry()
         self._lost_so_far = 0
-        with _alone():
+        with _locked(fcntl.LOCK_EX):
+            _take_over(place)
             self._declare()
 
     def _declare(self) -> None:
@@ -96,7 +95,7 @@ class Metrics:
         self._begin()
 
     def _begin(self) -> None:
-        """Start from what holds of a worker that has done nothing: a first increase is to be seen as one."""
+        """Begin every series: Prometheus sees no increase in a series that begins with its first event."""
         # Looked up here once, which costs as much as counting.
         self._ended = {
             (endpoint, outcome): self._reviews.labels(endpoint, outcome)
@@ -120,7 +119,7 @@ class Metrics:
         return Gauge(f"slicewarden_{name}", text, labels, registry=self._registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
     def count(self, endpoint: str, request: Request, verdict: Verdict) -> None:
-        """Take in a review that was decided."""
+        """Count a review that was decided."""
         if request.dry_run:
             return
         outcome = "malformed" if verdict.malformed else "allowed" if verdict.allowed else "denied"
@@ -129,56 +128,56 @@ class Metrics:
             self._findings.labels(result.rule, result.action.value, result.exemption).inc()
 
     def failed(self, endpoint: str) -> None:
-        """Take in a review that could not be decided."""
+        """Count a review that could not be decided."""
         self._ended[endpoint, "failed"].inc()
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Take in an HTTP answer, so long after the request's first byte."""
+        """Count an HTTP answer, and its seconds since the first byte of the request."""
         if path in self._seconds:
             self._seconds[path].observe(seconds)
         if status >= HTTPStatus.BAD_REQUEST:
             self.refused(status)
 
     def refused(self, status: int) -> None:
-        """Take in a request that was answered without a verdict."""
+        """Count a request that was answered without a verdict."""
         self._unjudged.labels(str(int(status))).inc()
 
     def shed(self) -> None:
-        """Take in a request that was turned away because too many waited."""
+        """Count a request that was turned away because too many waited."""
         self._shed.inc()
 
     def waiting(self, requests: int) -> None:
-        """Say how many requests wait for an answer."""
+        """Set the number of requests that wait for an answer."""
         self._waiting.set(requests)
 
     def lost_lines(self, so_far: int) -> None:
-        """Say how many log lines could not be written since the worker started."""
+        """Set the number of log lines that could not be written since the worker started."""
         self._lost.inc(so_far - self._lost_so_far)
         self._lost_so_far = so_far
 
     def event(self, outcome: str, times: int = 1) -> None:
-        """Take in what became of denials that ask for an event: `written`, `dropped` or `failed`."""
+        """Count denials that ask for an Event by its outcome: `written`, `dropped` or `failed`."""
         self._events.labels(outcome).inc(times)
 
     def broke(self, kind: str) -> None:
-        """Take in that the watch of a kind broke."""
+        """Count a break of the watch of a kind."""
         self._breaks.labels(kind).inc()
 
     def heard(self, kind: str, at: float) -> None:
-        """Take in when the API server last said something of a kind, be it that nothing changed (`time.monotonic`)."""
+        """Set when the API server last sent something about a kind, or that nothing changed (`time.monotonic`)."""
         self._breaks.labels(kind)
         self._heard.labels(kind).set(at)
 
     def loaded(self, *, whether: bool) -> None:
-        """Say whether there are facts to judge by."""
+        """Set whether there are facts to judge by."""
         self._loaded.set(whether)
 
     def judging_by(self, policy: str) -> None:
-        """Say by which policy is judged."""
+        """Set the policy in force."""
         self._policy.labels(policy).set(1)
 
     def certificate(self, expiry: float) -> None:
-        """Say when the serving certificate expires, in seconds of Unix time."""
+        """Set when the serving certificate expires, in seconds of Unix time."""
         self._expiry.set(expiry)
 
     def text(self) -> bytes:
@@ -215,54 +214,26 @@ class _Aged:
     def _metrics(self) -> list[Metric]:
         if FOLDER not in os.environ:
             return list(self._single.collect())
-        folder = Path(os.environ[FOLDER])
-        with _locked(folder, fcntl.LOCK_SH):
-            return list(multiprocess.MultiProcessCollector(None, folder).collect())  # type: ignore[no-untyped-call]
+        with _locked(fcntl.LOCK_SH):
+            return list(multiprocess.MultiProcessCollector(None, os.environ[FOLDER]).collect())  # type: ignore[no-untyped-call]
+
+
+def _take_over(place: int) -> None:
+    """Go on with the counts of the worker that had this place before, without its gauges.
+
+    So there are as many files as places, however many workers die.
+    """
+    if FOLDER in os.environ:
+        values.ValueClass = values.MultiProcessValue(lambda: place)  # type: ignore[no-untyped-call]
+        multiprocess.mark_process_dead(place, os.environ[FOLDER])  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Have no other worker read the files while some are made, after those of the dead are gone."""
+def _locked(how: int) -> Iterator[None]:
+    """Keep scrapes from reading a file that is just being made; the lock goes with the process."""
     if FOLDER not in os.environ:
         yield
         return
-    folder = Path(os.environ[FOLDER])
-    with _locked(folder, fcntl.LOCK_EX):
-        _bury(folder)
-        yield
-
-
-def _bury(folder: Path) -> None:
-    """Add what workers counted that are gone to the counts of the past, and remove their files."""
-    for process in {file.stem.rpartition("_")[2] for file in folder.glob("*.db")} - {PAST}:
-        if not _alive(int(process)):
-            for file in folder.glob(f"*_{process}.db"):
-                if not file.name.startswith("gauge_"):
-                    _add(folder / f"{file.stem.partition('_')[0]}_{PAST}.db", file)
-                file.unlink()
-
-
-def _add(past: Path, file: Path) -> None:
-    if not file.stat().st_size:  # it died when it had just begun
-        return
-    kept = mmap_dict.MmapedDict(str(past))  # type: ignore[no-untyped-call]
-    for key, value, _, _ in mmap_dict.MmapedDict.read_all_values_from_file(str(file)):  # type: ignore[no-untyped-call]
-        before, _ = kept.read_value(key)  # type: ignore[no-untyped-call]
-        kept.write_value(key, before + value, 0.0)  # type: ignore[no-untyped-call]
-    kept.close()  # type: ignore[no-untyped-call]
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
-    """Keep scrapes from seeing a worker's counts twice or not at all; the lock goes with the process."""
-    with (folder / "lock").open("w") as lock:
+    with (Path(os.environ[FOLDER]) / "lock").open("w") as lock:
         fcntl.flock(lock, how)
         yield

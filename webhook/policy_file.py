@@ -72,12 +72,12 @@ def load_with_document(
     documents = list(documents)
     if misspelt := misspellings(documents):
         raise Unusable(misspelt)
-    found = [d for d in documents if isinstance(d.value, dict) and group_kind(d.value) == KIND]
-    if not found:
+    policies = [d for d in documents if isinstance(d.value, dict) and group_kind(d.value) == KIND]
+    if not policies:
         raise Unusable((Problem(where, 0, f"no {KIND[1]} of {API_VERSION} in it"),))
-    if len(found) > 1:
-        raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in found[1:]))
-    document = found[0]
+    if len(policies) > 1:
+        raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in policies[1:]))
+    document = policies[0]
     wanted = schema(rules, frameworks=frameworks)
     fits = fitting.fits(document.value, wanted)
     wrong = [] if fits else problems(document, schema_errors(document.value, wanted))
@@ -88,7 +88,7 @@ def load_with_document(
 
 def misspellings(documents: Iterable[Document]) -> list[Problem]:
     """Find documents that are nearly of a kind of ours: passed over in silence they would change nothing."""
-    found, guesses = [], Guesses()
+    misspelt, guesses = [], Guesses()
     for document in documents:
         if not isinstance(document.value, dict):
             continue
@@ -100,8 +100,8 @@ def misspellings(documents: Iterable[Document]) -> list[Problem]:
             path, text = "apiVersion", f"must be {shown(API_VERSION)}, found {shown(document.value.get('apiVersion'))}"
         else:
             continue
-        found.append(Problem(document.file, document.line((path,)), f"{path}: {text}"))
-    return found
+        misspelt.append(Problem(document.file, document.line((path,)), f"{path}: {text}"))
+    return misspelt
 
 
 MOST = 100
@@ -111,11 +111,11 @@ MOST = 100
 def problems(document: Document, errors: Iterable[tuple[Path, str]]) -> list[Problem]:
     """Say where in a file errors are, in the order of its lines. No more are looked for than are named."""
     errors = iter(errors)
-    found = [
+    named = [
         Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in islice(errors, MOST)
     ]
     more = [Problem(document.file, 0, f"more is wrong than these {MOST}: mend them first")] if any(errors) else []
-    return sorted(found, key=lambda problem: problem.line) + more
+    return sorted(named, key=lambda problem: problem.line) + more
 
 
 def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
@@ -126,39 +126,39 @@ def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[P
     validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, own)  # type: ignore[no-untyped-call]
     for error in validator(wanted_schema).iter_errors(value):
         path: Path = tuple(error.absolute_path)
-        found, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
+        value, wanted = cast("Any", error.instance), cast("Any", error.validator_value)
         if error.validator == "additionalProperties":
             known = sorted(error.schema.get("properties", {}))
-            for key in sorted(set(found) - set(known)):
+            for key in sorted(set(value) - set(known)):
                 yield (*path, key), f"unknown key{hint(key, known)}"
         elif "propertyNames" in error.absolute_schema_path:
             known = error.validator == "enum"
-            yield (*path, found), f"unknown rule{hint(found, wanted)}" if known else f"must be {_title(error)}"
+            yield (*path, value), f"unknown rule{hint(value, wanted)}" if known else f"must be {_title(error)}"
         elif error.validator == "pattern":
-            yield path, f"must be {_title(error)}, found {shown(found)}"
+            yield path, f"must be {_title(error)}, found {shown(value)}"
         else:
-            yield path, _reason(str(error.validator), wanted, found) or line(error.message)
+            yield path, _reason(str(error.validator), wanted, value) or line(error.message)
 
 
 def _title(error: Any) -> str:
     return str(error.schema["title"])
 
 
-def _reason(keyword: str, wanted: Any, found: Any) -> str:
+def _reason(keyword: str, wanted: Any, value: Any) -> str:
     """Say in plain words what a keyword of JSON Schema asks for; nothing for one that speaks well for itself."""
     match keyword:
         case "type":
             wanted = (wanted,) if isinstance(wanted, str) else wanted
-            said = f"must be {' or '.join(_WORDS[each] for each in wanted)}, found {shown(found)}"
-            return f"{said}{_unquoted(found)}" if wanted == ("string",) else said
+            text = f"must be {' or '.join(_WORDS[kind] for kind in wanted)}, found {shown(value)}"
+            return f"{text}{_unquoted(value)}" if wanted == ("string",) else text
         case "enum" if len(wanted) > 10:
-            return f"unknown {shown(found)}{hint(str(found), wanted)}"
+            return f"unknown {shown(value)}{hint(str(value), wanted)}"
         case "enum":
-            return f"must be one of {', '.join(map(str, wanted))}, found {shown(found)}"
+            return f"must be one of {', '.join(map(str, wanted))}, found {shown(value)}"
         case "const":
-            return f"must be {shown(wanted)}, found {shown(found)}"
+            return f"must be {shown(wanted)}, found {shown(value)}"
         case "required":
-            return f"{', '.join(key for key in wanted if key not in found)} is missing"
+            return f"{', '.join(key for key in wanted if key not in value)} is missing"
         case "anyOf":
             return f"one of {', '.join(key for option in wanted for key in option.get('required', ()))} is needed"
         case "oneOf":
@@ -166,9 +166,9 @@ def _reason(keyword: str, wanted: Any, found: Any) -> str:
         case "minItems" | "minProperties" | "minLength":
             return "must not be empty"
         case "uniqueItems":
-            return f"names {shown(next(_repeated(found)))} twice"
+            return f"names {shown(next(_repeated(value)))} twice"
         case "maxItems":
-            return f"must not have more than {wanted} items, found {len(found)}"
+            return f"must not have more than {wanted} items, found {len(value)}"
     return ""
 
 
@@ -184,11 +184,11 @@ _WORDS = {
 """What JSON Schema's types are called by who writes YAML."""
 
 
-def _unquoted(found: Any) -> str:
+def _unquoted(value: Any) -> str:
     """Say what made something else of a text."""
-    if isinstance(found, bool):
+    if isinstance(value, bool):
         return "; put it in quotes: without them YAML takes yes, no, on, off, y and n for true or false"
-    return "; put it in quotes" if isinstance(found, (int, float)) else ""
+    return "; put it in quotes" if isinstance(value, (int, float)) else ""
 
 
 def _unique(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Any]:
@@ -256,7 +256,7 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
 def _untolerated(spec: Object) -> Iterator[tuple[Path, str]]:
     taint = _guard(spec["guard"]).taint if "guard" in spec else None
     for index, pool in enumerate(spec["pools"] if taint else ()):
-        if not any(each["key"] == taint for each in pool.get("tolerations", ())):
+        if not any(toleration["key"] == taint for toleration in pool.get("tolerations", ())):
             yield (
                 ("spec", "pools", index),
                 f"pool {shown(pool['name'])} does not tolerate {taint}, the taint of the guard, so its nodes would "
@@ -273,8 +273,8 @@ def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
     for index, claims in enumerate(spec.get("gpus", {}).get("claims", ())):
         yield ("spec", "gpus", "claims", index), claims
     for key in ("overrides", "exemptions"):
-        for index, each in enumerate(spec.get(key, ())):
-            yield ("spec", key, index), each
+        for index, entry in enumerate(spec.get(key, ())):
+            yield ("spec", key, index), entry
 
 
 def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
@@ -316,7 +316,8 @@ def _policy(value: Object) -> Policy:
         "defeats": Action(memory["defeats"]) if "defeats" in memory else None,
     }
     context, reserve = (
-        {product: _mib(each) for product, each in memory.get(setting, {}).items()} for setting in ("context", "reserve")
+        {product: _mib(amount) for product, amount in memory.get(setting, {}).items()}
+        for setting in ("context", "reserve")
     )
     torch = memory.get("torch", {})
     return Policy(
@@ -331,8 +332,8 @@ def _policy(value: Object) -> Policy:
         reserve_mib=reserve,
         append_arguments=memory.get("arguments") == "Append",
         torch_versions=tuple(map(_torch_version, torch.get("versions", ()))),
-        older_settings={key: str(each) for key, each in torch.get("older", {}).items()},
-        config_maps=frozenset((each["namespace"], each["name"]) for each in sharing.get("configMaps", ())),
+        older_settings={key: str(words) for key, words in torch.get("older", {}).items()},
+        config_maps=frozenset((place["namespace"], place["name"]) for place in sharing.get("configMaps", ())),
         actions=_actions(spec),
         workloads={**WORKLOADS, **table(tuple(map(_workload, spec.get("workloads", ()))))},
         overrides=tuple(map(_override, spec.get("overrides", ()))),
@@ -442,7 +443,7 @@ def _selector(value: Object) -> Selector:
     return Selector(
         labels=dict(value.get("matchLabels") or {}),
         expressions=tuple(
-            Requirement(each["key"], each["operator"], frozenset(each.get("values") or ()))
-            for each in value.get("matchExpressions") or ()
+            Requirement(requirement["key"], requirement["operator"], frozenset(requirement.get("values") or ()))
+            for requirement in value.get("matchExpressions") or ()
         ),
     )

@@ -43,11 +43,11 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it shows."""
+        """The case's name."""
         return str(self.value["name"])
 
     def line(self, *keys: str | int) -> int:
-        """The line of a place in it."""
+        """The line of a place in the case."""
         return self.document.line((*self.path, *keys))
 
 
@@ -98,7 +98,7 @@ class Run:
     @property
     def failed(self) -> int:
         """How many cases failed."""
-        return sum(not each.passed for each in self.outcomes)
+        return sum(not outcome.passed for outcome in self.outcomes)
 
 
 def load(document: Document, rules: Iterable[str]) -> Suite:
@@ -109,8 +109,8 @@ def load(document: Document, rules: Iterable[str]) -> Suite:
         raise Unusable(wrong)
     spec = value["spec"]
     cases = (
-        Case(document, ("spec", "cases", index), each, _day(each.get("today", spec.get("today"))))
-        for index, each in enumerate(spec["cases"])
+        Case(document, ("spec", "cases", index), case, _day(case.get("today", spec.get("today"))))
+        for index, case in enumerate(spec["cases"])
     )
     return Suite(document, value["metadata"]["name"], spec["policy"], tuple(spec.get("facts", ())), tuple(cases))
 
@@ -161,18 +161,18 @@ def requests(case: Case, objects: Sequence[Object]) -> list[Request]:
 def _request(case: Case, item: Object) -> Request:
     if item["kind"] == "AdmissionReview":
         return review.decode(review.encoded(item))
-    said = case.value.get("request", {})
+    request = case.value.get("request", {})
     sent = review.decode(review.wrap(item))
-    operation = said.get("operation", "CREATE")
+    operation = request.get("operation", "CREATE")
     old = sent.object if operation == "DELETE" else None
     if "oldObject" in case.value:
         old = review.decode(review.wrap(case.value["oldObject"])).object
-    known = said.keys() & {"user", "groups"}
-    who = Requester(said.get("user", ""), frozenset(said.get("groups", ()))) if known else None
+    known = request.keys() & {"user", "groups"}
+    who = Requester(request.get("user", ""), frozenset(request.get("groups", ()))) if known else None
     return replace(
         sent,
         operation=operation,
-        subresource=said.get("subresource", ""),
+        subresource=request.get("subresource", ""),
         object=None if operation == "DELETE" else sent.object,
         old_object=old,
         requester=who,
@@ -185,7 +185,7 @@ def _request(case: Case, item: Object) -> Request:
 def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, facts: Facts) -> Outcome:
     """Judge what a case sends, and compare. Raises Unusable where there is nothing to judge."""
     failures: list[Failure] = []
-    found: list[str] = []
+    findings: list[str] = []
     for request in requests(case, objects):
         if not judges(request.group, request.kind, engine.policy.workloads):
             text = f"{request.kind} is of no kind that is judged; remove it, or add the kind to the policy's workloads"
@@ -193,9 +193,9 @@ def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, f
         verdict = engine.judge(request, facts)
         whose = f" of {request.kind} {request.name}" if len(objects) > 1 else ""
         differing = _differences(case, request, verdict, engine, facts)
-        failures += (replace(each, what=each.what + whose) for each in differing)
-        found += _said(verdict)
-    return Outcome(suite, case, tuple(failures), tuple(found))
+        failures += (replace(failure, what=failure.what + whose) for failure in differing)
+        findings += _said(verdict)
+    return Outcome(suite, case, tuple(failures), tuple(findings))
 
 
 def verdict_of(verdict: Verdict) -> str:
@@ -228,7 +228,7 @@ def _differences(case: Case, request: Request, verdict: Verdict, engine: Engine,
             yield differs(key, _listed(sorted(expect[key])), _listed(rules))
     texts = _texts(verdict, spoken)
     for text in _each(expect.get("message", ())):
-        if not any(text in each for each in texts):
+        if not any(text in line for line in texts):
             yield differs("message", text, "\n".join(texts) or "no message")
     if "pool" in expect:
         pools = pools_of(request, engine, facts) or ["none"]
@@ -243,7 +243,7 @@ def _differences(case: Case, request: Request, verdict: Verdict, engine: Engine,
 
 
 def _texts(verdict: Verdict, spoken: Iterable[Result]) -> list[str]:
-    return [str(verdict.malformed)] if verdict.malformed is not None else [each.text for each in spoken]
+    return [str(verdict.malformed)] if verdict.malformed is not None else [result.text for result in spoken]
 
 
 def pools_of(request: Request, engine: Engine, facts: Facts) -> list[str]:
@@ -262,27 +262,27 @@ def unlike(expected: Any, got: Any, path: Path = ()) -> Iterator[tuple[Path, str
     have names are found by those, and any other list is compared as a whole.
     """
     if isinstance(expected, dict) and isinstance(got, dict):
-        for key, each in expected.items():
-            if each is None:
+        for key, value in expected.items():
+            if value is None:
                 if got.get(key) is not None:
                     yield (*path, key), "nothing", _written(got[key])
             elif key not in got:
-                yield (*path, key), _written(each), "nothing"
+                yield (*path, key), _written(value), "nothing"
             else:
-                yield from unlike(each, got[key], (*path, key))
+                yield from unlike(value, got[key], (*path, key))
     elif _named(expected) and isinstance(got, list):
-        for index, each in enumerate(expected):
-            there = [item for item in got if isinstance(item, dict) and item.get("name") == each["name"]]
+        for index, wanted in enumerate(expected):
+            there = [item for item in got if isinstance(item, dict) and item.get("name") == wanted["name"]]
             if there:
-                yield from unlike(each, there[-1], (*path, index))
+                yield from unlike(wanted, there[-1], (*path, index))
             else:
-                yield (*path, index), _written(each), f"none named {each['name']}"
+                yield (*path, index), _written(wanted), f"none named {wanted['name']}"
     elif _written(expected) != _written(got):  # as texts, for Python's True is 1
         yield path, _written(expected), _written(got)
 
 
 def _named(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) and "name" in each for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) and "name" in item for item in value)
 
 
 def _each(value: str | list[str]) -> Sequence[str]:

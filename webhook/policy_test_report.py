@@ -18,12 +18,12 @@ def table(run: Run, look: Look) -> str:
         lines += look.hang(f"{look.paint('error', 'denied')}  ", str(problem))
     if lines:
         lines.append("")
-    files = len({each.suite.document.file for each in run.outcomes})
-    said = (
+    files = len({outcome.suite.document.file for outcome in run.outcomes})
+    summary = (
         f"{several(len(run.outcomes), 'case')} in {several(files, 'file')}: {len(run.outcomes) - run.failed} passed, "
         f"{run.failed} failed; {several(len(run.problems), 'error')}"
     )
-    lines += look.wrap(said, "")
+    lines += look.wrap(summary, "")
     return "\n".join(lines) + "\n"
 
 
@@ -45,8 +45,8 @@ def _details(outcome: Outcome) -> Iterator[str]:
             yield from (f"            {line}" for line in _sides(failure))
         else:
             yield f"line {failure.line:<4} {failure.what}: expected {failure.expected}, got {failure.got}"
-    for found in outcome.found or ("no finding",):
-        yield f"found     {found}"
+    for finding in outcome.found or ("no finding",):
+        yield f"found     {finding}"
 
 
 _HEAD = 10
@@ -72,14 +72,16 @@ def to_json(run: Run, _: Look) -> str:
                 "name": outcome.case.name,
                 "passed": outcome.passed,
                 "failures": [
-                    {"line": each.line, "what": each.what, "expected": each.expected, "got": each.got}
-                    for each in outcome.failures
+                    {"line": failure.line, "what": failure.what, "expected": failure.expected, "got": failure.got}
+                    for failure in outcome.failures
                 ],
                 "found": list(outcome.found),
             }
             for outcome in run.outcomes
         ],
-        "errors": [{"file": each.file, "line": each.line, "message": each.message} for each in run.problems],
+        "errors": [
+            {"file": problem.file, "line": problem.line, "message": problem.message} for problem in run.problems
+        ],
         "summary": {
             "cases": len(run.outcomes),
             "passed": len(run.outcomes) - run.failed,
@@ -95,7 +97,7 @@ def to_junit(run: Run, _: Look) -> str:
     by_suite: dict[int, list[Outcome]] = {}
     for outcome in run.outcomes:
         by_suite.setdefault(id(outcome.suite), []).append(outcome)
-    suites = [junit.Suite(each[0].suite.name, [*map(_case, each)]) for each in by_suite.values()]
+    suites = [junit.Suite(outcomes[0].suite.name, [*map(_case, outcomes)]) for outcomes in by_suite.values()]
     if run.problems:
         suites.append(junit.Suite("unusable", [*map(junit.unusable, run.problems)]))
     return junit.write(suites, run.at)
@@ -110,7 +112,7 @@ def _case(outcome: Outcome) -> junit.Case:
 
 
 FORMATS: Mapping[str, str] = {"table": "failures, for people", "json": "for programs", "junit": "for CI"}
-"""Each format's name and what it is for."""
+"""The name and purpose of each format."""
 
 _RENDER: Mapping[str, Callable[[Run, Look], str]] = {"table": table, "json": to_json, "junit": to_junit}
 

@@ -76,8 +76,8 @@ def mixed(node: Node, tenants: Iterable[Tenant], policy: Policy) -> Iterator[Fin
     if pool is None or not pool.shared:
         return
     here = sorted(tenants)
-    strangers = [each for each in here if each.level not in pool.trust]
-    others = [each for each in here if each.level in pool.trust]
+    strangers = [tenant for tenant in here if tenant.level not in pool.trust]
+    others = [tenant for tenant in here if tenant.level in pool.trust]
     if strangers and others:
         level = strangers[0].level
         yield Finding(
@@ -90,8 +90,8 @@ def mixed(node: Node, tenants: Iterable[Tenant], policy: Policy) -> Iterator[Fin
 def overheld(node: Node, holders: Iterable[Holder]) -> Iterator[Finding]:
     """Flag a node whose pods hold more of a resource than it offers."""
     held: dict[str, int] = {}
-    for each in holders:
-        for resource, amount in each.asks.items():
+    for holder in holders:
+        for resource, amount in holder.asks.items():
             held[resource] = held.get(resource, 0) + amount
     for resource, amount in sorted(held.items()):
         if amount > (offered := node.resources.get(resource, 0)):
@@ -102,7 +102,7 @@ def overheld(node: Node, holders: Iterable[Holder]) -> Iterator[Finding]:
 
 
 def _listed(tenants: Iterable[Tenant]) -> str:
-    return listed([f"{each.namespace}/{each.name}" for each in tenants], _NAMED)
+    return listed([f"{tenant.namespace}/{tenant.name}" for tenant in tenants], _NAMED)
 
 
 _NAMED = 3

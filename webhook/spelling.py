@@ -1,24 +1,21 @@
-"""What a misspelt word was likely meant to be."""
+"""Guesses which word a misspelt one was meant to be."""
 
 from collections.abc import Iterable
 
 LONGEST = 100
-"""Characters of a word that are looked at: what a guess costs grows with their square."""
+"""The most characters of a word that are compared: the cost of a guess grows with their square."""
 
 HANDFUL = 10
 """Words of one object for which a guess is made."""
 
 
 def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
-    """Guess which of the known words was meant; empty when none is so much `alike`, of which 1 is the same.
-
-    Case does not count.
-    """
+    """Return the known word nearest to a word, or nothing if none is so much `alike` (1 is the same). Ignores case."""
     import difflib  # for the few who err
 
-    plain = {each.casefold(): each for each in known}
-    found = difflib.get_close_matches(word[:LONGEST].casefold(), plain, n=1, cutoff=alike)
-    return plain[found[0]] if found else ""
+    plain = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word[:LONGEST].casefold(), plain, n=1, cutoff=alike)
+    return plain[near[0]] if near else ""
 
 
 class Guesses:
@@ -45,7 +42,7 @@ class Guesses:
 
 
 def hint(word: str, known: Iterable[str], guesses: Guesses | None = None) -> str:
-    """End a message on an unknown word: by what was meant, or, if that is not to be guessed, by all that is known."""
+    """Return the end of a message about an unknown word: the nearest known one, or all of them."""
     known = list(known)
     near = (guesses or Guesses()).nearest(word, known)
     return f", did you mean {near}?" if near else f"; known are {', '.join(known)}"

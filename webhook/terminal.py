@@ -1,4 +1,4 @@
-"""How text looks where it is read: how wide it may be, and whether it has colours."""
+"""The look of text on a terminal: its width and its colours."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ class Look(NamedTuple):
     colour: bool = False
 
     def paint(self, text: str, style: str) -> str:
-        """Give a text one of the styles, where there are colours."""
+        """Give a text one of the styles, if colours are shown."""
         return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and text and style else text
 
     def wrap(self, text: str, indent: str) -> Iterator[str]:
@@ -30,13 +30,13 @@ class Look(NamedTuple):
         yield indent + line.rstrip()
 
     def hang(self, head: str, text: str, style: str = "") -> Iterator[str]:
-        """Put a text of one line beside a head, and what does not fit below it, as `wrap` does."""
+        """Put a text of one line beside a head, and wrap it below if it does not fit."""
         indent = " " * _width(head)
         for number, row in enumerate(self.wrap(text, indent)):
             yield (indent if number else head) + self.paint(row[len(indent) :], style)
 
     def beside(self, head: str, whole: str, indent: str, style: str = "") -> Iterator[str]:
-        """Put what people copy beside a head, or below it where it does not fit; it is broken as `wrap` does alone."""
+        """Put text that people copy beside a head, or below it, wrapped, if it does not fit."""
         if self.width is None or _width(head) + 2 + len(whole) <= self.width:
             yield f"{head}  {self.paint(whole, style)}"
         else:
@@ -44,7 +44,7 @@ class Look(NamedTuple):
             yield from (indent + self.paint(row[len(indent) :], style) for row in self.wrap(whole, indent))
 
     def error(self, text: str) -> Iterator[str]:
-        """Tell of what could not be used, in the place where others have their verdict."""
+        """Show a problem in the place where objects have their verdict."""
         yield from self.hang(f"{self.paint('error', 'denied')}    ", text)
 
 
@@ -53,7 +53,7 @@ def _width(text: str) -> int:
 
 
 PLAIN = Look()
-"""How a file looks."""
+"""The look of a file."""
 
 _STYLES = {
     "denied": "1;31",

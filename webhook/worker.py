@@ -55,15 +55,15 @@ class Share:
 
     def __init__(self, numbers: "memoryview[int]", place: int) -> None:
         self._numbers = numbers
-        self._place = place
+        self.place = place
 
     def count(self, connections: int) -> None:
         """Say how many connections this worker has."""
-        self._numbers[self._place] = connections
+        self._numbers[self.place] = connections
 
     def of(self, waiting: int) -> int:
         """How many of so many new connections are this worker's, for those with the fewest to have them."""
-        own, taken = self._numbers[self._place], 0
+        own, taken = self._numbers[self.place], 0
         while sum(max(0, own + taken - number) for number in self._numbers) < waiting:
             taken += 1
         return taken
@@ -118,7 +118,7 @@ async def _work(duty: Duty) -> None:
 
     certificates = duty.certificates
     certificates.look()  # a worker may be forked long after they were read
-    metrics = Metrics()
+    metrics = Metrics(duty.share.place)
     facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
     app = server.application(duty.engine, facts, log_line, metrics, conditions, told)

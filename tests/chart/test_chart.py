@@ -9,8 +9,8 @@ import yaml
 from registration_contract import broken
 
 from chart.conftest import MANIFESTS, Run
+from webhook.cli.inputs import load_policy
 from webhook.dialect import write
-from webhook.inputs import load_policy
 from webhook.registration import configurations
 
 Object = dict[str, Any]

@@ -2,7 +2,6 @@
 
 import json
 import os
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from cluster.conftest import Space, granted
 from cluster.control_plane import Cluster, User, eventually
 from cluster.guard import MANIFESTS, Guard
 from cluster.objects import ONE, TRUST, TRUSTED, Object, pod, template, workload
-from webhook.commands.serve import options as of_serve
+from webhook.cli.commands import serve
 
 ACCOUNT = User("system:serviceaccount:slicewarden-system:slicewarden", ("system:serviceaccounts",))
 RBAC = MANIFESTS / "components" / "events" / "rbac.yaml"
@@ -134,9 +133,7 @@ def test_an_overlay_takes_the_component(teller: Guard, tmp_path: Path) -> None:
     built = list(yaml.safe_load_all(teller.cluster.do("kustomize", tmp_path)))
     (deployment,) = [each for each in built if each["kind"] == "Deployment"]
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    parser = ArgumentParser()
-    of_serve(parser)
-    assert parser.parse_args(arguments[1:]).events
+    assert serve.command.make_context("serve", arguments[1:]).params["events"]
     assert {"slicewarden-events"} <= {each["metadata"]["name"] for each in built if each["kind"] == "ClusterRole"}
 
 

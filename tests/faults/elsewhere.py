@@ -38,8 +38,10 @@ time.time = clock
 datetime.datetime = Wrong  # type: ignore[misc]
 socket.getaddrinfo = look_up
 
-from webhook import cli  # noqa: E402 - into that world
-from webhook.commands import serve  # noqa: E402
+from webhook.cli import main as cli  # noqa: E402 - into that world
+from webhook.cli import parser  # noqa: E402
+from webhook.cli.commands import serve  # noqa: E402
 
-serve.LEAST_AGE = said("age")
+(oldest,) = (option for option in serve.command.params if option.name == "max_facts_age")
+oldest.type = parser.Number(said("age"), 86400)
 sys.exit(cli.main())

@@ -16,7 +16,7 @@ from statistics import median
 
 from fuzz import reviews, sockets, texts, wire
 from fuzz.campaign import Found, Hunt, Tally, Target
-from webhook import inputs
+from webhook.cli import inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -24,8 +24,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from certs.__main__ import main as certs
 from image.conftest import DOCKERFILE, ROOT, build
+from webhook.cli import main as cli
 
 (DEPLOYMENT,) = (
     each
@@ -70,7 +70,7 @@ def running(prefix: Path, folder: Path) -> Iterator[Running]:
     if subprocess.run(confined("true"), capture_output=True, check=False).returncode:
         pytest.skip("needs user namespaces, which are switched off here")
     mounted = folder / "etc"
-    assert certs(["issue", "--dns", "localhost", "--out", str(mounted)]) == 0
+    assert cli.main(["certs", "issue", "--dns", "localhost", "--out", str(mounted)]) == 0
     shutil.copy(ROOT / "policies/sample.yaml", mounted / "policy.yaml")
     shutil.copy(ROOT / "webhook/sample/facts.yaml", mounted / "facts.yaml")
     ports = []
@@ -156,7 +156,7 @@ def test_nothing_can_be_written_but_in_tmp(prefix: Path, running: Running) -> No
 
 
 def test_it_has_all_that_a_cluster_needs(prefix: Path) -> None:
-    modules = "webhook.cluster, webhook.commands.serve, certs.__main__"
+    modules = "webhook.cluster, webhook.cli.commands.serve, webhook.cli.commands.certs"
     subprocess.run([prefix / "bin" / "python", "-I", "-c", f"import {modules}"], check=True)
     version = subprocess.run([prefix / "bin" / "slicewarden", "--version"], capture_output=True, text=True, check=True)
     label = re.search(r"^ARG VERSION=(.*)$", DOCKERFILE, re.MULTILINE)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from webhook import tables
 from webhook.facts import Facts, Node
 from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
 from webhook.memory.plan import Problem, size
@@ -18,14 +19,7 @@ HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "ca
 def caps(policy: Policy, facts: Facts, pools: Iterable[Pool]) -> str:
     """Write the budget of every card in some pools, in MiB, and mark the one that all pods of a pool are held to."""
     rows = [HEAD, *(row for pool in pools for row in _rows(pool, policy, facts))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = []
-    for row in rows:
-        words = [
-            word.ljust(width) if column < 2 else word.rjust(width)
-            for column, (word, width) in enumerate(zip(row, widths, strict=False))
-        ]
-        lines.append("  ".join(words).rstrip())
+    lines = [*tables.columns(rows, right=range(2, len(HEAD)))]
     if any(row[-1].endswith("*") for row in rows):
         lines += ["", "* the least fraction of the pool, to which all its pods are held that choose no card"]
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from webhook import tables
 from webhook.memory.command_line import PROGRAMS
 from webhook.memory.frameworks import walk
 from webhook.memory.tables import Variable
@@ -94,7 +95,4 @@ def _section(title: str, above: str, head: tuple[str, ...], rows: Iterable[tuple
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"| {' | '.join('---' for _ in head)} |"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield from tables.markdown(head, (tuple(map(tables.escaped, row)) for row in rows))

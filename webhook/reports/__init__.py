@@ -1,4 +1,4 @@
-"""Reports: one file a format, each a function from a Report to text. Only those that are asked for are imported."""
+"""Reports: one file a format, each a function from a Report to text. Only the wanted ones are imported."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
@@ -17,18 +17,18 @@ FORMATS: Mapping[str, str] = {
     "openreports": "Report of openreports.io/v1alpha1",
     "policyreport": "PolicyReport of wgpolicyk8s.io/v1alpha2",
 }
-"""Each format's name and what it is for; the module of that name has `render(report, look)`."""
+"""The name and purpose of each format; the module of that name has `render(report, look)`."""
 
 
 TELL_OF_ALL = frozenset(("json", "markdown", "table"))
-"""Formats that say what was passed over; those of findings have no place for it."""
+"""Formats that show which kinds were not judged."""
 
 OBJECTS_ALONE = frozenset(("openreports", "policyreport"))
-"""Formats of objects that were judged, which have no place for what could not be read."""
+"""Formats that cannot show problems: they hold judged objects alone."""
 
 
-def untold(names: Iterable[str], report: Report) -> Iterator[str]:
-    """What of a report none of these formats carries, a line each."""
+def unshown(names: Iterable[str], report: Report) -> Iterator[str]:
+    """Yield a line for each part of the report that none of these formats can show."""
     names = frozenset(names)
     if OBJECTS_ALONE.issuperset(names):
         yield from map(str, report.problems)

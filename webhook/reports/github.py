@@ -13,7 +13,7 @@ _COMMANDS = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "notice
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
-    """Write a command for each finding and each problem, the worst first, for what is over the limit is not shown."""
+    """Write a command for each finding and problem, the worst first: GitHub shows none over its limit."""
     lines = [
         *(line for action in Action for line in _findings(report, action)),
         *(_command("error", p.file, p.line, "unusable input", p.message) for p in report.problems),
@@ -25,9 +25,9 @@ def _findings(report: Report, action: Action) -> Iterator[str]:
     for judged in report.judged:
         for result, line in judged.findings:
             if result.action is action:
-                said = f"{judged.title}: {result.finding.text}"
+                text = f"{judged.title}: {result.finding.text}"
                 exempt = f" (exempted by {result.exemption})" if result.exemption else ""
-                yield _command(_COMMANDS[action], judged.file, line, result.rule, said + exempt)
+                yield _command(_COMMANDS[action], judged.file, line, result.rule, text + exempt)
 
 
 def _command(command: str, file: str, line: int, title: str, message: str) -> str:

@@ -19,8 +19,8 @@ _SEVERITIES = {Action.DENY: "critical", Action.WARN: "minor", Action.AUDIT: "inf
 def render(report: Report, _: Look = PLAIN) -> str:
     """Write every finding that no exemption lets through, and what could not be read."""
     seen = Counter[str]()
-    found = [each for judged in report.judged for each in _findings(judged, seen)]
-    return json.dumps([*found, *map(_problem, report.problems)], indent=1) + "\n"
+    findings = [finding for judged in report.judged for finding in _findings(judged, seen)]
+    return json.dumps([*findings, *map(_problem, report.problems)], indent=1) + "\n"
 
 
 def _findings(judged: Judged, seen: Counter[str]) -> list[dict[str, Any]]:

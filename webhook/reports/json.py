@@ -12,14 +12,14 @@ from webhook.terminal import PLAIN, Look
 
 def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report as JSON, a result a line: to indent ten thousand takes a third as long as to judge them."""
-    results = [_result(each, explained=report.explained) for each in report.judged]
+    results = [_result(judged, explained=report.explained) for judged in report.judged]
     parts = {
         "apiVersion": json.dumps(API_VERSION),
         "kind": json.dumps("CheckReport"),
         "policy": json.dumps({"name": report.policy, "digest": report.digest}),
         "results": _lines(results),
         "errors": _lines({"file": p.file, "line": p.line, "message": p.message} for p in report.problems),
-        "unjudged": _lines(each.value for each in report.unjudged),
+        "unjudged": _lines(kind.value for kind in report.unjudged),
         "summary": json.dumps(
             {
                 "objects": len(results),
@@ -27,7 +27,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
                 "denied": report.count(allowed=False),
                 "warned": report.warned,
                 "errors": len(report.problems),
-                "unjudged": sum(each.objects for each in report.unjudged),
+                "unjudged": sum(kind.objects for kind in report.unjudged),
             }
         ),
     }
@@ -35,7 +35,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
 
 
 def _lines(values: Iterable[Object]) -> str:
-    lines = ",\n".join(f"    {json.dumps(each)}" for each in values)
+    lines = ",\n".join(f"    {json.dumps(value)}" for value in values)
     return f"[\n{lines}\n  ]" if lines else "[]"
 
 
@@ -53,7 +53,7 @@ def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
         "patch": list(judged.verdict.patch),
         **({"operation": judged.operation} if judged.operation != "CREATE" else {}),
         **(
-            {"placements": [each.explained if explained else each.value for each in judged.landings]}
+            {"placements": [landing.explained if explained else landing.value for landing in judged.landings]}
             if judged.landings
             else {}
         ),

@@ -23,7 +23,7 @@ class Case(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """Test cases that belong together, and what was said beside them."""
+    """Test cases that belong together, with their output."""
 
     name: str
     cases: Sequence[Case]
@@ -33,10 +33,13 @@ class Suite(NamedTuple):
 def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report; a problem is a test case in error, and warnings are the output of the suite."""
     cases = [
-        *(Case(each.file or each.kind, _name(each), failure=_told(each, Action.DENY)) for each in report.judged),
+        *(
+            Case(judged.file or judged.kind, _name(judged), failure=_told(judged, Action.DENY))
+            for judged in report.judged
+        ),
         *map(unusable, report.problems),
     ]
-    warnings = (f"{each.title}\n{told}" for each in report.judged if (told := _told(each, Action.WARN)))
+    warnings = (f"{judged.title}\n{text}" for judged in report.judged if (text := _told(judged, Action.WARN)))
     return write([Suite("slicewarden", cases, "\n".join(warnings))], report.at)
 
 
@@ -62,19 +65,19 @@ def _suite(root: ET.Element, suite: Suite, number: str, at: datetime) -> None:
         timestamp=at.strftime("%Y-%m-%dT%H:%M:%S"),
         hostname="localhost",
         tests=str(len(suite.cases)),
-        failures=str(sum(bool(each.failure) for each in suite.cases)),
-        errors=str(sum(bool(each.error) for each in suite.cases)),
+        failures=str(sum(bool(case.failure) for case in suite.cases)),
+        errors=str(sum(bool(case.error) for case in suite.cases)),
         time="0",
         package="slicewarden",
         id=number,
     )
     ET.SubElement(element, "properties")
-    for each in suite.cases:
-        case = ET.SubElement(element, "testcase", name=line(each.name), classname=line(each.suite), time="0")
-        for kind, text in (("error", each.error), ("failure", each.failure)):
+    for case in suite.cases:
+        child = ET.SubElement(element, "testcase", name=line(case.name), classname=line(case.suite), time="0")
+        for kind, text in (("error", case.error), ("failure", case.failure)):
             if text:
                 rows = [line(row) for row in text.split("\n")]
-                ET.SubElement(case, kind, message=rows[0], type=kind).text = "\n".join(rows)
+                ET.SubElement(child, kind, message=rows[0], type=kind).text = "\n".join(rows)
     ET.SubElement(element, "system-out").text = "\n".join(line(row) for row in suite.output.split("\n"))
     ET.SubElement(element, "system-err")
 

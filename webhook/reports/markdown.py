@@ -1,9 +1,10 @@
 """Markdown for a comment on a pull request."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from webhook.check import Report, passed_over
-from webhook.model import Action, line, several
+from webhook import tables
+from webhook.check import Judged, Report, passed_over
+from webhook.model import Action, Result, line, several
 from webhook.terminal import PLAIN, Look
 
 MAX_BODY = 65_536
@@ -55,29 +56,33 @@ def _bounded(head: list[str], sections: Iterable[Iterator[str]]) -> Iterator[str
         yield f"And {left} more rows, for which a comment has no room: run `slicewarden check`."
 
 
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    if rows:
+        yield ""
+        yield from tables.markdown(head, rows)
+
+
 def _problems(report: Report) -> Iterator[str]:
-    if report.problems:
-        yield "\n| not readable | why |\n| --- | --- |"
-    for each in report.problems:
-        yield f"| {code(f'{each.file}:{each.line}' if each.line else each.file)} | {plain(each.message)} |"
+    places = (f"{problem.file}:{problem.line}" if problem.line else problem.file for problem in report.problems)
+    reasons = (plain(problem.message) for problem in report.problems)
+    return _table(("not readable", "why"), [*zip(map(code, places), reasons, strict=True)])
 
 
 def _findings(report: Report) -> Iterator[str]:
-    rows = [(judged, *each) for judged in report.judged for each in judged.findings]
-    if rows:
-        yield "\n| | object | where | rule | finding |\n| --- | --- | --- | --- | --- |"
-    for judged, result, number in sorted(rows, key=lambda row: list(Action).index(row[1].action)):
-        sign = f"exempted by {plain(result.exemption)}" if result.exemption else _SIGNS[result.action]
-        where = code(f"{judged.file}:{number}" if number else judged.file)
-        yield (f"| {sign} | {code(judged.title)} | {where} | {code(result.rule)} | {plain(result.finding.message)} |")
+    findings = [(judged, *finding) for judged in report.judged for finding in judged.findings]
+    findings.sort(key=lambda finding: list(Action).index(finding[1].action))
+    return _table(("action", "object", "where", "rule", "finding"), [_finding(*finding) for finding in findings])
+
+
+def _finding(judged: Judged, result: Result, number: int) -> tuple[str, ...]:
+    action = f"exempted by {plain(result.exemption)}" if result.exemption else _SIGNS[result.action]
+    where = code(f"{judged.file}:{number}" if number else judged.file)
+    return action, code(judged.title), where, code(result.rule), plain(result.finding.message)
 
 
 def _landings(report: Report) -> Iterator[str]:
-    landed = [(judged, landing) for judged in report.judged for landing in judged.landings]
-    if landed:
-        yield "\n| object | where its pods would land |\n| --- | --- |"
-    for judged, landing in landed:
-        yield f"| {code(judged.title)} | {plain(landing.brief)} |"
+    rows = [(code(judged.title), plain(landing.brief)) for judged in report.judged for landing in judged.landings]
+    return _table(("object", "where its pods would land"), rows)
 
 
 def _changes(report: Report) -> Iterator[str]:

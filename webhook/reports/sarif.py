@@ -27,7 +27,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
     pages = {**{rule.id: rule.page for rule in rules.walk()}, **report.pages}
     seen = Counter[str]()
     run = {
-        "tool": {"driver": {"name": "Slicewarden", "rules": [_rule(*each) for each in sorted(pages.items())]}},
+        "tool": {"driver": {"name": "Slicewarden", "rules": [_rule(*page) for page in sorted(pages.items())]}},
         "columnKind": "utf16CodeUnits",
         "invocations": [
             {
@@ -35,7 +35,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
                 "toolExecutionNotifications": [_notification(problem) for problem in report.problems],
             }
         ],
-        "results": [_result(judged, *each, seen) for judged in report.judged for each in judged.findings],
+        "results": [_result(judged, *finding, seen) for judged in report.judged for finding in judged.findings],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 

@@ -1,4 +1,4 @@
-"""What an audit found, by what it comes from: a finding once for a workload, however many pods have it."""
+"""The findings of an audit by their source: one for a workload, however many of its pods have it."""
 
 import json
 from collections.abc import Iterator
@@ -13,39 +13,39 @@ from webhook.terminal import Look
 
 
 @dataclass(slots=True)
-class Found:
-    """A finding of a source's objects, with the first of them that has it, and how many there are."""
+class SourceFinding:
+    """A finding of a source, with the first of its objects that has it, and all of them."""
 
     result: Result
     first: Audited
     objects: list[Audited] = field(default_factory=list)
 
 
-Findings = dict[Source, list[Found]]
+Findings = dict[Source, list[SourceFinding]]
 
 
 def grouped(report: Report, *, exempted: bool) -> Findings:
-    """Order findings by source, the worst first; what is only recorded for an exemption's sake if `exempted`."""
-    found: dict[Source, dict[tuple[str, str, str], Found]] = {}
+    """Group findings by source, the worst first; those that are only recorded, for an exemption, if `exempted`."""
+    by_source: dict[Source, dict[tuple[str, str, str], SourceFinding]] = {}
     for judged in report.judged:
         if not isinstance(judged, Audited):
             raise TypeError("an audit's report holds what was audited")
-        results = [each for each in judged.verdict.results if exempted or not each.exemption]
+        results = [result for result in judged.verdict.results if exempted or not result.exemption]
         if results or not judged.verdict.results:
-            here = found.setdefault(judged.source, {})
+            here = by_source.setdefault(judged.source, {})
         for result in results:
             key = result.rule, result.action.value, result.finding.message
-            known = here.setdefault(key, Found(result, judged))
+            known = here.setdefault(key, SourceFinding(result, judged))
             if not known.objects or known.objects[-1] is not judged:
                 known.objects.append(judged)
-    return {source: sorted(each.values(), key=_rank) for source, each in sorted(found.items(), key=_place)}
+    return {source: sorted(findings.values(), key=_rank) for source, findings in sorted(by_source.items(), key=_place)}
 
 
 _RANKS = [*Action]
 
 
-def _rank(found: Found) -> int:
-    return _RANKS.index(found.result.action)
+def _rank(finding: SourceFinding) -> int:
+    return _RANKS.index(finding.result.action)
 
 
 def _place(entry: tuple[Source, Any]) -> tuple[str, str, str, str]:
@@ -54,30 +54,30 @@ def _place(entry: tuple[Source, Any]) -> tuple[str, str, str, str]:
 
 
 def table(report: Report, look: Look, count: int) -> str:
-    """Write it for people; `count` is how many objects were judged."""
+    """Write a table for people; `count` is the number of judged objects."""
     groups = grouped(report, exempted=False)
-    lines = [line for source, found in groups.items() for line in _source(source, found, look)]
-    lines += [line for each in report.problems for line in look.error(str(each))]
-    denied = sum(any(each.result.action is Action.DENY for each in found) for found in groups.values())
-    warned = sum(any(each.result.action is Action.WARN for each in found) for found in groups.values())
+    lines = [line for source, findings in groups.items() for line in _source(source, findings, look)]
+    lines += [line for problem in report.problems for line in look.error(str(problem))]
+    denied = sum(any(finding.result.action is Action.DENY for finding in findings) for findings in groups.values())
+    warned = sum(any(finding.result.action is Action.WARN for finding in findings) for findings in groups.values())
     if lines:
         lines.append("")
-    said = (
+    summary = (
         f"{several(count, 'object')} judged: {denied} would be denied, {warned} with warnings; "
         f"{several(len(report.problems), 'error')}"
     )
-    lines += look.wrap(said, "")
+    lines += look.wrap(summary, "")
     return "\n".join(lines) + "\n"
 
 
-def _source(source: Source, findings: list[Found], look: Look) -> Iterator[str]:
-    denied = any(each.result.action is Action.DENY for each in findings)
+def _source(source: Source, findings: list[SourceFinding], look: Look) -> Iterator[str]:
+    denied = any(finding.result.action is Action.DENY for finding in findings)
     word = "denied" if denied else "warned" if findings else "allowed"
     yield from look.beside(look.paint(f"{word:<7}", word), shown(source.text, quotes=False), " " * 9)
-    width = max((len(each.result.rule) for each in findings), default=0)
-    for each in findings:
-        result = each.result
-        place, of = _where(source, each)
+    width = max((len(finding.result.rule) for finding in findings), default=0)
+    for finding in findings:
+        result = finding.result
+        place, of = _where(source, finding)
         head, whole = f"  {result.action:<6} {result.rule:<{width}}", f"{place} {of}".rstrip()
         if look.width is None or len(head) + 2 + len(whole) <= look.width:
             yield f"{head}  {whole}"
@@ -87,21 +87,21 @@ def _source(source: Source, findings: list[Found], look: Look) -> Iterator[str]:
         yield from look.wrap(result.finding.message, " " * 9)
 
 
-def _where(source: Source, found: Found) -> tuple[str, str]:
-    """Say where a finding is, and in which of a source's objects: nothing for in itself, else in its pods."""
-    place = dotted(found.result.finding.path)
-    others = [each for each in found.objects if (each.kind, each.name) != (source.kind, source.name)]
+def _where(source: Source, finding: SourceFinding) -> tuple[str, str]:
+    """Return the place of a finding, and the objects that have it unless it is the source itself."""
+    place = dotted(finding.result.finding.path)
+    others = [item for item in finding.objects if (item.kind, item.name) != (source.kind, source.name)]
     if not others:
         return place, ""
-    return place, f"of {listed([f'{each.kind} {shown(each.name, quotes=False)}' for each in others], _NAMED)}"
+    return place, f"of {listed([f'{item.kind} {shown(item.name, quotes=False)}' for item in others], _NAMED)}"
 
 
 _NAMED = 2
-"""How many objects of a source a line names."""
+"""The number of objects that a line names."""
 
 
 def write(report: Report, _: Look, count: int) -> str:
-    """Write it as JSON, for programs: an AuditReport, with every object that has a finding; as `table` does."""
+    """Write an AuditReport in JSON, with every object that has a finding; `count` as for `table`."""
     groups = grouped(report, exempted=True)
     value = {
         "apiVersion": API_VERSION,
@@ -113,11 +113,11 @@ def write(report: Report, _: Look, count: int) -> str:
                 "kind": source.kind,
                 "namespace": source.namespace,
                 "name": source.name,
-                "findings": [*map(_finding, found)],
+                "findings": [*map(_finding, findings)],
             }
-            for source, found in groups.items()
+            for source, findings in groups.items()
         ],
-        "errors": [{"about": each.file, "message": each.message} for each in report.problems],
+        "errors": [{"about": problem.file, "message": problem.message} for problem in report.problems],
         "summary": {
             "objects": count,
             "denied": report.count(allowed=False),
@@ -128,13 +128,13 @@ def write(report: Report, _: Look, count: int) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _finding(found: Found) -> dict[str, Any]:
-    result = found.result
+def _finding(finding: SourceFinding) -> dict[str, Any]:
+    result = finding.result
     return {
         "rule": result.rule,
         "action": result.action.value,
         "path": dotted(result.finding.path),
         "message": result.finding.message,
         **({"exemption": result.exemption} if result.exemption else {}),
-        "objects": [{"kind": each.kind, "name": each.name, "uid": each.uid} for each in found.objects],
+        "objects": [{"kind": item.kind, "name": item.name, "uid": item.uid} for item in finding.objects],
     }

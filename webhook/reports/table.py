@@ -1,4 +1,4 @@
-"""A table for people: a line an object, its findings and its patch below it."""
+"""A table for people: a line for each object, with its findings and its patch below."""
 
 import json
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from webhook.terminal import PLAIN, Look
 def render(report: Report, look: Look = PLAIN) -> str:
     """Write the report as aligned text."""
     lines = [line for judged in report.judged for line in _object(judged, look, explained=report.explained)]
-    lines += [line for each in report.problems for line in look.error(str(each))]
+    lines += [line for problem in report.problems for line in look.error(str(problem))]
     if lines:
         lines.append("")
-    said = (
+    summary = (
         f"{several(len(report.judged), 'object')}: {report.count(allowed=True)} allowed, "
         f"{report.count(allowed=False)} denied, {report.warned} with warnings; "
         f"{several(len(report.problems), 'error')}"
     )
-    lines += look.wrap(said, "")
+    lines += look.wrap(summary, "")
     if report.unjudged:
         lines += look.wrap(passed_over(report.unjudged), "")
     return "\n".join(lines) + "\n"
@@ -59,7 +59,7 @@ def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
 _STYLES = {Action.DENY: "denied", Action.WARN: "warned", Action.AUDIT: "faint"}
 _ROWS = {"+": "added", "-": "removed", "@": "faint"}
 _LONGEST = 200
-"""Characters of a value beside its place; `--explain` shows all of it."""
+"""The most characters of a value that are shown; `--explain` shows all of them."""
 
 
 def _change(operation: Operation, look: Look) -> Iterator[str]:

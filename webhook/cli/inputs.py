@@ -1,11 +1,11 @@
 """What the commands are given: the policy, and the facts that stand in files."""
 
-from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from webhook import files, guard, outputs, policy_file, rules
+from webhook import files, guard, policy_file, rules
+from webhook.cli import outputs
 from webhook.documents import Document
 from webhook.engine import Engine
 from webhook.facts import KINDS, Facts, Source, group_kind
@@ -17,8 +17,8 @@ from webhook.policy import Policy
 def load_policy(path: str | None) -> Policy:
     """Read the policy from a file or folder, or from REV:PATH of a Git repository.
 
-    From ./policies, or the sample in the package, when None is given. Of a folder its own files are read: what is below
-    it are tests, or other policies. Raises Unusable.
+    None stands for ./policies, or the sample in the package where there is none. A folder's own files are read; those
+    of folders below it are tests, or other policies. Raises Unusable.
     """
     return load_policy_with_document(path)[0]
 
@@ -27,22 +27,22 @@ _BESIDE = "policies"
 
 
 def by_sample(path: str | None, option: str = "--policy") -> str:
-    """One line where nobody's own policy is read, of which `option` says how it is named; else empty."""
+    """Return a line if the sample policy is used, else nothing; `option` is how the command line names a policy."""
     if path is None and not Path(_BESIDE).is_dir():
         return f"no {_BESIDE}/ here: judged by the sample policy; {option} names yours"
     return ""
 
 
-def tell_of_sample(path: str | None, option: str = "--policy") -> None:
-    """Say on standard error where nobody's own policy is read."""
-    if said := by_sample(path, option):
-        outputs.say([f"note: {said}"])
+def note_sample(path: str | None, option: str = "--policy") -> None:
+    """Say on standard error that the sample policy is used."""
+    if note := by_sample(path, option):
+        outputs.say([f"note: {note}"])
 
 
 def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
-    """Read the policy as `load_policy` does, and say where it stands."""
+    """Read the policy as `load_policy` does, with its document."""
     if path is None:
-        path = str(Path(__file__).parent / "sample" / "policy.yaml") if by_sample(path) else _BESIDE
+        path = str(Path(__file__).parents[1] / "sample" / "policy.yaml") if by_sample(path) else _BESIDE
     if ":" in path and not Path(path).exists():
         from webhook import revisions  # to run a program takes more to import than all else here
 
@@ -63,15 +63,15 @@ def _own_files(path: str) -> list[str]:
         inside = sorted(folder.iterdir())
     except OSError as error:
         raise Unusable((Problem(path, 0, error.strerror or str(error)),)) from error
-    shown = (each for each in inside if not each.name.startswith("."))
-    return [str(each) for each in shown if each.suffix.lower() in files.SUFFIXES and each.is_file()]
+    visible = (file for file in inside if not file.name.startswith("."))
+    return [str(file) for file in visible if file.suffix.lower() in files.SUFFIXES and file.is_file()]
 
 
 _NAMES = ", ".join(sorted(kind for _, kind in KINDS))
 
 
 def load_objects(path: str) -> list[files.Item]:
-    """Read the objects of a file or folder. Raises Unusable where any cannot be read."""
+    """Read the objects of a file or folder. Raises Unusable if any cannot be read."""
     documents, unreadable = files.load([path])
     items, unusable = files.items(documents)
     if unreadable or unusable:
@@ -80,36 +80,43 @@ def load_objects(path: str) -> list[files.Item]:
 
 
 def load_facts(paths: Iterable[str]) -> list[files.Item]:
-    """Read the objects that facts are made of from files and folders. Raises Unusable, also where one has none.
+    """Read the objects that facts are made of, in the order of the paths: a later one replaces an earlier namesake.
 
-    They come in the order of the paths, by which a later object replaces an earlier one of its name.
+    Raises Unusable, also for a path without any.
     """
-    known = list[files.Item]()
+    facts = list[files.Item]()
     for path in paths:
-        found = [item for item in load_objects(path) if group_kind(item.value) in KINDS]
-        if not found:
+        items = [item for item in load_objects(path) if group_kind(item.value) in KINDS]
+        if not items:
             raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
-        known += found
-    return known
+        facts += items
+    return facts
 
 
-def known(chosen: Namespace, policies: Collection[Policy]) -> tuple[Iterable[Object], Sequence[Problem]]:
-    """What is known besides the objects of a run, by `--facts` or `--live`, and what of a cluster may not be read."""
-    if chosen.facts:
-        return [item.value for item in load_facts(chosen.facts)], ()
-    if not chosen.live:
-        return (), ()
+class Target(NamedTuple):
+    """The cluster that `--live` asks, and the namespace that it asks about; None stands for what kubectl takes."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+
+
+def known(
+    paths: Sequence[str], target: Target | None, policies: Collection[Policy]
+) -> tuple[Iterable[Object], Sequence[Problem]]:
+    """Read the objects that facts are made of, from files or from a cluster, and what of a cluster may not be read."""
+    if target is None:
+        return [item.value for item in load_facts(paths)], ()
     from webhook import snapshot  # brings the client, which only a live cluster needs
 
-    api = snapshot.connect(chosen.kubeconfig, chosen.context)
-    return snapshot.facts(api, policies, chosen.namespace)
+    api = snapshot.connect(target.kubeconfig, target.context)
+    return snapshot.facts(api, policies, target.namespace)
 
 
-def tell_of_unknown(chosen: Namespace, facts: Facts) -> None:
-    """Say which facts nobody has given, for want of which a finding may blame the cluster."""
+def note_missing(facts: Facts) -> None:
+    """Say which facts are missing: a finding may blame the cluster for them."""
     known = {"nodes": facts.nodes, "namespaces": facts.namespaces}
-    missing = " and no ".join(each for each, found in known.items() if not found)
-    if missing and not (chosen.facts or chosen.live):
+    if missing := " and no ".join(name for name, values in known.items() if not values):
         wanted = "namespaces,nodes,configmaps,daemonsets,pods"
         way = f"--facts takes what `kubectl get -A {wanted} -o yaml` prints, --live asks the cluster"
         outputs.say([f"note: no {missing} are known: {way}"])
@@ -122,16 +129,16 @@ def load_engine(policy_path: str | None, *facts: str) -> tuple[Engine, Facts]:
 
 
 def cautious(policy: Policy, source: Source, log: Callable[[Mapping[str, Any]], None]) -> Source:
-    """A source that, with the first facts it has, logs where nothing keeps plain pods from GPUs."""
-    told = False
+    """Wrap a source: with its first facts, log if nothing keeps plain pods from GPUs."""
+    checked = False
 
     def facts() -> Facts | None:
-        nonlocal told
-        found = source()
-        if found is not None and not told:
-            told = True
-            if caution := guard.unguarded(policy, found):
+        nonlocal checked
+        current = source()
+        if current is not None and not checked:
+            checked = True
+            if caution := guard.unguarded(policy, current):
                 log({"message": "unguarded", "caution": caution})
-        return found
+        return current
 
     return facts

@@ -1,4 +1,4 @@
-"""The commands: one file each, with its options and what it does. Only the one that is asked for is imported."""
+"""The commands: one file each, with its options and its run. Only the one that is asked for is imported."""
 
 from collections.abc import Mapping
 
@@ -17,4 +17,4 @@ COMMANDS: Mapping[str, str] = {
     "completion": "print what has a shell complete all this",
     "certs": "issue certificates, and keep those of a cluster",
 }
-"""Each command's name and what it does; the module of that name has `options(parser)` and `run(options)`."""
+"""The name and purpose of each command; the module of that name has it as `command`."""

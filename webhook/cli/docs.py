@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from webhook import dialect
+from webhook import dialect, tables
 from webhook.model import Problem, Unusable
 from webhook.rules import Rule
 from webhook.spelling import hint
@@ -15,24 +15,22 @@ def rules(known: Iterable[Rule]) -> str:
     lines = [
         "# The rules",
         "",
-        "Written by `slicewarden rules --markdown` from the docstrings in `webhook/rules/`. What a rule does about its",
-        "findings, `Deny`, `Warn` or `Audit`, is said by the [policy](policy.md#spec). Whoever was refused finds the",
-        "way back in [denied.md](denied.md).",
+        "Written by `slicewarden rules --markdown` from the docstrings in `webhook/rules/`. The",
+        "[policy](policy.md#spec) says what happens to a rule's findings: `Deny`, `Warn` or `Audit`.",
+        "[denied.md](denied.md) has the way out for people whose pods were refused.",
         "",
-        "| rule | judges | |",
-        "| --- | --- | --- |",
     ]
-    lines += [f"| [`{rule.id}`](#{rule.id}) | {_judged(rule.subject)} | {_first(rule.page)} |" for rule in known]
+    rows = [(f"[`{rule.id}`](#{rule.id})", _judged(rule.subject), _first(rule.page)) for rule in known]
+    lines += tables.markdown(("rule", "judges", "finds"), rows)
     for rule in known:
         lines += ["", f"## {rule.id}", "", rule.page]
     return "\n".join(lines) + "\n"
 
 
 def page(pages: Mapping[str, str], wanted: str | None, word: str) -> str:
-    """Show the page that is wanted, or, for None, the list of all. `word` says of what they are. Raises Unusable."""
+    """Show the page that is wanted, or the list of all for None. `word` names their kind. Raises Unusable."""
     if wanted is None:
-        width = max(map(len, pages))
-        return "".join(f"{name:<{width}}  {_first(text)}\n" for name, text in pages.items())
+        return "\n".join(tables.columns((name, _first(text)) for name, text in pages.items())) + "\n"
     if wanted not in pages:
         raise Unusable((Problem(wanted, 0, f"no such {word}{hint(wanted, pages)}"),))
     return f"{wanted}\n\n{pages[wanted]}\n"
@@ -55,10 +53,10 @@ _SUBJECTS = {
 
 def _judged(subject: Any) -> str:
     classes = getattr(subject, "__args__", (subject,))
-    return ", ".join(_SUBJECTS[each.__name__] for each in classes)
+    return ", ".join(_SUBJECTS[subject.__name__] for subject in classes)
 
 
-HEAD = ("| key | type | default | |", "| --- | --- | --- | --- |")
+HEAD = ("key", "type", "default", "meaning")
 
 
 def schema(value: Mapping[str, Any]) -> str:
@@ -77,14 +75,13 @@ def schema(value: Mapping[str, Any]) -> str:
         lines += ["", "As small as it can be of use:", "", "```yaml", dialect.write(example).rstrip(), "```"]
     defs = value["$defs"]
     for path, node in _sections("", value, defs):
-        rows = list(_rows(node, defs))
-        lines += ["", f"## {_heading(path)}", "", *_said(path, node)]
-        lines += [*HEAD, *rows]
+        lines += ["", f"## {_heading(path)}", "", *_described(path, node)]
+        lines += tables.markdown(HEAD, _rows(node, defs))
     if "selector" in defs:
         for path, node in _sections("", defs["selector"], defs):
             lines += ["", f"## {_heading(path) if path else 'Label selectors'}", ""]
             lines += [] if path else [defs["selector"]["description"], ""]
-            lines += [*HEAD, *_rows(node, defs)]
+            lines += tables.markdown(HEAD, _rows(node, defs))
     return "\n".join(lines) + "\n"
 
 
@@ -92,7 +89,7 @@ def _heading(path: str) -> str:
     return f"`{path}`" if path else "The file"
 
 
-def _said(path: str, node: Mapping[str, Any]) -> Iterator[str]:
+def _described(path: str, node: Mapping[str, Any]) -> Iterator[str]:
     if path and "description" in node:
         yield node["description"]
         yield ""
@@ -102,7 +99,7 @@ Node = Mapping[str, Any]
 
 
 def _resolved(node: Node, defs: Node) -> Node:
-    """A node with what it refers to, where its own words go first, and with the keys it has if it is no constant."""
+    """A node merged over what it refers to, with the keys that it has if it is no constant."""
     if "const" in node.get("else", ()):
         return {**node, **node["then"]}
     if "$ref" not in node:
@@ -111,15 +108,15 @@ def _resolved(node: Node, defs: Node) -> Node:
 
 
 def _sections(path: str, node: Node, defs: Node) -> Iterator[tuple[str, Node]]:
-    """Every object with keys of its own, outermost first; a label selector is told of once."""
+    """Every object with keys of its own, outermost first; label selectors have one section of their own."""
     if "properties" in node:
         yield path, node
-    for key, each in node.get("properties", {}).items():
+    for key, value in node.get("properties", {}).items():
         below = f"{path}.{key}" if path else key
-        inner = _resolved(each, defs)
+        inner = _resolved(value, defs)
         while inner.get("type") == "array":
             below, inner = f"{below}[]", _resolved(inner["items"], defs)
-        if not _is_selector(each):
+        if not _is_selector(value):
             yield from _sections(below, inner, defs)
 
 
@@ -127,12 +124,12 @@ def _is_selector(node: Node) -> bool:
     return str(node.get("$ref", "")).endswith("/selector")
 
 
-def _rows(node: Node, defs: Node) -> Iterator[str]:
+def _rows(node: Node, defs: Node) -> Iterator[tuple[str, ...]]:
     needed = node.get("required", ())
-    for key, each in node["properties"].items():
-        whole = _resolved(each, defs)
+    for key, value in node["properties"].items():
+        whole = _resolved(value, defs)
         default = "**needed**" if key in needed else _value(whole["default"]) if "default" in whole else ""
-        yield f"| `{key}` | {_type(each, defs)} | {default} | {_cell(_meaning(each, defs))} |"
+        yield f"`{key}`", _type(value, defs), default, _cell(_meaning(value, defs))
 
 
 def _meaning(node: Node, defs: Node) -> str:
@@ -177,4 +174,4 @@ def _value(value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return tables.escaped(text).replace("<", "&lt;")

@@ -20,13 +20,13 @@ class Wanted(NamedTuple):
 def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str]) -> None:
     """Render each report and write it where it goes. Raises as `show` and `save` do.
 
-    Files are written first: whoever reads standard output may leave early.
+    Files are written first: the reader of standard output may leave early.
     """
-    for each in sorted(wanted, key=lambda each: each.file is None):
-        if each.file is None:
-            show(render(each.format, look()))
+    for report in sorted(wanted, key=lambda report: report.file is None):
+        if report.file is None:
+            show(render(report.format, look()))
         else:
-            save(each.file, render(each.format, PLAIN))
+            save(report.file, render(report.format, PLAIN))
 
 
 def look() -> Look:
@@ -51,7 +51,7 @@ def show(text: str) -> None:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Write to standard error what stands in no report, line by line."""
+    """Write lines that belong to no report to standard error."""
     for line in lines:
         print(line, file=sys.stderr)
 

@@ -1,0 +1,37 @@
+"""Command lines read as `slicewarden` reads them, without doing what they say."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from webhook.cli import main
+
+
+def read(*words: str) -> dict[str, Any]:
+    """The values of a command's parameters. Raises click's errors, and Exit for what only prints."""
+    return _context(main.root, "slicewarden", [*words], None).params
+
+
+def _context(command: click.Command, name: str, words: list[str], parent: click.Context | None) -> click.Context:
+    if not isinstance(command, click.Group) or not words or words[0].startswith("-"):
+        return command.make_context(name, words, parent=parent)
+    context = command.context_class(command, info_name=name, parent=parent, **command.context_settings)
+    inner, below, rest = command.resolve_command(context, words)
+    assert inner is not None
+    assert below is not None
+    return _context(below, inner, rest, context)
+
+
+def pages() -> Iterator[click.Context]:
+    """The contexts of all commands and of their groups, by which their help is written."""
+    yield from _pages(click.Context(main.root, info_name="slicewarden", **main.root.context_settings))
+
+
+def _pages(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            command = context.command.get_command(context, name)
+            assert command is not None
+            yield from _pages(click.Context(command, info_name=name, parent=context))

@@ -1,0 +1,34 @@
+"""`slicewarden completion`: print what has a shell complete the command."""
+
+import click
+from click.shell_completion import get_completion_class
+
+from webhook.cli import outputs, parser
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.Page(
+        (
+            'eval "$(slicewarden completion bash)"',
+            "slicewarden completion bash > ~/.local/share/bash-completion/completions/slicewarden",
+            "slicewarden completion zsh > ~/.zfunc/_slicewarden",
+            "slicewarden completion fish > ~/.config/fish/completions/slicewarden.fish",
+        ),
+        parser.SHOWN,
+        more="The first completes in this shell alone; the others, in each that is started from then on. For zsh the "
+        "folder has to be in fpath before compinit.",
+        files={},
+        environment={},
+    ),
+    help="Print a script that has a shell complete commands, options, file names and the ids of rules and lints.",
+)
+@click.argument("shell", type=parser.Choice(SHELLS), help="the shell that reads the script")
+def command(shell: str) -> None:
+    """Print the script."""
+    root = click.get_current_context().find_root().command
+    made = get_completion_class(shell)
+    assert made is not None  # noqa: S101 - click has all three
+    outputs.show(made(root, {}, "slicewarden", parser.COMPLETE).source())

@@ -1,0 +1,16 @@
+"""`slicewarden demo`: a tour."""
+
+import click
+
+from webhook.cli import demo, parser
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.Page(("slicewarden demo",), parser.SHOWN, files={}, environment={}),
+    help="Run the real webhook on loopback, with certificates and a sample cluster of its own, and ask it about one "
+    "object after the other as an API server would. Nothing is left behind.",
+)
+def command() -> int:
+    """Show the tour."""
+    return demo.run()

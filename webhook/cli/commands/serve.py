@@ -1,0 +1,183 @@
+"""`slicewarden serve`: run the admission webhook."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from ssl import TLSVersion
+from typing import TYPE_CHECKING
+
+import click
+
+from webhook import rules, serve
+from webhook.cli import inputs, options, parser
+from webhook.engine import Engine
+from webhook.facts import Fresh
+from webhook.log import log_line
+from webhook.model import Problem, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.metrics import Metrics
+    from webhook.server import Followed
+
+    Follow = Callable[[Metrics], Followed]
+
+LEAST_AGE = 360
+"""Seconds for which a cluster where nothing happens may be silent (cluster.WATCH_SECONDS, and one bookmark)."""
+
+TLS_VERSIONS = {"1.2": TLSVersion.TLSv1_2, "1.3": TLSVersion.TLSv1_3}
+
+_FILE = parser.NamedPath(path_type=Path)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all of them
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.Page(
+        (
+            "slicewarden serve --live --policy policies/ --tls-cert tls/tls.crt --tls-key tls/tls.key",
+            "slicewarden serve --facts cluster.yaml --listen 127.0.0.1:8443 --health-listen 127.0.0.1:8080 "
+            "--tls-cert tls/tls.crt --tls-key tls/tls.key",
+        ),
+        {**parser.SHOWN, "0": "it was told to stop, and answered what it had begun"},
+        files={
+            **parser.POLICIES,
+            "--tls-cert": "and --tls-key: looked at every second; a renewed pair is taken up without a restart",
+        },
+        environment={"KUBECONFIG": "as --kubeconfig, where it runs outside of a cluster"},
+    ),
+    help="Run the admission webhook: POST /mutate and /validate over TLS, with facts from files or from the cluster "
+    "that it watches. One JSON line a review goes to standard output. It runs until it is told to stop.",
+)
+@options.policy()
+@options.facts(live="watch the cluster for facts", needed=True)
+@click.option(
+    "--max-facts-age",
+    type=parser.Number(LEAST_AGE, 86400),
+    metavar="SECONDS",
+    help="with --live: answer 503 while the API server was silent for longer; default: judge by what is known",
+)
+@click.option("--events", is_flag=True, help="with --live: write Events for what is denied under a controller")
+@options.cluster
+@click.option("--listen", type=_address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443")
+@click.option("--tls-cert", type=_FILE, required=True, metavar="FILE", help="serving certificate, PEM")
+@click.option("--tls-key", type=_FILE, required=True, metavar="FILE", help="its key, PEM")
+@click.option(
+    "--tls-min",
+    type=parser.Choice(sorted(TLS_VERSIONS)),
+    default="1.3",
+    help="oldest version of TLS to speak; default: 1.3",
+)
+@click.option("--client-ca", type=_FILE, metavar="FILE", help="only callers with a certificate of this CA")
+@click.option(
+    "--client-name",
+    multiple=True,
+    metavar="NAME",
+    help="with --client-ca: only callers whose certificate has this common name or DNS name; may be repeated",
+)
+@click.option(
+    "--health-listen",
+    type=_address,
+    metavar="HOST:PORT",
+    help="health and metrics over plain HTTP, on a port of its own",
+)
+@click.option("--workers", type=parser.Number(1, 64), default=2, metavar="N", help="processes; default: 2")
+@click.option(
+    "--stop-delay",
+    type=parser.Number(0, 600),
+    default=0,
+    metavar="SECONDS",
+    help="when told to end: go on accepting for so long, though not ready, while endpoints move; default: 0",
+)
+def command(
+    policy: str | None,
+    facts: Sequence[str],
+    live: bool,
+    max_facts_age: int | None,
+    events: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    listen: tuple[str, int],
+    tls_cert: Path,
+    tls_key: Path,
+    tls_min: str,
+    client_ca: Path | None,
+    client_name: Sequence[str],
+    health_listen: tuple[str, int] | None,
+    workers: int,
+    stop_delay: int,
+) -> None:
+    """Serve until told to end."""
+    if client_name and not client_ca:
+        raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
+    options.only_live(live=live, events=events, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context)
+    fixed = partial(_fixed, policy, *facts)
+    load = _live(policy, kubeconfig, context, max_facts_age, events=events) if live else fixed
+    settings = serve.Listen(
+        host=listen[0],
+        port=listen[1],
+        certificate=tls_cert,
+        key=tls_key,
+        client_ca=client_ca,
+        workers=workers,
+        health=health_listen,
+        client_names=frozenset(client_name),
+        tls_min=TLS_VERSIONS[tls_min],
+        delay=float(stop_delay),
+    )
+    if caution := inputs.by_sample(policy):
+        log_line({"message": "sample policy", "caution": caution})
+    try:
+        serve.serve(settings, load)
+    except OSError as error:
+        raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
+
+
+def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
+    engine, facts = inputs.load_engine(policy, *facts_paths)
+
+    def follow(metrics: "Metrics") -> "Followed":
+        metrics.loaded(whether=True)
+        return inputs.cautious(engine.policy, lambda: facts, log_line), None
+
+    return engine, follow
+
+
+def _live(
+    policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
+) -> serve.Load:
+    from webhook import cluster  # 30 MiB, which only a live cluster needs
+
+    try:
+        cluster.connect(kubeconfig, context)
+    except cluster.Unreachable as error:
+        raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
+    return partial(_watching, policy, kubeconfig, context, max_age, events=events)
+
+
+def _watching(
+    policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
+) -> "tuple[Engine, Follow]":
+    from webhook import cluster
+    from webhook.events import Events
+
+    engine = Engine(inputs.load_policy(policy), rules.walk())
+
+    def follow(metrics: "Metrics") -> "Followed":
+        connection = cluster.connect(kubeconfig, context)
+        watched = cluster.Cluster(connection, log_line, cluster.namespaces(engine.policy), metrics)
+        watched.start()
+        source = Fresh(watched.facts, watched.age, float(max_age)) if max_age else watched.facts
+        writer = Events(connection, log_line, metrics) if events else None
+        if writer is not None:
+            writer.start()
+        return inputs.cautious(engine.policy, source, log_line), writer
+
+    return engine, follow

@@ -1,0 +1,142 @@
+"""Commands and groups whose help ends with examples, exit statuses, files and environment variables."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from webhook.spelling import hint
+
+JUDGED = {
+    "0": "nothing was denied",
+    "1": "something was denied",
+    "2": "input, a policy or usage that cannot be used",
+    "3": "a fault of ours",
+    "4": "only warnings, with --fail-on warn",
+}
+"""The exit statuses of a command that judges objects."""
+
+SHOWN = {"0": "it worked", "2": "input or usage that cannot be used", "3": "a fault of ours"}
+"""The exit statuses of a command that only shows something."""
+
+POLICIES = {"./policies": "the policy where none is given; its own files, not those of folders below it"}
+KUBECONFIG = {"KUBECONFIG": "the cluster, where --kubeconfig is not given"}
+LOOK = {"NO_COLOR": "no colours, if it is not empty", "COLUMNS": "the width of tables, in place of the terminal's"}
+
+
+class Page(NamedTuple):
+    """The end of a command's help: prose, command lines as they are typed, and words with their meanings."""
+
+    examples: tuple[str, ...]
+    status: Mapping[str, str] = JUDGED
+    more: str = ""
+    files: Mapping[str, str] = POLICIES
+    environment: Mapping[str, str] = LOOK
+
+    def write(self, formatter: click.HelpFormatter) -> None:
+        """Write the sections that have something in them."""
+        if self.more:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(self.more)
+        with formatter.section("Examples"):
+            for line in self.examples:
+                formatter.write(f"{'':>{formatter.current_indent}}$ {line}\n")  # never wrapped: it will be copied
+        sections = {"Exit status": self.status, "Files": self.files, "Environment": self.environment}
+        for heading, meanings in sections.items():
+            if meanings:
+                with formatter.section(heading):
+                    formatter.write_dl(sorted(meanings.items()) if meanings is self.status else [*meanings.items()])
+
+
+COMPLETE = "_SLICEWARDEN_COMPLETE"
+"""The variable by which a shell asks for completions (click's documentation: Shell Completion)."""
+
+TYPED = "webhook.typed"
+"""The key in a context's `meta` of the names of all parameters, one for each time they were typed, in that order."""
+
+
+class Command(click.Command):
+    """A command with a page. It remembers in which order its parameters were typed."""
+
+    def __init__(self, *names: Any, page: Page, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.page = page
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; under TYPED the context has the order in which they came."""
+        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        ctx.meta[TYPED] = [parameter.name for parameter in order]
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the page below the options."""
+        self.page.write(formatter)
+
+
+class Group(click.Group):
+    """Commands in the order in which they were added. Without one of them it prints its help."""
+
+    def __init__(self, *names: Any, page: Page, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.page = page
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the commands in their own order."""
+        return [*self.commands]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the page below the commands."""
+        self.page.write(formatter)
+
+
+class Choice(click.Choice[str]):
+    """One of some words. The error for another word names the nearest one, or all."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Say which word was likely meant."""
+        return f"unknown {value!r}{hint(str(value), self.choices)}"
+
+
+class Number(click.IntRange):
+    """A number in a range. The error for another value names both ends."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Refuse what is no number, or outside the range."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a number from {self.min} to {self.max}", param, ctx)
+
+
+class NamedPath(click.Path):
+    """The name of a file or folder, which need not exist. Refuses an empty name: the shell's variable is not set."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(readable=False, allow_dash=True, **settings)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse an empty name."""
+        if value == "":
+            self.fail("is empty, and names nothing; is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Either(click.Option):
+    """An option that excludes another one; one of the two has to be there if `needed`."""
+
+    def __init__(self, *names: Any, other: str, needed: bool = False, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.other, self.needed = other, needed
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Read the value. Raises UsageError for both, or for none."""
+        given = [name for name in (self.name, self.other) if name in opts]
+        names = f"--{self.name} and --{self.other}"
+        if len(given) == 2 and not ctx.resilient_parsing:  # as a shell asks for what may follow
+            raise click.UsageError(f"{names} exclude each other", ctx)
+        if self.needed and not given and not ctx.resilient_parsing:
+            raise click.UsageError(f"one of {names} is needed", ctx)
+        return super().handle_parse_result(ctx, opts, args)
