@@ -13,8 +13,8 @@ from webhook.targets import Subject
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model", "terminal", "spelling", "log", "turns", "wsgi"),
-    ("manual", "quantity", "duration", "scalars", "tls", "selectors"),
+    ("model", "terminal", "spelling", "log", "serving.limits", "serving.messages", "serving.turns"),
+    ("manual", "quantity", "duration", "scalars", "serving", "serving.tls", "serving.wsgi", "selectors"),
     ("patch", "workloads", "doors", "progress", "bucket"),
     ("plugin",),
     ("dialect", "fitting"),
@@ -37,11 +37,11 @@ LAYERS = (
     ("audit",),
     ("reports.*",),
     ("reports", "change_report", "policy_test_report"),
-    ("metrics", "connection"),
-    ("server", "cluster", "events", "keeper"),
-    ("worker", "snapshot"),
+    ("metrics", "serving.http"),
+    ("serving.app", "cluster", "events", "keeper"),
+    ("serving.worker", "snapshot"),
     ("publish",),
-    ("serve", "demo"),
+    ("serving.processes", "demo"),
     ("outputs",),
     ("inputs", "options"),
     ("commands.*",),
@@ -52,17 +52,17 @@ LAYERS = (
 """The modules of webhook/, lowest layer first. A module imports from layers below its own, and from no other."""
 
 HOMES = {
-    "flask": {"webhook.server"},
+    "aiohttp": {"webhook.serving.http"},
+    "flask": {"webhook.serving.app"},
     "kubernetes": {"webhook.cluster", "webhook.events", "webhook.keeper"},
-    "werkzeug": {"webhook.server"},  # Flask's own foundation, for the errors it raises
-    "httptools": {"webhook.connection"},
-    "uvloop": {"webhook.worker"},
+    "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
+    "uvloop": {"webhook.serving.worker"},
     "prometheus_client": {"webhook.metrics"},
     "orjson": {"webhook.review", "webhook.log"},
     "urllib3": {"webhook.cluster"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {"webhook.dialect"},
     "jsonschema": {"webhook.policy_file"},
-    "cryptography": {"certs.issue", "certs.read", "webhook.tls"},
+    "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},
     "shtab": {"webhook.commands.completion"},
     "certs": {"webhook.cli", "webhook.demo", "webhook.keeper"},
 }

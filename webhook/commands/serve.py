@@ -6,18 +6,19 @@ from pathlib import Path
 from ssl import TLSVersion
 from typing import TYPE_CHECKING
 
-from webhook import inputs, manual, rules, serve
+from webhook import inputs, manual, rules
 from webhook import options as common
 from webhook.engine import Engine
 from webhook.facts import Fresh
 from webhook.log import log_line
 from webhook.model import Problem, Unusable
+from webhook.serving import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.metrics import Metrics
-    from webhook.server import Followed
+    from webhook.serving.app import Followed
 
     Follow = Callable[[Metrics], Followed]
 
@@ -97,7 +98,7 @@ def run(chosen: Namespace) -> int:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
     common.only_live(chosen, "--events", "--max-facts-age", "--kubeconfig", "--context")
     load = _live(chosen) if chosen.live else partial(_fixed, chosen.policy, *chosen.facts)
-    listen = serve.Listen(
+    listen = processes.Listen(
         host=chosen.listen[0],
         port=chosen.listen[1],
         certificate=chosen.tls_cert,
@@ -112,7 +113,7 @@ def run(chosen: Namespace) -> int:
     if caution := inputs.by_sample(chosen.policy):
         log_line({"message": "sample policy", "caution": caution})
     try:
-        serve.serve(listen, load)
+        processes.serve(listen, load)
     except OSError as error:
         raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
     return 0
@@ -128,7 +129,7 @@ def _fixed(policy_path: str | None, *facts_paths: str) -> "tuple[Engine, Follow]
     return engine, follow
 
 
-def _live(chosen: Namespace) -> serve.Load:
+def _live(chosen: Namespace) -> processes.Load:
     from webhook import cluster  # 30 MiB, which only a live cluster needs
 
     try:
