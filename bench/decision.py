@@ -13,7 +13,7 @@ from webhook import patch, review
 from webhook.cli.inputs import load_engine
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.serve import settle
+from webhook.serving.processes import settle
 
 ROOT = Path(__file__).parent.parent
 POLICY = ROOT / "policies" / "sample.yaml"

@@ -14,7 +14,7 @@ from webhook.cli.inputs import load_engine
 from webhook.engine import Engine
 from webhook.facts import Facts, Node
 from webhook.model import Request
-from webhook.serve import settle
+from webhook.serving.processes import settle
 
 SIZES = {
     "containers of a pod": (1, 3, 10, 30, 100),

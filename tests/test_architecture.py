@@ -15,8 +15,8 @@ from webhook.targets import Subject
 ROOT = Path(__file__).parents[1]
 
 LAYERS = (
-    ("model", "terminal", "tables", "spelling", "log", "turns", "wsgi"),
-    ("quantity", "duration", "scalars", "tls", "selectors", "allowance"),
+    ("model", "terminal", "tables", "spelling", "log", "serving.limits", "serving.messages", "serving.turns"),
+    ("quantity", "duration", "scalars", "serving", "serving.tls", "serving.wsgi", "selectors", "allowance"),
     ("patch", "workloads", "doors", "progress", "bucket"),
     ("plugin",),
     ("dialect", "fitting"),
@@ -41,11 +41,11 @@ LAYERS = (
     ("audit",),
     ("reports.*",),
     ("reports", "change_report", "policy_test_report"),
-    ("metrics", "connection"),
-    ("server", "cluster", "events", "keeper"),
-    ("worker", "snapshot"),
+    ("metrics", "serving.http"),
+    ("serving.app", "cluster", "events", "keeper"),
+    ("serving.worker", "snapshot"),
     ("publish",),
-    ("serve",),
+    ("serving.processes",),
     ("cli.parser", "cli.outputs", "cli.docs", "cli.demo"),
     ("cli.inputs", "cli.options"),
     ("cli.commands.*",),
@@ -57,18 +57,18 @@ LAYERS = (
 """The modules of webhook/, lowest layer first. A module imports from layers below its own, and from no other."""
 
 HOMES = {
+    "aiohttp": {"webhook.serving.http"},
     "click": {"webhook.cli"},
-    "flask": {"webhook.server"},
+    "flask": {"webhook.serving.app"},
     "kubernetes": {"webhook.cluster", "webhook.events", "webhook.keeper"},
-    "werkzeug": {"webhook.server"},  # Flask's own foundation, for the errors it raises
-    "httptools": {"webhook.connection"},
-    "uvloop": {"webhook.worker"},
+    "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
+    "uvloop": {"webhook.serving.worker"},
     "prometheus_client": {"webhook.metrics"},
     "orjson": {"webhook.review", "webhook.log"},
     "urllib3": {"webhook.cluster"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {"webhook.dialect"},
     "jsonschema": {"webhook.policy_file"},
-    "cryptography": {"certs.issue", "certs.read", "webhook.tls"},
+    "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},
     "certs": {"webhook.cli.commands.certs", "webhook.cli.demo", "webhook.keeper"},
 }
 """The modules and packages where a third-party package may be imported; certs imports itself anywhere."""

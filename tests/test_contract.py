@@ -1,20 +1,22 @@
 """Lines of the contract with the API server, and of the threats, that no other test holds the webhook to."""
 
-import io
 import json
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 
-from webhook import review, serve, server
-from webhook.connection import SHED
+from webhook import review
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.policy_file import schema
-from webhook.serve import Listen
-from webhook.wsgi import Reply, called
+from webhook.serving import app as serving
+from webhook.serving import processes
+from webhook.serving.http import SHED
+from webhook.serving.messages import Reply
+from webhook.serving.processes import Listen
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,14 +38,14 @@ class Broken(Engine):
     ("change", "facts", "status"),
     [
         ({}, True, 200),
-        ({"wsgi.input": io.BytesIO(b"{}"), "CONTENT_LENGTH": "2"}, True, 400),
-        ({"REQUEST_METHOD": "GET"}, True, 405),
-        ({"CONTENT_LENGTH": ""}, True, 411),
-        ({"CONTENT_LENGTH": "7340033"}, True, 413),
-        ({"CONTENT_TYPE": "text/plain"}, True, 415),
-        ({"PATH_INFO": "/mutate"}, True, 500),
+        ({"body": b"{}"}, True, 400),
+        ({"method": "GET"}, True, 405),
+        ({"Content_Length": ""}, True, 411),
+        ({"Content_Length": "7340033"}, True, 413),
+        ({"Content_Type": "text/plain"}, True, 415),
+        ({"target": "/mutate"}, True, 500),
         ({}, False, 503),
-        ({"QUERY_STRING": "timeout=0s"}, True, 504),
+        ({"target": "/validate?timeout=0s"}, True, 504),
     ],
 )
 def test_retry_after_is_said_only_when_load_is_shed(
@@ -51,15 +53,8 @@ def test_retry_after_is_said_only_when_load_is_shed(
 ) -> None:
     """An API server that is told to retry does so up to ten times: contract 8."""
     broken = Broken(engine.policy, engine.rules)
-    app = server.application(broken, lambda: sample_facts if facts else None, lambda _: None)
-    environ = {
-        "REQUEST_METHOD": "POST",
-        "PATH_INFO": "/validate",
-        "CONTENT_TYPE": "application/json",
-        "CONTENT_LENGTH": str(len(REVIEW)),
-        "wsgi.input": io.BytesIO(REVIEW.encode()),
-    }
-    reply = called(app.wsgi_app, {**environ, **change})
+    app = serving.Webhook(broken, lambda: sample_facts if facts else None, lambda _: None)
+    reply = ask(app, **{"target": "/validate", "body": REVIEW.encode(), **change})
     assert reply.status == status
     assert "retry-after" not in {name.lower() for name, _ in reply.headers}
 
@@ -77,10 +72,10 @@ def test_the_proxy_of_an_api_server_is_told_of() -> None:
 def test_it_says_at_start_that_anyone_may_call(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threat 1."""
     lines: list[Any] = []
-    monkeypatch.setattr(serve, "log_line", lines.append)
+    monkeypatch.setattr(processes, "log_line", lines.append)
     authority, nobody = Path("ca.crt"), Path("none")
     for ca, names in ((None, ()), (authority, ()), (authority, ("kube-apiserver",))):
-        serve._say(Listen("::", 443, nobody, nobody, ca, 2, None, frozenset(names)), engine)
+        processes._say(Listen("::", 443, nobody, nobody, ca, 2, None, frozenset(names)), engine)
     assert ["anyone" in line.get("caution", "") for line in lines] == [True, True, False]
 
 

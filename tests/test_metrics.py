@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 from prometheus_client.parser import text_string_to_metric_families
 
-from webhook import files, review, server
+from webhook import files, review
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.metrics import OUTCOMES, Metrics
 from webhook.model import Action, Finding, Request, Result, Verdict
+from webhook.serving.app import Health, Webhook
 
 FIXTURES = Path(__file__).parent / "fixtures"
 DENIED = Verdict((Result("multiple-slices", Action.DENY, Finding((), "m")),))
@@ -123,11 +125,10 @@ def test_what_is_in_force_is_told() -> None:
 @pytest.mark.parametrize(("path", "outcome"), [("/mutate", "allowed"), ("/validate", "denied")])
 def test_a_review_over_http_is_counted(engine: Engine, sample_facts: Facts, path: str, outcome: str) -> None:
     metrics = Metrics()
-    app = server.application(engine, lambda: sample_facts, lambda _: None, metrics).test_client()
+    app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
     containers: list[dict[str, Any]] = [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
-    answer = app.post(path, data=review.wrap(pod), content_type="application/json")
-    assert answer.status_code == 200
+    assert ask(app, path, review.wrap(pod)).status == 200
     assert samples(metrics)[f'slicewarden_reviews_total{{endpoint="{path}",outcome="{outcome}"}}'] == 1
     assert samples(metrics)[f'slicewarden_policy_info{{hash="{engine.policy.digest}"}}'] == 1
 
@@ -137,11 +138,11 @@ def test_what_is_too_large_is_answered_and_counted_by_both_halves(
     engine: Engine, sample_facts: Facts, path: str
 ) -> None:
     metrics = Metrics()
-    app = server.application(engine, lambda: sample_facts, lambda _: None, metrics).test_client()
+    app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{}] * 3_000}}
-    answer = app.post(path, data=review.wrap(pod), content_type="application/json")
-    assert answer.status_code == 200
-    assert answer.get_json()["response"]["status"]["code"] == 422
+    answer = ask(app, path, review.wrap(pod))
+    assert answer.status == 200
+    assert json.loads(answer.body)["response"]["status"]["code"] == 422
     assert samples(metrics)[f'slicewarden_reviews_total{{endpoint="{path}",outcome="malformed"}}'] == 1
 
 
@@ -157,9 +158,9 @@ def test_what_has_no_verdict_is_counted_by_its_status() -> None:
 
 def test_metrics_stand_on_the_port_of_health_alone(engine: Engine, sample_facts: Facts) -> None:
     metrics = Metrics()
-    assert server.health(lambda: sample_facts, metrics).test_client().get("/metrics").status_code == 200
-    app = server.application(engine, lambda: sample_facts, lambda _: None, metrics).test_client()
-    assert app.get("/metrics").status_code == 404
+    assert ask(Health(lambda: sample_facts, metrics), "/metrics", method="GET").status == 200
+    app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
+    assert ask(app, "/metrics", method="GET").status == 404
 
 
 def test_no_tenant_makes_a_series(engine: Engine, sample_facts: Facts) -> None:
@@ -167,15 +168,12 @@ def test_no_tenant_makes_a_series(engine: Engine, sample_facts: Facts) -> None:
     metrics = Metrics()
     for kind in ("Namespace", "Node", "ClusterPolicy", "Pod", "ConfigMap", "DaemonSet"):
         metrics.heard(kind, time.monotonic())
-    app = server.application(engine, lambda: sample_facts, lambda _: None, metrics).test_client()
-
-    def ask(path: str, body: bytes) -> None:
-        app.post(path, data=body, content_type="application/json")
+    app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
 
     documents, _ = files.load(sorted(map(str, FIXTURES.glob("*/deny-*.yaml"))))
     for item in files.items(documents)[0]:
-        ask("/mutate", review.wrap(item.value))
-        ask("/validate", review.wrap(item.value))
+        ask(app, "/mutate", review.wrap(item.value))
+        ask(app, "/validate", review.wrap(item.value))
     before = len(series(metrics))
     for number in range(300):
         word = f'canary-{number}"}}\n# {{,='
@@ -192,8 +190,8 @@ def test_no_tenant_makes_a_series(engine: Engine, sample_facts: Facts) -> None:
             "operation": ("CREATE", word)[number % 2],
         }
         asked["request"]["kind"]["kind"] = ("Pod", word)[number % 3 == 0]
-        ask(("/mutate", "/validate")[number % 2], json.dumps(asked).encode())
-        ask(f"/validate/{number}", b"")
+        ask(app, ("/mutate", "/validate")[number % 2], json.dumps(asked).encode())
+        ask(app, f"/validate/{number}", b"")
     after = series(metrics)
     assert not {name for name in after if "canary" in name}
     assert len(after) - before <= 3

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 
-from webhook import batches, dialect, patch, review, rules, running, server
+from webhook import batches, dialect, patch, review, rules, running
 from webhook.audit import Audit
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.files import items, load
 from webhook.model import Object, Problem, Request, Verdict
 from webhook.policy_file import load as load_policy
+from webhook.serving.app import Webhook
 from webhook.targets import BINDING, judges
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +48,7 @@ def settings(folder: Path) -> tuple[Engine, Facts, Any]:
     policy, known = (str(mine if mine.exists() else sample) for mine, sample in zip(own, samples, strict=True))
     engine = Engine(load_policy(load([policy])[0], [rule.id for rule in rules.walk()], policy), rules.walk())
     facts = Facts.of(item.value for item in items(load([known])[0])[0])
-    return engine, facts, server.application(engine, lambda: facts, lambda _: None).test_client()
+    return engine, facts, Webhook(engine, lambda: facts, lambda _: None)
 
 
 @cache
@@ -62,7 +64,7 @@ def read(file: Path) -> tuple[Any, Request]:
 
 def asked(client: Any, half: str, body: Any) -> Any:
     """Ask as an API server does, with the keys in their order, which messages keep."""
-    return client.post(half, data=json.dumps(body), content_type="application/json").get_json()["response"]
+    return json.loads(ask(client, half, json.dumps(body).encode()).body)["response"]
 
 
 def commanded(file: Path, engine: Engine, facts: Facts) -> Verdict | Problem | None:

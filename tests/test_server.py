@@ -18,15 +18,17 @@ from typing import Any
 
 import pytest
 import strategies
+from asking import ask as answered
 from hypothesis import given, settings
 from test_serving import caller, write
 
 import certs
-from webhook import files, patch, review, server
+from webhook import files, patch, review
 from webhook.cli import demo
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_engine, load_policy
 from webhook.engine import Engine
+from webhook.serving import app as serving
 
 ROOT = Path(__file__).parent.parent
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
@@ -251,41 +253,40 @@ def test_a_rule_that_breaks_is_a_500_and_never_an_approval() -> None:
     engine, facts = load_engine(str(POLICY), str(FACTS))
     seen: list[Any] = []
     app = broken_application(engine, facts, seen)
-    answer = app.post("/validate", data=review.wrap(pod()), content_type="application/json")
-    assert answer.status_code == 500
-    assert answer.data == b"internal error\n"
+    answer = answered(app, "/validate", review.wrap(pod()))
+    assert (answer.status, answer.body) == (500, b"internal error\n")
     assert seen[0]["error"] == "unsteered-pod"
     assert seen[0]["trace"][0] == "RuntimeError"
     assert seen[0]["trace"][-1].startswith("test_server.py:")
     assert "boom" not in json.dumps(seen[0]), "an exception's text may hold a tenant's values"
 
 
-def broken_application(engine: Engine, facts: Any, seen: list[Any]) -> Any:
+def broken_application(engine: Engine, facts: Any, seen: list[Any]) -> serving.Webhook:
     def broken(*_: Any) -> Any:
         raise RuntimeError("boom")
 
     rules = [replace(rule, check=broken) if rule.id == "unsteered-pod" else rule for rule in engine.rules]
-    return server.application(Engine(engine.policy, rules), lambda: facts, seen.append).test_client()
+    return serving.Webhook(Engine(engine.policy, rules), lambda: facts, seen.append)
 
 
 def test_without_facts_it_is_not_ready_and_answers_503() -> None:
     engine, _ = load_engine(str(POLICY), str(FACTS))
-    app = server.application(engine, lambda: None, lambda _: None).test_client()
-    assert app.get("/readyz").status_code == 503
-    assert app.get("/healthz").status_code == 200
-    assert app.post("/mutate", data=review.wrap(pod()), content_type="application/json").status_code == 503
+    app = serving.Webhook(engine, lambda: None, lambda _: None)
+    assert answered(app, "/readyz", method="GET").status == 503
+    assert answered(app, "/healthz", method="GET").status == 200
+    assert answered(app, "/mutate", review.wrap(pod())).status == 503
 
 
 @settings(max_examples=60)
 @given(item=strategies.pods())
 def test_the_command_line_and_the_webhook_agree_on_any_pod(item: dict[str, Any]) -> None:
     engine, facts = load_engine(str(POLICY), str(FACTS))
-    app = server.application(engine, lambda: facts, lambda _: None).test_client()
+    app = serving.Webhook(engine, lambda: facts, lambda _: None)
 
     def asked(path: str, what: dict[str, Any]) -> dict[str, Any]:
-        answer = app.post(path, data=review.wrap(what), content_type="application/json")
-        assert answer.status_code == 200
-        response: dict[str, Any] = json.loads(answer.data)["response"]
+        answer = answered(app, path, review.wrap(what))
+        assert answer.status == 200
+        response: dict[str, Any] = json.loads(answer.body)["response"]
         return response
 
     operations = json.loads(base64.b64decode(asked("/mutate", item).get("patch", "W10=")))

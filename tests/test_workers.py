@@ -19,14 +19,17 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from asking import ask
 
 import certs
-from webhook import log, review, server, worker
+from webhook import log, review
 from webhook.allowance import TooLate
 from webhook.cli.inputs import load_engine
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.wsgi import ARRIVED
+from webhook.serving import app as serving
+from webhook.serving import worker
+from webhook.serving.messages import Reply
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
@@ -286,23 +289,18 @@ def judged() -> tuple[Engine, Facts]:
 def test_what_waited_past_its_deadline_is_not_judged(judged: tuple[Engine, Facts], path: str) -> None:
     engine, facts = judged
     seen: list[Any] = []
-    client = server.application(engine, lambda: facts, seen.append).test_client()
+    app = serving.Webhook(engine, lambda: facts, seen.append)
 
-    def asked(query: str, waited: float) -> Any:
-        return client.post(
-            f"{path}{query}",
-            data=BODY,
-            content_type="application/json",
-            environ_base={ARRIVED: time.monotonic() - waited},
-        )
+    def asked(query: str, waited: float) -> Reply:
+        return ask(app, f"{path}{query}", BODY, arrived=time.monotonic() - waited)
 
     for query, waited in (("?timeout=2s", 2), ("?timeout=1m1.5s", 62), ("", 10), ("?timeout=0s", 0)):
         late = asked(query, waited)
-        assert (late.status_code, late.data) == (504, b"not judged in time\n")
-        assert "Retry-After" not in late.headers
+        assert (late.status, late.body) == (504, b"not judged in time\n")
+        assert "Retry-After" not in dict(late.headers)
         assert seen[-1] == {"endpoint": path, "error": "too late"}
-    assert asked("?timeout=20s", 2).status_code == 200
-    assert asked("?timeout=soon", 0).status_code == 400
+    assert asked("?timeout=20s", 2).status == 200
+    assert asked("?timeout=soon", 0).status == 400
 
 
 @pytest.mark.parametrize("half", ["mutate", "validate"])
@@ -324,16 +322,15 @@ def test_a_review_that_takes_too_long_is_a_504_and_is_logged(judged: tuple[Engin
         return iter(())
 
     rules = [replace(rule, check=slow) for rule in engine.rules]
-    client = server.application(Engine(engine.policy, rules), lambda: facts, seen.append).test_client()
-    answer = client.post("/validate?timeout=50ms", data=BODY, content_type="application/json")
-    assert answer.status_code == 504
+    app = serving.Webhook(Engine(engine.policy, rules), lambda: facts, seen.append)
+    assert ask(app, "/validate?timeout=50ms", BODY).status == 504
     assert seen[-1]["error"] == "too late"
     assert seen[-1]["uid"] == "offline"
 
 
 HOLDER = """
 import sys, time
-from webhook.worker import Alone
+from webhook.serving.worker import Alone
 with Alone(int(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

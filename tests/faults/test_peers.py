@@ -20,8 +20,8 @@ from bench import payloads
 from faults.conftest import Live, Under
 from faults.load import DEADLINE
 from faults.replicas import ROOT, Replica, Secret, until
-from webhook.connection import Limits
 from webhook.review import MAX_BODY, MAX_PARTS
+from webhook.serving.limits import Limits
 
 LIMITS = Limits()
 SOON = 1.0

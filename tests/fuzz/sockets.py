@@ -9,11 +9,11 @@ import uvloop
 
 from fuzz import wire
 from fuzz.fault import Fault
-from webhook import server
-from webhook.connection import Limits, Port
 from webhook.engine import Engine
 from webhook.facts import Facts
-from webhook.worker import Unwatched, accept, every
+from webhook.serving.http import Port
+from webhook.serving.limits import Limits
+from webhook.serving.worker import Unwatched, accept, every
 
 SOON = Limits(head=0.1, body=0.1, idle=0.2, parting=0.1)
 """What ends a connection that is only waited on; a stream that says less than a request is one."""
@@ -33,7 +33,7 @@ class Sockets(wire.Wire):
         self._serving.start()
 
     async def _serve(self) -> None:
-        port = Port(self.app, SOON, Unwatched(), server.refusal)
+        port = Port(self.app, SOON, Unwatched())
         tasks = [
             asyncio.create_task(accept(self._listener, port, lambda: None)),
             asyncio.create_task(every(0.02, port.tick)),

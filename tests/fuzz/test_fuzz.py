@@ -6,25 +6,29 @@ import json
 import os
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
 from random import Random
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from fuzz import campaign, changes, found, workers
 from fuzz.campaign import Hunt, Target
 from fuzz.fault import Fault
-from fuzz.reviews import App, Reviews
+from fuzz.reviews import Reviews
 from fuzz.texts import Configurations, Policies
 from fuzz.wire import Wire, asked, message, within
 from webhook import dialect, plugin, policy_file
-from webhook.connection import Connection
 from webhook.engine import Engine
 from webhook.facts import Facts
 from webhook.model import Finding, Fix
 from webhook.pods import Pod
 from webhook.policy import Policy
 from webhook.rules import Rule
+from webhook.serving.http import Connection
+from webhook.serving.messages import Application, HttpRequest, Reply
 
 
 @pytest.fixture(autouse=True)
@@ -107,40 +111,37 @@ def test_a_rule_that_is_wrong_is_found(
 # What is planted in the application
 
 
-def answering(change: Callable[[str, dict[str, Any]], object]) -> Callable[[App], App]:
+@dataclass
+class Changed:
+    """An application whose answers are changed before they go out."""
+
+    app: Application
+    change: Callable[[HttpRequest, Reply], Reply]
+
+    def refusal(self, request: HttpRequest) -> Reply | None:
+        return self.app.refusal(request)
+
+    def __call__(self, request: HttpRequest) -> Reply:
+        return self.change(request, self.app(request))
+
+
+def answering(change: Callable[[str, dict[str, Any]], object]) -> Callable[[Application], Application]:
     """Have whatever is answered to a review changed before it goes out."""
 
-    def around(app: App) -> App:
-        def changed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-            said: list[Any] = []
-            answer = b"".join(app(environ, lambda *these: said.append(these)))
-            status, headers = said[0]
-            if status.startswith("200"):
-                value = json.loads(answer)
-                change(environ["PATH_INFO"], value["response"])
-                answer = json.dumps(value).encode()
-                headers = [*headers, ("Content-Length", str(len(answer)))]
-            start_response(status, headers)
-            return [answer]
+    def changed(request: HttpRequest, reply: Reply) -> Reply:
+        if reply.status != HTTPStatus.OK:
+            return reply
+        value = json.loads(reply.body)
+        change(request.path, value["response"])
+        return reply._replace(body=json.dumps(value).encode())
 
-        return changed
-
-    return around
+    return lambda app: Changed(app, changed)
 
 
-def open_to_all(app: App) -> App:
+def open_to_all(app: Application) -> Application:
     """What breaks is allowed, as a webhook would that catches too much."""
-
-    def allowing(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        said: list[Any] = []
-        answer = b"".join(app(environ, lambda *these: said.append(these)))
-        if said[0][0].startswith("500"):
-            said = [("200 OK", [("Content-Type", "application/json")])]
-            answer = b'{"response": {"allowed": true}}'
-        start_response(*said[0])
-        return [answer]
-
-    return allowing
+    allowed = Reply(HTTPStatus.OK, b'{"response": {"allowed": true}}', (("Content-Type", "application/json"),))
+    return Changed(app, lambda _, reply: allowed if reply.status == HTTPStatus.INTERNAL_SERVER_ERROR else reply)
 
 
 def patch_of(*operations: dict[str, Any]) -> dict[str, str]:
@@ -206,9 +207,8 @@ def test_a_policy_that_should_not_have_been_taken_is_found(
 class Talkative(Connection):
     """Answers HEAD as it answers GET."""
 
-    def _send(self, reply: Any, *, keep: bool) -> None:
-        self._bare = False
-        super()._send(reply, keep=keep)
+    async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> None:
+        await super().write(reply, asked.clone(method="GET"), last=last)
 
 
 def test_an_answer_with_a_body_too_many_is_found(engine: Engine, sample_facts: Facts) -> None:
@@ -217,15 +217,14 @@ def test_an_answer_with_a_body_too_many_is_found(engine: Engine, sample_facts: F
 
 def test_an_answer_to_another_request_is_found(engine: Engine, sample_facts: Facts) -> None:
     target = Wire(engine, sample_facts)
-    app, before = target.app, []
+    before: list[Reply] = []
 
-    def stale(environ: Any, start_response: Any) -> Any:
-        answer = list(app(environ, start_response))
-        if environ["PATH_INFO"] == "/validate":
-            before.append(answer)
-        return before[-2] if len(before) > 1 else answer
+    def stale(request: HttpRequest, reply: Reply) -> Reply:
+        if request.path == "/validate":
+            before.append(reply)
+        return before[-2] if len(before) > 1 else reply
 
-    target.app = stale
+    target.app = Changed(target.app, stale)
     assert faults(target)
 
 

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from webhook import rules, serve
+from webhook import rules
 from webhook.cli import inputs, options, parser
 from webhook.engine import Engine
 from webhook.facts import Fresh
 from webhook.log import log_line
 from webhook.model import Problem, Unusable
+from webhook.serving import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.metrics import Metrics
-    from webhook.server import Followed
+    from webhook.serving.app import Followed
 
     Follow = Callable[[Metrics], Followed]
 
@@ -120,7 +121,7 @@ def command(
     options.only_live(live=live, events=events, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context)
     fixed = partial(_fixed, policy, *facts)
     load = _live(policy, kubeconfig, context, max_facts_age, events=events) if live else fixed
-    settings = serve.Listen(
+    settings = processes.Listen(
         host=listen[0],
         port=listen[1],
         certificate=tls_cert,
@@ -135,7 +136,7 @@ def command(
     if caution := inputs.by_sample(policy):
         log_line({"message": "sample policy", "caution": caution})
     try:
-        serve.serve(settings, load)
+        processes.serve(settings, load)
     except OSError as error:
         raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
 
@@ -152,7 +153,7 @@ def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
 
 def _live(
     policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
-) -> serve.Load:
+) -> processes.Load:
     from webhook import cluster  # 30 MiB, which only a live cluster needs
 
     try:

@@ -19,14 +19,14 @@ from pathlib import Path
 from ssl import TLSVersion
 from typing import TYPE_CHECKING
 
-from webhook import tls
-from webhook.connection import Limits
 from webhook.engine import Engine
 from webhook.log import log_line
+from webhook.serving import tls
+from webhook.serving.limits import Limits
 
 if TYPE_CHECKING:
     from webhook.metrics import Metrics
-    from webhook.server import Followed
+    from webhook.serving.app import Followed
 
 PAUSE = 0.5
 """Seconds before a worker that ended is replaced."""
@@ -73,7 +73,7 @@ def serve(listen: Listen, load: Load) -> None:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="slicewarden-metrics-")
         )
-        from webhook import worker
+        from webhook.serving import worker
 
         lock = os.memfd_create("slicewarden-alone")
         numbers = memoryview(mmap.mmap(-1, 4 * listen.workers)).cast("I")  # shared by all that are forked

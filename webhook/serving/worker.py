@@ -16,13 +16,14 @@ from typing import Any
 
 import uvloop
 
-from webhook import server, tls
 from webhook.bucket import Bucket
-from webhook.connection import Limits, Port
 from webhook.engine import Engine
 from webhook.facts import Source
 from webhook.log import Log, log_line
 from webhook.metrics import Metrics
+from webhook.serving import app, tls
+from webhook.serving.http import Port
+from webhook.serving.limits import Limits
 
 TICK = 0.25
 """Seconds between looks at the clock for slow peers."""
@@ -95,7 +96,7 @@ class Duty:
     limits: Limits
     delay: float
     engine: Engine
-    follow: Callable[[Metrics], server.Followed]
+    follow: Callable[[Metrics], app.Followed]
     share: Share
     alone: Alone
     lifeline: int
@@ -121,14 +122,12 @@ async def _work(duty: Duty) -> None:
     metrics = Metrics(duty.share.place)
     facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
-    app = server.application(duty.engine, facts, log_line, metrics, conditions, told)
-    reviews = Port(
-        app, duty.limits, metrics, server.refusal, duty.names, duty.share.count, Strangers(log_line), duty.alone
-    )
+    answers = app.Webhook(duty.engine, facts, log_line, metrics, conditions, told)
+    reviews = Port(answers, duty.limits, metrics, duty.names, duty.share.count, Strangers(log_line), duty.alone)
     taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
     ports, tasks = [reviews], [loop.create_task(_when_ready(facts, taking))]
     if duty.health is not None:
-        health = Port(server.health(facts, metrics, conditions), Limits(), Unwatched(), server.bodiless)
+        health = Port(app.Health(facts, metrics, conditions), Limits(), Unwatched())
         ports.append(health)
         tasks.append(loop.create_task(accept(duty.health, health, lambda: None)))
     tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]
@@ -260,7 +259,7 @@ class Strangers:
         if not self._bucket.ready(self._now()):
             return
         self._bucket.take()
-        told = [name[: server.MAX_LOGGED] for name in sorted(names)[:NAMES]]
+        told = [name[: app.MAX_LOGGED] for name in sorted(names)[:NAMES]]
         self._log({"message": "caller refused", "worker": os.getpid(), "names": told, "requests": self._requests})
         self._requests = 0
 

@@ -1,11 +1,10 @@
 """The webhook over HTTP: `/mutate` and `/validate`, `/healthz` and `/readyz`.
 
-Flask is the application: routes, errors, health. The two review paths are answered by a WSGI middleware in
-front of it, the documented place for what must not pay for Flask's request handling.
+Flask answers what anyone may ask: routes, health, metrics. Reviews are answered here, without it.
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -22,13 +21,11 @@ from webhook.engine import Engine, RuleBroke
 from webhook.facts import Dated, Facts, Source
 from webhook.log import Log
 from webhook.model import Request, Verdict
-from webhook.wsgi import ARRIVED, Reply
+from webhook.serving import wsgi
+from webhook.serving.messages import HttpRequest, Reply
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
-
     from webhook.metrics import Metrics
-    from webhook.wsgi import App
 
 MAX_LOGGED = 253
 """Characters of a name in a log line, the most that Kubernetes' names have."""
@@ -44,6 +41,8 @@ NO_FACTS = "facts are not loaded yet, or too old"
 MARGIN = 0.05
 """The part of its time that is kept for the answer's way back."""
 
+_TEXT = ("Content-Type", "text/plain")
+
 Told = Callable[[Request, Verdict], None]
 """Is told of every verdict. It must not wait for anything."""
 
@@ -54,25 +53,25 @@ Condition = Callable[[], tuple[bool, str]]
 """Says whether something allows to be ready, and a line about it, empty if there is nothing to say."""
 
 
-def application(
-    engine: Engine,
-    facts: Source,
-    log: Log,
-    metrics: "Metrics | None" = None,
-    conditions: Sequence[Condition] = (),
-    told: Told | None = None,
-) -> Flask:
-    """Make the whole application, reviews included; what they decide is counted where there are metrics."""
-    app = health(facts, conditions=conditions)
-    app.wsgi_app = Reviews(app.wsgi_app, engine, facts, log, metrics, told)  # type: ignore[method-assign]
-    return app
-
-
-def health(facts: Source, metrics: "Metrics | None" = None, conditions: Sequence[Condition] = ()) -> Flask:
-    """Make the application without the review paths, for a port that anyone may reach.
+class Health:
+    """The application without the review paths, for a port that anyone may reach.
 
     It is ready when there are facts and all the conditions hold.
     """
+
+    def __init__(self, facts: Source, metrics: "Metrics | None" = None, conditions: Sequence[Condition] = ()) -> None:
+        self.flask = _pages(facts, metrics, conditions)
+
+    def refusal(self, request: HttpRequest) -> Reply | None:
+        """Refuse a body, which nothing here takes."""
+        return Reply(HTTPStatus.NOT_FOUND) if request.length else None
+
+    def __call__(self, request: HttpRequest) -> Reply:
+        """Answer one request."""
+        return wsgi.called(self.flask, request)
+
+
+def _pages(facts: Source, metrics: "Metrics | None", conditions: Sequence[Condition]) -> Flask:
     app = Flask("slicewarden", static_folder=None)
 
     if metrics is not None:
@@ -101,19 +100,19 @@ def health(facts: Source, metrics: "Metrics | None" = None, conditions: Sequence
     return app
 
 
-class Reviews:
-    """WSGI middleware that answers the review paths and hands everything else on."""
+class Webhook:
+    """The whole application, reviews included; what they decide is counted where there are metrics."""
 
     def __init__(
         self,
-        app: "App",
         engine: Engine,
         facts: Source,
         log: Log,
         metrics: "Metrics | None" = None,
+        conditions: Sequence[Condition] = (),
         told: Told | None = None,
     ) -> None:
-        self.app = app
+        self.health = Health(facts, conditions=conditions)
         self.told = told
         self.metrics = metrics
         self.facts = Dated(facts, _today)
@@ -123,38 +122,34 @@ class Reviews:
         if metrics is not None:
             metrics.judging_by(self.policy)
 
-    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Answer one HTTP request."""
-        path = environ["PATH_INFO"]
-        if path not in self.halves:
-            return self.app(environ, start_response)
-        status, body, headers = _refusal(environ) or self._answer(path, environ)
-        kind = "application/json" if status is HTTPStatus.OK else "text/plain"
-        start_response(
-            _phrase(status),
-            [("Content-Type", kind), ("Content-Length", str(len(body))), *headers],
-        )
-        return [body]
+    def refusal(self, request: HttpRequest) -> Reply | None:
+        """Refuse what is no review, before its body is read."""
+        return _refusal(request) if request.path in self.halves else self.health.refusal(request)
 
-    def _answer(self, path: str, environ: "WSGIEnvironment") -> Reply:
+    def __call__(self, request: HttpRequest) -> Reply:
+        """Answer one request that was not refused."""
+        if request.path not in self.halves:
+            return self.health(request)
+        status, body, headers = self._answer(request)
+        kind = "application/json" if status is HTTPStatus.OK else "text/plain"
+        return Reply(status, body, (("Content-Type", kind), *headers))
+
+    def _answer(self, request: HttpRequest) -> Reply:
+        path = request.path
         try:
-            end = environ.get(ARRIVED, monotonic()) + _patience(environ.get("QUERY_STRING", ""))
+            end = request.arrived + _patience(request.query)
         except ValueError as error:
             return Reply(HTTPStatus.BAD_REQUEST, f"timeout: {error}\n".encode())
         if monotonic() > end:  # it waited too long; nobody waits for the answer any more
             return self._late(path, {"endpoint": path})
-        length = int(environ["CONTENT_LENGTH"])
-        body = environ["wsgi.input"].read(length)
-        if len(body) != length:
-            return Reply(HTTPStatus.BAD_REQUEST, b"the body is shorter than its Content-Length\n")
         try:
-            request = review.decode(body)
+            asked = review.decode(b"".join(request.body))
         except review.NotAReview as error:
             return Reply(HTTPStatus.BAD_REQUEST, f"{error}\n".encode("ascii", "backslashreplace"))
         facts = self.facts()
         if facts is None:
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{NO_FACTS}\n".encode())
-        return self._judged(path, request, facts, lambda: monotonic() > end)
+        return self._judged(path, asked, facts, lambda: monotonic() > end)
 
     def _judged(self, path: str, request: Request, facts: Facts, late: Callable[[], bool]) -> Reply:
         try:
@@ -182,38 +177,19 @@ class Reviews:
         return Reply(HTTPStatus.GATEWAY_TIMEOUT, b"not judged in time\n")
 
 
-def refusal(environ: "WSGIEnvironment") -> Reply | None:
-    """What can be refused before its body is read: no review, or a body where there are none."""
-    if environ["PATH_INFO"] in PATHS:
-        return _refusal(environ)
-    return bodiless(environ)
-
-
-def bodiless(environ: "WSGIEnvironment") -> Reply | None:
-    """What takes no body refuses a request that has one."""
-    return Reply(HTTPStatus.NOT_FOUND) if environ.get("CONTENT_LENGTH", "0") != "0" else None
-
-
-def _refusal(environ: "WSGIEnvironment") -> Reply | None:
-    if environ["REQUEST_METHOD"] != "POST":
-        return Reply(HTTPStatus.METHOD_NOT_ALLOWED, b"POST an AdmissionReview\n", (("Allow", "POST"),))
-    if environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != "application/json":
-        return Reply(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, b"Content-Type must be application/json\n")
-    if environ.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
-        return Reply(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, b"encoded bodies are not accepted\n")
-    length = environ.get("CONTENT_LENGTH") or ""
-    if "HTTP_TRANSFER_ENCODING" in environ:
-        return Reply(HTTPStatus.BAD_REQUEST, b"chunked bodies are not accepted\n")
-    if not (length.isascii() and length.isdigit()):
-        return Reply(HTTPStatus.LENGTH_REQUIRED, b"Content-Length is required\n")
-    if int(length) > review.MAX_BODY:
-        return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {review.MAX_BODY} bytes\n".encode())
+def _refusal(request: HttpRequest) -> Reply | None:
+    headers = request.headers
+    if request.method != "POST":
+        return Reply(HTTPStatus.METHOD_NOT_ALLOWED, b"POST an AdmissionReview\n", (("Allow", "POST"), _TEXT))
+    if headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+        return Reply(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, b"Content-Type must be application/json\n", (_TEXT,))
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
+        return Reply(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, b"encoded bodies are not accepted\n", (_TEXT,))
+    if "Content-Length" not in headers:
+        return Reply(HTTPStatus.LENGTH_REQUIRED, b"Content-Length is required\n", (_TEXT,))
+    if request.length > review.MAX_BODY:
+        return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {review.MAX_BODY} bytes\n".encode(), (_TEXT,))
     return None
-
-
-@lru_cache(64)
-def _phrase(status: HTTPStatus) -> str:
-    return f"{status.value} {status.phrase}"
 
 
 @lru_cache(64)

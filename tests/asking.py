@@ -1,0 +1,23 @@
+"""Asks the application without a server, as a port asks it."""
+
+import time
+
+from webhook.serving.messages import Application, HttpRequest, Reply
+
+
+def ask(
+    app: Application, target: str, body: bytes = b"", method: str = "POST", arrived: float | None = None, **headers: str
+) -> Reply:
+    """The answer to a request; a header is named with _ for -, and one that is empty is left out."""
+    path, _, query = target.partition("?")
+    known = {"Host": "a", "Content-Type": "application/json", "Content-Length": str(len(body)) if body else ""}
+    named = {**known, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    request = HttpRequest(
+        method,
+        path,
+        query,
+        {name: value for name, value in named.items() if value},
+        time.monotonic() if arrived is None else arrived,
+        (body,),
+    )
+    return app.refusal(request) or app(request)
