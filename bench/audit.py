@@ -20,11 +20,12 @@ from bench.generator import CannotRun, Wrong
 from cluster import binaries, control_plane
 from cluster.control_plane import Cluster
 from cluster.objects import ONE, pod
-from webhook import cluster as live
-from webhook import patch, review, snapshot
+from webhook.api import admission, jsonpatch
 from webhook.cli.inputs import load_policy
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.cluster import listing
+from webhook.cluster import watch as live
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.rules import walk
 
 NAMESPACE = "vision"
@@ -64,7 +65,7 @@ def _fill(cluster: Cluster, pods: int) -> None:
     made = cluster.apply(space, account)
     if made.returncode:
         raise Wrong(made.stderr)
-    api = snapshot.connect(str(cluster.kubeconfig()))
+    api = listing.connect(str(cluster.kubeconfig()))
 
     def create(item: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{item['metadata']['name']}"
@@ -77,13 +78,13 @@ def _fill(cluster: Cluster, pods: int) -> None:
 
 def _pods(count: int, api: live.Api) -> Iterator[dict[str, Any]]:
     policy = load_policy(str(POLICY))
-    objects, _ = snapshot.facts(api, [policy])
+    objects, _ = listing.facts(api, [policy])
     engine, facts = Engine(policy, walk()), Facts.of(objects)
     for number in range(count):
         item = pod(f"pod-{number}", NAMESPACE, ONE if number % KINDS < KINDS // 2 else {})
         if number % KINDS == 0:
-            operations = engine.mutate(review.decode(review.wrap(item)), facts).patch
-            item = dict(patch.apply(item, operations))
+            operations = engine.mutate(admission.decode(admission.wrap(item)), facts).patch
+            item = dict(jsonpatch.apply(item, operations))
         yield item
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import tables
 from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import Wrong
-from webhook.documents import read
+from webhook.documents.documents import read
 
 OPTIONS = ("--policy", str(POLICY), "--facts", str(FACTS))
 

@@ -9,10 +9,10 @@ from time import perf_counter_ns
 import orjson
 
 from bench import payloads, tables
-from webhook import patch, review
+from webhook.api import admission, jsonpatch
 from webhook.cli.inputs import load_engine
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.serving.processes import settle
 
 ROOT = Path(__file__).parent.parent
@@ -38,8 +38,8 @@ class Case:
 def mutated(engine: Engine, facts: Facts, body: bytes) -> bytes:
     """Write the review that the API server sends to `/validate` once `/mutate` has answered this one."""
     whole = orjson.loads(body)
-    verdict = engine.mutate(review.decode(body), facts)
-    whole["request"]["object"] = patch.apply(whole["request"]["object"], verdict.patch)
+    verdict = engine.mutate(admission.decode(body), facts)
+    whole["request"]["object"] = jsonpatch.apply(whole["request"]["object"], verdict.patch)
     return orjson.dumps(whole)
 
 
@@ -48,12 +48,12 @@ def run() -> str:
     engine, facts = load_engine(str(POLICY), str(FACTS))
 
     def mutate(body: bytes) -> bytes:
-        request = review.decode(body)
-        return review.encode(request, engine.mutate(request, facts))
+        request = admission.decode(body)
+        return admission.encode(request, engine.mutate(request, facts))
 
     def validate(body: bytes) -> bytes:
-        request = review.decode(body)
-        return review.encode(request, engine.validate(request, facts))
+        request = admission.decode(body)
+        return admission.encode(request, engine.validate(request, facts))
 
     cases = []
     for payload in (payloads.small(), payloads.large(), payloads.plain()):
@@ -71,11 +71,11 @@ def run() -> str:
 
 def _check(engine: Engine, facts: Facts, payload: payloads.Payload, after: bytes) -> None:
     """Make sure that what is timed is the decision that is meant."""
-    request = review.decode(payload.body)
+    request = admission.decode(payload.body)
     operations = engine.mutate(request, facts).patch
     if bool(operations) != payload.gpu:
         raise AssertionError(f"payload {payload.name}: {len(operations)} operations")
-    changed = review.decode(after)
+    changed = admission.decode(after)
     verdict = engine.validate(changed, facts)
     if not verdict.allowed or verdict.results or engine.mutate(changed, facts).patch:
         raise AssertionError(f"payload {payload.name} is not settled after its patch: {verdict}")

@@ -9,10 +9,10 @@ import orjson
 
 from bench import payloads, tables
 from bench.decision import FACTS, POLICY, ROOT, mutated
-from webhook import review
+from webhook.api import admission
 from webhook.cli.inputs import load_engine
-from webhook.engine import Engine
-from webhook.facts import Facts, Node
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
 from webhook.model import Request
 from webhook.serving.processes import settle
 
@@ -48,7 +48,7 @@ class Point:
 
         def decide() -> None:
             for half in (self.engine.mutate, self.engine.validate):
-                review.encode(self.request, half(self.request, self.facts))
+                admission.encode(self.request, half(self.request, self.facts))
 
         decide()
         rounds = []
@@ -64,7 +64,7 @@ def run() -> str:
     """Measure every size and return the table."""
     engine, facts = load_engine(str(POLICY), str(FACTS))
     body = payloads.small().body
-    request, settled = review.decode(body), review.decode(mutated(engine, facts, body))
+    request, settled = admission.decode(body), admission.decode(mutated(engine, facts, body))
     points: dict[str, Callable[[int], Point]] = {
         "containers of a pod": lambda size: Point(size, engine, facts, containers(size)),
         "rules": lambda size: Point(size, repeated(engine, size), facts, settled),
@@ -102,7 +102,7 @@ Nodes are those of the sample facts under other names. That nothing grows worse 
 
 def containers(count: int) -> Request:
     """A GPU pod of so many containers, of which one asks for a GPU."""
-    request = review.decode(payloads.small().body)
+    request = admission.decode(payloads.small().body)
     pod = orjson.loads(orjson.dumps(request.object))
     (first,) = pod["spec"]["containers"]
     others = [{**first, "name": f"sidecar-{index}", "resources": {}} for index in range(1, count)]

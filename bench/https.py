@@ -23,7 +23,7 @@ from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import WARM_UP, CannotRun, Report, Wrong
 from bench.payloads import Payload
 from certs import issue_ca, issue_serving
-from webhook import patch
+from webhook.api import jsonpatch
 
 OURS, YARDSTICK = "Slicewarden", "Go net/http"
 OPEN_RATE, OPEN_CONNECTIONS = 200, 8
@@ -212,7 +212,7 @@ def _ask(port: int, trust: ssl.SSLContext, payload: Payload) -> str:
 
 def patched(pod: dict[str, Any], written: str) -> Any:
     """The pod as a patch in base64 leaves it; without one as it is."""
-    return patch.apply(pod, orjson.loads(base64.b64decode(written)) if written else ())
+    return jsonpatch.apply(pod, orjson.loads(base64.b64decode(written)) if written else ())
 
 
 def _agree(payload: Payload, ours: str, yardstick: str) -> None:

@@ -9,10 +9,10 @@ import orjson
 
 from bench import tables
 from bench.decision import FACTS, POLICY
-from webhook import review
+from webhook.api import admission
 from webhook.cli.inputs import load_engine
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.serving.processes import settle
 
 Object = dict[str, Any]
@@ -135,7 +135,7 @@ def accepted(engine: Engine, facts: Facts, make: Callable[[int], Object]) -> tup
 
     def fits(size: int) -> bool:
         item = make(size)
-        verdict = engine.validate(review.decode(review.wrap(item)), facts)
+        verdict = engine.validate(admission.decode(admission.wrap(item)), facts)
         return "too large to be judged" not in str(verdict.malformed) and len(orjson.dumps(item)) < MOST
 
     low, high = 1, 2
@@ -149,7 +149,7 @@ def accepted(engine: Engine, facts: Facts, make: Callable[[int], Object]) -> tup
 
 def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, float]:
     """CPU seconds of both halves of a creation, of an update, and between two looks at the clock."""
-    body = review.wrap(item)
+    body = admission.wrap(item)
     looks = [process_time()]
 
     def late() -> bool:
@@ -158,8 +158,8 @@ def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, f
 
     start = process_time()
     for half in (engine.mutate, engine.validate):
-        request = review.decode(body)
-        review.encode(request, half(request, facts, late))
+        request = admission.decode(body)
+        admission.encode(request, half(request, facts, late))
     created = process_time() - start
     gap = max((after - before for before, after in pairwise(looks)), default=0.0)
     asked = orjson.loads(body)
@@ -169,8 +169,8 @@ def seconds(engine: Engine, facts: Facts, item: Object) -> tuple[float, float, f
     body = orjson.dumps(asked)
     start = process_time()
     for half in (engine.mutate, engine.validate):
-        request = review.decode(body)
-        review.encode(request, half(request, facts, late))
+        request = admission.decode(body)
+        admission.encode(request, half(request, facts, late))
     return created, process_time() - start, gap
 
 
@@ -180,7 +180,7 @@ def refused_at(engine: Engine, facts: Facts, make: Callable[[int], Object], size
     while times > 1:
         try:
             return seconds(engine, facts, make(int(size * times)))[0]
-        except review.NotAReview:
+        except admission.NotAReview:
             times /= 1.5
     return 0.0
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from webhook.documents import read
-from webhook.engine import Engine
-from webhook.facts import Facts
-from webhook.policy import Policy
-from webhook.policy_file import load
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.policy.load import load
+from webhook.policy.model import Policy
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parent.parent

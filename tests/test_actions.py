@@ -9,15 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import files, reports, review
-from webhook.check import Judged, Report, judge
-from webhook.documents import read as documents_read
-from webhook.engine import Engine
-from webhook.facts import Dated, Facts
+from webhook import reports
+from webhook.api import admission
+from webhook.api.selectors import Selector
+from webhook.documents import files
+from webhook.documents.documents import read as documents_read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.facts.sources import Dated
 from webhook.model import Action, Request, Requester, Verdict
-from webhook.policy import Exemption, Override, Policy, Requesters, Scope
+from webhook.policy.model import Exemption, Override, Policy, Requesters, Scope
 from webhook.rules import walk
-from webhook.selectors import Selector
+from webhook.scan.judge import judge
+from webhook.scan.results import Judged, Report
 
 DAY = date(2027, 3, 31)
 RULE = "unsteered-pod"
@@ -116,7 +120,7 @@ def test_exemption_is_of_its_rules_accounts_and_namespaces(sample_policy: Policy
 def test_exempt_findings_are_recorded_by_name(sample_policy: Policy, sample_facts: Facts) -> None:
     policy = replace(sample_policy, exemptions=(Exemption("moving", VISION, frozenset(), None),))
     asked = request()
-    answer = review.encode(asked, judged(policy, sample_facts, asked)).decode()
+    answer = admission.encode(asked, judged(policy, sample_facts, asked)).decode()
     assert '"allowed":true' in answer
     assert f'"{RULE}":"exempted by moving: spec: ' in answer
 

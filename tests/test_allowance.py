@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from test_hostile import affinity, calls, config_map, expression, pod
 
-from webhook import ratchet, review
 from webhook.allowance import UNITS, Allowance, TooLarge, TooLate, weight
-from webhook.documents import read
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api import admission
+from webhook.api.jsonpatch import MAX_OPERATIONS, build
+from webhook.api.objects import SMALL
+from webhook.documents.documents import read
+from webhook.engine import ratcheting
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Fix, Request, Result
-from webhook.patch import MAX_OPERATIONS, build
-from webhook.spelling import HANDFUL, Guesses, nearest
-from webhook.targets import SMALL
+from webhook.text.spelling import HANDFUL, Guesses, nearest
 
 Object = dict[str, Any]
 
@@ -65,7 +66,7 @@ def claim(count: int) -> Object:
 
 
 def created(item: Object) -> Request:
-    return review.decode(review.wrap(item))
+    return admission.decode(admission.wrap(item))
 
 
 def updated(item: Object, old: Object) -> Request:
@@ -96,7 +97,7 @@ def test_what_is_too_large_is_refused_by_both_halves_with_what_there_is_too_much
 ) -> None:
     request = created(item)
     answers = [
-        json.loads(review.encode(request, half(request, sample_facts)))["response"]
+        json.loads(admission.encode(request, half(request, sample_facts)))["response"]
         for half in (engine.mutate, engine.validate, engine.judge)
     ]
     assert {(each["allowed"], each["status"]["code"]) for each in answers} == {(False, 422)}
@@ -139,7 +140,7 @@ def test_templates_pay_for_what_they_share(engine: Engine, sample_facts: Facts) 
 
 def test_a_short_review_can_hold_nothing_too_large() -> None:
     item = {"kind": "Pod", "apiVersion": "v1", "spec": {"containers": [{}] * ((SMALL - 160) // 3)}}
-    assert SMALL < len(review.wrap(item)) < SMALL + 100
+    assert SMALL < len(admission.wrap(item)) < SMALL + 100
     assert weight(item) <= UNITS
 
 
@@ -270,7 +271,7 @@ def test_the_ratchet_looks_at_the_clock() -> None:
     results = [Result("r", Action.WARN, Finding(("a", n), "m")) for n in range(50)]
     clock = Clock(20)
     with pytest.raises(TooLate):
-        ratchet.news(results, {}, results, {}, Allowance(clock))
+        ratcheting.news(results, {}, results, {}, Allowance(clock))
     assert clock.looks == 21
 
 
@@ -295,7 +296,7 @@ def test_40000_names_of_resources_cost_a_handful_of_guesses(
         guessed.append(word)
         return nearest(word, known, alike)
 
-    monkeypatch.setattr("webhook.spelling.nearest", guess)
+    monkeypatch.setattr("webhook.text.spelling.nearest", guess)
     for count in (40, 9_000, 40_000):
         guessed.clear()
         request = created(resources(count))

@@ -10,15 +10,17 @@ import jsonschema
 import pytest
 import yaml
 
-from webhook import audit, publish, reports, running
-from webhook.audit import Audit
-from webhook.check import Broke, Report
-from webhook.engine import Engine
-from webhook.facts import Facts, Node
+from webhook import reports
+from webhook.api.pods import Pod
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
 from webhook.model import Object, Problem
-from webhook.pods import Pod
-from webhook.reports import sources
-from webhook.terminal import PLAIN
+from webhook.reports import audit_report, publish
+from webhook.scan import audit, occupancy
+from webhook.scan.audit import Audit
+from webhook.scan.judge import Broke
+from webhook.scan.results import Report
+from webhook.text.terminal import PLAIN
 
 ROOT = Path(__file__).parents[1]
 
@@ -142,7 +144,7 @@ def report_of(found: Audit) -> Report:
 
 def by_source(found: Audit) -> dict[str, dict[str, int]]:
     """How many objects of each source have each finding."""
-    groups = sources.grouped(report_of(found), exempted=False)
+    groups = audit_report.grouped(report_of(found), exempted=False)
     return {source.text: {each.result.rule: len(each.objects) for each in found} for source, found in groups.items()}
 
 
@@ -163,7 +165,7 @@ def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts
         "LostSet vision/gone": {"unguarded-container": 1, "unsteered-pod": 1, "misplaced-pod": 1},
     }
     assert found.count == 4
-    table = sources.table(report_of(found), PLAIN, found.count)
+    table = audit_report.table(report_of(found), PLAIN, found.count)
     assert "denied   Deployment vision/web\n" in table
     assert table.endswith("\n4 objects judged: 2 would be denied, 1 with warnings; 0 errors\n")
 
@@ -196,7 +198,7 @@ def test_neighbours_of_another_trust_are_named_at_their_node(engine: Engine, fac
         result.finding.message
         for each in found.judged
         for result in each.verdict.results
-        if result.rule == running.MIXED
+        if result.rule == occupancy.MIXED
     ]
     assert said.startswith("untrusted vision/stranger may be on the cards of vision/mate, ")
 
@@ -238,14 +240,14 @@ def test_what_is_exempted_is_not_told(engine: Engine, facts: Facts) -> None:
     found.take(of_operator)
     assert [each.verdict.results[0].exemption for each in found.judged] == ["gpu-operator"]
     assert by_source(found) == {}
-    assert json.loads(sources.write(report_of(found), PLAIN, found.count))["summary"]["denied"] == 0
+    assert json.loads(audit_report.write(report_of(found), PLAIN, found.count))["summary"]["denied"] == 0
 
 
 @pytest.mark.parametrize("name", reports.FORMATS)
 def test_every_format_takes_an_audit(name: str, engine: Engine, facts: Facts) -> None:
     found = Audit(engine, facts)
     found.take(asking("stranger", "shared"))
-    text = reports.render(name, replace(report_of(found), pages=running.PAGES))
+    text = reports.render(name, replace(report_of(found), pages=occupancy.PAGES))
     assert "misplaced-pod" in text
     assert "stranger" in text
 

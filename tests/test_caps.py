@@ -12,8 +12,10 @@ from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 from strategies import request_for
 
-from webhook.engine import Engine
-from webhook.facts import Facts, Node
+from webhook.api.jsonpatch import apply
+from webhook.api.selectors import NOWHERE, Choice, Requirement, Selector
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
 from webhook.memory import annotation, command_line, environment, frameworks
 from webhook.memory.budget import (
     ALL,
@@ -32,10 +34,8 @@ from webhook.memory.command_line import PROGRAMS
 from webhook.memory.frameworks.pytorch import parse, version
 from webhook.memory.steps import WRITES, Cap, Kind, Step, Torch, describe, noted
 from webhook.model import Action
-from webhook.patch import apply
-from webhook.policy import Card, Policy, Pool, ResourceNames, TorchVersion
+from webhook.policy.model import Card, Policy, Pool, ResourceNames, TorchVersion
 from webhook.rules import walk
-from webhook.selectors import NOWHERE, Choice, Requirement, Selector
 
 POLICY = Policy("p", ())
 T4 = Card("Tesla-T4", 15360, 4)

@@ -11,18 +11,21 @@ import pytest
 from hypothesis import given, settings
 from strategies import pods
 
-from webhook import batches, change_report, files, rules
-from webhook.change import Change, Changed, Effect, compare
-from webhook.check import Judged
+from webhook import rules
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy
-from webhook.documents import read
-from webhook.engine import Engine
-from webhook.facts import Facts
-from webhook.files import alone
+from webhook.documents import files
+from webhook.documents.documents import read
+from webhook.documents.files import alone
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Problem, Verdict
-from webhook.policy import Policy
-from webhook.terminal import PLAIN, Look
+from webhook.policy.model import Policy
+from webhook.reports import diff_report
+from webhook.scan import batches
+from webhook.scan.diff import Change, Changed, Effect, compare
+from webhook.scan.results import Judged
+from webhook.text.terminal import PLAIN, Look
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = (ROOT / "policies" / "sample.yaml").read_text("utf-8")
@@ -181,7 +184,7 @@ def test_a_comment_has_room_for_the_markdown_however_much_changes(sample_policy:
     judged = Judged("_" * 100, 1, 0, "v1", "Pod", "vision", "p", Verdict())
     changed = [Changed(judged, judged, (effect,), ()) for effect in Effect for _ in range(60)]
     problems = [Problem("_" * 100, 1, "not YAML")] * 60
-    out = change_report.render("markdown", Change(sample_policy, sample_policy, tuple(changed), 0, tuple(problems)))
+    out = diff_report.render("markdown", Change(sample_policy, sample_policy, tuple(changed), 0, tuple(problems)))
     assert 50_000 < len(out) < 65_536
     assert out.count("<details") == out.count("</details>") == len(Effect)
     assert "<details open><summary>60 newly denied</summary>" in out
@@ -207,8 +210,8 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(sample_policy: Policy, 
     items = files.items(read(PODS, "apps/of/a/team/in/a/folder/pods.yaml")[0])[0]
     for one, other in ((old, new), (new, steered), (steered, old)):
         change = Change.of(one, other, [compare(item, one, other, sample_facts) for item in items])
-        wide = change_report.table(change, PLAIN)
-        narrow = change_report.table(change, Look(60))
+        wide = diff_report.table(change, PLAIN)
+        narrow = diff_report.table(change, Look(60))
         assert [each for each in narrow.splitlines() if len(each) > 60 and " " in each.strip()] == []
         assert "".join(narrow.split()) == "".join(wide.split())
         assert max(map(len, wide.splitlines())) > 100

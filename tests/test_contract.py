@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from asking import ask
 
-from webhook import review
-from webhook.engine import Engine
-from webhook.facts import Facts
-from webhook.policy_file import schema
+from webhook.api import admission
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.policy.load import schema
 from webhook.serving import app as serving
 from webhook.serving import processes
 from webhook.serving.http import SHED
@@ -82,12 +82,12 @@ def test_it_says_at_start_that_anyone_may_call(engine: Engine, monkeypatch: pyte
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1" * 5000, "1e999", "-1" + "0" * 400])
 def test_numbers_that_json_or_python_cannot_hold_are_no_review(number: str) -> None:
     """Threats 19 and 20."""
-    with pytest.raises(review.NotAReview, match="not JSON: "):
-        review.decode(REVIEW.replace('"@"', f'"p", "object": {{"n": {number}}}').encode())
+    with pytest.raises(admission.NotAReview, match="not JSON: "):
+        admission.decode(REVIEW.replace('"@"', f'"p", "object": {{"n": {number}}}').encode())
 
 
 def test_a_number_that_is_only_too_long_for_an_integer_is_read_as_the_nearest_fraction() -> None:
-    request = review.decode(REVIEW.replace('"@"', f'"p", "object": {{"n": {"1" * 300}}}').encode())
+    request = admission.decode(REVIEW.replace('"@"', f'"p", "object": {{"n": {"1" * 300}}}').encode())
     assert request.object == {"n": pytest.approx(1.1111111111111112e299)}
 
 
@@ -105,9 +105,9 @@ def test_a_number_that_is_only_too_long_for_an_integer_is_read_as_the_nearest_fr
 )
 def test_text_that_is_not_utf_8_is_no_review(body: bytes) -> None:
     """Threat 22."""
-    assert review.decode(REVIEW.encode()).name == "@"
-    with pytest.raises(review.NotAReview):
-        review.decode(body)
+    assert admission.decode(REVIEW.encode()).name == "@"
+    with pytest.raises(admission.NotAReview):
+        admission.decode(body)
 
 
 def test_the_schema_refers_to_nothing_outside_itself() -> None:

@@ -12,13 +12,13 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from strategies import TRUST, containers, pods, request_for, workload
 
-from webhook import doors
+from webhook.catalog import doors
 from webhook.cli.inputs import cautious
-from webhook.engine import Engine
-from webhook.facts import Facts, Node
-from webhook.guard import unguarded
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
+from webhook.gpu.guard import unguarded
 from webhook.model import Action, Requester
-from webhook.policy import Forms, Guard, Policy, Scope
+from webhook.policy.model import Forms, Guard, Policy, Scope
 from webhook.rules import walk
 
 DOORS = frozenset(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_doors import DOORS
 
-from webhook.doors import DEVICE_VARIABLES
+from webhook.catalog.doors import DEVICE_VARIABLES
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kubernetes import client
 from listening import Asked, listening
 
-from webhook import events
-from webhook.events import Backlog, Denial, Events, Owner, denial
-from webhook.metrics import Metrics
+from webhook.cluster import events
+from webhook.cluster.events import Backlog, Denial, Events, Owner, denial
 from webhook.model import Action, Finding, Malformed, Request, Result, Verdict
+from webhook.telemetry.metrics import Metrics
 
 REFERENCE = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d", "uid": "u-1", "controller": True}
 OWNER = Owner("apps/v1", "ReplicaSet", "vision", "web-5d", "u-1")

@@ -11,14 +11,14 @@ import yaml
 from hypothesis import assume, given
 from strategies import gpu_pods, request_for
 
+from webhook.api.jsonpatch import apply
 from webhook.cli import main as cli
-from webhook.engine import Engine
-from webhook.facts import Facts, Node
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
 from webhook.memory import explain, frameworks, page
 from webhook.memory.command_line import PROGRAMS
 from webhook.model import Requester
-from webhook.patch import apply
-from webhook.policy import Grant, Policy, Requesters, Scope
+from webhook.policy.model import Grant, Policy, Requesters, Scope
 from webhook.rules import walk
 
 ROOT = Path(__file__).parent.parent

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import documents, fitting, policy_file, rules
+from webhook import rules
+from webhook.documents import documents
+from webhook.policy import fast_schema, load
 
 ROOT = Path(__file__).parent.parent
 POLICIES = [ROOT / "policies/sample.yaml", *sorted((ROOT / "tests/fixtures").glob("*/policy.yaml"))]
@@ -30,7 +32,7 @@ json_values = st.recursive(
 
 @cache
 def schema() -> Any:
-    return policy_file.schema(rule.id for rule in rules.walk())
+    return load.schema(rule.id for rule in rules.walk())
 
 
 @cache
@@ -48,7 +50,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.parent.name)
 def test_policies_clearly_fit(file: Path) -> None:
-    assert fitting.fits(policy(file), schema())
+    assert fast_schema.fits(policy(file), schema())
 
 
 @given(data=st.data(), file=st.sampled_from(POLICIES), other=json_values, drop=st.booleans())
@@ -62,11 +64,11 @@ def test_it_agrees_with_the_library(data: st.DataObject, file: Path, other: Any,
     else:
         container[data.draw(st.sampled_from([key, "unknown"]))] = other
     valid = jsonschema.Draft202012Validator(schema()).is_valid(value)
-    assert fitting.fits(value, schema()) == valid
+    assert fast_schema.fits(value, schema()) == valid
 
 
 def test_what_it_does_not_know_is_not_called_fitting() -> None:
-    assert not fitting.fits({"a": 1}, {"patternProperties": {"a": {"type": "string"}}})
-    assert not fitting.fits("a", {"format": "date"})
-    assert not fitting.fits(1.5, {"multipleOf": 1})
-    assert fitting.fits(json.loads("{}"), {"properties": {"a": {"type": "string"}}})
+    assert not fast_schema.fits({"a": 1}, {"patternProperties": {"a": {"type": "string"}}})
+    assert not fast_schema.fits("a", {"format": "date"})
+    assert not fast_schema.fits(1.5, {"multipleOf": 1})
+    assert fast_schema.fits(json.loads("{}"), {"properties": {"a": {"type": "string"}}})

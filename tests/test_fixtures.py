@@ -12,15 +12,18 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from webhook import documents, patch, review, rules
-from webhook.documents import Document
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook import rules
+from webhook.api import admission
+from webhook.api import jsonpatch as patch
+from webhook.api.objects import subjects
+from webhook.documents import documents
+from webhook.documents.documents import Document
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Malformed, Request, Verdict, dotted
 from webhook.model import Path as Place
-from webhook.policy import Policy
-from webhook.policy_file import load
-from webhook.targets import subjects
+from webhook.policy.load import load
+from webhook.policy.model import Policy
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -61,8 +64,8 @@ def fixture(file: Path) -> tuple[Document, Place, Request]:
     """The file's one document, where the judged object stands in it, and the request it makes."""
     (document,) = read(file)
     if document.value["kind"] == "AdmissionReview":
-        return document, ("request", "object"), review.decode(json.dumps(document.value).encode())
-    return document, (), review.decode(review.wrap(document.value))
+        return document, ("request", "object"), admission.decode(json.dumps(document.value).encode())
+    return document, (), admission.decode(admission.wrap(document.value))
 
 
 @cache
@@ -125,7 +128,7 @@ def test_verb(file: Path) -> None:
 def test_judging_twice_gives_the_same(rule: str) -> None:
     for file in files_of(rule):
         request = fixture(file)[2]
-        assert review.encode(request, judged(file)) == review.encode(request, judged(file)), file.stem
+        assert admission.encode(request, judged(file)) == admission.encode(request, judged(file)), file.stem
 
 
 @each_rule

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import review
-from webhook.documents import read
-from webhook.doors import ADMIN_ACCESS
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api import admission
+from webhook.catalog.doors import ADMIN_ACCESS
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Request, Requester, Unusable
-from webhook.policy import CONTROLLERS, Policy, Requesters
-from webhook.policy_file import load
+from webhook.policy.load import load
+from webhook.policy.model import CONTROLLERS, Policy, Requesters
 from webhook.rules import walk
 
 RULES = [rule.id for rule in walk()]
@@ -87,7 +87,7 @@ def pod(namespace: str, trust: str = "trusted", gpus: int = 1, account: str = "d
 
 def sent(item: dict[str, Any], requester: Requester | None = None) -> Request:
     """The request that creates an object; by nobody if nobody is named."""
-    return replace(review.decode(review.wrap(item)), requester=requester)
+    return replace(admission.decode(admission.wrap(item)), requester=requester)
 
 
 def placed(namespace: str, trust: str = "trusted", gpus: int = 1, **spec: Any) -> str | set[str]:

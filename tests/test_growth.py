@@ -20,14 +20,15 @@ import pytest
 from pod_fields import POD_SPEC, RECORDED
 from test_fixtures import FOLDERS, engine_of, files_of, fixture, verb
 
-from webhook import allowance, review
-from webhook.documents import read
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook import allowance
+from webhook.api import admission
+from webhook.api.pods import CONTAINER_LISTS
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Request, dotted
 from webhook.model import Path as Place
-from webhook.pods import CONTAINER_LISTS
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 from webhook.rules import Rule
 
 MORE = (4, 8, 16, 32)
@@ -248,7 +249,7 @@ def pods() -> Iterator[tuple[Place, dict[str, Any]]]:
 def test_each_place_of_a_pod_costs_each_entry_the_same(engine: Engine, sample_facts: Facts) -> None:
     found, seen = {}, set[Place]()
     for field, item in pods():
-        request = review.decode(review.wrap(item))
+        request = admission.decode(admission.wrap(item))
         cost(engine, sample_facts, request, item)
         for path, grow in growths(item):
             alike = path if ALL else tuple(key for key in path if isinstance(key, str))[-3:]
@@ -265,7 +266,7 @@ KINDS = sorted((Path(__file__).parent / "kinds").glob("*.yaml"))
 @pytest.mark.parametrize("file", KINDS, ids=lambda file: file.stem)
 def test_each_place_of_a_workload_costs_each_entry_the_same(engine: Engine, sample_facts: Facts, file: Path) -> None:
     (document,), _ = read(file.read_text("utf-8"), file.name)
-    request = review.decode(review.wrap(document.value))
+    request = admission.decode(admission.wrap(document.value))
     cost(engine, sample_facts, request, document.value)
     outside = [(path, grow) for path, grow in growths(document.value) if ALL or not {*CONTAINER_LISTS} & {*path[:-1]}]
     found = {dotted(path): steepness(engine, sample_facts, request, grow, FEWER) for path, grow in outside}

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from command_lines import read as read_command
 
-from webhook import documents
+from webhook.documents import documents
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = Path(__file__).parent / "schemas"

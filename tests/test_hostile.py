@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from webhook import review
-from webhook.documents import read
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api import admission
+from webhook.api.jsonpatch import MAX_OPERATIONS
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Unusable
-from webhook.patch import MAX_OPERATIONS
-from webhook.policy_file import MOST, load
+from webhook.policy.load import MOST, load
 
 CALLS_PER_BYTE = 8
 """Far above what an honest object of the size costs, and far below anything that is not linear."""
@@ -94,14 +94,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("item", HOSTILE.values(), ids=HOSTILE)
 def test_work_is_linear_in_the_size_of_an_object(engine: Engine, sample_facts: Facts, item: dict[str, Any]) -> None:
-    body = review.wrap(item)
-    request = review.decode(body)
+    body = admission.wrap(item)
+    request = admission.decode(body)
     work = calls(lambda: (engine.mutate(request, sample_facts), engine.validate(request, sample_facts)))
     assert work < CALLS_PER_BYTE * len(body)
 
 
 def test_a_patch_too_large_for_an_answer_is_not_made(engine: Engine, sample_facts: Facts) -> None:
-    request = review.decode(review.wrap(HOSTILE["containers that all need caps"]))
+    request = admission.decode(admission.wrap(HOSTILE["containers that all need caps"]))
     assert engine.mutate(request, sample_facts).patch == ()
     for verdict in (half(request, sample_facts) for half in (engine.mutate, engine.validate, engine.judge)):
         assert f"more than {MAX_OPERATIONS} changes, and no more fit one answer" in str(verdict.malformed)
@@ -111,7 +111,7 @@ def test_a_patch_that_fits_an_answer_and_was_not_made_is_told_by_what_is_missing
     engine: Engine, sample_facts: Facts
 ) -> None:
     few = HOSTILE["containers that all need caps"]["spec"]["initContainers"][:2]
-    request = review.decode(review.wrap(pod(initContainers=few)))
+    request = admission.decode(admission.wrap(pod(initContainers=few)))
     assert engine.mutate(request, sample_facts).patch
     verdict = engine.validate(request, sample_facts)
     assert verdict.malformed is None
@@ -123,7 +123,7 @@ def test_a_patch_that_fits_an_answer_and_was_not_made_is_told_by_what_is_missing
 
 def decided(engine: Engine, facts: Facts, **spec: Any) -> int:
     """Count what both calls for a pod cost once its snapshot has been reckoned with."""
-    request = review.decode(review.wrap(pod(**spec)))
+    request = admission.decode(admission.wrap(pod(**spec)))
 
     def both() -> tuple[object, ...]:
         return engine.mutate(request, facts), engine.validate(request, facts)
@@ -234,7 +234,7 @@ TEXTS = {
 
 @pytest.mark.parametrize(("text", "words"), TEXTS.values(), ids=TEXTS)
 def test_a_hostile_text_is_judged_in_bounds(engine: Engine, sample_facts: Facts, text: str, words: str) -> None:
-    request = review.decode(review.wrap(named(text)))
+    request = admission.decode(admission.wrap(named(text)))
     tracemalloc.start()
     verdict = engine.validate(request, sample_facts)
     peak = tracemalloc.get_traced_memory()[1]
@@ -247,18 +247,18 @@ def test_a_hostile_text_is_judged_in_bounds(engine: Engine, sample_facts: Facts,
     assert len(messages) <= 21
     assert peak < MEMORY
     # The same text in another key: what is remembered of the first must not do the work of the second.
-    again = review.decode(review.wrap(named(text + " ")))
+    again = admission.decode(admission.wrap(named(text + " ")))
     assert calls(lambda: engine.validate(again, sample_facts)) < CALLS
 
 
 def test_all_keys_share_a_bound(engine: Engine, sample_facts: Facts) -> None:
     texts = ["[" + "a," * 2000 + f"] # {n}" for n in range(200)] + ["[" + "a," * 2000 + f"{n}" for n in range(200)]
-    request = review.decode(review.wrap(named(*texts)))
+    request = admission.decode(admission.wrap(named(*texts)))
     assert calls(lambda: engine.validate(request, sample_facts)) < 2 * CALLS
 
 
 def test_honest_keys_do_not_reach_the_bound(engine: Engine, sample_facts: Facts) -> None:
-    request = review.decode(review.wrap(named(*[entry(devices="[0, 1, 2, 3]")] * 100)))
+    request = admission.decode(admission.wrap(named(*[entry(devices="[0, 1, 2, 3]")] * 100)))
     results = engine.validate(request, sample_facts).results
     assert {result.rule for result in results} == {"ignored-sharing-key"}  # of some GPUs nothing can be shared alone
 

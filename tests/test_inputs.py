@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from webhook import batches, dialect, documents, files, reports
+from webhook import reports
 from webhook.cli import main as cli
+from webhook.documents import documents, files, goyaml
+from webhook.scan import batches
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
@@ -458,7 +460,7 @@ def test_one_file_is_neither_packed_nor_parsed_a_second_time_for_its_lines(
 
     def parse(text: str, **options: Any) -> Any:
         texts.append(text)
-        return dialect.parse(text, **options)
+        return goyaml.parse(text, **options)
 
     def packed(_: object) -> bytes:
         raise AssertionError("there is no second process to send it to")

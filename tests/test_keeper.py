@@ -15,7 +15,7 @@ from listening import Asked, listening
 import certs
 from certs.life import rotate
 from webhook.cli import main as cli
-from webhook.keeper import Keeper, Names
+from webhook.cluster.cert_store import Keeper, Names
 
 SECRETS = "/api/v1/namespaces/slicewarden-system/secrets"
 HALVES = "/apis/admissionregistration.k8s.io/v1"

@@ -14,10 +14,11 @@ import pytest
 from kubernetes import client
 from listening import Asked, listening
 
-from webhook import cluster
-from webhook.cluster import Cluster
-from webhook.facts import Facts, Fresh
-from webhook.metrics import Metrics
+from webhook.cluster import watch as cluster
+from webhook.cluster.watch import Cluster
+from webhook.facts.snapshot import Facts
+from webhook.facts.sources import Fresh
+from webhook.telemetry.metrics import Metrics
 
 NAMESPACES, NODES, POLICIES = "/api/v1/namespaces", "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
 PODS, CONFIG_MAPS = "/api/v1/pods", "/api/v1/namespaces/gpu-operator/configmaps"
@@ -133,10 +134,10 @@ def test_a_cluster_is_followed_by_what_was_imported_before_workers_were_forked()
     """Else each of them has memory of its own for it; the client's classes for all kinds take 25 MiB."""
     program = """
 import sys
-from webhook import cluster, events
+from webhook.cluster import events, watch
 known = set(sys.modules)
-api = cluster.client.ApiClient(cluster.client.Configuration())
-cluster.Cluster(api, print, ["gpu-operator"])
+api = watch.client.ApiClient(watch.client.Configuration())
+watch.Cluster(api, print, ["gpu-operator"])
 events.Events(api, print)
 print(len(set(sys.modules) - known))
 """

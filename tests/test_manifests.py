@@ -10,10 +10,11 @@ import yaml
 from command_lines import read as read_command
 from registration_contract import WHOLE_REQUEST
 
-from webhook import cluster, registration
+from webhook.api.objects import DEVICES
 from webhook.cli import inputs
-from webhook.policy import Policy
-from webhook.targets import DEVICES
+from webhook.cluster import watch
+from webhook.engine import registration
+from webhook.policy.model import Policy
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "manifests" / "base"
@@ -210,9 +211,9 @@ def granted(role: Object) -> dict[tuple[str, str], set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "read"), [("ClusterRole", cluster.READ), ("Role", cluster.READ_WITHIN)], ids=["everywhere", "within"]
+    ("kind", "read"), [("ClusterRole", watch.READ), ("Role", watch.READ_WITHIN)], ids=["everywhere", "within"]
 )
-def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[cluster.Resource, ...]) -> None:
+def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[watch.Resource, ...]) -> None:
     assert granted(one(kind)) == {(each.group, each.plural): READING for each in read}
     account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
     binding = one(f"{kind}Binding")
@@ -222,7 +223,7 @@ def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read:
 
 def test_the_roles_are_where_the_sample_policy_looks(sample_policy: Policy) -> None:
     homes = {each["metadata"]["namespace"] for each in OBJECTS if each["kind"] in ("Role", "RoleBinding")}
-    assert homes == set(cluster.namespaces(sample_policy))
+    assert homes == set(watch.namespaces(sample_policy))
 
 
 def test_the_token_is_given_to_the_webhook_alone() -> None:
@@ -282,7 +283,7 @@ def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(s
     }
     devices = {("resource.k8s.io", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}") for _, kind in DEVICES}
     workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
-    facts = {(each.group, each.plural) for each in cluster.READ}
+    facts = {(each.group, each.plural) for each in watch.READ}
     assert allowed == {(*each, "list") for each in devices | workloads | facts}
 
 

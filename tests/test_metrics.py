@@ -12,12 +12,13 @@ import pytest
 from asking import ask
 from prometheus_client.parser import text_string_to_metric_families
 
-from webhook import files, review
-from webhook.engine import Engine
-from webhook.facts import Facts
-from webhook.metrics import OUTCOMES, Metrics
+from webhook.api import admission
+from webhook.documents import files
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Request, Result, Verdict
 from webhook.serving.app import Health, Webhook
+from webhook.telemetry.metrics import OUTCOMES, Metrics
 
 FIXTURES = Path(__file__).parent / "fixtures"
 DENIED = Verdict((Result("multiple-slices", Action.DENY, Finding((), "m")),))
@@ -128,7 +129,7 @@ def test_a_review_over_http_is_counted(engine: Engine, sample_facts: Facts, path
     app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
     containers: list[dict[str, Any]] = [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
-    assert ask(app, path, review.wrap(pod)).status == 200
+    assert ask(app, path, admission.wrap(pod)).status == 200
     assert samples(metrics)[f'slicewarden_reviews_total{{endpoint="{path}",outcome="{outcome}"}}'] == 1
     assert samples(metrics)[f'slicewarden_policy_info{{hash="{engine.policy.digest}"}}'] == 1
 
@@ -140,7 +141,7 @@ def test_what_is_too_large_is_answered_and_counted_by_both_halves(
     metrics = Metrics()
     app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{}] * 3_000}}
-    answer = ask(app, path, review.wrap(pod))
+    answer = ask(app, path, admission.wrap(pod))
     assert answer.status == 200
     assert json.loads(answer.body)["response"]["status"]["code"] == 422
     assert samples(metrics)[f'slicewarden_reviews_total{{endpoint="{path}",outcome="malformed"}}'] == 1
@@ -172,8 +173,8 @@ def test_no_tenant_makes_a_series(engine: Engine, sample_facts: Facts) -> None:
 
     documents, _ = files.load(sorted(map(str, FIXTURES.glob("*/deny-*.yaml"))))
     for item in files.items(documents)[0]:
-        ask(app, "/mutate", review.wrap(item.value))
-        ask(app, "/validate", review.wrap(item.value))
+        ask(app, "/mutate", admission.wrap(item.value))
+        ask(app, "/validate", admission.wrap(item.value))
     before = len(series(metrics))
     for number in range(300):
         word = f'canary-{number}"}}\n# {{,='
@@ -184,7 +185,7 @@ def test_no_tenant_makes_a_series(engine: Engine, sample_facts: Facts) -> None:
             "metadata": {"name": word, "namespace": word, "annotations": {word: word, "slicewarden.dev/trust": word}},
             "spec": {"serviceAccountName": word, "containers": [{"name": word, "resources": {"limits": limits}}]},
         }
-        asked = json.loads(review.wrap(pod))
+        asked = json.loads(admission.wrap(pod))
         asked["request"] |= {
             "userInfo": {"username": word, "groups": [word]},
             "operation": ("CREATE", word)[number % 2],
@@ -208,7 +209,7 @@ def series(metrics: Metrics) -> set[str]:
 
 WORKER = """
     import sys
-    from webhook.metrics import Metrics
+    from webhook.telemetry.metrics import Metrics
     from webhook.model import Request, Verdict
     request = Request("u", "CREATE", "", "v1", "Pod", "", "a", "b", None, False, {}, None)
     metrics = Metrics(int(sys.argv[2]))

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from webhook import cluster
-from webhook.metrics import Metrics
+from webhook.cluster import watch
 from webhook.model import Action, Finding, Request, Result, Verdict
+from webhook.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 MONITORING, COMPONENT = ROOT / "manifests" / "monitoring", ROOT / "manifests" / "components" / "events"
@@ -128,8 +128,8 @@ def test_the_page_has_every_metric(said: dict[str, tuple[str, set[str]]]) -> Non
 def test_no_age_that_is_in_order_alerts() -> None:
     (rule,) = [rule for rule in RULES if rule["alert"] == "SlicewardenFactsOld"]
     limit = int(rule["expr"].rpartition("> ")[2])
-    assert limit > cluster.WATCH_SECONDS + 30 + cluster.LAST_PAUSE
-    assert limit > cluster.ABSENT_PAUSE
+    assert limit > watch.WATCH_SECONDS + 30 + watch.LAST_PAUSE
+    assert limit > watch.ABSENT_PAUSE
 
 
 def test_the_component_may_write_events_and_nothing_else() -> None:

@@ -6,8 +6,8 @@ from oracles.cases import PODS, SELECTIONS
 from oracles.containers import engine, findings, mutated
 from oracles.record import Recorded
 
-from webhook.facts import Facts
-from webhook.policy import Policy
+from webhook.facts.snapshot import Facts
+from webhook.policy.model import Policy
 
 
 @pytest.mark.parametrize("name", compare.CASES)

@@ -17,15 +17,18 @@ from typing import Any
 import pytest
 from asking import ask
 
-from webhook import batches, dialect, patch, review, rules, running
-from webhook.audit import Audit
-from webhook.engine import Engine
-from webhook.facts import Facts
-from webhook.files import items, load
+from webhook import rules
+from webhook.api import admission, jsonpatch
+from webhook.api.objects import BINDING, judges
+from webhook.documents import goyaml
+from webhook.documents.files import items, load
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Request, Verdict
-from webhook.policy_file import load as load_policy
+from webhook.policy.load import load as load_policy
+from webhook.scan import batches, occupancy
+from webhook.scan.audit import Audit
 from webhook.serving.app import Webhook
-from webhook.targets import BINDING, judges
 
 ROOT = Path(__file__).parent.parent
 FIXTURES, RECORDED = ROOT / "tests/fixtures", ROOT / "tests/recorded"
@@ -54,9 +57,9 @@ def settings(folder: Path) -> tuple[Engine, Facts, Any]:
 @cache
 def read(file: Path) -> tuple[Any, Request]:
     """The review of a file: its own, or the one by which its object would be created."""
-    value = dialect.parse(file.read_text("utf-8"))[0]
-    body = value if value["kind"] == "AdmissionReview" else json.loads(review.wrap(value))
-    return body, review.decode(json.dumps(body).encode())
+    value = goyaml.parse(file.read_text("utf-8"))[0]
+    body = value if value["kind"] == "AdmissionReview" else json.loads(admission.wrap(value))
+    return body, admission.decode(json.dumps(body).encode())
 
 
 # Three ways to ask; each gives the answer that the webhook would have sent
@@ -82,7 +85,7 @@ def audited(item: Object, engine: Engine, facts: Facts) -> Verdict | Problem | N
     audit.take(item)
     assert len(audit.judged) + len(audit.problems) == audit.count <= 1
     for each in audit.judged:
-        results = tuple(result for result in each.verdict.results if result.rule not in running.PAGES)
+        results = tuple(result for result in each.verdict.results if result.rule not in occupancy.PAGES)
         return each.verdict._replace(results=results)
     return next(iter(audit.problems), None)
 
@@ -94,7 +97,7 @@ def same(said: Verdict | Problem | None, answer: Any, request: Request, engine: 
     elif isinstance(said, Problem):
         assert (answer["status"]["code"], answer["status"]["message"]) == (422, said.message)
     else:
-        told = review.encode(request, said._replace(patch=()), engine.policy.digest)
+        told = admission.encode(request, said._replace(patch=()), engine.policy.digest)
         assert json.loads(told)["response"] == answer
 
 
@@ -115,7 +118,7 @@ def created(item: Object) -> Any:
     """The review by which an object would have come, before a scheduler chose its node."""
     if item["kind"] == "Pod" and "managedFields" in item["metadata"]:
         item = {**item, "spec": {key: value for key, value in item["spec"].items() if key != "nodeName"}}
-    return json.loads(review.wrap(item))
+    return json.loads(admission.wrap(item))
 
 
 @pytest.mark.parametrize("folder", FILES, ids=lambda folder: folder.name)
@@ -129,17 +132,17 @@ def is_said_by_all(file: Path, engine: Engine, facts: Facts, client: Any) -> Non
     body, request = read(file)
     mutated, made = asked(client, "/mutate", body), request.object
     if "patch" in mutated:
-        made = patch.apply(body["request"]["object"], json.loads(base64.b64decode(mutated["patch"])))
+        made = jsonpatch.apply(body["request"]["object"], json.loads(base64.b64decode(mutated["patch"])))
     said = commanded(file, engine, facts)
     same(said, asked(client, "/validate", {**body, "request": {**body["request"], "object": made}}), request, engine)
     if isinstance(said, Verdict):
-        told = json.loads(review.encode(request, said))["response"]
+        told = json.loads(admission.encode(request, said))["response"]
         assert {key: told.get(key) for key in WRITTEN} == {key: mutated.get(key) for key in WRITTEN}
 
     for each in (request.object, made):
         if (item := standing(replace(request, object=each))) and (found := audited(item, engine, facts)):
             once = created(item)
-            same(found, asked(client, "/validate", once), review.decode(json.dumps(once).encode()), engine)
+            same(found, asked(client, "/validate", once), admission.decode(json.dumps(once).encode()), engine)
 
 
 def test_an_audit_says_something_of_what_stands_in_a_cluster() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import AWKWARD_KEYS, json_maps
 
+from webhook.api.jsonpatch import apply, build
 from webhook.model import Fix, Path
-from webhook.patch import apply, build
 
 KEYS = (*AWKWARD_KEYS, "a", "b", "c")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from webhook.dialect import parse
-from webhook.plugin import Given, Plugin, decode, folded, qualified
+from webhook.deviceplugin.config import Given, Plugin, decode, folded, qualified
+from webhook.documents.goyaml import parse
 
 
 def read(text: str) -> Plugin:

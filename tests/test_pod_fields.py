@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pod_fields import POD_SPEC, RECORDED, Fields, fields_of
 
-from webhook.pods import CONTAINER_LISTS
+from webhook.api.pods import CONTAINER_LISTS
 from webhook.rules import walk
 
 RULES = {rule.id for rule in walk()}

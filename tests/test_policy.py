@@ -13,11 +13,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.documents import read
+from webhook.documents.documents import read
 from webhook.memory import frameworks
 from webhook.model import Action, Unusable
-from webhook.policy import Guard, Limits, Policy, Requesters
-from webhook.policy_file import MOST, load, schema
+from webhook.policy.load import MOST, load, schema
+from webhook.policy.model import Guard, Limits, Policy, Requesters
 from webhook.rules import walk
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from jsonpointer import JsonPointerException
 from strategies import LABELS, MEMORY, PRESENT, REPLICAS, SHARING, TRUST, ZONE, gpu_pods, pods, request_for, workload
 
-from webhook.engine import Engine, RuleBroke
-from webhook.facts import Facts
+from webhook.api.pods import Pod
+from webhook.api.quantity import parse
+from webhook.engine.engine import Engine, RuleBroke
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Fix, Verdict
-from webhook.pods import Pod
-from webhook.policy import Policy
-from webhook.quantity import parse
+from webhook.policy.model import Policy
 from webhook.rules import Rule, walk
 
 Labels = Mapping[str, str]

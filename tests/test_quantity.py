@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.quantity import parse
+from webhook.api.quantity import parse
 
 WHOLE = [
     (0, 0),

@@ -10,8 +10,8 @@ import pytest
 import test_fixtures
 from strategies import put
 
-from webhook.engine import CREATE, UPDATE, Engine
-from webhook.facts import Facts
+from webhook.engine.engine import CREATE, UPDATE, Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Request, Requester, Verdict
 from webhook.model import Path as Place
 

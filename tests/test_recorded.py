@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import jsonpatch
 import pytest
 
-from webhook import patch, review
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api import admission
+from webhook.api import jsonpatch as patch
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Request, Requester, Verdict
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
@@ -141,7 +142,7 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def request_of(name: str) -> Request:
-    return review.decode(json.dumps(recorded(name)).encode())
+    return admission.decode(json.dumps(recorded(name)).encode())
 
 
 def denying(verdict: Verdict) -> set[str]:
@@ -213,9 +214,9 @@ def test_the_verdict_where_somebody_else_asks(name: str, rule: str | None, engin
 def test_the_same_is_said_twice_and_the_request_is_left_alone(name: str, engine: Engine, facts: Facts) -> None:
     request = request_of(name)
     for half in (engine.mutate, engine.validate, engine.judge):
-        first = review.encode(request, half(request, facts))
-        assert first == review.encode(request_of(name), half(request_of(name), facts))
-        assert first == review.encode(request, half(request, facts))
+        first = admission.encode(request, half(request, facts))
+        assert first == admission.encode(request_of(name), half(request_of(name), facts))
+        assert first == admission.encode(request, half(request, facts))
     assert request == request_of(name)
 
 

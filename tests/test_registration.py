@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from webhook import doors
-from webhook.facts import CONFIG_LABEL
+from webhook.catalog import doors
+from webhook.catalog.workloads import WORKLOADS, Template, Workload, table
+from webhook.engine.registration import bundles, configurations
+from webhook.facts.snapshot import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
-from webhook.policy import Exemption, Grant, Guard, Policy, Requesters, Scope
-from webhook.registration import bundles, configurations
-from webhook.workloads import WORKLOADS, Template, Workload, table
+from webhook.policy.model import Exemption, Grant, Guard, Policy, Requesters, Scope
 
 Object = dict[str, Any]
 

@@ -9,8 +9,8 @@ import yaml
 from registration_contract import LINES, broken
 from test_manifests import BASE
 
-from webhook.policy import Policy
-from webhook.registration import configurations
+from webhook.engine.registration import configurations
+from webhook.policy.model import Policy
 
 Object = dict[str, Any]
 

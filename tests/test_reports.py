@@ -22,17 +22,19 @@ import xmlschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import dialect, files, reports, rules
-from webhook.audit import Audited, Source
-from webhook.check import Judged, Kind, Report, Unjudged, judge
+from webhook import reports, rules
 from webhook.cli import outputs
-from webhook.documents import read
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.documents import files, goyaml
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Problem, Result, Verdict, dotted
-from webhook.policy import Exemption, Policy, Scope
-from webhook.reports import markdown, sources
-from webhook.terminal import Look
+from webhook.policy.model import Exemption, Policy, Scope
+from webhook.reports import audit_report, markdown
+from webhook.scan.audit import Audited, Source
+from webhook.scan.judge import judge
+from webhook.scan.results import Judged, Kind, Report, Unjudged
+from webhook.text.terminal import Look
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = ROOT / "tests/schemas"
@@ -175,7 +177,7 @@ def test_junit_holds_whatever_stands_in_a_name(text: str) -> None:
 
 @cache
 def crd(name: str, version: str) -> Any:
-    definition, _ = dialect.parse((SCHEMAS / f"{name}.yaml").read_text("utf-8"))
+    definition, _ = goyaml.parse((SCHEMAS / f"{name}.yaml").read_text("utf-8"))
     (schema,) = [each["schema"] for each in definition["spec"]["versions"] if each["name"] == version]
     return _closed(schema["openAPIV3Schema"])
 
@@ -347,7 +349,7 @@ def test_no_line_of_an_audit_is_wider_than_the_terminal() -> None:
         for n in range(4)
     ]
     whole = Report(tuple(pods), (Problem("cluster", 0, "deployments.apps may not be listed: " + "said 403 " * 9),))
-    wide, narrow = sources.table(whole, Look(), 4), sources.table(whole, Look(60), 4)
+    wide, narrow = audit_report.table(whole, Look(), 4), audit_report.table(whole, Look(60), 4)
     fits(narrow, 60)
     assert "".join(narrow.split()) == "".join(wide.split())
     assert dotted(path) in narrow.split()

@@ -17,11 +17,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import CONFIG_MAP, TRUST, broken_reviews, json_values, review_of, workload
 
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api.admission import MAX_ANNOTATION, MAX_PARTS, MAX_WARNING, MAX_WARNINGS, NotAReview, decode, encode, wrap
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Malformed, Result, Verdict
-from webhook.policy import Policy
-from webhook.review import MAX_ANNOTATION, MAX_PARTS, MAX_WARNING, MAX_WARNINGS, NotAReview, decode, encode, wrap
+from webhook.policy.model import Policy
 from webhook.rules import walk
 
 GPU = "nvidia.com/gpu"

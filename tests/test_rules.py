@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from webhook import documents, review
-from webhook.engine import Engine
-from webhook.facts import Facts, Node
+from webhook.api import admission
+from webhook.documents import documents
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
 from webhook.memory import budget
 from webhook.model import Action, Verdict, dotted
-from webhook.policy import Card, Policy
+from webhook.policy.model import Card, Policy
 from webhook.rules import walk
 
 KINDS = Path(__file__).parent / "kinds"
@@ -66,7 +67,7 @@ def judged(engine: Engine, facts: Facts, kind: str, count: int) -> Verdict:
 def judged_text(engine: Engine, facts: Facts, text: str) -> Verdict:
     (document,), problems = documents.read(text, "manifest.yaml")
     assert not problems
-    return engine.judge(review.decode(review.wrap(document.value)), facts)
+    return engine.judge(admission.decode(admission.wrap(document.value)), facts)
 
 
 def test_every_manifest_is_expected() -> None:
@@ -227,7 +228,7 @@ def test_an_annotation_is_unknown_where_the_policy_has_one_of_its_own(
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     metadata = {"name": "a", "annotations": {"acme.io/trust": "untrusted", key: "trusted"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
-    verdict = Engine(policy, walk()).judge(review.decode(review.wrap(pod)), sample_facts)
+    verdict = Engine(policy, walk()).judge(admission.decode(admission.wrap(pod)), sample_facts)
     (result,) = verdict.results
     assert (result.rule, result.action) == ("unknown-annotation", Action.WARN)
     assert result.finding.message == f"is an annotation that nobody reads; did you mean {meant}?"

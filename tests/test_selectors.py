@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.selectors import MAX_INTEGER, NOWHERE, Choice, Requirement, Selector, contradiction, equals, integer
+from webhook.api.selectors import MAX_INTEGER, NOWHERE, Choice, Requirement, Selector, contradiction, equals, integer
 
 
 def requirement(operator: str, *values: str, key: str = "k") -> Requirement:

@@ -23,11 +23,12 @@ from hypothesis import given, settings
 from test_serving import caller, write
 
 import certs
-from webhook import files, patch, review
+from webhook.api import admission, jsonpatch
 from webhook.cli import demo
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_engine, load_policy
-from webhook.engine import Engine
+from webhook.documents import files
+from webhook.engine.engine import Engine
 from webhook.serving import app as serving
 
 ROOT = Path(__file__).parent.parent
@@ -91,7 +92,7 @@ def test_both_halves_answer_and_the_mutated_pod_passes(client: demo.Client) -> N
     mutated = demo.review_by(client, "/mutate", pod())
     assert mutated["allowed"] is True
     assert mutated["patchType"] == "JSONPatch"
-    after = patch.apply(pod(), json.loads(base64.b64decode(mutated["patch"])))
+    after = jsonpatch.apply(pod(), json.loads(base64.b64decode(mutated["patch"])))
     policy = {"policy": load_policy(str(POLICY)).digest}
     assert demo.review_by(client, "/validate", after) == {
         "uid": "offline",
@@ -112,7 +113,7 @@ def test_200_reviews_use_one_connection(connection: http.client.HTTPSConnection)
     connection.connect()
     first = connection.sock
     for _ in range(200):
-        assert post(connection, "/mutate", review.wrap(pod()))[0] == 200
+        assert post(connection, "/mutate", admission.wrap(pod()))[0] == 200
         assert connection.sock is first
 
 
@@ -153,7 +154,7 @@ def test_reviews_are_posted(connection: http.client.HTTPSConnection, method: str
 def test_only_plain_json_is_taken(
     connection: http.client.HTTPSConnection, headers: dict[str, str], status: int
 ) -> None:
-    assert post(connection, "/mutate", review.wrap(pod()), **headers)[0] == status
+    assert post(connection, "/mutate", admission.wrap(pod()), **headers)[0] == status
 
 
 def send(client: demo.Client, folder: Path, text: bytes) -> int:
@@ -189,17 +190,17 @@ def test_what_is_no_review_is_a_400_of_one_line(connection: http.client.HTTPSCon
 
 def padded(size: int) -> bytes:
     """A review of exactly so many bytes."""
-    short = review.wrap(pod(annotations={"pad": ""}))
-    return review.wrap(pod(annotations={"pad": "x" * (size - len(short))}))
+    short = admission.wrap(pod(annotations={"pad": ""}))
+    return admission.wrap(pod(annotations={"pad": "x" * (size - len(short))}))
 
 
 def test_7_mib_is_judged_and_a_byte_more_is_refused_unread(
     connection: http.client.HTTPSConnection, client: demo.Client, folder: Path
 ) -> None:
-    assert review.MAX_BODY == 7 * 1024 * 1024
-    assert post(connection, "/mutate", padded(review.MAX_BODY))[0] == 200
+    assert admission.MAX_BODY == 7 * 1024 * 1024
+    assert post(connection, "/mutate", padded(admission.MAX_BODY))[0] == 200
     # Only headers are sent: the answer does not wait for the body.
-    assert send(client, folder, HEAD + f"Content-Length: {review.MAX_BODY + 1}\r\n\r\n".encode()) == 413
+    assert send(client, folder, HEAD + f"Content-Length: {admission.MAX_BODY + 1}\r\n\r\n".encode()) == 413
 
 
 def test_health_and_readiness_are_told(connection: http.client.HTTPSConnection) -> None:
@@ -218,7 +219,7 @@ def test_a_review_is_logged_in_one_line_without_any_body(client: demo.Client, fo
     canary = "canary-5f1d"
     item = pod(annotations={"note": canary, "slicewarden.dev/trust": "trusted"}, name="a\nb\u2028\x1b[31m")
     item["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": canary}]
-    body = json.loads(review.wrap(item, uid="logged"))
+    body = json.loads(admission.wrap(item, uid="logged"))
     body["request"]["userInfo"] = {"username": "jane", "extra": {"token": [canary]}}
     client.post("/mutate", json.dumps(body).encode())
     line = log(folder, "logged")
@@ -240,20 +241,20 @@ def test_the_command_line_and_the_webhook_give_one_verdict(client: demo.Client) 
     for file in sorted((ROOT / "webhook/sample/tour").iterdir()):
         documents, _ = files.load([str(file)])
         item = documents[0].value
-        judged = engine.judge(review.decode(review.wrap(item)), facts)
+        judged = engine.judge(admission.decode(admission.wrap(item)), facts)
         mutated = demo.review_by(client, "/mutate", item)
         operations = json.loads(base64.b64decode(mutated.get("patch", "W10=")))
         assert operations == list(judged.patch)
-        answer = demo.review_by(client, "/validate", patch.apply(item, operations))
+        answer = demo.review_by(client, "/validate", jsonpatch.apply(item, operations))
         assert answer["allowed"] is judged.allowed
-        assert answer.get("status", {}).get("message", "") == review.message_of(judged)
+        assert answer.get("status", {}).get("message", "") == admission.message_of(judged)
 
 
 def test_a_rule_that_breaks_is_a_500_and_never_an_approval() -> None:
     engine, facts = load_engine(str(POLICY), str(FACTS))
     seen: list[Any] = []
     app = broken_application(engine, facts, seen)
-    answer = answered(app, "/validate", review.wrap(pod()))
+    answer = answered(app, "/validate", admission.wrap(pod()))
     assert (answer.status, answer.body) == (500, b"internal error\n")
     assert seen[0]["error"] == "unsteered-pod"
     assert seen[0]["trace"][0] == "RuntimeError"
@@ -274,7 +275,7 @@ def test_without_facts_it_is_not_ready_and_answers_503() -> None:
     app = serving.Webhook(engine, lambda: None, lambda _: None)
     assert answered(app, "/readyz", method="GET").status == 503
     assert answered(app, "/healthz", method="GET").status == 200
-    assert answered(app, "/mutate", review.wrap(pod())).status == 503
+    assert answered(app, "/mutate", admission.wrap(pod())).status == 503
 
 
 @settings(max_examples=60)
@@ -284,13 +285,13 @@ def test_the_command_line_and_the_webhook_agree_on_any_pod(item: dict[str, Any])
     app = serving.Webhook(engine, lambda: facts, lambda _: None)
 
     def asked(path: str, what: dict[str, Any]) -> dict[str, Any]:
-        answer = answered(app, path, review.wrap(what))
+        answer = answered(app, path, admission.wrap(what))
         assert answer.status == 200
         response: dict[str, Any] = json.loads(answer.body)["response"]
         return response
 
     operations = json.loads(base64.b64decode(asked("/mutate", item).get("patch", "W10=")))
-    answer = asked("/validate", dict(patch.apply(item, operations)))
+    answer = asked("/validate", dict(jsonpatch.apply(item, operations)))
 
     out = io.StringIO()
     stdin = io.TextIOWrapper(io.BytesIO(json.dumps(item).encode()))
@@ -374,7 +375,7 @@ def test_health_has_a_port_of_its_own_that_answers_no_reviews(folder: Path, tmp_
             plain.request("GET", "/metrics")
             assert plain.getresponse().status == 200
             plain.close()
-            plain.request("POST", "/mutate", review.wrap(pod()), {"Content-Type": "application/json"})
+            plain.request("POST", "/mutate", admission.wrap(pod()), {"Content-Type": "application/json"})
             assert plain.getresponse().status == 404
             plain.close()
             # --client-ca: a caller without a certificate gets no answer.

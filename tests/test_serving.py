@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 import certs
-from webhook import duration
+from webhook.api import duration
 from webhook.serving import app as serving
 from webhook.serving import tls, worker
 from webhook.serving.http import Port

@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook import documents, policy_file, review, rules
-from webhook.dialect import write
-from webhook.engine import Engine
-from webhook.facts import Facts, kept
+from webhook import rules
+from webhook.api import admission
+from webhook.deviceplugin.usage import key_of, users
+from webhook.documents import documents
+from webhook.documents.goyaml import write
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, kept
 from webhook.model import Action
-from webhook.sharing import key_of, users
+from webhook.policy import load
 
 RULES = [rule.id for rule in rules.walk()]
 
@@ -29,7 +32,7 @@ spec:
 def engine(sharing: str) -> Engine:
     found, problems = documents.read(f"{POLICY}  sharing: {sharing}\n", "p.yaml")
     assert not problems
-    return Engine(policy_file.load(found, RULES, "p.yaml"), rules.walk())
+    return Engine(load.load(found, RULES, "p.yaml"), rules.walk())
 
 
 def config_map(text: str, name: str = "c", namespace: str = "gpu-operator") -> dict[str, Any]:
@@ -65,7 +68,7 @@ PLAIN, RENAMED, MPS = sharing("timeSlicing"), sharing("timeSlicing", renameByDef
     ],
 )
 def test_the_words_of_a_policy(said: str, text: str, place: str) -> None:
-    verdict = engine(said).judge(review.decode(review.wrap(config_map(text))), Facts())
+    verdict = engine(said).judge(admission.decode(admission.wrap(config_map(text))), Facts())
     messages = [result.finding.message for result in verdict.having(Action.DENY)]
     assert [place in message for message in messages] == ([True] if place else [])
 
@@ -262,7 +265,7 @@ STRICT = engine("{maxReplicas: 4, minSliceMemory: 4Gi, renameByDefault: Required
 def test_any_configuration_has_a_verdict(before: Any, after: Any) -> None:
     old, new = (config_map(write(each)) for each in (before, after))
     facts = Facts.of([*INSTALLED, old])
-    created = review.decode(review.wrap(new))
+    created = admission.decode(admission.wrap(new))
     updated = replace(created, operation="UPDATE", old_object=old)
     deleted = replace(created, operation="DELETE", object=None, old_object=old)
     for request in (created, updated, deleted):
@@ -292,7 +295,7 @@ def test_any_parameters_of_the_driver_have_a_verdict(parameters: Any, kind: str)
         "metadata": {"name": "c", "namespace": "n"},
         "spec": {"devices": {"config": [config]}},
     }
-    verdict = STRICT.validate(review.decode(review.wrap(item)), Facts())
+    verdict = STRICT.validate(admission.decode(admission.wrap(item)), Facts())
     assert verdict.allowed is not bool(verdict.results)
 
 
@@ -346,13 +349,13 @@ def test_where_the_plugin_runs_a_config_map_is_read_whatever_it_is_called(
     engine: Engine, hidden: str, padding: int
 ) -> None:
     item = config_map(f"# {'x' * padding}\n{{{HIDDEN[hidden]}}}", name="notes")
-    assert not engine.judge(review.decode(review.wrap(item)), Facts()).allowed
+    assert not engine.judge(admission.decode(admission.wrap(item)), Facts()).allowed
 
 
 def test_a_hidden_configuration_behind_more_than_is_read_is_refused(engine: Engine) -> None:
     for hidden in (HIDDEN["plain"], HIDDEN["escaped"]):
         padded = "{" + "".join(f"a{number}: 1, " for number in range(4_000)) + hidden + "}"
-        assert not engine.judge(review.decode(review.wrap(config_map(padded, name="notes"))), Facts()).allowed
+        assert not engine.judge(admission.decode(admission.wrap(config_map(padded, name="notes"))), Facts()).allowed
 
 
 @pytest.mark.parametrize("namespace", ["gpu-operator", "visitors"])
@@ -361,12 +364,12 @@ def test_what_another_application_keeps_there_passes_at_any_size(engine: Engine,
     script = 'printf "\\x1b[1m"; sed -e "s!a!\\\\x62!"\n' * 10_000
     for text in (dashboard, script, "!" * 100_000, "\\" * 100_000, r"\x4" * 100_000, r'"\ud800": 1'):
         item = config_map(text, name="notes", namespace=namespace)
-        assert engine.judge(review.decode(review.wrap(item)), Facts()).allowed
+        assert engine.judge(admission.decode(admission.wrap(item)), Facts()).allowed
 
 
 def test_keys_that_use_up_what_is_read_hide_none_behind_them(engine: Engine) -> None:
     filler = {f"k{number}": "# \\ sharing: timeslicing\n{a: [" for number in range(20_000)}
     item = {**config_map("", name="notes"), "data": {**filler, "z": f"{{{HIDDEN['plain']}}}"}}
-    verdict = engine.judge(review.decode(review.wrap(item)), Facts())
+    verdict = engine.judge(admission.decode(admission.wrap(item)), Facts())
     assert not verdict.allowed
     assert len(verdict.results) < 4_000

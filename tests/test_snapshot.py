@@ -10,13 +10,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from listening import Asked, listening
 
-from webhook import cluster, snapshot
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy
-from webhook.cluster import Resource
-from webhook.facts import Facts
+from webhook.cluster import listing, watch
+from webhook.cluster.watch import Resource
+from webhook.facts.snapshot import Facts
 from webhook.model import Unusable
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 ROOT = Path(__file__).parents[1]
 PODS = Resource("", "v1", "pods", "Pod")
@@ -42,7 +42,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     known = Server()
-    monkeypatch.setattr(snapshot, "PAUSE", 0.0)
+    monkeypatch.setattr(listing, "PAUSE", 0.0)
 
     def respond(asked: Asked) -> None:
         url = urlsplit(asked.path)
@@ -76,8 +76,8 @@ def write(folder: Path, url: str) -> str:
 
 
 @pytest.fixture
-def api(kubeconfig: str) -> cluster.Api:
-    return snapshot.connect(kubeconfig)
+def api(kubeconfig: str) -> watch.Api:
+    return listing.connect(kubeconfig)
 
 
 def item(name: str, namespace: str = "vision", **more: Any) -> dict[str, Any]:
@@ -95,9 +95,9 @@ def names(pages: Iterator[list[Any]]) -> list[str]:
 # Reading
 
 
-def test_a_kind_is_read_page_by_page(server: Server, api: cluster.Api) -> None:
+def test_a_kind_is_read_page_by_page(server: Server, api: watch.Api) -> None:
     server.answers["/api/v1/pods"] = [page(item("a"), item("b"), after="more"), page(item("c"))]
-    found = [*snapshot.pages(api, PODS, 2)]
+    found = [*listing.pages(api, PODS, 2)]
     assert [[(each["kind"], each["apiVersion"]) for each in page] for page in found] == [
         [("Pod", "v1")] * 2,
         [("Pod", "v1")],
@@ -105,29 +105,29 @@ def test_a_kind_is_read_page_by_page(server: Server, api: cluster.Api) -> None:
     assert server.of("/api/v1/pods") == [{"limit": "2"}, {"limit": "2", "continue": "more"}]
 
 
-def test_a_list_that_grew_too_old_is_begun_again_and_says_nothing_twice(server: Server, api: cluster.Api) -> None:
+def test_a_list_that_grew_too_old_is_begun_again_and_says_nothing_twice(server: Server, api: watch.Api) -> None:
     server.answers["/api/v1/pods"] = [
         page(item("a"), after="more"),
         410,
         page(item("a"), after="again"),
         page(item("b")),
     ]
-    assert names(snapshot.pages(api, PODS)) == ["a", "b"]
+    assert names(listing.pages(api, PODS)) == ["a", "b"]
     assert [each.get("continue", "") for each in server.of("/api/v1/pods")] == ["", "more", "", "again"]
 
 
-def test_a_list_that_always_grows_too_old_is_given_up(server: Server, api: cluster.Api) -> None:
+def test_a_list_that_always_grows_too_old_is_given_up(server: Server, api: watch.Api) -> None:
     server.answers["/api/v1/pods"] = [page(item("a"), after="more"), 410] * 9
-    with pytest.raises(cluster.Refused) as raised:
-        names(snapshot.pages(api, PODS))
+    with pytest.raises(watch.Refused) as raised:
+        names(listing.pages(api, PODS))
     assert raised.value.status == 410
-    assert len(server.of("/api/v1/pods")) == 2 * snapshot.TRIES
+    assert len(server.of("/api/v1/pods")) == 2 * listing.TRIES
 
 
-@pytest.mark.parametrize("status", sorted(snapshot.BUSY))
-def test_a_busy_server_is_asked_again(server: Server, api: cluster.Api, status: int) -> None:
+@pytest.mark.parametrize("status", sorted(listing.BUSY))
+def test_a_busy_server_is_asked_again(server: Server, api: watch.Api, status: int) -> None:
     server.answers["/api/v1/pods"] = [status, page(item("a"))]
-    assert names(snapshot.pages(api, PODS)) == ["a"]
+    assert names(listing.pages(api, PODS)) == ["a"]
 
 
 # Which kinds
@@ -143,11 +143,11 @@ def resources(*kinds: str, namespaced: bool = True) -> dict[str, Any]:
     return {"resources": [*found, {"name": f"{kinds[0].lower()}s/status", "kind": kinds[0], "verbs": ["get"]}]}
 
 
-def test_a_kind_is_read_in_the_first_version_that_has_it(server: Server, api: cluster.Api) -> None:
+def test_a_kind_is_read_in_the_first_version_that_has_it(server: Server, api: watch.Api) -> None:
     server.answers["/apis"] = [{"groups": [group("kubeflow.org", "v1", "v2beta1"), group("other.io", "v1")]}]
     server.answers["/apis/kubeflow.org/v1"] = [resources("PyTorchJob")]
     server.answers["/apis/kubeflow.org/v2beta1"] = [resources("MPIJob", "PyTorchJob")]
-    found, problems = snapshot.served(
+    found, problems = listing.served(
         api, [("kubeflow.org", "PyTorchJob"), ("kubeflow.org", "MPIJob"), ("ray.io", "RayJob")]
     )
     assert problems == ()
@@ -158,11 +158,11 @@ def test_a_kind_is_read_in_the_first_version_that_has_it(server: Server, api: cl
     assert not [path for _, path, _ in server.asked if "other.io" in path or "ray.io" in path]
 
 
-def test_a_group_that_does_not_answer_is_a_problem_and_no_more(server: Server, api: cluster.Api) -> None:
+def test_a_group_that_does_not_answer_is_a_problem_and_no_more(server: Server, api: watch.Api) -> None:
     server.answers["/apis"] = [{"groups": [group("ray.io", "v1"), group("apps", "v1")]}]
     server.answers["/apis/ray.io/v1"] = [503]
     server.answers["/apis/apps/v1"] = [resources("Deployment")]
-    found, (problem,) = snapshot.served(api, [("ray.io", "RayJob"), ("apps", "Deployment")])
+    found, (problem,) = listing.served(api, [("ray.io", "RayJob"), ("apps", "Deployment")])
     assert [each.resource.kind for each in found] == ["Deployment"]
     assert str(problem) == "cluster: the kinds of ray.io cannot be read: said 503"
 
@@ -182,11 +182,11 @@ def readable(server: Server) -> None:
     }
 
 
-def test_facts_are_what_the_cluster_says(server: Server, api: cluster.Api, sample_policy: Policy) -> None:
+def test_facts_are_what_the_cluster_says(server: Server, api: watch.Api, sample_policy: Policy) -> None:
     readable(server)
     spec = {"nodeName": "n1", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
     server.answers["/api/v1/pods"] = [page(item("a", spec=spec), item("b", spec={"containers": []}))]
-    objects, problems = snapshot.facts(api, [sample_policy])
+    objects, problems = listing.facts(api, [sample_policy])
     facts = Facts.of(objects)
     assert problems == ()
     assert facts.namespaces["vision"]["a"] == "b"
@@ -197,13 +197,13 @@ def test_facts_are_what_the_cluster_says(server: Server, api: cluster.Api, sampl
 
 
 def test_what_may_not_be_read_is_told_and_the_rest_is_read(
-    server: Server, api: cluster.Api, sample_policy: Policy
+    server: Server, api: watch.Api, sample_policy: Policy
 ) -> None:
     readable(server)
     server.answers["/api/v1/nodes"] = [403]
     server.answers["/api/v1/namespaces"] = [page({"metadata": {"name": "gpu-operator", "uid": "u"}})]
     server.answers["/api/v1/namespaces/gpu-operator/configmaps"] = [403]
-    objects, problems = snapshot.facts(api, [sample_policy])
+    objects, problems = listing.facts(api, [sample_policy])
     assert [each["kind"] for each in objects] == ["Namespace"]
     assert [*map(str, problems)] == [
         "cluster: nodes may not be listed: said 403",
@@ -212,14 +212,14 @@ def test_what_may_not_be_read_is_told_and_the_rest_is_read(
 
 
 def test_of_a_namespace_that_is_not_there_nothing_is_missing(
-    server: Server, api: cluster.Api, sample_policy: Policy
+    server: Server, api: watch.Api, sample_policy: Policy
 ) -> None:
     readable(server)
     server.answers["/api/v1/namespaces/gpu-operator/configmaps"] = [403]  # for which no powers can have been given
-    assert snapshot.facts(api, [sample_policy])[1] == ()
+    assert listing.facts(api, [sample_policy])[1] == ()
 
 
-def test_who_has_one_namespace_reads_that(server: Server, api: cluster.Api, sample_policy: Policy) -> None:
+def test_who_has_one_namespace_reads_that(server: Server, api: watch.Api, sample_policy: Policy) -> None:
     readable(server)
     server.answers["/api/v1/namespaces"] = [403]
     server.answers["/api/v1/pods"] = [403]
@@ -228,7 +228,7 @@ def test_who_has_one_namespace_reads_that(server: Server, api: cluster.Api, samp
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision", "uid": "u", "labels": labels}}
     ]
     server.answers["/api/v1/namespaces/vision/pods"] = [page()]
-    objects, problems = snapshot.facts(api, [sample_policy], "vision")
+    objects, problems = listing.facts(api, [sample_policy], "vision")
     assert problems == ()
     assert Facts.of(objects).namespaces["vision"]["slicewarden.dev/trust"] == "trusted"
 
@@ -237,16 +237,16 @@ def test_who_has_one_namespace_reads_that(server: Server, api: cluster.Api, samp
 
 
 def test_pods_come_after_what_makes_them_and_only_those_that_live(
-    server: Server, api: cluster.Api, sample_policy: Policy
+    server: Server, api: watch.Api, sample_policy: Policy
 ) -> None:
     readable(server)
     server.answers["/apis"] = [{"groups": [group("apps", "v1"), group("resource.k8s.io", "v1")]}]
     server.answers["/apis/apps/v1"] = [resources("Deployment", "ReplicaSet")]
     server.answers["/apis/resource.k8s.io/v1"] = [resources("DeviceClass", namespaced=False)]
-    found, _ = snapshot.judged(api, [sample_policy])
+    found, _ = listing.judged(api, [sample_policy])
     assert [each.kind for each in found] == ["Deployment", "ReplicaSet", "DeviceClass", "Pod", "ConfigMap"]
-    assert found[-2].fields == snapshot.LIVING
-    within, _ = snapshot.judged(api, [sample_policy], "vision")
+    assert found[-2].fields == listing.LIVING
+    within, _ = listing.judged(api, [sample_policy], "vision")
     assert [each.path for each in within] == [
         "/apis/apps/v1/namespaces/vision/deployments",
         "/apis/apps/v1/namespaces/vision/replicasets",
@@ -337,7 +337,7 @@ def test_a_kubeconfig_that_leads_nowhere_is_one_line(tmp_path: Path, content: st
     file = tmp_path / "kubeconfig"
     file.write_text(content)
     with pytest.raises(Unusable) as raised:
-        snapshot.connect(str(file))
+        listing.connect(str(file))
     (problem,) = raised.value.problems
     assert said in str(problem)
     assert "\n" not in str(problem)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.spelling import LONGEST, nearest
+from webhook.text.spelling import LONGEST, nearest
 
 KNOWN = ("maxReplicas", "minSliceMemory", "namespaces", "rules")
 

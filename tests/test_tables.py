@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhook import tables
+from webhook.text import tables
 
 
 def test_columns_are_as_wide_as_their_widest_cell_and_lines_have_no_blanks_at_their_end() -> None:

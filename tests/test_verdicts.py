@@ -5,7 +5,7 @@ from conformance.cases import cases
 from conformance.record import recorded
 from conformance.rule import UNREAD, engine, findings
 
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 VERDICTS = recorded()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from test_workers import BODY, FACTS, LONG, POLICY, Running, running, until
 
-from webhook import review
+from webhook.api import admission
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy
 
@@ -100,7 +100,7 @@ def test_a_name_cannot_forge_a_line(watched: Watched) -> None:
         "metadata": {"name": FORGED, "namespace": FORGED, "annotations": {FORGED: FORGED}},
         "spec": {"containers": [{"name": FORGED, "resources": {"limits": {"nvidia.com/gpu": FORGED}}}]},
     }
-    body = json.loads(review.wrap(item, uid="forged"))
+    body = json.loads(admission.wrap(item, uid="forged"))
     body["request"] |= {"operation": FORGED, "subResource": FORGED, "userInfo": {"username": FORGED}}
     before = len(watched.lines())
     assert watched.post("/validate", json.dumps(body).encode())[0] == 200
@@ -142,7 +142,7 @@ def test_what_is_nobody_elses_business_is_nowhere(watched: Watched) -> None:
     for number, item in enumerate((pod, config, {**pod, "spec": CANARY}, {**pod, "metadata": CANARY})):
         for path in ("/mutate", "/validate"):
             uid = f"secret-{number}-{path[1:]}"
-            body = json.loads(review.wrap(item, uid=uid))
+            body = json.loads(admission.wrap(item, uid=uid))
             body["request"] |= {"userInfo": user, "oldObject": pod, "options": {"note": CANARY}, "namespace": "vision"}
             body["request"]["name"] = "train"
             assert watched.post(f"{path}?timeout=10s&{CANARY}=1", json.dumps(body).encode(), **headers)[0] == 200
@@ -150,7 +150,7 @@ def test_what_is_nobody_elses_business_is_nowhere(watched: Watched) -> None:
     for body in (f'{{"{CANARY}": '.encode(), f'["{CANARY}"]'.encode(), CANARY.encode()):
         assert watched.post("/validate", body, **headers)[0] == 400
     assert watched.post(f"/{CANARY}", b"", **headers)[0] in (404, 405)
-    last = json.loads(review.wrap(pod, uid="last"))
+    last = json.loads(admission.wrap(pod, uid="last"))
     watched.post("/validate", json.dumps(last).encode())
     watched.line("last")  # all before it is written
     assert CANARY.encode() not in watched.text()

@@ -22,14 +22,15 @@ import pytest
 from asking import ask
 
 import certs
-from webhook import log, review
 from webhook.allowance import TooLate
+from webhook.api import admission
 from webhook.cli.inputs import load_engine
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.serving import app as serving
 from webhook.serving import worker
 from webhook.serving.messages import Reply
+from webhook.telemetry import log
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
@@ -43,7 +44,7 @@ POD = {
     "metadata": {"name": "train", "namespace": "vision"},
     "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
 }
-BODY = review.wrap(POD)
+BODY = admission.wrap(POD)
 CA = certs.issue_ca("ca", datetime.now(UTC), days=30)
 
 
@@ -309,7 +310,7 @@ def test_the_engine_stops_between_rules_when_time_is_over(judged: tuple[Engine, 
     engine, facts = judged
     left = iter([False] * turns)
     with pytest.raises(TooLate):
-        getattr(engine, half)(review.decode(BODY), facts, lambda: next(left, True))
+        getattr(engine, half)(admission.decode(BODY), facts, lambda: next(left, True))
     assert next(left, None) is None
 
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from webhook import review
-from webhook.documents import read
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api import admission
+from webhook.api.objects import subjects
+from webhook.api.pods import Pod
+from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, keys
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Malformed, Object, Request, dotted
-from webhook.pods import Pod
-from webhook.policy import Policy
-from webhook.policy_file import load
+from webhook.policy.load import load
+from webhook.policy.model import Policy
 from webhook.rules import walk
-from webhook.targets import subjects
-from webhook.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, keys
 
 SAMPLE = (Path(__file__).resolve().parent.parent / "policies" / "sample.yaml").read_text("utf-8")
 CONTAINER = {"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": 2}}}
@@ -125,7 +125,7 @@ def test_a_policy_adds_kinds(sample_policy: Policy, sample_facts: Facts, kind: s
     assert not problems
     policy = load(documents, [rule.id for rule in walk()], "p.yaml")
     value = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"namespace": "vision"}, "spec": item}
-    asked = review.decode(review.wrap(value))
+    asked = admission.decode(admission.wrap(value))
     assert not list(subjects(asked, value))
     verdict = Engine(policy, walk()).judge(asked, sample_facts)
     assert any(dotted(result.finding.path).startswith(place) for result in verdict.results)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from webhook.model import Malformed, Object
-from webhook.spelling import Guesses
+from webhook.text.spelling import Guesses
 
 UNITS = 150_000
 """What an object may cost; a pod of 100 containers with 200 variables each costs 87,000."""

@@ -1,10 +1,11 @@
-"""The words every other module speaks: paths, requests, findings, fixes, verdicts."""
+"""The words everything speaks: Request, Finding, Fix, Result, Verdict."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from webhook.text.words import shown
 
 Path = tuple[str | int, ...]
 """Where a value sits in an object: map keys and list indices, outermost first."""
@@ -167,34 +168,3 @@ def dotted(path: Path) -> str:
         else:
             text += f"[{shown(key, quotes=False)}]"
     return text or "object"
-
-
-def shown(value: object, *, quotes: bool = True) -> str:
-    """Show a tenant's value in a message: one line of printable ASCII, at most 80 characters."""
-    if isinstance(value, (dict, list)):  # as deep as its author likes
-        return "a map" if isinstance(value, dict) else "a list"
-    text = _JSON.encode(value)
-    if isinstance(value, str) and not quotes:
-        text = text[1:-1]
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-_JSON = json.JSONEncoder(default=str)  # made once: a new one costs ten times what it does for a short text
-
-
-def several(count: int, word: str) -> str:
-    """Count things: `1 object`, `2 objects`."""
-    return f"{count:,} {word}{'s' * (count != 1)}"
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """Name the first of some: `a, b and 2 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
-
-
-def line(text: str) -> str:
-    """Make one line of at most 1,000 printable characters of a message, whatever a tenant's values put into it."""
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-    return text if len(text) <= 1000 else text[:997] + "..."

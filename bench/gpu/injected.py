@@ -5,9 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from webhook import documents, patch, policy_file, review
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api import admission, jsonpatch
+from webhook.documents import documents
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.policy import load
 from webhook.rules import walk
 
 POLICY = Path(__file__).resolve().parents[2] / "policies" / "sample.yaml"
@@ -53,11 +55,11 @@ def injected(
             ]
         },
     }
-    request = review.decode(review.wrap(pod))
+    request = admission.decode(admission.wrap(pod))
     verdict = _engine().judge(request, _facts(product, mib, replicas))
     if not verdict.allowed:
         raise Denied(verdict.malformed or "; ".join(result.finding.message for result in verdict.results))
-    (container,) = patch.apply(request.object or {}, verdict.patch)["spec"]["containers"]
+    (container,) = jsonpatch.apply(request.object or {}, verdict.patch)["spec"]["containers"]
     return {entry["name"]: entry["value"] for entry in container["env"]}
 
 
@@ -66,7 +68,7 @@ def _engine() -> Engine:
     (document, *_), _ = documents.read(POLICY.read_text("utf-8"), POLICY.name)
     document.value["spec"].pop("memory", None)
     rules = walk()
-    return Engine(policy_file.load([document], [rule.id for rule in rules], POLICY.name), rules)
+    return Engine(load.load([document], [rule.id for rule in rules], POLICY.name), rules)
 
 
 @cache

@@ -10,8 +10,8 @@ from registration_contract import broken
 
 from chart.conftest import MANIFESTS, Run
 from webhook.cli.inputs import load_policy
-from webhook.dialect import write
-from webhook.registration import configurations
+from webhook.documents.goyaml import write
+from webhook.engine.registration import configurations
 
 Object = dict[str, Any]
 Kustomized = Callable[[str], list[Object]]

@@ -17,9 +17,13 @@ from cluster import control_plane
 from cluster.control_plane import ADMIN, Cluster, User, eventually
 from cluster.guard import IDENTITY, MANIFESTS
 from cluster.objects import ONE, TRUSTED, Object, pod, template, workload
-from webhook import documents, patch, policy_file, review, rules, snapshot
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook import rules
+from webhook.api import admission, jsonpatch
+from webhook.cluster import listing
+from webhook.documents import documents
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.policy import load
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = ROOT / "policies" / "sample.yaml"
@@ -76,12 +80,12 @@ def slicewarden(*words: str | Path) -> Run:
 def steered(cluster: Cluster, item: Object) -> Object:
     """A pod as the mutating webhook would have made it."""
     found, _ = documents.read(POLICY.read_text("utf-8"), POLICY.name)
-    policy = policy_file.load(found, [rule.id for rule in rules.walk()], POLICY.name)
-    objects, problems = snapshot.facts(snapshot.connect(str(cluster.kubeconfig())), [policy])
+    policy = load.load(found, [rule.id for rule in rules.walk()], POLICY.name)
+    objects, problems = listing.facts(listing.connect(str(cluster.kubeconfig())), [policy])
     assert not problems
-    operations = Engine(policy, rules.walk()).mutate(review.decode(review.wrap(item)), Facts.of(objects)).patch
+    operations = Engine(policy, rules.walk()).mutate(admission.decode(admission.wrap(item)), Facts.of(objects)).patch
     assert operations
-    return dict(patch.apply(item, operations))
+    return dict(jsonpatch.apply(item, operations))
 
 
 def link(folder: Path, name: str) -> str:

@@ -23,8 +23,8 @@ from cluster import control_plane
 from cluster.control_plane import Cluster, User, eventually
 from cluster.guard import MANIFESTS, MUTATE, VALIDATE, Guard, rendered
 from cluster.objects import Object, pod
-from webhook import cluster as connection
-from webhook.keeper import Keeper, Names
+from webhook.cluster import watch as connection
+from webhook.cluster.cert_store import Keeper, Names
 
 HOME = "slicewarden-system"
 NAMES = Names(HOME, "slicewarden-ca", "slicewarden-serving", "slicewarden")

@@ -9,7 +9,7 @@ import pytest
 
 from cluster import control_plane
 from cluster.control_plane import Cluster, User, eventually
-from webhook import cluster as live
+from webhook.cluster import watch as live
 
 ROOT = Path(__file__).resolve().parents[2]
 WATCHER = User("slicewarden")

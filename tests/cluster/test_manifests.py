@@ -25,7 +25,7 @@ from cluster.objects import (
     without_gpus,
     workload,
 )
-from webhook.workloads import CUSTOM, WORKLOADS, Workload
+from webhook.catalog.workloads import CUSTOM, WORKLOADS, Workload
 
 BY_HAND = (MANIFESTS.parent / "docs" / "certificates.md").read_text("utf-8")
 FILES = sorted((MANIFESTS.parent / "tests" / "kinds").glob("*.yaml"))

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from cluster.control_plane import Cluster
-from webhook.policy import Guard, Policy
-from webhook.registration import configurations
+from webhook.engine.registration import configurations
+from webhook.policy.model import Guard, Policy
 
 
 @pytest.mark.parametrize("guard", [Guard("slicewarden.dev/pool"), Guard(), None], ids=["taint", "every-pod", "none"])

@@ -15,7 +15,7 @@ from cluster.conftest import granted, spaces
 from cluster.control_plane import Cluster, answers, eventually
 from cluster.guard import Guard
 from cluster.objects import TRUSTED, pod
-from webhook.cluster import READ, READ_WITHIN
+from webhook.cluster.watch import READ, READ_WITHIN
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from cluster.control_plane import Cluster, User, eventually
 from cluster.guard import Guard, policy_of
 from cluster.objects import ONE, TRUSTED, Object, template, workload
 from cluster.test_trust import bound, refusal, role
-from webhook.documents import read
-from webhook.policy_file import load
-from webhook.registration import configurations
+from webhook.documents.documents import read
+from webhook.engine.registration import configurations
+from webhook.policy.load import load
 from webhook.rules import walk
 
 OWNER, STRANGER = User("mia"), User("eve")

@@ -3,10 +3,10 @@
 import base64
 from typing import Any
 
-from webhook import review
-from webhook.engine import Engine
-from webhook.facts import Facts
-from webhook.policy import Policy
+from webhook.api import admission
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.policy.model import Policy
 from webhook.rules import walk
 
 UNREAD = "this check does not"
@@ -30,7 +30,7 @@ def findings(judge: Engine, config: str | bytes) -> list[str]:
         item["data"] = {"any": config}
     else:
         item["binaryData"] = {"any": base64.b64encode(config).decode()}
-    verdict = judge.validate(review.decode(review.wrap(item)), Facts())
+    verdict = judge.validate(admission.decode(admission.wrap(item)), Facts())
     assert verdict.malformed is None
     assert verdict.allowed == (not verdict.results)
     return [result.finding.message for result in verdict.results]

@@ -12,7 +12,7 @@ from conformance.configs import FAMILY, families
 from conformance.device_plugin import DevicePlugin
 from conformance.record import Verdicts, asked, recorded
 from conformance.rule import UNREAD, engine, findings
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 EXAMPLES = 5_000
 

@@ -20,7 +20,7 @@ from bench import payloads
 from faults.conftest import Live, Under
 from faults.load import DEADLINE
 from faults.replicas import ROOT, Replica, Secret, until
-from webhook.review import MAX_BODY, MAX_PARTS
+from webhook.api.admission import MAX_BODY, MAX_PARTS
 from webhook.serving.limits import Limits
 
 LIMITS = Limits()

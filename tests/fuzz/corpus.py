@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
-from webhook import dialect, review
-from webhook.documents import read
+from webhook.api import admission
+from webhook.documents import goyaml
+from webhook.documents.documents import read
 
 TESTS = Path(__file__).resolve().parent.parent
 ROOT = TESTS.parent
@@ -48,7 +49,7 @@ def wrapped() -> list[dict[str, Any]]:
         if item.get("kind") == "AdmissionReview":
             found.append(item)
             continue
-        each = json.loads(review.wrap(item, uid=f"u{number}"))
+        each = json.loads(admission.wrap(item, uid=f"u{number}"))
         request = each["request"]
         request["userInfo"] = {"username": "system:serviceaccount:vision:builder", "groups": ["system:serviceaccounts"]}
         if number % 4 == 1:
@@ -76,6 +77,6 @@ def policies() -> list[str]:
 def tree(text: str) -> Any:
     """A YAML text as a JSON value; None if it cannot be read."""
     try:
-        return dialect.parse(text)[0]
-    except (dialect.Unreadable, yaml.YAMLError):
+        return goyaml.parse(text)[0]
+    except (goyaml.Unreadable, yaml.YAMLError):
         return None

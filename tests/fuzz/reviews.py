@@ -18,16 +18,16 @@ from kubernetes.client import ApiClient
 
 from fuzz import changes, corpus
 from fuzz.fault import Fault
-from webhook import review
 from webhook.allowance import TooLate, never
-from webhook.engine import Engine
-from webhook.events import MAX_NOTE, Events, body, denial
-from webhook.facts import Facts
-from webhook.log import Lines
-from webhook.metrics import Metrics
+from webhook.api import admission
+from webhook.cluster.events import MAX_NOTE, Events, body, denial
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Request, Verdict
 from webhook.serving.app import PATHS, Webhook
 from webhook.serving.messages import Application, HttpRequest
+from webhook.telemetry.log import Lines
+from webhook.telemetry.metrics import Metrics
 
 MUTATE, VALIDATE = PATHS
 
@@ -163,7 +163,7 @@ class Reviews:
         if headers.get("Content-Type") != "application/json":
             raise Fault(f"{path} answers a review as {headers.get('Content-Type')}")
         value = json.loads(answer)
-        if value["apiVersion"] != review.API_VERSION or value["kind"] != "AdmissionReview" or len(value) != 3:
+        if value["apiVersion"] != admission.API_VERSION or value["kind"] != "AdmissionReview" or len(value) != 3:
             raise Fault(f"{path} answers with no AdmissionReview")
         response = value["response"]
         if response["uid"] != orjson.loads(sent)["request"]["uid"]:
@@ -190,7 +190,7 @@ class Reviews:
     def _check_status(self, path: str, status: Mapping[str, Any]) -> None:
         if (status["code"], status["reason"]) not in ((403, "Forbidden"), (422, "Invalid")):
             raise Fault(f"{path} denies with {status['code']} {status['reason']}")
-        if len(status) != 3 or not status["message"] or not _plain(status["message"], review.MAX_MESSAGE + 1100):
+        if len(status) != 3 or not status["message"] or not _plain(status["message"], admission.MAX_MESSAGE + 1100):
             raise Fault(f"{path} says what kubectl cannot show: {status}")
 
     def _check_patch(self, case: bytes, response: Mapping[str, Any]) -> None:
@@ -235,13 +235,13 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
 
 def _check_texts(path: str, response: Mapping[str, Any]) -> None:
     warnings = response.get("warnings", [])
-    if len(warnings) > review.MAX_WARNINGS or len(warnings) != len(set(warnings)):
+    if len(warnings) > admission.MAX_WARNINGS or len(warnings) != len(set(warnings)):
         raise Fault(f"{path} gives {len(warnings)} warnings")
     for text in warnings:
-        if not text or not _plain(text, review.MAX_WARNING):
+        if not text or not _plain(text, admission.MAX_WARNING):
             raise Fault(f"{path} warns with what an API server drops: {text!r}")
     for key, text in response.get("auditAnnotations", {}).items():
-        if not re.fullmatch("[a-z0-9][-a-z0-9]{0,61}[a-z0-9]", key) or not _plain(text, review.MAX_ANNOTATION):
+        if not re.fullmatch("[a-z0-9][-a-z0-9]{0,61}[a-z0-9]", key) or not _plain(text, admission.MAX_ANNOTATION):
             raise Fault(f"{path} annotates what an audit log does not take: {key} {text!r}")
 
 

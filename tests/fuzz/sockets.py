@@ -9,8 +9,8 @@ import uvloop
 
 from fuzz import wire
 from fuzz.fault import Fault
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.serving.http import Port
 from webhook.serving.limits import Limits
 from webhook.serving.worker import Unwatched, accept, every

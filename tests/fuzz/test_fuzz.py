@@ -20,12 +20,14 @@ from fuzz.fault import Fault
 from fuzz.reviews import Reviews
 from fuzz.texts import Configurations, Policies
 from fuzz.wire import Wire, asked, message, within
-from webhook import dialect, plugin, policy_file
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api.pods import Pod
+from webhook.deviceplugin import config
+from webhook.documents import goyaml
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Fix
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.policy import load
+from webhook.policy.model import Policy
 from webhook.rules import Rule
 from webhook.serving.http import Connection
 from webhook.serving.messages import Application, HttpRequest, Reply
@@ -185,19 +187,19 @@ def test_an_answer_that_hides_an_exception_is_found(sample_policy: Policy, sampl
 
 
 def test_a_reader_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "_integer", int)
+    monkeypatch.setattr(config, "_integer", int)
     assert any("ValueError" in each for each in faults(Configurations()))
 
 
 def test_a_reader_that_is_wrong_about_a_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialect, "write", lambda value: json.dumps(value).lower())
+    monkeypatch.setattr(goyaml, "write", lambda value: json.dumps(value).lower())
     assert any("is read as something else" in each for each in faults(Configurations()))
 
 
 def test_a_policy_that_should_not_have_been_taken_is_found(
     sample_facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_file, "schema_errors", lambda *_: iter(()))
+    monkeypatch.setattr(load, "schema_errors", lambda *_: iter(()))
     assert faults(Policies(sample_facts))
 
 

@@ -16,11 +16,15 @@ import orjson
 
 from fuzz import changes, corpus
 from fuzz.fault import Fault
-from webhook import dialect, files, plugin, policy_file, review, rules
-from webhook.documents import Document, read
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook import rules
+from webhook.api import admission
+from webhook.deviceplugin import config
+from webhook.documents import files, goyaml
+from webhook.documents.documents import Document, read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Problem, Unusable
+from webhook.policy import load
 
 MAX_WRITTEN = 64 * 1024
 """Bytes of JSON that are written as YAML to be tried: the writer is no target, and slow."""
@@ -75,7 +79,7 @@ class Texts:
 
 def _as_yaml(case: bytes) -> bytes:
     try:
-        return dialect.write(orjson.loads(case)).encode("utf-8")
+        return goyaml.write(orjson.loads(case)).encode("utf-8")
     except (orjson.JSONDecodeError, RecursionError):
         return case
 
@@ -114,8 +118,8 @@ class Files(Texts):
 
     def _judged(self, item: files.Item) -> Hashable:
         try:
-            request = review.decode(review.wrap(item.value))
-        except review.NotAReview as error:
+            request = admission.decode(admission.wrap(item.value))
+        except admission.NotAReview as error:
             return _kind(str(error))
         verdict = self.engine.judge(request, self.facts)
         again = self.engine.judge(request, Facts.of([item.value]))
@@ -126,8 +130,8 @@ class Files(Texts):
 
 
 def _objects() -> list[str]:
-    several = "---\n".join(dialect.write(item) for item in corpus.objects()[:3])
-    return [*map(dialect.write, corpus.objects()), *corpus.configurations()[::20], several]
+    several = "---\n".join(goyaml.write(item) for item in corpus.objects()[:3])
+    return [*map(goyaml.write, corpus.objects()), *corpus.configurations()[::20], several]
 
 
 class Configurations(Texts):
@@ -142,21 +146,21 @@ class Configurations(Texts):
         """Read a configuration. Returns what kind of outcome it was; raises Fault."""
         text = case.decode("utf-8", "surrogateescape")
         try:
-            value, mark = dialect.parse(text, last_key_wins=True)
-        except dialect.Unreadable as error:
+            value, mark = goyaml.parse(text, last_key_wins=True)
+        except goyaml.Unreadable as error:
             if not 1 <= error.line <= _lines(text) + 1:
                 raise Fault(f"something is wrong in line {error.line}") from error
             if not _is_plain(str(error)):
                 raise Fault("says what cannot be printed") from error
             return _kind(str(error))
         size = _check_value(value)
-        if size > dialect.MAX_VALUES or mark.size > dialect.MAX_VALUES:
+        if size > goyaml.MAX_VALUES or mark.size > goyaml.MAX_VALUES:
             raise Fault("expands to more values than are read")
-        held, refused = plugin.decode(value)
+        held, refused = config.decode(value)
         if again:
-            if plugin.decode(value) != (held, refused):
+            if config.decode(value) != (held, refused):
                 raise Fault("is held in two ways")
-            if isinstance(value, (dict, list)) and dialect.parse(dialect.write(value))[0] != value:
+            if isinstance(value, (dict, list)) and goyaml.parse(goyaml.write(value))[0] != value:
                 raise Fault("what is written is read as something else")
         for place, message in refused:
             mark.at(place)
@@ -175,7 +179,7 @@ class Policies(Texts):
         self.facts = facts
         self.rules = rules.walk()
         self.ids = [rule.id for rule in self.rules]
-        requests = [review.decode(orjson.dumps(each)) for each in corpus.recorded()]
+        requests = [admission.decode(orjson.dumps(each)) for each in corpus.recorded()]
         self.requests = [each for each in requests if each.operation in ("CREATE", "UPDATE")]
 
     def judge(self, case: bytes, *, again: bool) -> Hashable:
@@ -184,7 +188,7 @@ class Policies(Texts):
         found, problems = read(text, "policy.yaml")
         _check_problems(problems, text)
         try:
-            policy = policy_file.load(found, self.ids, "policy.yaml")
+            policy = load.load(found, self.ids, "policy.yaml")
         except Unusable as error:
             if not error.problems:
                 raise Fault("is unusable for no reason") from error

@@ -16,8 +16,8 @@ import h11
 
 from fuzz import changes
 from fuzz.fault import Fault
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.serving.app import Webhook
 from webhook.serving.http import Connection, Port
 from webhook.serving.limits import Limits

@@ -156,7 +156,7 @@ def test_nothing_can_be_written_but_in_tmp(prefix: Path, running: Running) -> No
 
 
 def test_it_has_all_that_a_cluster_needs(prefix: Path) -> None:
-    modules = "webhook.cluster, webhook.cli.commands.serve, webhook.cli.commands.certs"
+    modules = "webhook.cluster.watch, webhook.cli.commands.serve, webhook.cli.commands.certs"
     subprocess.run([prefix / "bin" / "python", "-I", "-c", f"import {modules}"], check=True)
     version = subprocess.run([prefix / "bin" / "slicewarden", "--version"], capture_output=True, text=True, check=True)
     label = re.search(r"^ARG VERSION=(.*)$", DOCKERFILE, re.MULTILINE)

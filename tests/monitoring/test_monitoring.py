@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from monitoring.conftest import Promtool
-from webhook.metrics import Metrics
+from webhook.telemetry.metrics import Metrics
 
 HERE = Path(__file__).resolve().parent
 MONITORING = HERE.parents[1] / "manifests" / "monitoring"

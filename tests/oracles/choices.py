@@ -8,17 +8,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from oracles.programs import Oracle
-from webhook import quantity, review
-from webhook.engine import Engine
-from webhook.facts import Facts, Node
+from webhook.api import admission, quantity
+from webhook.api.jsonpatch import apply
+from webhook.api.objects import subjects
+from webhook.api.pods import Pod
+from webhook.api.selectors import Selector, integer
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
+from webhook.gpu.placement import clash
 from webhook.memory.budget import Selection
-from webhook.patch import apply
-from webhook.placement import clash
-from webhook.pods import Pod
-from webhook.policy import Policy, Pool, ResourceNames
+from webhook.policy.model import Policy, Pool, ResourceNames
 from webhook.rules import walk
-from webhook.selectors import Selector, integer
-from webhook.targets import subjects
 
 # What is said
 
@@ -167,7 +167,7 @@ EVERYWHERE = Pool("any", "none", frozenset(), Selector({}), ResourceNames((), sh
 
 def read(item: dict[str, Any], policy: Policy) -> Pod:
     """The pod as rules see it."""
-    (found,) = subjects(review.decode(review.wrap(item)), item, workloads=policy.workloads)
+    (found,) = subjects(admission.decode(admission.wrap(item)), item, workloads=policy.workloads)
     assert isinstance(found, Pod)
     return found
 
@@ -184,8 +184,8 @@ def differing_nodes(oracle: Oracle, policy: Policy, asked: dict[str, Any]) -> li
 
 def astray(oracle: Oracle, judge: Engine, asked: dict[str, Any], facts: Facts) -> list[dict[str, Any]]:
     """Nodes on which the scheduler would put a pod after it was steered to a pool that they are not of."""
-    patched = apply(asked["pod"], judge.mutate(review.decode(review.wrap(asked["pod"])), facts).patch)
-    if judge.validate(review.decode(review.wrap(patched)), facts).results:
+    patched = apply(asked["pod"], judge.mutate(admission.decode(admission.wrap(asked["pod"])), facts).patch)
+    if judge.validate(admission.decode(admission.wrap(patched)), facts).results:
         return []
     matches = oracle.ask({"pod": patched, "nodes": asked["nodes"]})
     landing = [node for node, match in zip(asked["nodes"], matches, strict=True) if match]

@@ -10,10 +10,10 @@ from oracles.cases import NUMBERS, PODS, QUANTITIES, SELECTIONS
 from oracles.containers import engine
 from oracles.needless import let_through, needless
 from oracles.programs import Oracle
-from webhook.documents import read
-from webhook.facts import Facts
-from webhook.policy import Policy
-from webhook.policy_file import load
+from webhook.documents.documents import read
+from webhook.facts.snapshot import Facts
+from webhook.policy.load import load
+from webhook.policy.model import Policy
 from webhook.rules import walk
 
 Differences = dict[str, Any]

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from oracles.programs import Oracle
-from webhook import review
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.api import admission
+from webhook.api.jsonpatch import apply
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Path
-from webhook.patch import apply
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 from webhook.rules import walk
 
 RULES = (
@@ -80,14 +80,14 @@ def engine(policy: Policy) -> Engine:
 
 def mutated(judge: Engine, pod: dict[str, Any], facts: Facts) -> dict[str, Any]:
     """The pod as /mutate leaves it."""
-    patched = apply(pod, judge.mutate(review.decode(review.wrap(pod)), facts).patch)
+    patched = apply(pod, judge.mutate(admission.decode(admission.wrap(pod)), facts).patch)
     assert isinstance(patched, dict)
     return patched
 
 
 def findings(judge: Engine, pod: dict[str, Any], facts: Facts) -> dict[Path, str]:
     """What the rules refuse of a pod as it stands: the rule by the place."""
-    verdict = judge.validate(review.decode(review.wrap(pod)), facts)
+    verdict = judge.validate(admission.decode(admission.wrap(pod)), facts)
     assert verdict.malformed is None, verdict.malformed
     return {result.finding.path: result.rule for result in verdict.results}
 

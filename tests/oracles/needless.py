@@ -7,8 +7,8 @@ from typing import Any
 
 from oracles.containers import FOLDER, Given, findings, mutated, past_requests
 from oracles.programs import Oracle
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Path
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"

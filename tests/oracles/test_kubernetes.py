@@ -22,8 +22,8 @@ from oracles.choices import (
 from oracles.programs import Oracle
 from oracles.record import ANSWERS
 from oracles.record import asked as asked_now
-from webhook.facts import Facts
-from webhook.policy import Policy
+from webhook.facts.snapshot import Facts
+from webhook.policy.model import Policy
 
 asked = settings(
     max_examples=2_000,

@@ -11,8 +11,8 @@ from oracles.pods import pods
 from oracles.programs import Oracle
 from oracles.record import ANSWERS
 from oracles.record import asked as asked_now
-from webhook.facts import Facts
-from webhook.policy import Policy
+from webhook.facts.snapshot import Facts
+from webhook.policy.model import Policy
 
 EXAMPLES = 1_500
 

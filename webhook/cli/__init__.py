@@ -1,1 +1,1 @@
-"""The command `slicewarden`: a module for each of its commands, the options they share, and the pages they print."""
+"""The command `slicewarden`: a module for each of its commands, and what they share."""

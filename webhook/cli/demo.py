@@ -18,8 +18,9 @@ from importlib import resources
 from pathlib import Path
 
 import certs
-from webhook import files, patch, review
-from webhook.dialect import write
+from webhook.api import admission, jsonpatch
+from webhook.documents import files
+from webhook.documents.goyaml import write
 from webhook.model import Object
 
 START_TIMEOUT = 30
@@ -112,7 +113,7 @@ def _show(file: Path, client: Client) -> None:
     item = documents[0].value
     caption = file.read_text("utf-8").partition("\n")[0].removeprefix("# ")
     mutated = review_by(client, "/mutate", item)
-    after = patch.apply(item, json.loads(base64.b64decode(mutated.get("patch", "W10="))))
+    after = jsonpatch.apply(item, json.loads(base64.b64decode(mutated.get("patch", "W10="))))
     answer = review_by(client, "/validate", after)
     name = f"{item['kind']} {item['metadata']['namespace']}/{item['metadata']['name']}"
     print(f"── {name}\n   {caption}")
@@ -125,7 +126,7 @@ def _show(file: Path, client: Client) -> None:
 
 def review_by(client: Client, path: str, item: Object) -> Object:
     """Have one half of the webhook review the creation of an object."""
-    return client.post(path, review.wrap(item))
+    return client.post(path, admission.wrap(item))
 
 
 def _diff(before: Object, after: Object) -> Iterator[str]:

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from webhook import dialect, tables
+from webhook.documents import goyaml
 from webhook.model import Problem, Unusable
 from webhook.rules import Rule
-from webhook.spelling import hint
+from webhook.text import tables
+from webhook.text.spelling import hint
 
 
 def rules(known: Iterable[Rule]) -> str:
@@ -72,7 +73,7 @@ def schema(value: Mapping[str, Any]) -> str:
         value["description"],
     ]
     for example in value.get("examples", ()):
-        lines += ["", "As small as it can be of use:", "", "```yaml", dialect.write(example).rstrip(), "```"]
+        lines += ["", "As small as it can be of use:", "", "```yaml", goyaml.write(example).rstrip(), "```"]
     defs = value["$defs"]
     for path, node in _sections("", value, defs):
         lines += ["", f"## {_heading(path)}", "", *_described(path, node)]

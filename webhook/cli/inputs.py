@@ -4,14 +4,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from webhook import files, guard, policy_file, rules
+from webhook import rules
+from webhook.api.fields import group_kind
 from webhook.cli import outputs
-from webhook.documents import Document
-from webhook.engine import Engine
-from webhook.facts import KINDS, Facts, Source, group_kind
+from webhook.documents import files
+from webhook.documents.documents import Document
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import KINDS, Facts
+from webhook.facts.sources import Source
+from webhook.gpu import guard
 from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
-from webhook.policy import Policy
+from webhook.policy import load
+from webhook.policy.model import Policy
 
 
 def load_policy(path: str | None) -> Policy:
@@ -44,15 +49,15 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
     if path is None:
         path = str(Path(__file__).parents[1] / "sample" / "policy.yaml") if by_sample(path) else _BESIDE
     if ":" in path and not Path(path).exists():
-        from webhook import revisions  # to run a program takes more to import than all else here
+        from webhook.documents import git  # to run a program takes more to import than all else here
 
-        documents, problems = revisions.load(path), list[Problem]()
+        documents, problems = git.load(path), list[Problem]()
     else:
         documents, problems = files.load(_own_files(path))
     if problems:
         raise Unusable(tuple(problems))
     ids = [rule.id for rule in rules.walk()]
-    return policy_file.load_with_document(documents, ids, path, frameworks=frameworks.names())
+    return load.load_with_document(documents, ids, path, frameworks=frameworks.names())
 
 
 def _own_files(path: str) -> list[str]:
@@ -107,10 +112,10 @@ def known(
     """Read the objects that facts are made of, from files or from a cluster, and what of a cluster may not be read."""
     if target is None:
         return [item.value for item in load_facts(paths)], ()
-    from webhook import snapshot  # brings the client, which only a live cluster needs
+    from webhook.cluster import listing  # brings the client, which only a live cluster needs
 
-    api = snapshot.connect(target.kubeconfig, target.context)
-    return snapshot.facts(api, policies, target.namespace)
+    api = listing.connect(target.kubeconfig, target.context)
+    return listing.facts(api, policies, target.namespace)
 
 
 def note_missing(facts: Facts) -> None:

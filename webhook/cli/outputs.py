@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from webhook.model import Problem, Unusable
-from webhook.terminal import PLAIN, Look
+from webhook.text.terminal import PLAIN, Look
 
 
 class Wanted(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from webhook.spelling import hint
+from webhook.text.spelling import hint
 
 JUDGED = {
     "0": "nothing was denied",

@@ -1,4 +1,4 @@
-"""What is likely wrong with a policy that can be used: pools without nodes, grants that add nothing, doors left open.
+"""What is likely wrong with a policy: one file for each family of lints.
 
 Each lint is a generator over a policy and what is known of its cluster, in the file of its family. Its function's name
 is its id, its docstring its page, whose last paragraph begins `Way out:`; its action says how bad it is: Deny for what
@@ -10,13 +10,13 @@ import inspect
 from collections.abc import Mapping
 from datetime import date, timedelta
 
-from webhook.check import Judged, Report
-from webhook.documents import Document
-from webhook.facts import Facts
-from webhook.linted import Lint, Linted, Table
+from webhook.documents.documents import Document
+from webhook.facts.snapshot import Facts
 from webhook.lints import eased, grants, limits, pools, scopes
+from webhook.lints.base import Lint, Linted, Table
 from webhook.model import Action, Finding, Result, Verdict
-from webhook.policy import Policy
+from webhook.policy.model import Policy
+from webhook.scan.results import Judged, Report
 
 FAMILIES = (pools, limits, scopes, grants, eased)
 """The files of this folder, in the order of the page."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from webhook.linted import Found, Linted, Table, at, within
+from webhook.lints.base import Found, Linted, Table, at, within
 from webhook.model import Action
-from webhook.policy import Override
+from webhook.policy.model import Override
 
 
 def ended_exemption(of: Linted) -> Iterator[Found]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from itertools import combinations
 
-from webhook.linted import Found, Linted, Table, at, within
+from webhook.lints.base import Found, Linted, Table, at, within
 from webhook.model import Action
-from webhook.policy import NAME_LABEL, TRUSTED, Grant
+from webhook.policy.model import NAME_LABEL, TRUSTED, Grant
 
 
 def broad_grant(of: Linted) -> Iterator[Found]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from webhook.facts import Node
-from webhook.linted import Found, Linted, Table, at
+from webhook.deviceplugin.usage import some
+from webhook.facts.snapshot import Node
+from webhook.lints.base import Found, Linted, Table, at
 from webhook.memory.budget import budget, card_of, nodes, smallest
 from webhook.model import Action
-from webhook.policy import FORBIDDEN, REQUIRED, Policy, Pool
-from webhook.sharing import some
+from webhook.policy.model import FORBIDDEN, REQUIRED, Policy, Pool
 
 
 def unknown_card(of: Linted) -> Iterator[Found]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from webhook import guard, sharing
-from webhook.facts import Node
-from webhook.linted import Found, Linted, Table
+from webhook.deviceplugin import usage
+from webhook.deviceplugin.usage import GPU, some
+from webhook.facts.snapshot import Node
+from webhook.gpu import guard
+from webhook.lints.base import Found, Linted, Table
 from webhook.model import Action
-from webhook.policy import SHARED, Policy, Pool, ResourceNames
-from webhook.sharing import GPU, some
+from webhook.policy.model import SHARED, Policy, Pool, ResourceNames
 
 
 def empty_pool(of: Linted) -> Iterator[Found]:
@@ -96,15 +97,15 @@ def unlisted_offer(of: Linted) -> Iterator[Found]:
 
 def _befits(name: str, pool: Pool) -> bool:
     """Tell whether a pool may hand a resource out: slices are shared, and a part of a card is no whole one."""
-    if name.endswith(sharing.SHARED):
+    if name.endswith(usage.SHARED):
         return pool.shared
-    return pool.sharing != "none" or not name.startswith(sharing.MIG)
+    return pool.sharing != "none" or not name.startswith(usage.MIG)
 
 
 def _elsewhere(name: str, pool: Pool, policy: Policy) -> str:
     """The way out for a resource that does not befit a pool."""
     fit = [each.name for each in policy.pools if name in each.resources and _befits(name, each)]
-    other = "a pool that shares" if name.endswith(sharing.SHARED) else "a pool of MIG devices"
+    other = "a pool that shares" if name.endswith(usage.SHARED) else "a pool of MIG devices"
     home = f"pool {fit[0]}" if fit else other
     return f"that is not for a pool of sharing {pool.sharing}: let {home} select such nodes, or change what they offer"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from webhook.linted import Found, Linted, Table, at
+from webhook.lints.base import Found, Linted, Table, at
 from webhook.model import Action, Object, Path
 
 

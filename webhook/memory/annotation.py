@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from webhook.memory import frameworks
 from webhook.memory.budget import Budget
 from webhook.memory.steps import Cap
-from webhook.model import shown
+from webhook.text.words import shown
 
 KEY = "slicewarden.dev/memory-caps"
 

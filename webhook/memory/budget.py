@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from webhook import quantity
-from webhook.facts import Facts, Node
-from webhook.model import shown
-from webhook.pods import Pod
-from webhook.policy import Card, Policy, Pool
-from webhook.selectors import NOWHERE, Choice, integer
+from webhook.api import quantity
+from webhook.api.pods import Pod
+from webhook.api.selectors import NOWHERE, Choice, integer
+from webhook.facts.snapshot import Facts, Node
+from webhook.policy.model import Card, Policy, Pool
+from webhook.text.words import shown
 
 PRODUCT = "nvidia.com/gpu.product"
 CARD_LABELS = (PRODUCT, "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")

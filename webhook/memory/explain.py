@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from webhook import tables
-from webhook.facts import Facts, Node
+from webhook.api.objects import subjects
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts, Node
+from webhook.gpu.placement import Placement, claim, place
 from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
 from webhook.memory.plan import Problem, size
-from webhook.model import Path, Request, dotted, listed, several, shown
-from webhook.placement import Placement, claim, place
-from webhook.pods import Pod
-from webhook.policy import TRUSTED, UNTRUSTED, Policy, Pool
-from webhook.targets import subjects
+from webhook.model import Path, Request, dotted
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.text import tables
+from webhook.text.words import listed, several, shown
 
 HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "cap", "fraction")
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from webhook import tables
 from webhook.memory.command_line import PROGRAMS
 from webhook.memory.frameworks import walk
 from webhook.memory.tables import Variable
+from webhook.text import tables
 
 ELSEWHERE = (
     ("RAPIDS RMM, cuDF", "`maximum_pool_size` of the memory resource", "rmm, every getenv in it"),

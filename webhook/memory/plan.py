@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.allowance import LETTERS, Allowance
-from webhook.facts import Facts
-from webhook.gpus import asks
+from webhook.api.pods import Container, EnvVar, Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.requests import asks
 from webhook.memory import annotation, command_line, environment, frameworks
 from webhook.memory.annotation import Record
 from webhook.memory.budget import MEMORY, Budget, Refused, Selection, Wish, smallest, wish
 from webhook.memory.frameworks import pytorch
 from webhook.memory.steps import Cap, Kind, Step, noted
-from webhook.model import Path, shown
-from webhook.pods import Container, EnvVar, Pod
-from webhook.policy import Policy, Pool
+from webhook.model import Path
+from webhook.policy.model import Policy, Pool
+from webhook.text.words import shown
 
 
 class Problem(NamedTuple):

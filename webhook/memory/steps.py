@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from webhook.memory.budget import Budget
-from webhook.model import shown
-from webhook.policy import Policy
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 Environment = Mapping[str, str | None]
 """A container's variables; the value is None where it is not known before the pod runs."""

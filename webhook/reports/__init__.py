@@ -1,10 +1,13 @@
-"""Reports: one file a format, each a function from a Report to text. Only the wanted ones are imported."""
+"""Reports: one file for each format.
+
+Each format is a function from a Report to text. Only the wanted ones are imported.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
-from webhook.check import Report, passed_over
-from webhook.terminal import PLAIN, Look
+from webhook.scan.results import Report, passed_over
+from webhook.text.terminal import PLAIN, Look
 
 FORMATS: Mapping[str, str] = {
     "table": "for people",

@@ -5,9 +5,9 @@ The commands and their escapes are those of actions/toolkit packages/core/src/co
 
 from collections.abc import Iterator
 
-from webhook.check import Report
 from webhook.model import Action
-from webhook.terminal import PLAIN, Look
+from webhook.scan.results import Report
+from webhook.text.terminal import PLAIN, Look
 
 _COMMANDS = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "notice"}
 

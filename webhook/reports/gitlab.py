@@ -9,9 +9,9 @@ import json
 from collections import Counter
 from typing import Any
 
-from webhook.check import Judged, Report, fingerprint
 from webhook.model import Action, Problem
-from webhook.terminal import PLAIN, Look
+from webhook.scan.results import Judged, Report, fingerprint
+from webhook.text.terminal import PLAIN, Look
 
 _SEVERITIES = {Action.DENY: "critical", Action.WARN: "minor", Action.AUDIT: "info"}
 

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from webhook.check import Judged, Report
 from webhook.model import Object, Result, dotted
-from webhook.policy import API_VERSION
-from webhook.terminal import PLAIN, Look
+from webhook.policy.model import API_VERSION
+from webhook.scan.results import Judged, Report
+from webhook.text.terminal import PLAIN, Look
 
 
 def render(report: Report, _: Look = PLAIN) -> str:

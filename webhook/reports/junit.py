@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from webhook.check import Judged, Report
-from webhook.model import Action, Problem, Result, line
-from webhook.terminal import PLAIN, Look
+from webhook.model import Action, Problem, Result
+from webhook.scan.results import Judged, Report
+from webhook.text.terminal import PLAIN, Look
+from webhook.text.words import line
 
 
 class Case(NamedTuple):

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from webhook import tables
-from webhook.check import Judged, Report, passed_over
-from webhook.model import Action, Result, line, several
-from webhook.terminal import PLAIN, Look
+from webhook.model import Action, Result
+from webhook.scan.results import Judged, Report, passed_over
+from webhook.text import tables
+from webhook.text.terminal import PLAIN, Look
+from webhook.text.words import line, several
 
 MAX_BODY = 65_536
 """Characters of a comment that GitHub takes (https://github.com/orgs/community/discussions/41331)."""

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import quote
 
 from webhook import rules
-from webhook.check import Judged, Report, fingerprint
 from webhook.model import Action, Problem, Result, dotted
-from webhook.terminal import PLAIN, Look
+from webhook.scan.results import Judged, Report, fingerprint
+from webhook.text.terminal import PLAIN, Look
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

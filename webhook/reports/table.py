@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterator
 
-from webhook.check import Judged, Report, passed_over
-from webhook.model import Action, dotted, several
-from webhook.patch import Operation
-from webhook.terminal import PLAIN, Look
+from webhook.api.jsonpatch import Operation
+from webhook.model import Action, dotted
+from webhook.scan.results import Judged, Report, passed_over
+from webhook.text.terminal import PLAIN, Look
+from webhook.text.words import several
 
 
 def render(report: Report, look: Look = PLAIN) -> str:

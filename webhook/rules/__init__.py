@@ -1,4 +1,7 @@
-"""The rules: one file each, found by walking this folder; the file's name is the rule's id."""
+"""The rules: one file each.
+
+They are found by walking this folder; the file's name is the rule's id.
+"""
 
 import importlib
 import pkgutil
@@ -8,10 +11,10 @@ from functools import cache
 from types import UnionType
 from typing import Any, get_args
 
-from webhook.facts import Facts
+from webhook.api.objects import Subject
+from webhook.facts.snapshot import Facts
 from webhook.model import Finding
-from webhook.policy import Policy
-from webhook.targets import Subject
+from webhook.policy.model import Policy
 
 Check = Callable[[Any, Policy, Facts], Iterator[Finding]]
 

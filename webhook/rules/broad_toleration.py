@@ -12,11 +12,11 @@ namespace and service account.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.guard import defeats, elsewhere
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.guard import defeats, elsewhere
 from webhook.model import Finding
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

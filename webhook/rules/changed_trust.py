@@ -10,10 +10,11 @@ Way out: delete the pod, and create it with the annotation it is to have.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.model import Finding, shown
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -11,12 +11,13 @@ Way out: remove `nodeName`; a node selector for kubernetes.io/hostname names a n
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.fields import text
-from webhook.guard import exposed, gpus_of
-from webhook.model import Finding, shown
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.api.fields import text
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.guard import exposed, gpus_of
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -10,11 +10,12 @@ Way out: remove the mount, and ask for GPUs in `resources.limits`.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.model import Finding, shown
-from webhook.openings import openings
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import openings
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -13,13 +13,14 @@ lets the pod onto nodes with GPUs. A part of the system is exempted in the polic
 
 from collections.abc import Iterator
 
-from webhook import doors
-from webhook.facts import Facts
-from webhook.guard import exposed
-from webhook.model import Finding, shown
-from webhook.openings import openings
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.api.pods import Pod
+from webhook.catalog import doors
+from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import openings
+from webhook.gpu.guard import exposed
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -14,12 +14,13 @@ Way out: leave the pod to its scheduler, or have an administrator name the accou
 
 from collections.abc import Iterator
 
-from webhook.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
-from webhook.facts import Facts
-from webhook.guard import gpus_of
-from webhook.model import Finding, shown
-from webhook.policy import Policy
-from webhook.targets import Binding
+from webhook.api.objects import Binding
+from webhook.catalog.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
+from webhook.facts.snapshot import Facts
+from webhook.gpu.guard import gpus_of
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(binding: Binding, policy: Policy, facts: Facts) -> Iterator[Finding]:

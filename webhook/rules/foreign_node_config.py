@@ -10,10 +10,11 @@ Way out: ask an administrator of the policy to set the label, or be made one, as
 
 from collections.abc import Iterator
 
-from webhook.facts import CONFIG_LABEL, Facts
-from webhook.model import Finding, shown
-from webhook.policy import Policy
-from webhook.targets import Labelled
+from webhook.api.objects import Labelled
+from webhook.facts.snapshot import CONFIG_LABEL, Facts
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(subject: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -12,11 +12,11 @@ their accounts under `schedulers`.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import openings
 from webhook.model import Finding
-from webhook.openings import openings
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -11,12 +11,12 @@ the system is exempted in the policy, by namespace and service account.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.fields import flag
-from webhook.guard import exposed
+from webhook.api.fields import flag
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.guard import exposed
 from webhook.model import Finding
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

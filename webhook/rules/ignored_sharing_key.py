@@ -13,15 +13,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from webhook.facts import CONFIG_LABEL, Facts, Installation, Node
-from webhook.model import Finding, Path, shown
-from webhook.plugin import ENTRY_KEYS, MAX_NAME, SCHEMA, SECTION_KEYS, Given, Plugin, Schema, Section, folded
-from webhook.plugin_config import SECTIONS, Config, configs, later, repeated, sections
-from webhook.policy import Policy
-from webhook.selectors import is_label_value
-from webhook.sharing import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, readers, renamed, some, users
-from webhook.spelling import Guesses
-from webhook.targets import ConfigMap
+from webhook.api.objects import ConfigMap
+from webhook.api.selectors import is_label_value
+from webhook.deviceplugin.config import (
+    ENTRY_KEYS,
+    MAX_NAME,
+    SCHEMA,
+    SECTION_KEYS,
+    Given,
+    Plugin,
+    Schema,
+    Section,
+    folded,
+)
+from webhook.deviceplugin.configmaps import SECTIONS, Config, configs, later, repeated, sections
+from webhook.deviceplugin.usage import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, readers, renamed, some, users
+from webhook.facts.installations import Installation
+from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
+from webhook.model import Finding, Path
+from webhook.policy.model import Policy
+from webhook.text.spelling import Guesses
+from webhook.text.words import shown
 
 Said = tuple[Path, str]
 """A place in the configuration, and what is said of it."""

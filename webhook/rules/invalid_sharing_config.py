@@ -13,12 +13,12 @@ Way out: correct the place that the message names. To share nothing, leave `shar
 
 from collections.abc import Iterator
 
-from webhook.dialect import Unread
-from webhook.facts import Facts
+from webhook.api.objects import ConfigMap
+from webhook.deviceplugin.configmaps import configs
+from webhook.documents.goyaml import Unread
+from webhook.facts.snapshot import Facts
 from webhook.model import Finding
-from webhook.plugin_config import configs
-from webhook.policy import Policy
-from webhook.targets import ConfigMap
+from webhook.policy.model import Policy
 
 _REFUSES = "the device plugin would not start on it"
 

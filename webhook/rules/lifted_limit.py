@@ -14,14 +14,15 @@ Way out: remove the variable or the mount, or put what has to be loaded into the
 
 from collections.abc import Iterator
 
-from webhook.doors import LIBRARY_PATH, LINKER
-from webhook.facts import Facts
-from webhook.gpus import asking
-from webhook.model import Finding, shown
-from webhook.openings import openings
-from webhook.placement import place
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.api.pods import Pod
+from webhook.catalog.doors import LIBRARY_PATH, LINKER
+from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import openings
+from webhook.gpu.placement import place
+from webhook.gpu.requests import asking
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -10,11 +10,12 @@ Way out: create the ConfigMap or the key first, or name one that exists.
 
 from collections.abc import Iterable, Iterator
 
-from webhook.facts import CONFIG_LABEL, Facts, Node
-from webhook.model import Finding, listed, shown
-from webhook.policy import Policy
-from webhook.sharing import homes, reaches
-from webhook.targets import ClusterPolicy, Labelled
+from webhook.api.objects import ClusterPolicy, Labelled
+from webhook.deviceplugin.usage import homes, reaches
+from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import listed, shown
 
 
 def check(subject: ClusterPolicy | Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -16,14 +16,15 @@ that hands them out whole.
 
 from collections.abc import Iterator
 
-from webhook import quantity
-from webhook.facts import Facts
-from webhook.fields import section
-from webhook.gpus import asks
-from webhook.model import Finding, Path, shown
-from webhook.placement import place
-from webhook.pods import Container, Pod
-from webhook.policy import GPUResources, Policy
+from webhook.api import quantity
+from webhook.api.fields import section
+from webhook.api.pods import Container, Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.placement import place
+from webhook.gpu.requests import asks
+from webhook.model import Finding, Path
+from webhook.policy.model import GPUResources, Policy
+from webhook.text.words import shown
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

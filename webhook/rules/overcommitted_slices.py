@@ -9,14 +9,15 @@ Way out: lower the replicas when the pods are gone, or delete some first.
 
 from collections.abc import Iterable, Iterator
 
-from webhook.facts import CONFIG_LABEL, Facts, Node
-from webhook.model import Finding, several
-from webhook.plugin import Plugin
-from webhook.plugin_config import changed, held
-from webhook.policy import Policy
-from webhook.selectors import integer
-from webhook.sharing import SHARED, config_of, entries, holders, reaches, some, users
-from webhook.targets import ConfigMap, Labelled
+from webhook.api.objects import ConfigMap, Labelled
+from webhook.api.selectors import integer
+from webhook.deviceplugin.config import Plugin
+from webhook.deviceplugin.configmaps import changed, held
+from webhook.deviceplugin.usage import SHARED, config_of, entries, holders, reaches, some, users
+from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import several
 
 
 def check(subject: ConfigMap | Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:

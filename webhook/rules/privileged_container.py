@@ -12,12 +12,13 @@ exempted in the policy, by namespace and service account.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.guard import exposed
-from webhook.model import Finding, shown
-from webhook.openings import openings
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import openings
+from webhook.gpu.guard import exposed
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

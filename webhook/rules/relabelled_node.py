@@ -15,12 +15,13 @@ Way out: have an administrator change the label, or name whoever has to under `n
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
+from webhook.api.objects import Labelled
+from webhook.api.pods import KUBELETS
+from webhook.facts.snapshot import Facts
 from webhook.memory.budget import CARD_LABELS
-from webhook.model import Finding, Path, Requester, shown
-from webhook.pods import KUBELETS
-from webhook.policy import Policy, Pool
-from webhook.targets import Labelled
+from webhook.model import Finding, Path, Requester
+from webhook.policy.model import Policy, Pool
+from webhook.text.words import shown
 
 
 def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -13,11 +13,12 @@ Way out: have an administrator of the policy write the label.
 
 from collections.abc import Iterator
 
-from webhook.doors import ADMIN_ACCESS
-from webhook.facts import Facts
-from webhook.model import Finding, shown
-from webhook.policy import Policy
-from webhook.targets import Labelled
+from webhook.api.objects import Labelled
+from webhook.catalog.doors import ADMIN_ACCESS
+from webhook.facts.snapshot import Facts
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:

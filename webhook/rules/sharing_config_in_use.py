@@ -10,11 +10,12 @@ Way out: have the ClusterPolicy, the DaemonSet or the nodes that the message nam
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.model import Finding, Path, shown
-from webhook.policy import Policy
-from webhook.sharing import readers, some, users
-from webhook.targets import ConfigMap
+from webhook.api.objects import ConfigMap
+from webhook.deviceplugin.usage import readers, some, users
+from webhook.facts.snapshot import Facts
+from webhook.model import Finding, Path
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 NAMESPACE_CONTROLLER = "system:serviceaccount:kube-system:namespace-controller"
 

@@ -9,12 +9,12 @@ Way out: run the command after the edit.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
+from webhook.api.objects import ConfigMap
+from webhook.deviceplugin.configmaps import changed
+from webhook.deviceplugin.usage import daemon_sets, readers, some, users
+from webhook.facts.snapshot import Facts
 from webhook.model import Finding
-from webhook.plugin_config import changed
-from webhook.policy import Policy
-from webhook.sharing import daemon_sets, readers, some, users
-from webhook.targets import ConfigMap
+from webhook.policy.model import Policy
 
 
 def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:

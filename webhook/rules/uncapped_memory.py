@@ -18,14 +18,15 @@ Way out: leave the variables to Slicewarden, or set a limit no larger than the m
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.placement import place
 from webhook.memory import annotation
 from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
 from webhook.memory.steps import WRITES, Kind, Step, describe
-from webhook.model import Finding, Fix, shown
-from webhook.placement import place
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.model import Finding, Fix
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 MENDS = True
 

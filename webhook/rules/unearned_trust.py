@@ -16,12 +16,13 @@ Way out: have an administrator grant trust to the namespace, or remove the annot
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.model import Finding, shown
-from webhook.placement import claim
-from webhook.pods import Pod
-from webhook.policy import TRUSTED, UNTRUSTED, Policy
-from webhook.targets import Revision
+from webhook.api.objects import Revision
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.placement import claim
+from webhook.model import Finding
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
+from webhook.text.words import shown
 
 
 def check(subject: Pod | Revision, policy: Policy, facts: Facts) -> Iterator[Finding]:

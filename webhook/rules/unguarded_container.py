@@ -17,14 +17,14 @@ Way out: leave it to Slicewarden, or set NVIDIA_VISIBLE_DEVICES to void, and the
 
 from collections.abc import Iterator
 
-from webhook.doors import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE, VOID
-from webhook.facts import Facts
-from webhook.gpus import asking
-from webhook.guard import exposed
+from webhook.api.pods import Pod
+from webhook.catalog.doors import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE, VOID
+from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import openings
+from webhook.gpu.guard import exposed
+from webhook.gpu.requests import asking
 from webhook.model import Finding, Fix
-from webhook.openings import openings
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 MENDS = True
 

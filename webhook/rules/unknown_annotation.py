@@ -10,14 +10,14 @@ Way out: correct the name, or remove the annotation.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.gpus import asks
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.requests import asks
 from webhook.memory.annotation import KEY
 from webhook.memory.budget import MEMORY, PROCESSES
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
 from webhook.model import Finding
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 PREFIX = "slicewarden.dev/"
 SAID = (MEMORY, PROCESSES, TORCH_VERSION)

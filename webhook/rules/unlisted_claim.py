@@ -11,11 +11,11 @@ under `gpus.claims` in the policy.
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.fields import entries, section, text
+from webhook.api.fields import entries, section, text
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Path
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.policy.model import Policy
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

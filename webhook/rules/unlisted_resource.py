@@ -11,10 +11,11 @@ Way out: offer the class under a name that the policy knows, as NVIDIA's `nvidia
 
 from collections.abc import Iterator
 
-from webhook.facts import Facts
-from webhook.model import Finding, shown
-from webhook.policy import Policy
-from webhook.targets import DeviceClaim
+from webhook.api.objects import DeviceClaim
+from webhook.facts.snapshot import Facts
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]:

@@ -16,13 +16,14 @@ administrators.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from webhook import quantity
-from webhook.doors import ADMIN_ACCESS
-from webhook.facts import Facts
-from webhook.model import Finding, Path, shown
-from webhook.policy import FORBIDDEN, Policy
-from webhook.spelling import Guesses
-from webhook.targets import DeviceClaim, DeviceConfig, DeviceRequest
+from webhook.api import quantity
+from webhook.api.objects import DeviceClaim, DeviceConfig, DeviceRequest
+from webhook.catalog.doors import ADMIN_ACCESS
+from webhook.facts.snapshot import Facts
+from webhook.model import Finding, Path
+from webhook.policy.model import FORBIDDEN, Policy
+from webhook.text.spelling import Guesses
+from webhook.text.words import shown
 
 DRIVER = "gpu.nvidia.com"
 API_VERSION = "resource.nvidia.com/v1beta1"

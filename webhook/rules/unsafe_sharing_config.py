@@ -17,14 +17,11 @@ Way out: set what the message names in the section itself, or give the nodes it 
 
 from collections.abc import Iterable, Iterator
 
-from webhook.facts import CONFIG_LABEL, MAX_TEXT, Facts, Installation, Node
-from webhook.memory.budget import budget
-from webhook.model import Finding, Path, dotted, shown
-from webhook.plugin import Plugin, Section
-from webhook.plugin_config import configs, held
-from webhook.policy import FORBIDDEN, REQUIRED, Card, Policy, Pool
-from webhook.selectors import integer
-from webhook.sharing import (
+from webhook.api.objects import ClusterPolicy, ConfigMap, Labelled
+from webhook.api.selectors import integer
+from webhook.deviceplugin.config import Plugin, Section
+from webhook.deviceplugin.configmaps import configs, held
+from webhook.deviceplugin.usage import (
     GPU,
     MIG,
     MPS,
@@ -43,7 +40,12 @@ from webhook.sharing import (
     some,
     users,
 )
-from webhook.targets import ClusterPolicy, ConfigMap, Labelled
+from webhook.facts.installations import Installation
+from webhook.facts.snapshot import CONFIG_LABEL, MAX_TEXT, Facts, Node
+from webhook.memory.budget import budget
+from webhook.model import Finding, Path, dotted
+from webhook.policy.model import FORBIDDEN, REQUIRED, Card, Policy, Pool
+from webhook.text.words import shown
 
 MPS_CLIENTS, MPS_CLIENTS_BEFORE_TURING = 48, 16
 

@@ -23,13 +23,14 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from webhook.facts import Facts
-from webhook.gpus import asks, marked
-from webhook.model import Finding, Fix, Object, shown
-from webhook.placement import Placement, names, offers, place, trust_would_do
-from webhook.pods import REQUIRED_AFFINITY, Pod
-from webhook.policy import TRUSTED, Policy, Pool
-from webhook.selectors import Requirement
+from webhook.api.pods import REQUIRED_AFFINITY, Pod
+from webhook.api.selectors import Requirement
+from webhook.facts.snapshot import Facts
+from webhook.gpu.placement import Placement, names, offers, place, trust_would_do
+from webhook.gpu.requests import asks, marked
+from webhook.model import Finding, Fix, Object
+from webhook.policy.model import TRUSTED, Policy, Pool
+from webhook.text.words import shown
 
 MENDS = True
 

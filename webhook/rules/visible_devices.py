@@ -11,13 +11,14 @@ Way out: remove the variable, and ask for GPUs in `resources.limits`.
 
 from collections.abc import Iterator
 
-from webhook.doors import DEVICE_VARIABLES
-from webhook.facts import Facts
-from webhook.gpus import asking
-from webhook.model import Finding, shown
-from webhook.openings import openings
-from webhook.pods import Pod
-from webhook.policy import Policy
+from webhook.api.pods import Pod
+from webhook.catalog.doors import DEVICE_VARIABLES
+from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import openings
+from webhook.gpu.requests import asking
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:

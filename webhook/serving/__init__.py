@@ -1,1 +1,1 @@
-"""The webhook: HTTP over TLS, the processes that serve it, and the application that answers reviews."""
+"""The webhook: processes, TLS, HTTP, and the application that answers reviews."""

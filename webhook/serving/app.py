@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
-from webhook import duration, review
 from webhook.allowance import TooLate
-from webhook.engine import Engine, RuleBroke
-from webhook.facts import Dated, Facts, Source
-from webhook.log import Log
+from webhook.api import admission, duration
+from webhook.engine.engine import Engine, RuleBroke
+from webhook.facts.snapshot import Facts
+from webhook.facts.sources import Dated, Source
 from webhook.model import Request, Verdict
 from webhook.serving import wsgi
 from webhook.serving.messages import HttpRequest, Reply
+from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:
-    from webhook.metrics import Metrics
+    from webhook.telemetry.metrics import Metrics
 
 MAX_LOGGED = 253
 """Characters of a name in a log line, the most that Kubernetes' names have."""
@@ -143,8 +144,8 @@ class Webhook:
         if monotonic() > end:  # it waited too long; nobody waits for the answer any more
             return self._late(path, {"endpoint": path})
         try:
-            asked = review.decode(b"".join(request.body))
-        except review.NotAReview as error:
+            asked = admission.decode(b"".join(request.body))
+        except admission.NotAReview as error:
             return Reply(HTTPStatus.BAD_REQUEST, f"{error}\n".encode("ascii", "backslashreplace"))
         facts = self.facts()
         if facts is None:
@@ -154,7 +155,7 @@ class Webhook:
     def _judged(self, path: str, request: Request, facts: Facts, late: Callable[[], bool]) -> Reply:
         try:
             verdict = self.halves[path](request, facts, late)
-            answer = review.encode(request, verdict, self.policy)
+            answer = admission.encode(request, verdict, self.policy)
         except TooLate:
             return self._late(path, _line(path, request))
         except Exception as error:  # whatever it is, failurePolicy has to decide
@@ -187,8 +188,8 @@ def _refusal(request: HttpRequest) -> Reply | None:
         return Reply(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, b"encoded bodies are not accepted\n", (_TEXT,))
     if "Content-Length" not in headers:
         return Reply(HTTPStatus.LENGTH_REQUIRED, b"Content-Length is required\n", (_TEXT,))
-    if request.length > review.MAX_BODY:
-        return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {review.MAX_BODY} bytes\n".encode(), (_TEXT,))
+    if request.length > admission.MAX_BODY:
+        return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {admission.MAX_BODY} bytes\n".encode(), (_TEXT,))
     return None
 
 

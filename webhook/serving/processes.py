@@ -19,14 +19,14 @@ from pathlib import Path
 from ssl import TLSVersion
 from typing import TYPE_CHECKING
 
-from webhook.engine import Engine
-from webhook.log import log_line
+from webhook.engine.engine import Engine
 from webhook.serving import tls
 from webhook.serving.limits import Limits
+from webhook.telemetry.log import log_line
 
 if TYPE_CHECKING:
-    from webhook.metrics import Metrics
     from webhook.serving.app import Followed
+    from webhook.telemetry.metrics import Metrics
 
 PAUSE = 0.5
 """Seconds before a worker that ended is replaced."""

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from webhook.log import Log
+from webhook.telemetry.log import Log
 
 WARNING = timedelta(days=14)
 """How long before its end a certificate is warned of."""

@@ -16,14 +16,14 @@ from typing import Any
 
 import uvloop
 
-from webhook.bucket import Bucket
-from webhook.engine import Engine
-from webhook.facts import Source
-from webhook.log import Log, log_line
-from webhook.metrics import Metrics
+from webhook.engine.engine import Engine
+from webhook.facts.sources import Source
 from webhook.serving import app, tls
 from webhook.serving.http import Port
 from webhook.serving.limits import Limits
+from webhook.telemetry.log import Log, log_line
+from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.rate_limit import Bucket
 
 TICK = 0.25
 """Seconds between looks at the clock for slow peers."""

@@ -6,14 +6,17 @@ from datetime import UTC, datetime
 
 import click
 
-from webhook import audit, guard, living, progress, reports, rules
+from webhook import reports, rules
 from webhook.cli import inputs, options, outputs, parser
-from webhook.engine import Engine
-from webhook.facts import Facts
-from webhook.model import several
-from webhook.reports import sources
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.gpu import guard
+from webhook.reports import audit_report
+from webhook.scan import audit, live
+from webhook.telemetry import progress
+from webhook.text.words import several
 
-OWN = {"table": sources.table, "json": sources.write}
+OWN = {"table": audit_report.table, "json": audit_report.write}
 FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for programs, by workload"}
 
 
@@ -63,21 +66,22 @@ def command(
     page_size: int,
 ) -> int:
     """Read the cluster, judge what is in it, write the reports."""
-    from webhook import publish, snapshot  # 30 MiB, which only a live cluster needs
+    from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
+    from webhook.reports import publish
 
     wanted = options.wanted(formats, files, FORMATS)
     inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
-    api = snapshot.connect(kubeconfig, context)
+    api = listing.connect(kubeconfig, context)
     form = publish.FORMS[write_reports] if write_reports else None
     if form:
         publish.installed(api, form)
     with progress.bar() as tell:
-        objects, unknown = snapshot.facts(api, [engine.policy], namespace, holders=False, size=page_size, tell=tell)
+        objects, unknown = listing.facts(api, [engine.policy], namespace, holders=False, size=page_size, tell=tell)
         facts = replace(Facts.of(objects), today=datetime.now(UTC).date())
-        reading = snapshot.Reading(api, [engine.policy], namespace, page_size, tell)
+        reading = listing.Reading(api, [engine.policy], namespace, page_size, tell)
         result = audit.run(engine, facts, objects, reading, everything=everything, system=system, namespace=namespace)
-        problems = [*unknown, *reading.problems, *result.problems, *living.misnamed(namespace, facts)]
+        problems = [*unknown, *reading.problems, *result.problems, *live.misnamed(namespace, facts)]
         if form:
             kinds = reading.unread | ({"ClusterPolicy", "Namespace", "Node"} if unknown else set())
             problems += publish.publish(api, form, engine.policy.name, result.judged, kinds, namespace, tell)

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 import click
 
-from webhook import batches, guard, reports, rules
+from webhook import reports, rules
 from webhook.cli import inputs, options, outputs, parser
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.gpu import guard
+from webhook.scan import batches
 
 _MORE = (
     "The objects of a run are facts for each other: with a Namespace its labels are known. A saved AdmissionReview is "

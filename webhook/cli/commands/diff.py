@@ -8,14 +8,18 @@ from itertools import chain
 
 import click
 
-from webhook import batches, change, change_report, living, progress, rules
-from webhook import files as manifests
-from webhook.change import Change, Effect
+from webhook import rules
 from webhook.cli import inputs, options, outputs, parser
 from webhook.cli.inputs import Target
-from webhook.engine import Engine
-from webhook.facts import Facts
+from webhook.documents import files as manifests
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
 from webhook.model import Object
+from webhook.reports import diff_report
+from webhook.scan import batches, diff
+from webhook.scan import live as living
+from webhook.scan.diff import Change, Effect
+from webhook.telemetry import progress
 
 FAIL_ON = ("deny", "warn", "any", "never")
 
@@ -62,7 +66,7 @@ _MORE = (
 @options.facts(live="take the facts from the cluster, and where no PATH is given the objects")
 @options.cluster
 @options.namespace("of objects that name none; of the cluster's only this one's")
-@options.report(change_report.FORMATS, FAIL_ON)
+@options.report(diff_report.FORMATS, FAIL_ON)
 def command(
     old: str,
     new: str,
@@ -77,7 +81,7 @@ def command(
     fail_on: str,
 ) -> int:
     """Judge everything twice, write what differs; the exit status says the worst of it."""
-    wanted = options.wanted(formats, files, change_report.FORMATS)
+    wanted = options.wanted(formats, files, diff_report.FORMATS)
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     before, after = (Engine(inputs.load_policy(path), rules.walk()) for path in (old, new))
     target = Target(kubeconfig, context, namespace)
@@ -85,7 +89,7 @@ def command(
         result = _of_cluster(target, before, after)
     else:
         result = _of_files(paths or ["."], facts, target if live else None, namespace, before, after)
-    outputs.write(wanted, lambda name, look: change_report.render(name, result, look))
+    outputs.write(wanted, lambda name, look: diff_report.render(name, result, look))
     return _status(fail_on, result)
 
 
@@ -102,24 +106,24 @@ def _of_files(
     all_facts = _facts((*known, *objects.facts))
     if not (facts or target):
         inputs.note_missing(all_facts)
-    compared = objects.each(partial(change.compare, old=old, new=new, facts=all_facts))
+    compared = objects.each(partial(diff.compare, old=old, new=new, facts=all_facts))
     return Change.of(old, new, compared, (*unknown, *objects.problems))
 
 
 def _of_cluster(target: Target, old: Engine, new: Engine) -> Change:
     """Compare what lives in a cluster. A workload's template speaks for its pods: it makes those that follow."""
-    from webhook import snapshot  # 30 MiB, which only a live cluster needs
+    from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
 
     policies = old.policy, new.policy
     workloads = {**old.policy.workloads, **new.policy.workloads}
-    api = snapshot.connect(target.kubeconfig, target.context)
+    api = listing.connect(target.kubeconfig, target.context)
     with progress.bar() as tell:
-        objects, unknown = snapshot.facts(api, policies, target.namespace, tell=tell)
+        objects, unknown = listing.facts(api, policies, target.namespace, tell=tell)
         facts = _facts(objects)
-        reading = snapshot.Reading(api, policies, target.namespace, tell=tell)
+        reading = listing.Reading(api, policies, target.namespace, tell=tell)
         alive = (item for item in reading if not (living.ended(item) or living.made(item, workloads)))
         items = map(manifests.alone, chain(alive, living.among_facts(objects, target.namespace)))
-        results = (change.compare(item, old, new, facts, living.judge) for item in items)
+        results = (diff.compare(item, old, new, facts, living.judge) for item in items)
         compared = [result for result in results if not result.passed_over]  # only judged kinds were asked for
     unread = (*unknown, *reading.problems, *living.misnamed(target.namespace, facts))
     return Change.of(old, new, compared, unread)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import click
 
 from webhook.cli import inputs, options, outputs, parser
-from webhook.facts import Facts
+from webhook.facts.snapshot import Facts
 from webhook.memory import explain, page
 from webhook.model import Problem, Unusable
-from webhook.spelling import hint
+from webhook.text.spelling import hint
 
 command = parser.Group(
     "explain",

@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem
 
 from webhook import lints, reports
 from webhook.cli import docs, inputs, options, outputs, parser
-from webhook.facts import Facts
+from webhook.facts.snapshot import Facts
 
 command = parser.Group(
     "policy",

@@ -4,8 +4,9 @@ import base64
 
 import click
 
-from webhook import dialect, registration
 from webhook.cli import inputs, options, outputs, parser
+from webhook.documents import goyaml
+from webhook.engine import registration
 
 HALVES = ("mutating", "validating")
 
@@ -44,4 +45,4 @@ def command(policy: str | None, ca_bundle: str | None, half: str | None) -> None
     made = registration.bundles(loaded, ca_bundle) if ca_bundle else registration.configurations(loaded)
     for name, configuration in zip(HALVES, made, strict=True):
         if half in (None, name):
-            outputs.show("---\n" + dialect.write(configuration))
+            outputs.show("---\n" + goyaml.write(configuration))

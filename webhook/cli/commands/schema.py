@@ -4,9 +4,10 @@ import json
 
 import click
 
-from webhook import policy_file, rules
+from webhook import rules
 from webhook.cli import docs, outputs, parser
 from webhook.memory import frameworks
+from webhook.policy import load
 
 
 @click.command(
@@ -23,12 +24,12 @@ from webhook.memory import frameworks
 @click.option("--markdown", is_flag=True, help="as a page for people")
 @click.option(
     "--kind",
-    type=parser.Choice(tuple(policy_file.SCHEMAS)),
-    default=policy_file.KIND[1],
-    help=f"default: {policy_file.KIND[1]}",
+    type=parser.Choice(tuple(load.SCHEMAS)),
+    default=load.KIND[1],
+    help=f"default: {load.KIND[1]}",
 )
 def command(markdown: bool, kind: str) -> None:
     """Print the schema."""
     ids = (rule.id for rule in rules.walk())
-    schema = policy_file.schema(ids, kind, frameworks=frameworks.names())
+    schema = load.schema(ids, kind, frameworks=frameworks.names())
     outputs.show(docs.schema(schema) if markdown else json.dumps(schema, indent=2) + "\n")

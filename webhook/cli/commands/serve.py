@@ -10,17 +10,17 @@ import click
 
 from webhook import rules
 from webhook.cli import inputs, options, parser
-from webhook.engine import Engine
-from webhook.facts import Fresh
-from webhook.log import log_line
+from webhook.engine.engine import Engine
+from webhook.facts.sources import Fresh
 from webhook.model import Problem, Unusable
 from webhook.serving import processes
+from webhook.telemetry.log import log_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.metrics import Metrics
     from webhook.serving.app import Followed
+    from webhook.telemetry.metrics import Metrics
 
     Follow = Callable[[Metrics], Followed]
 
@@ -154,11 +154,11 @@ def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
 def _live(
     policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
 ) -> processes.Load:
-    from webhook import cluster  # 30 MiB, which only a live cluster needs
+    from webhook.cluster import watch  # 30 MiB, which only a live cluster needs
 
     try:
-        cluster.connect(kubeconfig, context)
-    except cluster.Unreachable as error:
+        watch.connect(kubeconfig, context)
+    except watch.Unreachable as error:
         raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
     return partial(_watching, policy, kubeconfig, context, max_age, events=events)
 
@@ -166,14 +166,14 @@ def _live(
 def _watching(
     policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
 ) -> "tuple[Engine, Follow]":
-    from webhook import cluster
-    from webhook.events import Events
+    from webhook.cluster import watch
+    from webhook.cluster.events import Events
 
     engine = Engine(inputs.load_policy(policy), rules.walk())
 
     def follow(metrics: "Metrics") -> "Followed":
-        connection = cluster.connect(kubeconfig, context)
-        watched = cluster.Cluster(connection, log_line, cluster.namespaces(engine.policy), metrics)
+        connection = watch.connect(kubeconfig, context)
+        watched = watch.Cluster(connection, log_line, watch.namespaces(engine.policy), metrics)
         watched.start()
         source = Fresh(watched.facts, watched.age, float(max_age)) if max_age else watched.facts
         writer = Events(connection, log_line, metrics) if events else None

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import click
 
-from webhook import files as manifests
-from webhook import policy_file, policy_test, policy_test_report, rules, suites
+from webhook import rules
 from webhook.cli import inputs, options, outputs, parser
-from webhook.engine import Engine
+from webhook.documents import files as manifests
+from webhook.engine.engine import Engine
 from webhook.model import Problem, Unusable
+from webhook.policy import load
+from webhook.reports import suite_report
+from webhook.scan import policy_tests, suites
 
 FAILED = 1
 
@@ -38,23 +41,23 @@ FAILED = 1
 )
 @options.policy("test this policy, not the one that each test names")
 @click.option("--run", "named", metavar="NAME", help="only cases whose name has this in it")
-@options.report(policy_test_report.FORMATS, fail_on=())
+@options.report(suite_report.FORMATS, fail_on=())
 def command(
     paths: Sequence[str], policy: str | None, named: str | None, formats: Sequence[str], files: Sequence[str]
 ) -> int:
     """Run the cases, write what they came to; the exit status says the worst of it."""
-    wanted = options.wanted(formats, files, policy_test_report.FORMATS)
+    wanted = options.wanted(formats, files, suite_report.FORMATS)
     paths = paths or ["policies" if Path("policies").is_dir() else "."]
     documents, problems = manifests.load(paths)
-    problems += policy_file.misspellings(documents)
-    tests = [document for document in documents if policy_test.holds(document)]
+    problems += load.misspellings(documents)
+    tests = [document for document in documents if policy_tests.holds(document)]
     if not tests and not problems:
         raise Unusable((Problem(paths[0], 0, "no PolicyTest in it"),))
     loaders = suites.Loaders(_engine, inputs.load_objects)
     result = suites.run(tests, [rule.id for rule in rules.walk()], loaders, problems, policy=policy, named=named)
     if not result.outcomes and not result.problems:
         raise Unusable((Problem(paths[0], 0, f"no case with {named} in its name"),))
-    outputs.write(wanted, lambda name, look: policy_test_report.render(name, result, look))
+    outputs.write(wanted, lambda name, look: suite_report.render(name, result, look))
     if result.problems:
         return options.UNUSABLE
     return FAILED if result.failed else 0

@@ -20,7 +20,7 @@ from webhook.memory.steps import (
     unknown,
 )
 from webhook.memory.tables import Defeat, Effect, Form, Section, Variable
-from webhook.model import shown
+from webhook.text.words import shown
 
 TITLE = "PyTorch"
 ORDER = 1

@@ -1,0 +1,1 @@
+"""Kubernetes objects: their fields, the pods in them, selectors, patches, AdmissionReviews."""

@@ -1,0 +1,388 @@
+"""Where each kind keeps what is judged, and views of it.
+
+A view reads an object as the API would have stored it, and raises Malformed where the shape is another.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, NamedTuple, cast
+
+from webhook.allowance import PRICES, TEMPLATE, UNITS, Allowance, weight
+from webhook.api.fields import as_kind, as_map, items, section, text
+from webhook.api.pods import Container, Pod, pod_of
+from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, Workloads, keys
+from webhook.model import Object, Path, Request, Requester
+
+POD = ("", "Pod")
+CONFIG_MAP = ("", "ConfigMap")
+LABELLED = (("", "Namespace"), ("", "Node"))
+BINDING = ("", "Binding")
+CLUSTER_POLICY = ("nvidia.com", "ClusterPolicy")
+REVISION = ("apps", "ControllerRevision")
+DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("resource.k8s.io", "DeviceClass"): ("spec",),
+    ("resource.k8s.io", "ResourceClaim"): ("spec", "devices"),
+    ("resource.k8s.io", "ResourceClaimTemplate"): ("spec", "spec", "devices"),
+}
+"""The kinds of dynamic resource allocation, and where each keeps its requests and configurations (resource/v1)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConfigMap:
+    """A ConfigMap: each key of `data` with its text, each key of `binaryData` with its base64.
+
+    One that is being `deleted` is empty, and has an `old` self. `allowance` is what its review may cost.
+    """
+
+    name: str
+    namespace: str
+    data: Mapping[str, str]
+    binary_data: Mapping[str, str]
+    deleted: bool = False
+    requester: Requester | None = None
+    old: "ConfigMap | None" = None
+    allowance: Allowance = field(default_factory=Allowance)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A Namespace or a Node (`kind`), of which the labels are judged. `old` is None when it is created."""
+
+    kind: str
+    name: str
+    labels: Mapping[str, str]
+    requester: Requester | None = None
+    old: "Labelled | None" = None
+
+    @property
+    def namespace(self) -> str:
+        """Its own name for a Namespace, and none for a Node."""
+        return self.name if self.kind == "Namespace" else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A pod being put on a node. Annotations and labels are merged into the pod, which nobody judges again for it."""
+
+    node: str
+    annotations: Mapping[str, Any]
+    labels: Mapping[str, Any]
+    namespace: str
+    requester: Requester | None = None
+    old: "Binding | None" = None
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterPolicy:
+    """What the GPU Operator is told of the device plugin: a ConfigMap by name, and the key of nodes that choose none.
+
+    Both are empty where nothing is said (gpu-operator api/nvidia/v1/clusterpolicy_types.go, DevicePluginConfig).
+    """
+
+    name: str
+    config_map: str
+    default: str
+    requester: Requester | None = None
+    old: "ClusterPolicy | None" = None
+
+    namespace = ""
+    base = ("spec", "devicePlugin", "config")
+
+
+class DeviceRequest(NamedTuple):
+    """A request for devices, or one alternative of one (`firstAvailable`)."""
+
+    path: Path
+    device_class: str
+    everything: bool
+    admin: bool
+    selectors: tuple[str, ...]
+
+
+class DeviceConfig(NamedTuple):
+    """What a driver is told of the devices: `parameters` mean something to that driver alone."""
+
+    path: Path
+    driver: str
+    parameters: Any
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceClaim:
+    """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`), which has no requests.
+
+    `resource` is what a class's devices are asked for by as an extended resource, empty where they are not (KEP-5004).
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    requests: tuple[DeviceRequest, ...]
+    configs: tuple[DeviceConfig, ...]
+    resource: str = ""
+    requester: Requester | None = None
+    old: "DeviceClaim | None" = None
+    allowance: Allowance = field(default_factory=Allowance)
+
+
+@dataclass(frozen=True, eq=False)
+class Revision:
+    """A ControllerRevision: what a workload's template was, as a patch that its controller may apply again."""
+
+    data: Any
+    namespace: str
+    requester: Requester | None = None
+    old: "Revision | None" = None
+
+
+Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | Revision
+
+
+def count(request: Request, item: Object, allowance: Allowance, workloads: Workloads = WORKLOADS) -> None:
+    """Pay for all that an object holds, and for its pod templates, before any is looked at; nothing for other kinds.
+
+    Raises TooLarge, TooLate, and Malformed where the way to a template ends in another shape.
+    """
+    kind = request.group, request.kind
+    if kind not in workloads and request.size is not None and request.size <= SMALL:
+        return
+    if not judges(*kind, workloads):
+        return
+    allowance.count(judged(item))
+    for template in workloads[kind].templates if kind in workloads else ():
+        number = sum(1 for _ in _found(item, (), template.at))
+        allowance.spend("pod templates", number, TEMPLATE + (_shared(item, template) if number else 0))
+
+
+def judged(item: Object) -> Object:
+    """The part of an object of which anything is read: no status, and of its metadata the labels and annotations."""
+    metadata = item.get("metadata")
+    kept = {key: metadata.get(key) for key in ("labels", "annotations")} if isinstance(metadata, dict) else metadata
+    return {**{key: each for key, each in item.items() if key != "status"}, "metadata": kept}
+
+
+def _shared(item: Object, template: Template) -> int:
+    """Units of what each pod of a template has from outside of it."""
+    at = keys(template.at)
+    outside = [(keys(place), place) for place in (*template.metadata, template.defaults or "") if place[:1] == "/"]
+    return sum(
+        weight({key: each for key, each in value.items() if at[: len(path)] != path or key != at[len(path)]})
+        for path, place in outside
+        for _, value in _found(item, (), place)
+        if isinstance(value, dict)
+    )
+
+
+def subjects(
+    request: Request,
+    item: Object,
+    old: Object | None = None,
+    workloads: Workloads = WORKLOADS,
+    allowance: Allowance | None = None,
+) -> Iterator[Subject]:
+    """Yield what is to be judged in the request's object, or in its old one; nothing for other kinds.
+
+    A subresource whose object is a Pod is judged as the Pod it is, so that a new one cannot be a way around
+    (Pod Security Admission does the same). `old` is what the object replaces. Of what is deleted only ConfigMaps
+    are judged, which may be in use. Of the `allowance` know those that may hold much.
+    """
+    allowance = allowance or Allowance()
+    if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
+        return
+    before = {_place(view): view for view in _views(request, old, workloads, allowance)} if old is not None else {}
+    for subject in _views(request, item, workloads, allowance):
+        known = before.get(_place(subject))
+        # Both are of one kind: they come from one request.
+        yield replace(cast("Any", subject), old=known) if known is not None else subject
+
+
+def _place(subject: Subject) -> Path:
+    return subject.spec_path if isinstance(subject, Pod) else ()
+
+
+def _views(request: Request, item: Object, workloads: Workloads, allowance: Allowance) -> Iterator[Subject]:
+    kind = (request.group, request.kind)
+    if kind == POD:
+        at = ("metadata",), ("spec",)
+        yield pod_of(item, request, section(item, "metadata", ()), section(item, "spec", ()), *at, allowance)
+    elif kind in workloads:
+        for template in workloads[kind].templates:
+            for path, value in _found(item, (), template.at):
+                allowance.look()
+                yield _template(item, request, template, path, value, allowance)
+    elif kind == CONFIG_MAP:
+        yield _config_map(item, request, allowance)
+    elif kind in LABELLED:
+        yield _labelled(item, request)
+    elif kind == BINDING:
+        yield _binding(item, request)
+    elif kind == CLUSTER_POLICY:
+        yield _cluster_policy(item, request)
+    elif kind == REVISION:
+        yield _revision(item, request)
+    elif kind in DEVICES:
+        yield _device_claim(item, DEVICES[kind], request, allowance)
+
+
+SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
+
+
+SMALL = UNITS * 3 // max(PRICES.values())
+"""Bytes of a review that can hold nothing too large: the shortest entry, an empty map and its comma, has three."""
+
+
+def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
+    """Tell whether objects of this kind are judged at all."""
+    return (group, kind) in SINGLE or (group, kind) in workloads or (group, kind) in DEVICES
+
+
+def judged_kinds(workloads: Workloads = WORKLOADS) -> Iterator[tuple[str, str]]:
+    """Group and kind of all that is judged."""
+    return chain(SINGLE, DEVICES, workloads)
+
+
+def _found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
+    """Find what stands at a place (webhook.catalog.workloads) below a value; nothing where the way ends before it."""
+    found: list[tuple[Path, Any]] = [(path, value)]
+    for key in keys(place):
+        following: list[tuple[Path, Any]] = []
+        for at, each in found:
+            if key == EACH_ITEM:
+                following += (((*at, index), item) for index, item in enumerate(as_kind(list, each, at)))
+            elif key == EACH_VALUE:
+                following += (((*at, name), item) for name, item in as_map(each, at).items())
+            elif (item := as_map(each, at).get(key)) is not None:
+                following.append(((*at, key), item))
+        found = following
+    yield from found
+
+
+def _template(item: Object, request: Request, template: Template, path: Path, value: Any, allowance: Allowance) -> Pod:
+    def find(place: str) -> Iterator[tuple[Path, Any]]:
+        return _found(item, (), place) if place.startswith("/") else _found(value, path, place)
+
+    metadata: dict[str, dict[str, Any]] = {"annotations": {}, "labels": {}}
+    metadata_path = (*path, "metadata")
+    for place in template.metadata:
+        for metadata_path, each in find(place):
+            for part, there in metadata.items():
+                there |= section(as_map(each, metadata_path), part, metadata_path)
+    spec: dict[str, Any] = {}
+    spec_path = (*path, *keys(template.spec))
+    for place in (template.spec,) if template.defaults is None else (template.defaults, template.spec):
+        for at, each in find(place):
+            spec |= as_map(each, at)
+    alone = (Container(as_map(each, at), at, "containers") for place in template.containers for at, each in find(place))
+    return pod_of(item, request, metadata, spec, metadata_path, spec_path, allowance, template=True, more=alone)
+
+
+def _config_map(item: Object, request: Request, allowance: Allowance) -> ConfigMap:
+    metadata = section(item, "metadata", ())
+    data, binary = section(item, "data", ()), section(item, "binaryData", ())
+    return ConfigMap(
+        name=request.name or text(metadata, "name", ("metadata",)),
+        namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
+        data={key: text(data, key, ("data",)) for key in data},
+        binary_data={key: text(binary, key, ("binaryData",)) for key in binary},
+        deleted=request.operation == "DELETE",
+        requester=request.requester,
+        allowance=allowance,
+    )
+
+
+def _labelled(item: Object, request: Request) -> Labelled:
+    metadata = section(item, "metadata", ())
+    labels = section(metadata, "labels", ("metadata",))
+    return Labelled(
+        kind=request.kind,
+        name=request.name or text(metadata, "name", ("metadata",)),
+        labels={key: text(labels, key, ("metadata", "labels")) for key in labels},
+        requester=request.requester,
+    )
+
+
+def _binding(item: Object, request: Request) -> Binding:
+    metadata, target = section(item, "metadata", ()), section(item, "target", ())
+    return Binding(
+        node=text(target, "name", ("target",)),
+        annotations=section(metadata, "annotations", ("metadata",)),
+        labels=section(metadata, "labels", ("metadata",)),
+        namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
+        requester=request.requester,
+    )
+
+
+def _revision(item: Object, request: Request) -> Revision:
+    metadata = section(item, "metadata", ())
+    return Revision(
+        data=item.get("data"),
+        namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
+        requester=request.requester,
+    )
+
+
+def _cluster_policy(item: Object, request: Request) -> ClusterPolicy:
+    found = item
+    for depth, key in enumerate(ClusterPolicy.base):
+        found = section(found, key, ClusterPolicy.base[:depth])
+    return ClusterPolicy(
+        name=request.name or text(section(item, "metadata", ()), "name", ("metadata",)),
+        config_map=text(found, "name", ClusterPolicy.base),
+        default=text(found, "default", ClusterPolicy.base),
+        requester=request.requester,
+    )
+
+
+def _device_claim(item: Object, base: Path, request: Request, allowance: Allowance) -> DeviceClaim:
+    metadata, devices = section(item, "metadata", ()), item
+    for depth, key in enumerate(base):
+        devices = section(devices, str(key), base[:depth])
+    namespaced = request.kind != "DeviceClass"
+    namespace = request.namespace or text(metadata, "namespace", ("metadata",)) or "default"
+    return DeviceClaim(
+        kind=request.kind,
+        name=request.name or text(metadata, "name", ("metadata",)),
+        namespace=namespace if namespaced else "",
+        requests=tuple(_device_requests(devices, base)) if namespaced else (),
+        configs=tuple(_device_configs(devices, base)),
+        resource="" if namespaced else text(devices, "extendedResourceName", base),
+        requester=request.requester,
+        allowance=allowance,
+    )
+
+
+def _device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
+    for index, each in enumerate(items(devices, "requests", base)):
+        path = (*base, "requests", index)
+        asked = as_map(each, path)
+        # Up to v1beta1 what is now under `exactly` stood in the request itself.
+        yield _device_request(asked, path)
+        yield _device_request(section(asked, "exactly", path), (*path, "exactly"))
+        for number, alternative in enumerate(items(asked, "firstAvailable", path)):
+            at = (*path, "firstAvailable", number)
+            yield _device_request(as_map(alternative, at), at)
+
+
+def _device_request(asked: Object, path: Path) -> DeviceRequest:
+    selectors = [
+        text(section(as_map(each, at), "cel", at), "expression", (*at, "cel"))
+        for index, each in enumerate(items(asked, "selectors", path))
+        for at in [(*path, "selectors", index)]
+    ]
+    return DeviceRequest(
+        path=path,
+        device_class=text(asked, "deviceClassName", path),
+        everything=text(asked, "allocationMode", path) == "All",
+        admin=as_kind(bool, asked.get("adminAccess"), (*path, "adminAccess")),
+        selectors=tuple(selectors),
+    )
+
+
+def _device_configs(devices: Object, base: Path) -> Iterator[DeviceConfig]:
+    for index, each in enumerate(items(devices, "config", base)):
+        path = (*base, "config", index)
+        opaque = section(as_map(each, path), "opaque", path)
+        if opaque:
+            at = (*path, "opaque")
+            yield DeviceConfig((*at, "parameters"), text(opaque, "driver", at), opaque.get("parameters"))

@@ -1,0 +1,1 @@
+"""Tables of names: the ways to a GPU, and where each kind keeps its pods."""

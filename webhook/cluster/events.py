@@ -1,0 +1,236 @@
+"""Kubernetes Events for what is denied under a controller, where nobody waits for the answer.
+
+The Event is about the controller, which is in its owner's list of Events. It is written by a thread of its own: a
+review only notes a denial, and never waits.
+"""
+
+import hashlib
+import json
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kubernetes import client
+from kubernetes.client import EventsV1Api  # now: workers share what was imported before they were forked
+
+from webhook.api import admission
+from webhook.model import Object, Request, Verdict
+from webhook.telemetry.log import Log
+from webhook.telemetry.rate_limit import Bucket
+
+if TYPE_CHECKING:
+    from webhook.telemetry.metrics import Metrics
+
+CREATE = "CREATE"
+
+REASON, ACTION, REPORTER = "GPUPolicyDenied", "Deny", "slicewarden.dev/webhook"
+
+MAX_NOTE = 1024
+"""Bytes of an Event's text (kubernetes pkg/apis/core/validation/events.go)."""
+
+MAX_PENDING, MAX_KNOWN = 256, 1024
+"""Different denials that may wait to be written; owners whose share is remembered."""
+
+CONFLICT = 409
+
+CONTENT = {
+    "create_namespaced_event": "application/json",
+    "patch_namespaced_event": "application/merge-patch+json",
+}
+
+
+class Owner(NamedTuple):
+    """The controller for which an object was to be made."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class Denial(NamedTuple):
+    """What was denied to whom. Its text is the same at every retry, so that retries are one Event."""
+
+    owner: Owner
+    note: str
+
+    @property
+    def event(self) -> str:
+        """The name of its Event, the same in every replica."""
+        hashed = hashlib.sha256(json.dumps(self).encode()).hexdigest()
+        return f"{self.owner.name[:200]}.{hashed[:16]}"
+
+
+def denial(request: Request, verdict: Verdict) -> Denial | None:
+    """What there is to tell a controller of a verdict; None where nothing was denied it, and of a dry run."""
+    if verdict.allowed or request.dry_run or request.operation != CREATE or not request.namespace:
+        return None
+    owner = _controller(request.object or {}, request.namespace)
+    return owner and Denial(owner, _cut(str(verdict.malformed or admission.message_of(verdict))))
+
+
+def _controller(item: Object, namespace: str) -> Owner | None:
+    metadata = item.get("metadata")
+    references = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
+    for each in references if isinstance(references, list) else ():
+        if isinstance(each, dict) and each.get("controller") is True:
+            words: list[Any] = [each.get(key) for key in ("apiVersion", "kind", "name", "uid")]
+            if all(isinstance(word, str) and 0 < len(word) <= 253 for word in words):
+                version, kind, name, uid = words
+                return Owner(version, kind, namespace, name, uid)
+    return None
+
+
+def _cut(text: str) -> str:
+    whole = text.encode()
+    return text if len(whole) <= MAX_NOTE else whole[: MAX_NOTE - 3].decode(errors="ignore") + "..."
+
+
+class Backlog:
+    """Denials that are to be written: the same ones are counted together, and no owner may have too many written."""
+
+    def __init__(self, now: float) -> None:
+        self._counts: OrderedDict[Denial, int] = OrderedDict()
+        self._all = Bucket(burst=25, rate=1, now=now)
+        self._each: OrderedDict[Owner, Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, denied: Denial) -> bool:
+        """Note one; False when there is no room for another kind of it."""
+        if denied not in self._counts and len(self._counts) >= MAX_PENDING:
+            return False
+        self._counts[denied] = self._counts.get(denied, 0) + 1
+        return True
+
+    def due(self, now: float) -> Iterator[tuple[Denial, int]]:
+        """Take out what may be written now, the oldest first, and how many times it happened."""
+        for denied in tuple(self._counts):
+            if not self._all.ready(now):
+                return
+            bucket = self._bucket(denied.owner, now)
+            if bucket.ready(now):
+                bucket.take()
+                self._all.take()
+                yield denied, self._counts.pop(denied)
+
+    def _bucket(self, owner: Owner, now: float) -> Bucket:
+        if owner not in self._each:
+            if len(self._each) >= MAX_KNOWN:
+                self._each.popitem(last=False)
+            self._each[owner] = Bucket(burst=3, rate=1 / 60, now=now)
+        self._each.move_to_end(owner)
+        return self._each[owner]
+
+
+class Events:
+    """Writes Events in a thread of its own; called with every verdict."""
+
+    def __init__(self, api: client.ApiClient, log: Log, metrics: "Metrics | None" = None) -> None:
+        self._api = EventsV1Api(api)
+        self._log = log
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._more = threading.Event()
+        self._stopped = threading.Event()
+        self._backlog = Backlog(time.monotonic())
+        self._instance = socket.gethostname()[:128]
+        self._told = ""
+
+    def __call__(self, request: Request, verdict: Verdict) -> None:
+        """Take in a verdict. Never waits for the API server."""
+        denied = denial(request, verdict)
+        if denied is None:
+            return
+        with self._lock:
+            noted = self._backlog.add(denied)
+        if noted:
+            self._more.set()
+        else:
+            self._count("dropped")
+
+    def start(self) -> None:
+        """Begin to write."""
+        threading.Thread(target=self._run, daemon=True, name="events").start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._more.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._more.wait()
+            self._more.clear()
+            while not self._stopped.is_set() and len(self._backlog):
+                with self._lock:
+                    due = list(self._backlog.due(time.monotonic()))
+                for denied, times in due:
+                    self._tell(denied, times)
+                self._stopped.wait(1)
+
+    def _tell(self, denied: Denial, times: int) -> None:
+        try:
+            self._write(denied, times)
+        except Exception as error:  # whatever it is, an Event is not worth more than a line about it
+            self._count("failed", times)
+            what = f"{error.status} {error.reason}" if isinstance(error, client.ApiException) else type(error).__name__
+            if what != self._told:
+                self._told = what
+                self._log({"message": "event not written", "error": what, "namespace": denied.owner.namespace})
+            return
+        self._count("written", times)
+
+    def _write(self, denied: Denial, times: int) -> None:
+        """Write an Event, or that it happened again, whichever replica wrote it. Raises ApiException."""
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        namespace, name = denied.owner.namespace, denied.event
+        try:
+            self._send(self._api.create_namespaced_event, namespace, body(denied, times, now, self._instance))
+        except client.ApiException as error:
+            if error.status != CONFLICT:
+                raise
+            # An empty patch is how one that may only create and patch reads.
+            known = self._send(self._api.patch_namespaced_event, name, namespace, {})
+            count = (known.get("series") or {"count": 1})["count"] + times
+            series = {"series": {"count": count, "lastObservedTime": now}}
+            self._send(self._api.patch_namespaced_event, name, namespace, series)
+
+    def _send(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        response = ask(
+            *arguments, _content_type=CONTENT[ask.__name__], _preload_content=False, _request_timeout=(5, 10)
+        )
+        data = response.data
+        if not 200 <= response.status < 300:
+            raise client.ApiException(status=response.status, reason=response.reason)
+        return json.loads(data)
+
+    def _count(self, outcome: str, times: int = 1) -> None:
+        if self._metrics is not None:
+            self._metrics.event(outcome, times)
+
+
+def body(denied: Denial, times: int, now: str, instance: str) -> dict[str, Any]:
+    """The Event of a denial (k8s.io/api events/v1 types.go); one that happened more than once is a series."""
+    owner = denied.owner
+    regarding = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": denied.event, "namespace": owner.namespace},
+        "eventTime": now,
+        "type": "Warning",
+        "reason": REASON,
+        "action": ACTION,
+        "note": denied.note,
+        "regarding": {**regarding, "namespace": owner.namespace},
+        "reportingController": REPORTER,
+        "reportingInstance": instance,
+        **({"series": {"count": times, "lastObservedTime": now}} if times > 1 else {}),
+    }

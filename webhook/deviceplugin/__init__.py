@@ -1,0 +1,1 @@
+"""NVIDIA's device plugin as a reader of sharing configurations."""

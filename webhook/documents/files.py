@@ -1,0 +1,225 @@
+"""Files and folders of YAML and JSON, as people have them, read from disk."""
+
+import errno
+import glob
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path as FilePath
+from typing import IO, Any
+
+from webhook.documents.documents import Document, stream
+from webhook.documents.goyaml import Mark
+from webhook.model import Object, Path, Problem
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One Kubernetes object: a document, or an item of a List in it at `base`."""
+
+    document: Document
+    base: Path
+    value: Object
+
+    @property
+    def source(self) -> str:
+        """The file that it stands in; of an object in none its kind, namespace and name."""
+        if self.document.file:
+            return self.document.file
+        metadata = self.value["metadata"]
+        return f"{self.value['kind']} {'/'.join(filter(None, (metadata.get('namespace'), metadata.get('name'))))}"
+
+    def line(self, path: Path = (), text_line: int = 0) -> int:
+        """The line of a place in the object, or of a line within the text that stands there."""
+        return self.document.line((*self.base, *path), text_line)
+
+
+def alone(value: Object) -> Item:
+    """An object that stands in no file, as one from a cluster: its lines are 0."""
+    return Item(Document("", 0, value, 0, partial(Mark, 0)), (), value)
+
+
+MAX_FILE = 64 * 2**20
+"""Bytes of a file that is read. One of ten thousand pods has 40 MB as JSON."""
+
+
+def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
+    """Read all documents of what `find` finds.
+
+    What cannot be read becomes a problem, and the rest is still read.
+    """
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for name in find(paths):
+        for one in (name,) if isinstance(name, Problem) else read(name):
+            (documents if isinstance(one, Document) else problems).append(one)  # type: ignore[arg-type]
+    return documents, problems
+
+
+def find(paths: Iterable[str]) -> Iterator[str | Problem]:
+    """Find the files of some paths, in order.
+
+    A path is a file; a folder, of which all YAML and JSON files below are taken that are not hidden, by name; a
+    pattern with `*`, `?`, `[…]` or `**`; or `-`, standard input. No file is found twice.
+    """
+    names: set[str] = set()
+    for path in paths:
+        for name in _expanded(path):
+            if isinstance(name, Problem):
+                yield name
+            elif name not in names:
+                names.add(name)
+                yield name
+
+
+def _expanded(path: str) -> Iterator[str | Problem]:
+    if path == "-" or os.path.lexists(path) or not glob.has_magic(path):
+        yield from _within(path)
+        return
+    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - which takes no absolute pattern
+    names = [name for name in names if FilePath(name).is_dir() or name.lower().endswith(SUFFIXES)]
+    if not names:
+        yield Problem(path, 0, "no YAML or JSON file matches")
+    for name in names:
+        yield from _within(name)
+
+
+def _within(name: str) -> Iterator[str | Problem]:
+    if name == "-" or not FilePath(name).is_dir():
+        yield name
+        return
+    files: list[FilePath] = []
+    problems: list[Problem] = []
+
+    def failed(error: OSError) -> None:
+        problems.append(Problem(str(error.filename), 0, error.strerror or str(error)))
+
+    for folder, folders, names in os.walk(name, onerror=failed):
+        # A mounted ConfigMap holds its files a second time, in a folder whose name begins with two dots.
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        files += (FilePath(folder, file) for file in names if not file.startswith("."))
+    yield from (str(file) for file in sorted(files) if file.suffix.lower() in SUFFIXES)
+    yield from problems
+
+
+def read(name: str) -> Iterator[Document | Problem]:
+    """Read the documents of a file, or of standard input (`-`), one by one."""
+    try:
+        data = _bytes(name)
+    except OSError as error:
+        yield Problem(name, 0, error.strerror or str(error))
+        return
+    except Unfit as error:
+        yield Problem(name, 0, str(error))
+        return
+    if name == "-" and not data.strip():  # whatever should have written it failed, perhaps
+        yield Problem(name, 0, "standard input is empty")
+        return
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
+        return
+    hint = _TEMPLATE if "{{" in text else ""
+    some = name != "-"
+    for one in stream(text, name):
+        some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
+        yield one._replace(message=one.message + hint) if hint and isinstance(one, Problem) else one
+    if not some:  # what should have written objects said something else, perhaps why it failed
+        yield Problem(name, 0, "no Kubernetes object on standard input")
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and ("kind" in value or "apiVersion" in value)
+
+
+_TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check -"
+
+
+class Unfit(ValueError):
+    """A file that is not read, whatever is in it."""
+
+
+_STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Names of what is open already, as a shell's `<(…)` is."""
+
+
+def _bytes(name: str) -> bytes:
+    if name == "-":
+        return _limited(sys.stdin.buffer)
+    mode = FilePath(name).stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not (stat.S_ISREG(mode) or name.startswith(_STREAMS)):
+        raise Unfit("neither a file nor a folder, but a pipe, a socket or a device; a stream is read as -")
+    with FilePath(name).open("rb") as file:
+        return _limited(file)
+
+
+def _limited(file: IO[bytes]) -> bytes:
+    data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise Unfit(f"larger than {MAX_FILE // 2**20} MiB, which is all that is read of one file; split it")
+    return data
+
+
+def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
+    """Take the Kubernetes objects out of documents, Lists opened.
+
+    A document with neither apiVersion nor kind is some other file, such as a chart's values, and is passed over; so is
+    a chart's own, whatever keys it has.
+    """
+    opened: list[Item] = []
+    problems: list[Problem] = []
+    for document in documents:
+        _open(Item(document, (), document.value), opened, problems)
+    return opened, problems
+
+
+def _open(item: Item, opened: list[Item], problems: list[Problem]) -> None:
+    value = item.value
+    if not _is_object(value):
+        if item.base:
+            problems.append(Problem(item.document.file, item.line(), "an item of a List must be an object"))
+        elif isinstance(value, list) and any(isinstance(part, dict) and "kind" in part for part in value):
+            problems.append(
+                Problem(item.document.file, item.line(), "objects in a bare list: put them in a kind: List")
+            )
+        return
+    if not item.base and _of_chart(FilePath(item.document.file).name, value):
+        return
+    for key in ("apiVersion", "kind"):
+        if not isinstance(value.get(key), str) or not value[key]:
+            text = "must be a string" if key in value else "is missing"
+            problems.append(Problem(item.document.file, item.line((key,)), f"{key} {text}"))
+            return
+    if value["kind"].endswith("List") and "items" in value:
+        if not isinstance(value["items"], list):
+            problems.append(Problem(item.document.file, item.line(("items",)), "items must be a list"))
+            return
+        for index, one in enumerate(value["items"]):
+            document = item.document if item.base else item.document.item(index)
+            _open(Item(document, (*item.base, "items", index), _with_type(one, value)), opened, problems)
+    else:
+        opened.append(item)
+
+
+def _of_chart(name: str, value: Object) -> bool:
+    """Tell whether a file is a chart's: its Chart.yaml (helm pkg/chart/metadata.go), or values, which are no object."""
+    if name == "Chart.yaml":
+        return "kind" not in value and {"apiVersion", "name", "version"} <= value.keys()
+    return "values" in re.split(r"[-_.]", name.lower()) and not {"apiVersion", "kind"} <= value.keys()
+
+
+def _with_type(value: Object, parent: Object) -> Object:
+    """Give an item of a typed list (PodList) the kind that the list implies and the API leaves out."""
+    implied = parent["kind"].removesuffix("List")
+    if implied and isinstance(value, dict) and "kind" not in value:
+        return {"apiVersion": parent["apiVersion"], "kind": implied, **value}
+    return value

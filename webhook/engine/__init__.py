@@ -1,0 +1,1 @@
+"""The one way through: a request, facts and a policy in; a verdict out."""

@@ -1,0 +1,144 @@
+"""How NVIDIA's device plugin is installed: what a ClusterPolicy or a DaemonSet says."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Any
+
+from webhook.api.lenient import mapping, mappings, sequence, string
+
+
+@dataclass(frozen=True, eq=False)
+class Installation:
+    """A way in which the device plugin is installed with a ConfigMap: a ClusterPolicy's, or a DaemonSet's.
+
+    `namespace` is empty for a ClusterPolicy, whose ConfigMap and DaemonSet are where the GPU Operator is. Where
+    `chosen`, a node's label names its key, `key` is that of a node without the label, and `fallbacks` are tried where
+    that is empty; otherwise all nodes use `key`. `env` overrides flags; a value is None where it is not known.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    config_map: str
+    chosen: bool
+    key: str = ""
+    fallbacks: tuple[str, ...] = ()
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    selector: Mapping[str, str] = field(default_factory=dict)
+
+
+Texts = Mapping[str, str | None]
+"""The keys of a ConfigMap with their texts; None for one that is no text, or too large to keep."""
+
+
+OPERATORS_ENV: Mapping[str, str | None] = {
+    "PASS_DEVICE_SPECS": "true",
+    "FAIL_ON_INIT_ERROR": "true",
+    "DEVICE_LIST_STRATEGY": None,
+    "DEVICE_ID_STRATEGY": "uuid",
+    "MPS_ROOT": "/run/nvidia/mps",
+}
+"""What the GPU Operator always sets (gpu-operator assets/state-device-plugin/0500_daemonset.yaml).
+
+With CDI it changes the strategy by which devices are listed.
+"""
+
+
+def of_cluster_policy(name: str, spec: Mapping[str, Any]) -> Installation | None:
+    """Read what a ClusterPolicy of the GPU Operator says; None where it says nothing of the plugin."""
+    plugin = mapping(spec.get("devicePlugin"))
+    config = mapping(plugin.get("config"))
+    config_map = string(config.get("name"))
+    if not config_map or plugin.get("enabled") is False:
+        return None
+    mig = string(mapping(spec.get("mig")).get("strategy"))
+    env = {**OPERATORS_ENV, **({"MIG_STRATEGY": mig} if mig else {}), **_env(plugin)}
+    key = string(config.get("default"))
+    # The operator's own fallback is to share nothing (gpu-operator controllers/object_controls.go).
+    return Installation("ClusterPolicy", "", name, config_map, chosen=True, key=key, fallbacks=("empty",), env=env)
+
+
+_SIBLINGS = ("gpu-feature-discovery", "mps-control-daemon", "config-manager")
+"""Programs of the device plugin's image that are not the plugin."""
+
+
+_PROGRAM = "nvidia-device-plugin"
+
+
+def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> Installation | None:
+    """Read how a DaemonSet runs the device plugin with a ConfigMap, as the Helm chart and the GPU Operator write it.
+
+    Beside a config-manager the nodes choose; without one the plugin reads one file (k8s-device-plugin
+    deployments/helm/nvidia-device-plugin/templates/daemonset-device-plugin.yml).
+    """
+    containers = mappings(pod.get("containers"))
+    plugin = next(filter(_runs_the_plugin, containers), None)
+    if plugin is None:
+        return None
+    env, selector = _env(plugin), {k: v for k, v in mapping(pod.get("nodeSelector")).items() if isinstance(v, str)}
+    for container in containers:
+        if any("config-manager" in word for word in _words(container)):
+            told = _env(container)
+            folder = told.get("CONFIG_FILE_SRCDIR") or "/available-configs"
+            config_map = next((source for at, source, _ in _mounts(pod, container) if at == PurePosixPath(folder)), "")
+            fallbacks = tuple(filter(None, (told.get("FALLBACK_STRATEGIES") or "").split(",")))
+            key = told.get("DEFAULT_CONFIG") or ""
+            break
+    else:
+        config_map, key = _file(pod, plugin, env)
+        fallbacks = ()
+        told = None
+    if not config_map:
+        return None
+    return Installation(
+        "DaemonSet", namespace, name, config_map, told is not None, key, fallbacks, env=env, selector=selector
+    )
+
+
+def _runs_the_plugin(container: Mapping[str, Any]) -> bool:
+    words = _words(container)
+    if any(sibling in word for word in words for sibling in _SIBLINGS):
+        return False
+    return "k8s-device-plugin" in string(container.get("image")) or any(_PROGRAM in word for word in words)
+
+
+def _words(container: Mapping[str, Any]) -> list[str]:
+    words = [container.get("name"), *sequence(container.get("command")), *sequence(container.get("args"))]
+    return [word for word in words if isinstance(word, str)]
+
+
+def _file(pod: Mapping[str, Any], plugin: Mapping[str, Any], env: Mapping[str, str | None]) -> tuple[str, str]:
+    """Find the ConfigMap and the key that the plugin's one file comes from."""
+    words = _words(plugin)
+    said = [word.partition("=")[2] for word in words if word.startswith("--config-file=")]
+    said += [after for word, after in pairwise(words) if word == "--config-file"]
+    path = PurePosixPath((said[0] if said else env.get("CONFIG_FILE")) or "/")
+    for at, source, keys in _mounts(pod, plugin):
+        if at == path and len(keys) == 1:  # a subPath
+            return source, next(iter(keys.values()))
+        if at == path.parent:
+            return source, keys.get(path.name, "" if keys else path.name)
+    return "", ""
+
+
+def _mounts(
+    pod: Mapping[str, Any], container: Mapping[str, Any]
+) -> Iterator[tuple[PurePosixPath, str, Mapping[str, str]]]:
+    """Yield where a container mounts ConfigMaps: the place, the ConfigMap, and its keys by file where named."""
+    volumes = {string(each.get("name")): mapping(each.get("configMap")) for each in mappings(pod.get("volumes"))}
+    for mount in mappings(container.get("volumeMounts")):
+        volume = volumes.get(string(mount.get("name")), {})
+        if source := string(volume.get("name")):
+            items = {string(each.get("path")): string(each.get("key")) for each in mappings(volume.get("items"))}
+            if file := string(mount.get("subPath")):
+                items = {file: items.get(file, file)}
+            yield PurePosixPath(string(mount.get("mountPath"))), source, items
+
+
+def _env(container: Mapping[str, Any]) -> dict[str, str | None]:
+    return {
+        string(each.get("name")): None if each.get("valueFrom") else string(each.get("value"))
+        for each in mappings(container.get("env"))
+    }

@@ -1,0 +1,243 @@
+"""The cluster at one moment, as a value. Rules read it; nothing in it calls out."""
+
+import base64
+import binascii
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from webhook.api import quantity
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.facts.installations import Installation, Texts, of_cluster_policy, of_daemon_set
+from webhook.model import Object
+
+KINDS = frozenset(
+    {
+        ("", "Namespace"),
+        ("", "Node"),
+        ("", "ConfigMap"),
+        ("", "Pod"),
+        ("apps", "DaemonSet"),
+        ("nvidia.com", "ClusterPolicy"),
+    }
+)
+"""Group and kind of the objects that facts are made of."""
+
+VENDOR = "nvidia.com/"
+"""What every resource of NVIDIA's device plugin begins with, and every label of GPU Feature Discovery."""
+
+PRESENT = f"{VENDOR}gpu.present"
+"""The GPU Operator's label of nodes with a GPU (gpu-operator controllers/state_manager.go)."""
+
+CONFIG_LABEL = "nvidia.com/device-plugin.config"
+"""The label by which a node chooses its key of a sharing ConfigMap (k8s-device-plugin cmd/config-manager)."""
+
+MAX_TEXT = 64 * 1024
+"""Characters of a ConfigMap's text, above which only its key is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node's name and labels, and how much of NVIDIA's resources it says it has.
+
+    GPU Feature Discovery writes what a card is into the labels. `taints` are those that keep pods away which
+    do not tolerate them: the effects of each key.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    resources: Mapping[str, int] = field(default_factory=dict)
+    taints: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it has GPUs, by its labels or by what it offers."""
+        return PRESENT in self.labels or f"{VENDOR}gpu.product" in self.labels or bool(self.resources)
+
+
+class Holder(NamedTuple):
+    """A pod on a node that holds some of NVIDIA's resources; `asks` says how many of each."""
+
+    namespace: str
+    name: str
+    node: str
+    asks: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A snapshot: labels of namespaces by name, nodes, and how GPUs are shared and held.
+
+    Two snapshots are the same only if they are one object, so what is derived from one can be remembered.
+    """
+
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    nodes: tuple[Node, ...] = ()
+    config_maps: Mapping[tuple[str, str], Texts] = field(default_factory=dict)
+    """By namespace and name; of a live cluster those of the policy's sharing namespaces."""
+    installations: tuple[Installation, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    today: date | None = None
+    """The day in UTC, by which exemptions end."""
+
+    @cached_property
+    def named(self) -> Mapping[str, Node]:
+        """The nodes by their names."""
+        return {node.name: node for node in self.nodes}
+
+    @classmethod
+    def of(cls, objects: Iterable[Object]) -> "Facts":
+        """Take the facts out of API objects, as `kubectl get -o yaml` prints them; other kinds are passed over.
+
+        So is a node without a name, which a file may have and no cluster. A later object replaces an earlier one of
+        its name; a later namespace adds its labels, as applying it would.
+        """
+        namespaces: dict[str, Mapping[str, str]] = {}
+        nodes: dict[str, Node] = {}
+        config_maps: dict[tuple[str, str], Texts] = {}
+        installations: dict[tuple[str, str, str], Installation | None] = {}
+        holders: dict[tuple[str, str], Holder | None] = {}
+        for item in objects:
+            metadata = mapping(item.get("metadata"))
+            name, namespace = string(metadata.get("name")), string(metadata.get("namespace")) or "default"
+            match group_kind(item):
+                case ("", "Namespace"):
+                    # The API server labels every namespace with its own name (KEP-2161).
+                    known = namespaces.get(name, {"kubernetes.io/metadata.name": name})
+                    namespaces[name] = {**known, **_labels(item)}
+                case ("", "Node") if name:
+                    nodes[name] = Node(name, _labels(item), _offered(mapping(item.get("status"))), _taints(item))
+                case ("", "ConfigMap"):
+                    config_maps[namespace, name] = _texts(item)
+                case ("", "Pod"):
+                    holders[namespace, name] = _holder(namespace, name, item)
+                case ("apps", "DaemonSet"):
+                    pod = mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))
+                    installations["DaemonSet", namespace, name] = of_daemon_set(namespace, name, pod)
+                case ("nvidia.com", "ClusterPolicy"):
+                    installations["ClusterPolicy", "", name] = of_cluster_policy(name, mapping(item.get("spec")))
+        return cls(
+            namespaces,
+            tuple(nodes.values()),
+            config_maps,
+            tuple(each for each in installations.values() if each),
+            tuple(each for each in holders.values() if each),
+        )
+
+
+def kept(item: Object) -> Object | None:
+    """Return of an object what facts are made of, so that ten thousand nodes fit; None when that is nothing."""
+    metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))
+    named = {key: metadata[key] for key in ("namespace", "name") if key in metadata}
+    small: dict[str, Any] = {"apiVersion": item.get("apiVersion"), "kind": item.get("kind"), "metadata": named}
+    match group_kind(item):
+        case ("", "Namespace"):
+            named["labels"] = _labels(item)
+        case ("", "Node"):
+            named["labels"] = _labels(item)
+            small["spec"] = {"taints": spec.get("taints")}
+            small["status"] = {"allocatable": _offered(mapping(item.get("status")))}
+        case ("", "ConfigMap"):
+            small["data"] = _texts(item)
+        case ("", "Pod"):
+            holder = _holder("", "", item)
+            if holder is None:
+                return None
+            container = {"resources": {"requests": holder.asks}}
+            small["spec"] = {"nodeName": holder.node, "containers": [container]}
+        case ("apps", "DaemonSet"):
+            pod = mapping(mapping(spec.get("template")).get("spec"))
+            if of_daemon_set("", "", pod) is None:
+                return None
+            parts = {key: pod.get(key) for key in ("nodeSelector", "containers", "volumes")}
+            small["spec"] = {"template": {"spec": parts}}
+        case ("nvidia.com", "ClusterPolicy"):
+            small["spec"] = {key: spec.get(key) for key in ("devicePlugin", "mig")}
+    return small
+
+
+# What nodes have and pods hold
+
+
+def _offered(status: Mapping[str, Any]) -> dict[str, int]:
+    """Read what a node says it has; what is allocatable goes before what is there."""
+    return _amounts({**mapping(status.get("capacity")), **mapping(status.get("allocatable"))})
+
+
+def _holder(namespace: str, name: str, item: Object) -> Holder | None:
+    spec = mapping(item.get("spec"))
+    node = string(spec.get("nodeName"))
+    asks = _asks(spec) if node and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed") else {}
+    return Holder(namespace, name, node, asks) if asks else None
+
+
+def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Sum what a pod holds: its containers and sidecars together, or what one init container needs."""
+    containers, first = mappings(spec.get("containers")), mappings(spec.get("initContainers"))
+    if len(containers) == 1 and not first:  # nearly all, of tens of thousands
+        return {name: amount for name, amount in _requested(containers[0]).items() if amount > 0}
+    running, most = Counter[str](), Counter[str]()
+    for each in first:
+        if each.get("restartPolicy") == "Always":
+            running += Counter(_requested(each))
+        else:
+            most |= running + Counter(_requested(each))
+    for each in containers:
+        running += Counter(_requested(each))
+    return running | most
+
+
+def _requested(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = mapping(container.get("resources"))
+    return _amounts({**mapping(resources.get("limits")), **mapping(resources.get("requests"))})
+
+
+def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
+    return {name: _count(amount) for name, amount in resources.items() if name.startswith(VENDOR)}
+
+
+def _count(amount: Any) -> int:
+    if type(amount) is int:
+        return amount
+    try:
+        return int(quantity.parse(amount))
+    except ValueError:
+        return 0
+
+
+# How the device plugin is installed
+
+
+def _texts(item: Object) -> Texts:
+    data = mapping(item.get("data"))
+    texts: dict[str, str | None] = {key: _small(text) for key, text in data.items()}
+    for key, encoded in mapping(item.get("binaryData")).items():
+        try:
+            texts[key] = _small(base64.b64decode(encoded, validate=True).decode("utf-8"))
+        except (binascii.Error, TypeError, ValueError):
+            texts[key] = None
+    return texts
+
+
+def _small(text: Any) -> str | None:
+    return text if isinstance(text, str) and len(text) <= MAX_TEXT else None
+
+
+def _labels(item: Object) -> Mapping[str, str]:
+    labels = mapping(mapping(item.get("metadata")).get("labels"))
+    if all(isinstance(value, str) for value in labels.values()):
+        return labels  # one map for all the snapshots that a node is in
+    return {key: value for key, value in labels.items() if isinstance(value, str)}
+
+
+def _taints(item: Object) -> Mapping[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for each in map(mapping, sequence(mapping(item.get("spec")).get("taints"))):
+        key, effect = string(each.get("key")), each.get("effect")
+        if effect in ("NoSchedule", "NoExecute"):
+            found[key] = found.get(key, frozenset()) | {effect}
+    return found

@@ -1,0 +1,1 @@
+"""What a pod asks of GPUs, what it is exposed to, and where it belongs."""

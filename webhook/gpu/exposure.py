@@ -1,0 +1,146 @@
+"""Which doors a pod opens: everything the tables name, found in one pass."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from webhook.api.fields import entries, flag, section, text, texts
+from webhook.api.pods import Container, Pod
+from webhook.catalog import doors
+from webhook.model import Malformed, Object, Path
+
+
+class Opening(NamedTuple):
+    """One place where a pod opens a door: the name by which it does, and its value, None where that is not known."""
+
+    path: Path
+    name: str
+    value: object
+    container: Container | None = None
+
+
+@dataclass(slots=True)
+class Openings:
+    """The doors that a pod opens, by where they are in it."""
+
+    variables: list[Opening] = field(default_factory=list)
+    limit_variables: list[Opening] = field(default_factory=list)
+    variables_from: list[Opening] = field(default_factory=list)
+    privileges: list[Opening] = field(default_factory=list)
+    device_mounts: list[Opening] = field(default_factory=list)
+    limit_mounts: list[Opening] = field(default_factory=list)
+    host_paths: list[Opening] = field(default_factory=list)
+    device_annotations: list[Opening] = field(default_factory=list)
+    placements: list[Opening] = field(default_factory=list)
+
+
+@lru_cache(maxsize=1)  # as with asks: all rules judge one pod before the next
+def openings(pod: Pod) -> Openings:
+    """Every door that the pod opens."""
+    found = Openings()
+    _annotations(pod, found)
+    at = pod.at("spec")
+    _host_paths(pod, at, found)
+    _security(pod.spec, at, None, found)
+    for container in pod.containers:
+        _security(container.spec, container.path, container, found)
+        _environment(container, found)
+        _mounts(container, found)
+    return found
+
+
+def _annotations(pod: Pod, found: Openings) -> None:
+    for key, value in pod.annotations.items():
+        if doors.adds_devices(key):
+            if doors.harmless_devices(key, value):
+                continue
+            door = found.device_annotations
+        elif key in doors.PLACEMENT_ANNOTATIONS:
+            door = found.placements
+        else:
+            continue
+        door.append(Opening(pod.at("metadata", "annotations", key), key, value))
+    for key, value in pod.labels.items():
+        if key in doors.PLACEMENT_LABELS:
+            found.placements.append(Opening(pod.at("metadata", "labels", key), key, value))
+
+
+def _host_paths(pod: Pod, at: Path, found: Openings) -> None:
+    writable: frozenset[str] | None = None
+    for index, volume in entries(pod.spec, "volumes", at):
+        if volume.get("hostPath") is None:
+            continue
+        place = (*at, "volumes", index, "hostPath")
+        path = text(section(volume, "hostPath", place[:-1]), "path", place)
+        if not doors.leads_to_gpu(path):
+            continue
+        if doors.harmless_unwritten(path):
+            writable = _writable(pod) if writable is None else writable
+            if volume.get("name") not in writable:
+                continue
+        found.host_paths.append(Opening((*place, "path"), path, path))
+
+
+def _writable(pod: Pod) -> frozenset[str]:
+    """The names of the volumes that a container can write."""
+    return frozenset(
+        text(mount, "name", (*container.path, "volumeMounts", index))
+        for container in pod.containers
+        for index, mount in entries(container.spec, "volumeMounts", container.path)
+        if mount.get("readOnly") is not True
+    )
+
+
+def _security(holder: Object, at: Path, container: Container | None, found: Openings) -> None:
+    """Look at the security context of a pod or a container; a pod's own has no more than Windows' part."""
+    if holder.get("securityContext") is None:
+        return
+    security, at = section(holder, "securityContext", at), (*at, "securityContext")
+    if security.get("windowsOptions") is not None:
+        windows = section(security, "windowsOptions", at)
+        if flag(windows, "hostProcess", (*at, "windowsOptions")):
+            found.privileges.append(Opening((*at, "windowsOptions", "hostProcess"), "hostProcess", True, container))
+    if security.get("privileged") is not None and flag(security, "privileged", at):
+        found.privileges.append(Opening((*at, "privileged"), "privileged", True, container))
+    capabilities, at = section(security, "capabilities", at), (*at, "capabilities")
+    for index, name in texts(capabilities, "add", at):
+        if doors.capability(name) in doors.CAPABILITIES:
+            found.privileges.append(Opening((*at, "add", index), name, name, container))
+
+
+def _environment(container: Container, found: Openings) -> None:
+    spec, at = container.spec, (*container.path, "env")
+    if spec.get("env") is not None:
+        names, prefixes = doors.NAMED_VARIABLES, doors.NAMED_PREFIXES
+        for index, entry in entries(spec, "env", container.path):
+            name = entry.get("name")
+            if type(name) is not str:  # spelt out: this runs for every variable of every pod
+                raise Malformed((*at, index, "name"), "must be a string")
+            if name in names or name.startswith(prefixes):
+                value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
+                door = found.variables if name in doors.DEVICE_VARIABLES else found.limit_variables
+                door.append(Opening((*at, index), name, value, container))
+    if spec.get("envFrom") is not None:
+        for index, entry in entries(spec, "envFrom", container.path):
+            place = (*container.path, "envFrom", index)
+            prefix = text(entry, "prefix", place)
+            if doors.may_open(prefix):
+                found.variables_from.append(Opening(place, prefix, None, container))
+
+
+def _mounts(container: Container, found: Openings) -> None:
+    for part, key in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
+        if container.spec.get(part) is None:
+            continue
+        for index, mount in entries(container.spec, part, container.path):
+            path = mount.get(key)
+            if not isinstance(path, str):
+                raise Malformed((*container.path, part, index, key), "must be a string")
+            # Most of all mounts lead nowhere, and this is cheaper than to write each of them one way.
+            if not ("nvidia-container" in path or "ld.so" in path or ".." in path or path.rstrip("/.").endswith("etc")):
+                continue
+            normal = doors.normal(path)
+            if doors.asks_for_device(normal):
+                found.device_mounts.append(Opening((*container.path, part, index, key), path, path, container))
+            elif normal == "/etc" or doors.within(normal, doors.LIMIT_MOUNTS):
+                found.limit_mounts.append(Opening((*container.path, part, index, key), path, path, container))

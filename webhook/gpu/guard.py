@@ -1,0 +1,113 @@
+"""Whether a pod that asks for no GPU may run beside one, and whether the cluster keeps it away as the policy says."""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import chain
+
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
+from webhook.gpu.exposure import openings
+from webhook.gpu.requests import asks
+from webhook.model import Object
+from webhook.policy.model import Policy
+from webhook.text.words import listed, shown
+
+
+def exposed(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether a pod may see a GPU: it asks for one, names what opens one, or nothing keeps it off their nodes."""
+    return bool(asks(pod, policy)) or _names_one(pod, policy) or not _kept_off(pod, policy, facts)
+
+
+def elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether a pod has its node already, by name, and that is known to have no GPUs."""
+    name = pod.spec.get("nodeName")
+    return isinstance(name, str) and name != "" and not gpus_of(name, policy, facts)
+
+
+def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
+    """Say in words by what a node has GPUs, or may have; nothing for one that is known to have none."""
+    node = facts.named.get(name)
+    if node is None:
+        return "is not known here"
+    if pool := policy.pool_of(node.labels):
+        return f"is in pool {pool.name}"
+    if policy.guard is not None and policy.guard.taint in node.taints:
+        return f"has the taint {policy.guard.taint}"
+    return "has GPUs" if node.has_gpus else ""
+
+
+def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = None) -> bool:
+    """Tell whether a toleration, as its effect goes, may defeat a taint of the pools: that of a key, or any.
+
+    A taint has the effects that pools tolerate and those that nodes have; where a pool says none, it may have any.
+    """
+    effect, taints = toleration.get("effect"), _taints(policy, facts)
+    effects = taints.get(key, frozenset()) if key is not None else frozenset().union(*taints.values())
+    return not effect or not effects or not effects.isdisjoint(("", effect))
+
+
+@lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
+def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
+    """The effects of the taints that pools tolerate, by key; one is empty where a pool tolerates any."""
+    found: dict[str, frozenset[str]] = {}
+    for each in (each for pool in policy.pools for each in pool.tolerations):
+        found[each["key"]] = found.get(each["key"], frozenset()) | {each.get("effect") or ""}
+    for key, effects in (taint for node in facts.nodes for taint in node.taints.items()):
+        if key in found:
+            found[key] |= effects
+    return found
+
+
+def _names_one(pod: Pod, policy: Policy) -> bool:
+    runtime = pod.spec.get("runtimeClassName")
+    if isinstance(runtime, str) and runtime in policy.forms.runtime_classes:
+        return True
+    return bool(pod.spec.get("resourceClaims") or openings(pod).variables)
+
+
+def _kept_off(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether its own node or the guard's taint keeps a pod off; a toleration of the key, or of all, opens it."""
+    if pod.spec.get("nodeName"):
+        return elsewhere(pod, policy, facts)
+    taint = policy.guard.taint if policy.guard else None
+    if taint is None:
+        return False
+    tolerations = (each for each in pod.tolerations if each.get("key") in (None, "", taint))
+    return not any(defeats(each, policy, facts, taint) for each in chain(tolerations, _given(pod, taint)))
+
+
+def _given(pod: Pod, taint: str) -> Iterator[Object]:
+    """The toleration that an API server may give a pod for a resource by the taint's name, of which 0 will do.
+
+    Where it does so (kubernetes plugin/pkg/admission/extendedresourcetoleration), it is before any webhook is asked.
+    """
+    for container in pod.containers:
+        if any(name == taint for name, _, _ in container.extended_resources):
+            yield {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def unguarded(policy: Policy, facts: Facts) -> str | None:
+    """Say in one line on which nodes a pod that names no GPU could see one all the same; None for on none."""
+    if policy.guard is not None and policy.guard.taint is None:
+        return None
+    taint = policy.guard.taint if policy.guard else None
+    nodes = sorted(
+        node.name for node in facts.nodes if taint not in node.taints and (node.has_gpus or policy.pool_of(node.labels))
+    )
+    if not nodes:
+        return None
+    where = listed([shown(name, quotes=False) for name in nodes], _NAMED)
+    if taint is None:
+        return (
+            f"policy {policy.name} has no guard, so an image alone may see the GPUs of {where}; taint all nodes with "
+            "GPUs and name the taint in `guard`, or say `guard: every-pod`"
+        )
+    lack, their, them = ("lacks", "its", "it") if len(nodes) == 1 else ("lack", "their", "them")
+    return (
+        f"the guard of policy {policy.name} is the taint {taint}, which {where} {lack}, so an image alone may see "
+        f"{their} GPUs; taint {them} NoSchedule or NoExecute"
+    )
+
+
+_NAMED = 5
+"""How many nodes a line names."""

@@ -1,0 +1,1 @@
+"""What the organisation allows, and the file that says so."""

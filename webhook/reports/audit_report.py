@@ -1,0 +1,141 @@
+"""The findings of an audit by their source: one for a workload, however many of its pods have it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from webhook.model import Action, Result, dotted
+from webhook.policy.model import API_VERSION
+from webhook.scan.audit import Audited, Source
+from webhook.scan.results import Report
+from webhook.text.terminal import Look
+from webhook.text.words import listed, several, shown
+
+
+@dataclass(slots=True)
+class SourceFinding:
+    """A finding of a source, with the first of its objects that has it, and all of them."""
+
+    result: Result
+    first: Audited
+    objects: list[Audited] = field(default_factory=list)
+
+
+Findings = dict[Source, list[SourceFinding]]
+
+
+def grouped(report: Report, *, exempted: bool) -> Findings:
+    """Group findings by source, the worst first; those that are only recorded, for an exemption, if `exempted`."""
+    by_source: dict[Source, dict[tuple[str, str, str], SourceFinding]] = {}
+    for judged in report.judged:
+        if not isinstance(judged, Audited):
+            raise TypeError("an audit's report holds what was audited")
+        results = [result for result in judged.verdict.results if exempted or not result.exemption]
+        if results or not judged.verdict.results:
+            here = by_source.setdefault(judged.source, {})
+        for result in results:
+            key = result.rule, result.action.value, result.finding.message
+            known = here.setdefault(key, SourceFinding(result, judged))
+            if not known.objects or known.objects[-1] is not judged:
+                known.objects.append(judged)
+    return {source: sorted(findings.values(), key=_rank) for source, findings in sorted(by_source.items(), key=_place)}
+
+
+_RANKS = [*Action]
+
+
+def _rank(finding: SourceFinding) -> int:
+    return _RANKS.index(finding.result.action)
+
+
+def _place(entry: tuple[Source, Any]) -> tuple[str, str, str, str]:
+    source = entry[0]
+    return source.namespace, source.kind, source.name, source.api_version
+
+
+def table(report: Report, look: Look, count: int) -> str:
+    """Write a table for people; `count` is the number of judged objects."""
+    groups = grouped(report, exempted=False)
+    lines = [line for source, findings in groups.items() for line in _source(source, findings, look)]
+    lines += [line for problem in report.problems for line in look.error(str(problem))]
+    denied = sum(any(finding.result.action is Action.DENY for finding in findings) for findings in groups.values())
+    warned = sum(any(finding.result.action is Action.WARN for finding in findings) for findings in groups.values())
+    if lines:
+        lines.append("")
+    summary = (
+        f"{several(count, 'object')} judged: {denied} would be denied, {warned} with warnings; "
+        f"{several(len(report.problems), 'error')}"
+    )
+    lines += look.wrap(summary, "")
+    return "\n".join(lines) + "\n"
+
+
+def _source(source: Source, findings: list[SourceFinding], look: Look) -> Iterator[str]:
+    denied = any(finding.result.action is Action.DENY for finding in findings)
+    word = "denied" if denied else "warned" if findings else "allowed"
+    yield from look.beside(look.paint(f"{word:<7}", word), shown(source.text, quotes=False), " " * 9)
+    width = max((len(finding.result.rule) for finding in findings), default=0)
+    for finding in findings:
+        result = finding.result
+        place, of = _where(source, finding)
+        head, whole = f"  {result.action:<6} {result.rule:<{width}}", f"{place} {of}".rstrip()
+        if look.width is None or len(head) + 2 + len(whole) <= look.width:
+            yield f"{head}  {whole}"
+        else:
+            yield from look.beside(head, place, " " * 9)
+            yield from look.wrap(of, " " * 9) if of else ()
+        yield from look.wrap(result.finding.message, " " * 9)
+
+
+def _where(source: Source, finding: SourceFinding) -> tuple[str, str]:
+    """Return the place of a finding, and the objects that have it unless it is the source itself."""
+    place = dotted(finding.result.finding.path)
+    others = [item for item in finding.objects if (item.kind, item.name) != (source.kind, source.name)]
+    if not others:
+        return place, ""
+    return place, f"of {listed([f'{item.kind} {shown(item.name, quotes=False)}' for item in others], _NAMED)}"
+
+
+_NAMED = 2
+"""The number of objects that a line names."""
+
+
+def write(report: Report, _: Look, count: int) -> str:
+    """Write an AuditReport in JSON, with every object that has a finding; `count` as for `table`."""
+    groups = grouped(report, exempted=True)
+    value = {
+        "apiVersion": API_VERSION,
+        "kind": "AuditReport",
+        "policy": {"name": report.policy, "digest": report.digest},
+        "sources": [
+            {
+                "apiVersion": source.api_version,
+                "kind": source.kind,
+                "namespace": source.namespace,
+                "name": source.name,
+                "findings": [*map(_finding, findings)],
+            }
+            for source, findings in groups.items()
+        ],
+        "errors": [{"about": problem.file, "message": problem.message} for problem in report.problems],
+        "summary": {
+            "objects": count,
+            "denied": report.count(allowed=False),
+            "warned": report.warned,
+            "errors": len(report.problems),
+        },
+    }
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _finding(finding: SourceFinding) -> dict[str, Any]:
+    result = finding.result
+    return {
+        "rule": result.rule,
+        "action": result.action.value,
+        "path": dotted(result.finding.path),
+        "message": result.finding.message,
+        **({"exemption": result.exemption} if result.exemption else {}),
+        "objects": [{"kind": item.kind, "name": item.name, "uid": item.uid} for item in finding.objects],
+    }

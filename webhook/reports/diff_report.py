@@ -1,0 +1,244 @@
+"""Reports on a change of policy: a table for people, JSON for programs, Markdown for a pull request."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from webhook.model import dotted
+from webhook.policy.model import API_VERSION
+from webhook.reports.markdown import MAX_BODY, plain
+from webhook.scan.diff import Change, Changed, Difference, Effect
+from webhook.scan.results import passed_over
+from webhook.text import tables
+from webhook.text.terminal import PLAIN, Look
+from webhook.text.words import several
+
+HEADINGS = {
+    Effect.DENIED: "newly denied",
+    Effect.FREED: "denied no longer",
+    Effect.REFUSED_OTHERWISE: "denied for other reasons",
+    Effect.STEERED: "steered elsewhere",
+    Effect.WARNED: "newly warned of",
+    Effect.UNWARNED: "warned of no longer",
+    Effect.PATCHED: "patched otherwise",
+    Effect.RECORDED: "recorded otherwise",
+}
+
+_STYLES = {Effect.DENIED: "denied", Effect.FREED: "allowed", Effect.WARNED: "warned"}
+
+MOST = 50
+"""The most objects below one heading of the Markdown."""
+
+_FRAME = 4096
+"""Characters of the Markdown that are kept for headings and counts."""
+
+
+def table(change: Change, look: Look) -> str:
+    """Write a line for each object that changes, with its changes below, and the count."""
+    lines = [line for changed in change.changed for line in _object(changed, look)]
+    lines += [line for problem in change.problems for line in look.error(str(problem))]
+    if lines:
+        lines.append("")
+    lines += look.wrap(_summary(change), "")
+    if change.unjudged:
+        lines += look.wrap(passed_over(change.unjudged), "")
+    return "\n".join(lines) + "\n"
+
+
+def _object(changed: Changed, look: Look) -> Iterator[str]:
+    words = look.paint(", ".join(changed.effects), _STYLES.get(changed.effects[0], "strong"))
+    judged = changed.after
+    for part in filter(None, (judged.place, judged.title)):
+        *above, words = look.beside(words, part, " " * 9)
+        yield from above
+    yield words
+    for difference in changed.differences:
+        line = f"line {difference.line:<4} " if difference.line else ""
+        yield from look.beside(
+            f"  {_actions(difference)}  {line}{difference.result.rule}", dotted(difference.result.finding.path), " " * 9
+        )
+        yield from look.wrap(difference.result.finding.message, " " * 9)
+    if Effect.STEERED in changed.effects:
+        yield from look.hang("  pool   ", _pools(changed))
+    if Effect.PATCHED in changed.effects:
+        for line in _patches(changed):
+            yield from look.hang("  patch  ", line)
+
+
+def _summary(change: Change) -> str:
+    counts = [(len(change.having(effect)), HEADINGS[effect]) for effect in Effect]
+    effects = ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing changes"
+    errors = f"; {several(len(change.problems), 'error')}"
+    return (
+        f"{several(len(change.changed) + change.unchanged, 'object')}: {effects}; {change.unchanged} as before{errors}"
+    )
+
+
+def to_json(change: Change, _: Look) -> str:
+    """Write everything as one JSON object."""
+    value = {
+        "apiVersion": API_VERSION,
+        "kind": "PolicyDiffReport",
+        "old": change.old.name,
+        "new": change.new.name,
+        "digests": {"old": change.old.digest, "new": change.new.digest},
+        "results": [_value(changed) for changed in change.changed],
+        "errors": [
+            {"file": problem.file, "line": problem.line, "message": problem.message} for problem in change.problems
+        ],
+        "unjudged": [kind.value for kind in change.unjudged],
+        "summary": {
+            "objects": len(change.changed) + change.unchanged,
+            "unchanged": change.unchanged,
+            **{_key(effect): len(change.having(effect)) for effect in Effect},
+            "errors": len(change.problems),
+            "unjudged": sum(kind.objects for kind in change.unjudged),
+        },
+    }
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _value(changed: Changed) -> dict[str, Any]:
+    judged = changed.after
+    return {
+        "file": judged.file,
+        "line": judged.line,
+        "document": judged.document,
+        "apiVersion": judged.api_version,
+        "kind": judged.kind,
+        "namespace": judged.namespace,
+        "name": judged.name,
+        "effects": [_key(effect) for effect in changed.effects],
+        "allowed": {"before": changed.before.verdict.allowed, "after": judged.verdict.allowed},
+        "findings": [
+            {
+                "rule": difference.result.rule,
+                "line": difference.line,
+                "path": dotted(difference.result.finding.path),
+                "message": difference.result.finding.message,
+                "before": difference.before,
+                "after": difference.after,
+            }
+            for difference in changed.differences
+        ],
+        "pool": dict(zip(("before", "after"), (pool or None for pool in changed.pools), strict=True)),
+        "patch": {"before": list(changed.before.verdict.patch), "after": list(judged.verdict.patch)},
+    }
+
+
+def _key(effect: Effect) -> str:
+    first, *more = effect.split()
+    return first + "".join(word.capitalize() for word in more)
+
+
+def markdown(change: Change, _: Look) -> str:
+    """Write counts for a pull request, then each object below the worst of its changes."""
+    return "\n".join(_markdown(change)) + "\n"
+
+
+def _markdown(change: Change) -> Iterator[str]:
+    yield f"## Policy {_code(change.old.name)} → {_code(change.new.name)}"
+    yield ""
+    objects = len(change.changed) + change.unchanged
+    if not change.changed:
+        yield f"Nothing changes for {several(objects, 'object')}."
+    else:
+        counts = [(HEADINGS[effect], count) for effect in Effect if (count := len(change.having(effect)))]
+        words = [(heading, str(count)) for heading, count in (*counts, ("as before", change.unchanged))]
+        yield from tables.markdown((f"of {several(objects, 'object')}", "count"), words)
+    if change.unjudged:
+        yield ""
+        yield plain(passed_over(change.unjudged))
+    room = MAX_BODY - _FRAME
+    for effect in Effect:
+        if changes := [changed for changed in change.changed if changed.effects[0] is effect]:
+            rows = _fitting(map(_row, changes), room)
+            room -= len("\n".join(rows))
+            yield from _section(effect, rows, len(changes) - len(rows))
+    if change.problems:
+        yield ""
+        yield f"**{several(len(change.problems), 'error')}**: what could not be read was not compared."
+        yield ""
+        lines = _fitting((f"- {_code(str(problem))}" for problem in change.problems), room)
+        yield from lines
+        if left := len(change.problems) - len(lines):
+            yield f"- and {left} more"
+
+
+def _fitting(rows: Iterable[str], room: int) -> list[str]:
+    """Take the first rows, as many as there is room for."""
+    taken: list[str] = []
+    for row in islice(rows, MOST):
+        room -= len(row) + 1
+        if room < 0:
+            break
+        taken.append(row)
+    return taken
+
+
+def _section(effect: Effect, rows: list[str], left: int) -> Iterator[str]:
+    yield ""
+    opened, count = " open" if effect is Effect.DENIED else "", len(rows) + left
+    yield f"<details{opened}><summary>{count} {HEADINGS[effect]}</summary>"
+    yield ""
+    yield from tables.markdown(("object", "where", "change"), ())
+    yield from rows
+    if left:
+        yield tables.row((f"and {left} more", "", ""))
+    yield ""
+    yield "</details>"
+
+
+def _row(changed: Changed) -> str:
+    return tables.row((_code(changed.after.title), _code(changed.after.place), "<br>".join(_reasons(changed))))
+
+
+def _reasons(changed: Changed) -> Iterator[str]:
+    for difference in changed.differences:
+        yield f"{_actions(difference)} {_code(difference.result.rule)}: {plain(difference.result.finding.message)}"
+    if Effect.STEERED in changed.effects:
+        yield f"pool {_code(_pools(changed))}"
+    if Effect.PATCHED in changed.effects:
+        lines = list(_patches(changed))
+        yield from map(_code, lines[:_SHORT])
+        if len(lines) > _SHORT:
+            yield f"and {len(lines) - _SHORT} more operations"
+
+
+_SHORT = 6
+
+
+def _actions(difference: Difference) -> str:
+    return f"{difference.before or '-'} → {difference.after or '-'}"
+
+
+def _pools(changed: Changed) -> str:
+    before, after = (pool or "no GPU" for pool in changed.pools)
+    return f"{before} → {after}"
+
+
+def _patches(changed: Changed) -> Iterator[str]:
+    before, after = (list(map(_operation, judged.verdict.patch)) for judged in (changed.before, changed.after))
+    yield from (f"- {operation}" for operation in before if operation not in after)
+    yield from (f"+ {operation}" for operation in after if operation not in before)
+
+
+def _operation(operation: Mapping[str, Any]) -> str:
+    return f"{operation['op']} {operation['path']} {json.dumps(operation['value'], sort_keys=True)}"
+
+
+def _code(text: str) -> str:
+    """Show a text as code: no word of a tenant becomes Markdown."""
+    return f"<code>{plain(text)}</code>" if text else ""
+
+
+FORMATS: Mapping[str, str] = {"table": "for people", "json": "for programs", "markdown": "for a pull request"}
+"""The name and purpose of each format."""
+
+_RENDER: Mapping[str, Callable[[Change, Look], str]] = {"table": table, "json": to_json, "markdown": markdown}
+
+
+def render(name: str, change: Change, look: Look = PLAIN) -> str:
+    """Write the report in a format."""
+    return _RENDER[name](change, look)

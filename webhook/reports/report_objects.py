@@ -1,0 +1,96 @@
+"""Findings as the reports that Kubernetes' own tools read: openreports.io, and wgpolicyk8s.io before it.
+
+The fields are those of openreports/reports-api apis/openreports.io/v1alpha1/report_types.go, which are nearly those of
+kubernetes-sigs/wg-policy-prototypes policy-report/pkg/api/wgpolicyk8s.io/v1alpha2.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from webhook.model import Action, Result, dotted
+from webhook.scan.results import Judged, Report
+
+SOURCE = "slicewarden"
+
+_RESULTS = {Action.DENY: "fail", Action.WARN: "warn", Action.AUDIT: "warn"}
+_SEVERITIES = {Action.DENY: "high", Action.WARN: "medium", Action.AUDIT: "low"}
+
+
+class Kind(NamedTuple):
+    """One of the two kinds of reports: its apiVersion, its names for a namespace and for a cluster.
+
+    `sourced` tells whether the report itself says who made it.
+    """
+
+    api_version: str
+    namespaced: str
+    cluster: str
+    sourced: bool
+
+
+OPEN = Kind("openreports.io/v1alpha1", "Report", "ClusterReport", sourced=True)
+OLDER = Kind("wgpolicyk8s.io/v1alpha2", "PolicyReport", "ClusterPolicyReport", sourced=False)
+
+
+def write(report: Report, kind: Kind) -> str:
+    """Write a List of the reports of all objects, as `kubectl apply -f` takes it.
+
+    What could not be read was not judged, and is in none of them.
+    """
+    items = [of(each, report.policy, kind, report.at) for each in report.judged]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1) + "\n"
+
+
+def of(judged: Judged, policy: str, kind: Kind = OPEN, at: datetime | None = None) -> dict[str, Any]:
+    """Make the report of one object: a result for each finding, or one that says it passes.
+
+    An audited finding is a warning that is not scored, and an exempted one is skipped.
+    """
+    scope = {"apiVersion": judged.api_version, "kind": judged.kind, "name": judged.name}
+    if judged.namespace:
+        scope["namespace"] = judged.namespace
+    stamp = {"timestamp": {"seconds": int(at.timestamp()), "nanos": 0}} if at else {}
+    results = [{**_result(result, line, judged, policy), **stamp} for result, line in judged.findings]
+    results = results or [{"source": SOURCE, "policy": policy, "result": "pass", "scored": True, **stamp}]
+    counted = Counter(each["result"] for each in results)
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.namespaced if judged.namespace else kind.cluster,
+        "metadata": {
+            "name": name(judged),
+            **({"namespace": judged.namespace} if judged.namespace else {}),
+            "labels": {"app.kubernetes.io/managed-by": SOURCE},
+        },
+        **({"source": SOURCE} if kind.sourced else {}),
+        "scope": scope,
+        "summary": {each: counted[each] for each in ("pass", "fail", "warn", "error", "skip")},
+        "results": results,
+    }
+
+
+def name(judged: Judged) -> str:
+    """The name of an object's report, the same in every run; what may be in a name of another kind may not be in it."""
+    what = "\0".join((judged.api_version, judged.kind, judged.namespace, judged.name))
+    return f"{SOURCE}-{judged.kind.lower()[:20]}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+
+
+def _result(result: Result, line: int, judged: Judged, policy: str) -> Mapping[str, Any]:
+    properties = {"path": dotted(result.finding.path)}
+    if line:
+        properties |= {"file": judged.file, "line": str(line)}
+    if result.exemption:
+        properties["exemption"] = result.exemption
+    return {
+        "source": SOURCE,
+        "policy": policy,
+        "rule": result.rule,
+        "severity": _SEVERITIES[result.action],
+        "result": "skip" if result.exemption else _RESULTS[result.action],
+        "scored": result.action is not Action.AUDIT,
+        "message": result.finding.message,
+        "properties": properties,
+    }

@@ -1,0 +1,122 @@
+"""What policy tests came to: a text for people, JSON for programs, JUnit for CI."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from difflib import ndiff
+
+from webhook.policy.model import API_VERSION
+from webhook.reports import junit
+from webhook.scan.policy_tests import Failure, Outcome, Run
+from webhook.text.terminal import PLAIN, Look
+from webhook.text.words import several
+
+
+def table(run: Run, look: Look) -> str:
+    """Write every case that failed, with both sides of each difference, and the count."""
+    lines = [line for outcome in run.outcomes if not outcome.passed for line in _failed(outcome, look)]
+    for problem in run.problems:
+        lines += look.hang(f"{look.paint('error', 'denied')}  ", str(problem))
+    if lines:
+        lines.append("")
+    files = len({outcome.suite.document.file for outcome in run.outcomes})
+    summary = (
+        f"{several(len(run.outcomes), 'case')} in {several(files, 'file')}: {len(run.outcomes) - run.failed} passed, "
+        f"{run.failed} failed; {several(len(run.problems), 'error')}"
+    )
+    lines += look.wrap(summary, "")
+    return "\n".join(lines) + "\n"
+
+
+def _failed(outcome: Outcome, look: Look) -> Iterator[str]:
+    case = outcome.case
+    where = f"{case.document.file}:{case.line()}"
+    yield from look.hang(f"{look.paint('FAIL', 'denied')}   ", f"{where}  {outcome.suite.name}: {case.name}")
+    for line in _details(outcome):
+        if line.startswith(" "):  # a side of a difference, which is held against the other
+            yield f"  {look.paint(line, {'- ': 'removed', '+ ': 'added'}.get(line.lstrip()[:2], ''))}"
+        else:
+            yield from look.hang(f"  {line[:_HEAD]}", line[_HEAD:])
+
+
+def _details(outcome: Outcome) -> Iterator[str]:
+    for failure in outcome.failures:
+        if "\n" in failure.expected + failure.got:
+            yield f"line {failure.line:<4} {failure.what}: - expected, + got"
+            yield from (f"            {line}" for line in _sides(failure))
+        else:
+            yield f"line {failure.line:<4} {failure.what}: expected {failure.expected}, got {failure.got}"
+    for finding in outcome.found or ("no finding",):
+        yield f"found     {finding}"
+
+
+_HEAD = 10
+"""Characters of a detail before what it says."""
+
+
+def _sides(failure: Failure) -> list[str]:
+    """Show the two sides of a failure: `-` what was expected, `+` what came, a space before what is in both."""
+    lines = ndiff(failure.expected.splitlines(), failure.got.splitlines())
+    return [line for line in lines if not line.startswith("?")]
+
+
+def to_json(run: Run, _: Look) -> str:
+    """Write everything as one JSON object."""
+    value = {
+        "apiVersion": API_VERSION,
+        "kind": "PolicyTestReport",
+        "results": [
+            {
+                "file": outcome.case.document.file,
+                "line": outcome.case.line(),
+                "test": outcome.suite.name,
+                "name": outcome.case.name,
+                "passed": outcome.passed,
+                "failures": [
+                    {"line": failure.line, "what": failure.what, "expected": failure.expected, "got": failure.got}
+                    for failure in outcome.failures
+                ],
+                "found": list(outcome.found),
+            }
+            for outcome in run.outcomes
+        ],
+        "errors": [
+            {"file": problem.file, "line": problem.line, "message": problem.message} for problem in run.problems
+        ],
+        "summary": {
+            "cases": len(run.outcomes),
+            "passed": len(run.outcomes) - run.failed,
+            "failed": run.failed,
+            "errors": len(run.problems),
+        },
+    }
+    return json.dumps(value, indent=2) + "\n"
+
+
+def to_junit(run: Run, _: Look) -> str:
+    """Write JUnit XML: a suite for each PolicyTest, and what could not be used as errors of a suite of its own."""
+    by_suite: dict[int, list[Outcome]] = {}
+    for outcome in run.outcomes:
+        by_suite.setdefault(id(outcome.suite), []).append(outcome)
+    suites = [junit.Suite(outcomes[0].suite.name, [*map(_case, outcomes)]) for outcomes in by_suite.values()]
+    if run.problems:
+        suites.append(junit.Suite("unusable", [*map(junit.unusable, run.problems)]))
+    return junit.write(suites, run.at)
+
+
+def _case(outcome: Outcome) -> junit.Case:
+    case = outcome.case
+    if outcome.passed:
+        return junit.Case(case.document.file, case.name)
+    head = f"{case.document.file}:{case.line()}: {outcome.failures[0].what} is not as expected"
+    return junit.Case(case.document.file, case.name, failure="\n".join((head, *_details(outcome))))
+
+
+FORMATS: Mapping[str, str] = {"table": "failures, for people", "json": "for programs", "junit": "for CI"}
+"""The name and purpose of each format."""
+
+_RENDER: Mapping[str, Callable[[Run, Look], str]] = {"table": table, "json": to_json, "junit": to_junit}
+
+
+def render(name: str, run: Run, look: Look = PLAIN) -> str:
+    """Write the report in a format."""
+    return _RENDER[name](run, look)

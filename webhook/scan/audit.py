@@ -1,0 +1,220 @@
+"""Judges a cluster as it stands: its objects are not patched any more."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from webhook.api import admission
+from webhook.api.fields import group_kind
+from webhook.api.objects import CONFIG_MAP, POD, subjects
+from webhook.api.pods import Pod
+from webhook.deviceplugin.usage import holders
+from webhook.documents.files import alone
+from webhook.engine.engine import Engine, RuleBroke
+from webhook.facts.snapshot import Facts, Holder, kept
+from webhook.model import Action, Finding, Object, Problem, Result, Verdict
+from webhook.scan import live, occupancy
+from webhook.scan.judge import Broke
+from webhook.scan.results import Judged, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source of an object: the outermost known controller, or the object itself."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        """Kind, namespace and name."""
+        return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Audited(Judged):
+    """An object of a cluster with its verdict."""
+
+    uid: str = ""
+    source: Source = Source("", "", "", "")
+
+
+def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
+    """Judge an object as `/validate` does when it is created, with nothing patched into it.
+
+    Raises RuleBroke, and NotAReview for what JSON cannot carry.
+    """
+    return engine.validate(live.request(item, engine.policy, facts), facts)
+
+
+def run(
+    engine: Engine,
+    facts: Facts,
+    objects: Collection[Object],
+    reading: Iterable[Object],
+    *,
+    everything: bool = False,
+    system: bool = False,
+    namespace: str | None = None,
+) -> "Audit":
+    """Judge a cluster: the `objects` that its facts are made of, and what a `reading` yields, owners first.
+
+    `everything`, `system` and `namespace` are those of Audit. Raises Broke.
+    """
+    audit = Audit(engine, facts, everything=everything, system=system, namespace=namespace)
+    sharing = []
+    for item in reading:
+        if group_kind(item) == CONFIG_MAP:
+            sharing.append(item)
+        else:
+            audit.take(item)
+    audit.finish(objects, sharing)
+    return audit
+
+
+class Audit:
+    """Judges a cluster's objects, owners before what they own, and keeps the verdicts with findings.
+
+    `everything` keeps objects without findings too, and `system` judges also what the webhook is never asked about. Of
+    what facts are made of only what is in the `namespace` is judged, where one is given.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        facts: Facts,
+        *,
+        everything: bool = False,
+        system: bool = False,
+        namespace: str | None = None,
+    ) -> None:
+        self._engine = engine
+        self._facts = facts
+        self._everything = everything
+        self._system = system
+        self._namespace = namespace
+        self._owners: dict[str, tuple[Source, str]] = {}
+        self._holders: list[Object] = []
+        self._tenants: dict[str, list[occupancy.Tenant]] = {}
+        self.judged: list[Audited] = []
+        self.problems: list[Problem] = []
+        self.count = 0
+        self.passed_over = 0
+
+    def take(self, item: Object) -> None:
+        """Judge one object, unless the webhook is never asked about it or a workload that is judged makes it."""
+        policy = self._engine.policy
+        if group_kind(item) in policy.workloads:
+            self._owners[item["metadata"].get("uid", "")] = _itself(item), live.controller(item).get("uid", "")
+        pod = group_kind(item) == POD
+        if not self._system and live.passed_over(item, policy):
+            self.passed_over += 1
+        elif not live.ended(item) and (pod or not live.made(item, policy.workloads)):
+            self._judge(item)
+        if pod and (small := kept(item)) is not None:
+            self._holders.append(small)
+
+    def finish(self, objects: Iterable[Object], sharing: Iterable[Object]) -> None:
+        """Judge what facts are made of, once all pods are known, and the ConfigMaps that say how GPUs are shared."""
+        objects = list(objects)
+        self._facts = replace(Facts.of((*objects, *self._holders)), today=self._facts.today)
+        held = holders(self._facts)
+        for item in (*live.among_facts(objects, self._namespace), *sharing):
+            if not self._system and live.passed_over(item, self._engine.policy):
+                self.passed_over += 1
+            else:
+                self._judge(item, self._of_node(item, held) if group_kind(item) == live.NODE else ())
+
+    def report(self, problems: Iterable[Problem], at: datetime) -> Report:
+        """Make the report of all that was judged, with the problems of its reading."""
+        policy = self._engine.policy
+        return Report(
+            tuple(self.judged), tuple(problems), pages=occupancy.PAGES, policy=policy.name, digest=policy.digest, at=at
+        )
+
+    def _of_node(self, item: Object, held: Mapping[str, Iterable[Holder]]) -> Iterator[tuple[str, Finding]]:
+        name = item["metadata"]["name"]
+        if node := self._facts.named.get(name):
+            tenants = self._tenants.get(name, ())
+            yield from ((occupancy.MIXED, finding) for finding in occupancy.mixed(node, tenants, self._engine.policy))
+            yield from ((occupancy.OVERHELD, finding) for finding in occupancy.overheld(node, held.get(name, ())))
+
+    def _judge(self, item: Object, more: Iterable[tuple[str, Finding]] = ()) -> None:
+        self.count += 1
+        try:
+            judgement = verdict(item, self._engine, self._facts)
+        except RuleBroke as error:
+            raise Broke(f"{alone(item).source}: {error}") from error.__cause__
+        except admission.NotAReview as error:
+            self.problems.append(Problem(alone(item).source, 0, str(error)))
+            return
+        if judgement.malformed is not None:
+            self.problems.append(Problem(alone(item).source, 0, str(judgement.malformed)))
+            return
+        extra = [*more]
+        if group_kind(item) == POD:
+            extra += self._of_pod(item)
+        if extra:
+            results = (Result(rule, Action.WARN, finding) for rule, finding in extra)
+            judgement = judgement._replace(results=(*judgement.results, *results))
+        if judgement.results or self._everything:
+            itself = _itself(item)
+            audited = Audited(
+                file="",
+                line=0,
+                document=0,
+                api_version=itself.api_version,
+                kind=itself.kind,
+                namespace=itself.namespace,
+                name=itself.name,
+                verdict=judgement,
+                lines=(0,) * len(judgement.results),
+                uid=item["metadata"].get("uid", ""),
+                source=self._source(item),
+            )
+            self.judged.append(audited)
+
+    def _of_pod(self, item: Object) -> Iterator[tuple[str, Finding]]:
+        if not (item.get("spec") or {}).get("nodeName"):
+            return
+        policy, facts = self._engine.policy, self._facts
+        decoded = admission.decode(admission.wrap(live.bare(item)))
+        for pod in subjects(decoded, item, workloads=policy.workloads):
+            if isinstance(pod, Pod):
+                if tenant := occupancy.tenant(pod, item["metadata"]["name"], policy, facts):
+                    self._tenants.setdefault(tenant.node, []).append(tenant)
+                for finding in occupancy.misplaced(pod, policy, facts):
+                    yield occupancy.MISPLACED, finding
+
+    # Where an object comes from
+
+    def _source(self, item: Object) -> Source:
+        source, owner = _itself(item), live.controller(item)
+        uid, seen = owner.get("uid", ""), set[str]()
+        if owner and uid not in self._owners:  # of a kind that is not or may not be read, or gone
+            return _unread(owner, item)
+        while uid in self._owners and uid not in seen:
+            seen.add(uid)
+            source, uid = self._owners[uid]
+        return source
+
+
+def _unread(owner: Mapping[str, Any], item: Object) -> Source:
+    """The controller that an object names, of which no more is known; behind a Deployment's ReplicaSet the Deployment.
+
+    It is called after the Deployment and the hash that its pods are labelled with (kubernetes
+    pkg/controller/deployment/sync.go).
+    """
+    kind, name = owner.get("kind", ""), owner.get("name", "")
+    suffix = f"-{(item['metadata'].get('labels') or {}).get('pod-template-hash', '')}"
+    if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
+        kind, name = "Deployment", name.removesuffix(suffix)
+    return Source(owner.get("apiVersion", ""), kind, item["metadata"].get("namespace") or "", name)
+
+
+def _itself(item: Object) -> Source:
+    metadata = item["metadata"]
+    return Source(item["apiVersion"], item["kind"], metadata.get("namespace") or "", metadata["name"])

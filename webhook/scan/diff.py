@@ -1,0 +1,169 @@
+"""What a change of policy would do to objects: who would newly be denied, warned, patched or placed elsewhere."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from webhook.documents.files import Item
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Path, Problem, Result, Verdict
+from webhook.policy.model import Policy
+from webhook.scan import judge as check
+from webhook.scan.results import Judged, Kind, Unjudged, count_unjudged, kind_of
+
+
+class Effect(StrEnum):
+    """What a change does to an object, the worst first."""
+
+    DENIED = "denied"
+    FREED = "freed"
+    REFUSED_OTHERWISE = "refused otherwise"
+    STEERED = "steered elsewhere"
+    WARNED = "warned"
+    UNWARNED = "no longer warned"
+    PATCHED = "patched otherwise"
+    RECORDED = "recorded otherwise"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A finding that one of the two policies has and the other has not, or has with another action."""
+
+    result: Result
+    line: int
+    before: Action | None
+    after: Action | None
+
+
+@dataclass(frozen=True, eq=False)
+class Changed:
+    """An object of which the two policies say different things. `effects` has at least one, in the order of Effect."""
+
+    before: Judged
+    after: Judged
+    effects: tuple[Effect, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def pools(self) -> tuple[str, str]:
+        """The pools of its pods before and after, as `pools` writes them."""
+        return pools(self.before), pools(self.after)
+
+
+class Compared(NamedTuple):
+    """What a change does to one object, or why that cannot be said; neither where nothing changes.
+
+    `passed_over` is the kind of one that neither policy judges.
+    """
+
+    changed: Changed | None = None
+    problems: tuple[Problem, ...] = ()
+    passed_over: Kind | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """All that a change does; objects of which nothing changes are only counted."""
+
+    old: Policy
+    new: Policy
+    changed: tuple[Changed, ...]
+    unchanged: int
+    problems: tuple[Problem, ...]
+    unjudged: tuple[Unjudged, ...] = ()
+
+    @classmethod
+    def of(cls, old: Engine, new: Engine, compared: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
+        """Gather the results for all objects, and what could not be read, sorted by file and line."""
+        changed, problems, kinds, unchanged = list[Changed](), [*unread], list[Kind](), 0
+        for result in compared:
+            if result.changed:
+                changed.append(result.changed)
+            problems += result.problems
+            kinds += [result.passed_over] if result.passed_over else []
+            unchanged += not any(result)
+        problems.sort(key=lambda problem: (problem.file, problem.line))
+        unjudged = count_unjudged(kinds, {**old.policy.workloads, **new.policy.workloads})
+        return cls(old.policy, new.policy, tuple(changed), unchanged, tuple(problems), unjudged)
+
+    def having(self, effect: Effect) -> list[Changed]:
+        """The objects that have this effect."""
+        return [changed for changed in self.changed if effect in changed.effects]
+
+
+Judge = Callable[[Item, Engine, Facts], Judged | Problem | None]
+"""Judges an object by a policy; None if the policy does not judge its kind."""
+
+
+def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = check.judge) -> Compared:
+    """Judge an object by two policies, with the same facts.
+
+    Findings are compared by rule and place, not by their words. What only one of the policies judges counts as allowed
+    by the other.
+    """
+    one, other = judge(item, old, facts), judge(item, new, facts)
+    if isinstance(one, Problem) or isinstance(other, Problem):
+        return Compared(
+            problems=tuple(dict.fromkeys(problem for problem in (one, other) if isinstance(problem, Problem)))
+        )
+    judged = other or one
+    if judged is None:
+        return Compared(passed_over=kind_of(item))
+    one, other = one or _unjudged(judged), other or _unjudged(judged)
+    effects = tuple(_effects(one, other))
+    return Compared(Changed(one, other, effects, tuple(_differences(one, other))) if effects else None)
+
+
+def _unjudged(judged: Judged) -> Judged:
+    """Make the empty result of a policy that does not judge the kind."""
+    return replace(judged, verdict=Verdict(), lines=(), landings=())
+
+
+def _effects(one: Judged, other: Judged) -> Iterator[Effect]:
+    was, now = one.verdict.allowed, other.verdict.allowed
+    if was and not now:
+        yield Effect.DENIED
+    if now and not was:
+        yield Effect.FREED
+    acts = {action: (_places(one, action), _places(other, action)) for action in Action}
+    refused, later = acts[Action.DENY]
+    if not was and not now and refused != later:
+        yield Effect.REFUSED_OTHERWISE
+    if pools(one) != pools(other):
+        yield Effect.STEERED
+    warned, later = acts[Action.WARN]
+    if later - warned:
+        yield Effect.WARNED
+    if warned - later:
+        yield Effect.UNWARNED
+    if one.verdict.patch != other.verdict.patch:
+        yield Effect.PATCHED
+    if acts[Action.AUDIT][0] != acts[Action.AUDIT][1]:
+        yield Effect.RECORDED
+
+
+Place = tuple[str, Path, int]
+
+
+def _place(result: Result) -> Place:
+    return result.rule, result.finding.path, result.finding.text_line
+
+
+def _places(judged: Judged, action: Action) -> set[Place]:
+    return {_place(result) for result in judged.verdict.having(action)}
+
+
+def _differences(one: Judged, other: Judged) -> Iterator[Difference]:
+    before, after = ({_place(result): (result, line) for result, line in judged.findings} for judged in (one, other))
+    for place in dict.fromkeys((*before, *after)):
+        was, now = (side[place][0].action if place in side else None for side in (before, after))
+        if was != now:
+            result, line = after.get(place) or before[place]
+            yield Difference(result, line, was, now)
+
+
+def pools(judged: Judged) -> str:
+    """The pools that its pods are held to, `none` for pods that no pool takes; empty where none asks for a GPU."""
+    return ", ".join(landing.pool or "none" for landing in judged.landings)

@@ -1,0 +1,80 @@
+"""Judges the objects of files as an API server would send them."""
+
+from webhook.api import admission, jsonpatch
+from webhook.api.fields import group_kind
+from webhook.api.objects import judges
+from webhook.documents import goyaml
+from webhook.documents.files import Item
+from webhook.engine.engine import Engine, RuleBroke
+from webhook.facts.snapshot import Facts
+from webhook.memory import explain
+from webhook.model import Object, Path, Problem, Request, Verdict
+from webhook.scan.results import REVIEW, Judged
+
+CLUSTER_SCOPED = frozenset(("ClusterPolicy", "DeviceClass", "Namespace", "Node"))
+"""The judged kinds that are in no namespace."""
+
+
+class Broke(RuntimeError):
+    """A rule raised on an object: a fault of ours, which the rest of the run would hide."""
+
+
+def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> Judged | Problem | None:
+    """Judge one object as if it were created, or an AdmissionReview as the request it is.
+
+    None for an object of a kind that is not judged, and a problem of its file for one of the wrong shape, which an API
+    server would not have sent. Raises Broke.
+    """
+    value = item.value
+    reviewed = group_kind(value) == REVIEW
+    if not (reviewed or judges(*group_kind(value), engine.policy.workloads)):
+        return None
+    try:
+        request = admission.decode(admission.encoded(value) if reviewed else admission.wrap(value))
+    except admission.NotAReview as error:
+        line = item.line(() if reviewed else ("metadata",))
+        return Problem(item.document.file, line, f"{'' if reviewed else 'metadata: '}{error}")
+    if reviewed and not judges(request.group, request.kind, engine.policy.workloads):
+        return None
+    base: Path = ("request", "oldObject" if request.object is None else "object") if reviewed else ()
+    return answer(request, item, engine, facts, base=base, diffs=diffs)
+
+
+def answer(
+    request: Request, item: Item, engine: Engine, facts: Facts, *, base: Path = (), diffs: bool = False
+) -> Judged | Problem:
+    """Judge the request by which an object comes, which stands at `base` of the item. Raises Broke."""
+    try:
+        verdict = engine.judge(request, facts)
+    except RuleBroke as error:
+        raise Broke(str(Problem(item.source, item.line(), str(error)))) from error.__cause__
+    if verdict.malformed is not None:
+        return Problem(item.source, item.line((*base, *verdict.malformed.path)), str(verdict.malformed))
+    judged = request.object or request.old_object or {}
+    return Judged(
+        file=item.document.file,
+        line=item.line(base),
+        document=item.document.index,
+        api_version=f"{request.group}/{request.version}" if request.group else request.version,
+        kind=request.kind,
+        namespace="" if request.kind in CLUSTER_SCOPED else request.namespace or "default",
+        name=request.name or _generate_name(judged),
+        verdict=verdict,
+        lines=tuple(item.line((*base, *r.finding.path), r.finding.text_line) for r in verdict.results),
+        landings=tuple(explain.landings(request, engine.policy, facts)),
+        diff=_diff(judged, verdict) if diffs and verdict.patch else "",
+        operation=request.operation,
+    )
+
+
+def _diff(value: Object, verdict: Verdict) -> str:
+    import difflib  # for the reports that show what a patch changes
+
+    before, after = (goyaml.write(text).splitlines() for text in (value, jsonpatch.apply(value, verdict.patch)))
+    return "\n".join(list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:])
+
+
+def _generate_name(value: Object) -> str:
+    metadata = value.get("metadata")
+    name = metadata.get("generateName") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,115 @@
+"""Pods that run: what is to be said of them that nobody could know before they ran."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts, Holder, Node
+from webhook.gpu.placement import claim, place
+from webhook.model import Finding
+from webhook.policy.model import Policy
+from webhook.text.words import listed
+
+MISPLACED, MIXED, OVERHELD = "misplaced-pod", "mixed-trust", "overheld-node"
+
+PAGES: Mapping[str, str] = {
+    MISPLACED: """\
+A pod that asks for GPUs runs on a node of another pool than it belongs to, or of none.
+
+It was put there before there was a policy, while the webhook was off, or before the node or the policy changed. It
+keeps its GPU until it ends.
+
+Way out: delete the pod where the webhook is in force; its workload's next one goes where it belongs.""",
+    MIXED: """\
+Pods of a trust that its pool does not take hold GPUs of a node whose cards are shared.
+
+Time-slicing and MPS put no wall between pods: each of them can take the memory of the others' card. The API does not
+say which card of a node a pod was given, so all pods on it that hold one are named.
+
+Way out: delete the pods that do not belong there.""",
+    OVERHELD: """\
+The pods of a node hold more GPUs than it offers.
+
+Its replicas were lowered under pods that keep theirs, cards have failed, or pods were put there past the scheduler.
+
+Way out: drain the node.""",
+}
+"""What the audit of a cluster says beside the rules: ids, and a page on each."""
+
+
+class Tenant(NamedTuple):
+    """A pod on a node that asks for GPUs, with the trust it has in the node's pool."""
+
+    namespace: str
+    name: str
+    node: str
+    level: str
+
+
+def tenant(pod: Pod, name: str, policy: Policy, facts: Facts) -> Tenant | None:
+    """Read what a pod is on its node; None where it asks for no GPU or the node is in no pool."""
+    node = _node(pod, facts)
+    pool = policy.pool_of(node.labels) if node else None
+    if node is None or pool is None or place(pod, policy, facts) is None:
+        return None
+    return Tenant(pod.namespace, name, node.name, claim(pod, policy, facts).in_(pool))
+
+
+def misplaced(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+    """Flag a pod on a node of another pool than its own; of one that no pool takes unsteered-pod speaks."""
+    node = _node(pod, facts)
+    placement = place(pod, policy, facts) if node else None
+    if node is None or placement is None or placement.pool is None:
+        return
+    there = policy.pool_of(node.labels)
+    if there is not placement.pool:
+        where = f"is in pool {there.name}" if there else "is in no pool"
+        yield Finding(
+            pod.at("spec", "nodeName"),
+            f"the node {where}, and {placement.level} pods that ask for this belong to pool {placement.pool.name}; "
+            "delete the pod where the webhook is in force",
+        )
+
+
+def mixed(node: Node, tenants: Iterable[Tenant], policy: Policy) -> Iterator[Finding]:
+    """Flag a node with shared cards that pods hold whose trust its pool does not take."""
+    pool = policy.pool_of(node.labels)
+    if pool is None or not pool.shared:
+        return
+    here = sorted(tenants)
+    strangers = [tenant for tenant in here if tenant.level not in pool.trust]
+    others = [tenant for tenant in here if tenant.level in pool.trust]
+    if strangers and others:
+        level = strangers[0].level
+        yield Finding(
+            ("metadata", "labels"),
+            f"{level} {_listed(strangers)} may be on the cards of {_listed(others)}, and pool {pool.name} takes no "
+            f"{level} pods; delete what does not belong there",
+        )
+
+
+def overheld(node: Node, holders: Iterable[Holder]) -> Iterator[Finding]:
+    """Flag a node whose pods hold more of a resource than it offers."""
+    held: dict[str, int] = {}
+    for holder in holders:
+        for resource, amount in holder.asks.items():
+            held[resource] = held.get(resource, 0) + amount
+    for resource, amount in sorted(held.items()):
+        if amount > (offered := node.resources.get(resource, 0)):
+            yield Finding(
+                ("status", "allocatable", resource),
+                f"is {offered}, and the node's pods hold {amount}; drain the node",
+            )
+
+
+def _listed(tenants: Iterable[Tenant]) -> str:
+    return listed([f"{tenant.namespace}/{tenant.name}" for tenant in tenants], _NAMED)
+
+
+_NAMED = 3
+"""How many pods a line names."""
+
+
+def _node(pod: Pod, facts: Facts) -> Node | None:
+    name = pod.spec.get("nodeName")
+    return facts.named.get(name) if isinstance(name, str) else None

@@ -1,0 +1,307 @@
+"""PolicyTest files: objects in, the verdicts that a policy is expected to give out."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import Any
+
+from webhook.api import admission, jsonpatch
+from webhook.api.fields import group_kind
+from webhook.api.objects import judges
+from webhook.documents.documents import Document
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.memory import explain
+from webhook.model import (
+    Action,
+    Malformed,
+    Object,
+    Path,
+    Problem,
+    Request,
+    Requester,
+    Result,
+    Unusable,
+    Verdict,
+    dotted,
+)
+from webhook.policy.load import problems, schema, schema_errors
+
+KIND = "PolicyTest"
+
+ALLOWED, WARNED, DENIED = "allowed", "warned", "denied"
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One expectation, and where in its document it stands."""
+
+    document: Document
+    path: Path
+    value: Object
+    today: date | None
+
+    @property
+    def name(self) -> str:
+        """The case's name."""
+        return str(self.value["name"])
+
+    def line(self, *keys: str | int) -> int:
+        """The line of a place in the case."""
+        return self.document.line((*self.path, *keys))
+
+
+@dataclass(frozen=True, eq=False)
+class Suite:
+    """A PolicyTest that has been checked; paths are as its file has them."""
+
+    document: Document
+    name: str
+    policy: str
+    facts: tuple[str, ...]
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What was expected and what came instead, with the line of the expectation."""
+
+    line: int
+    what: str
+    expected: str
+    got: str
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a case came to; `found` are the findings of its objects, for whoever has to mend it."""
+
+    suite: Suite
+    case: Case
+    failures: tuple[Failure, ...]
+    found: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.failures
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What all cases came to, what in the files could not be used, and when they ran."""
+
+    outcomes: tuple[Outcome, ...]
+    problems: tuple[Problem, ...]
+    at: datetime | None = None
+
+    @property
+    def failed(self) -> int:
+        """How many cases failed."""
+        return sum(not outcome.passed for outcome in self.outcomes)
+
+
+def load(document: Document, rules: Iterable[str]) -> Suite:
+    """Read a PolicyTest. Raises Unusable with every error, each with its line."""
+    value = document.value
+    wrong = problems(document, schema_errors(value, schema(rules, KIND)))
+    if wrong := wrong or problems(document, _meaning_errors(value["spec"])):
+        raise Unusable(wrong)
+    spec = value["spec"]
+    cases = (
+        Case(document, ("spec", "cases", index), case, _day(case.get("today", spec.get("today"))))
+        for index, case in enumerate(spec["cases"])
+    )
+    return Suite(document, value["metadata"]["name"], spec["policy"], tuple(spec.get("facts", ())), tuple(cases))
+
+
+def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
+    names: set[str] = set()
+    days: list[tuple[Path, str | None]] = [(("spec", "today"), spec.get("today"))]
+    for index, case in enumerate(spec["cases"]):
+        at: Path = ("spec", "cases", index)
+        if case["name"] in names:
+            yield (*at, "name"), f"a second case of this name: {case['name']}"
+        names.add(case["name"])
+        days.append(((*at, "today"), case.get("today")))
+        operation, expect = case.get("request", {}).get("operation", "CREATE"), case["expect"]
+        if (operation == "UPDATE") != ("oldObject" in case):
+            yield at, "an UPDATE has an oldObject, and nothing else has; write both or neither"
+        if "oldObject" in case and "object" not in case:
+            yield (*at, "oldObject"), "replaces one object; write it as `object`"
+        if case.get("object", {}).get("kind") == "AdmissionReview" and case.keys() & {"request", "oldObject"}:
+            yield (*at, "object"), "an AdmissionReview says itself how it was sent; leave request and oldObject out"
+        if expect["verdict"] == ALLOWED and (expect.get("rules") or expect.get("message")):
+            yield (*at, "expect"), "what is allowed without a warning has no rules and no message; leave them out"
+    for path, day in days:
+        try:
+            _day(day)
+        except ValueError:
+            yield path, f"is no day of the calendar: {day}"
+
+
+def _day(text: str | None) -> date | None:
+    return None if text is None else date.fromisoformat(text)
+
+
+# What is sent
+
+
+def requests(case: Case, objects: Sequence[Object]) -> list[Request]:
+    """Make the requests of a case, each as an API server would send it. Raises Unusable."""
+    made = []
+    for item in objects:
+        try:
+            made.append(_request(case, item))
+        except admission.NotAReview as error:
+            raise Unusable((Problem(case.document.file, case.line(), str(error)),)) from error
+    return made
+
+
+def _request(case: Case, item: Object) -> Request:
+    if item["kind"] == "AdmissionReview":
+        return admission.decode(admission.encoded(item))
+    request = case.value.get("request", {})
+    sent = admission.decode(admission.wrap(item))
+    operation = request.get("operation", "CREATE")
+    old = sent.object if operation == "DELETE" else None
+    if "oldObject" in case.value:
+        old = admission.decode(admission.wrap(case.value["oldObject"])).object
+    known = request.keys() & {"user", "groups"}
+    who = Requester(request.get("user", ""), frozenset(request.get("groups", ()))) if known else None
+    return replace(
+        sent,
+        operation=operation,
+        subresource=request.get("subresource", ""),
+        object=None if operation == "DELETE" else sent.object,
+        old_object=old,
+        requester=who,
+    )
+
+
+# What comes back
+
+
+def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, facts: Facts) -> Outcome:
+    """Judge what a case sends, and compare. Raises Unusable where there is nothing to judge."""
+    failures: list[Failure] = []
+    findings: list[str] = []
+    for request in requests(case, objects):
+        if not judges(request.group, request.kind, engine.policy.workloads):
+            text = f"{request.kind} is of no kind that is judged; remove it, or add the kind to the policy's workloads"
+            raise Unusable((Problem(case.document.file, case.line(), text),))
+        verdict = engine.judge(request, facts)
+        whose = f" of {request.kind} {request.name}" if len(objects) > 1 else ""
+        differing = _differences(case, request, verdict, engine, facts)
+        failures += (replace(failure, what=failure.what + whose) for failure in differing)
+        findings += _said(verdict)
+    return Outcome(suite, case, tuple(failures), tuple(findings))
+
+
+def verdict_of(verdict: Verdict) -> str:
+    """Say in a word what a verdict comes to."""
+    if not verdict.allowed:
+        return DENIED
+    return WARNED if verdict.having(Action.WARN) else ALLOWED
+
+
+def _said(verdict: Verdict) -> Iterator[str]:
+    if verdict.malformed is not None:
+        yield f"malformed: {verdict.malformed}"
+    for result in verdict.results:
+        yield f"{result.action} {result.text}"
+
+
+def _differences(case: Case, request: Request, verdict: Verdict, engine: Engine, facts: Facts) -> Iterator[Failure]:
+    expect = case.value["expect"]
+
+    def differs(key: str, expected: str, got: str) -> Failure:
+        return Failure(case.line("expect", key), key, expected, got)
+
+    came = verdict_of(verdict)
+    if came != expect["verdict"]:
+        yield differs("verdict", expect["verdict"], came)
+    spoken = verdict.having(Action.WARN if came == WARNED else Action.DENY)
+    for key, results in (("rules", spoken), ("recorded", verdict.having(Action.AUDIT))):
+        rules = sorted({result.rule for result in results})
+        if key in expect and sorted(expect[key]) != rules:
+            yield differs(key, _listed(sorted(expect[key])), _listed(rules))
+    texts = _texts(verdict, spoken)
+    for text in _each(expect.get("message", ())):
+        if not any(text in line for line in texts):
+            yield differs("message", text, "\n".join(texts) or "no message")
+    if "pool" in expect:
+        pools = pools_of(request, engine, facts) or ["none"]
+        if pools != [expect["pool"] or "none"]:
+            yield differs("pool", expect["pool"] or "none", ", ".join(pools))
+    if "patch" in expect and expect["patch"] != list(verdict.patch):
+        yield differs("patch", _lines(expect["patch"]), _lines(verdict.patch))
+    if "result" in expect:
+        result = jsonpatch.apply(request.object, verdict.patch) if request.object is not None else {}
+        for path, wanted, held in unlike(expect["result"], result):
+            yield Failure(case.line("expect", "result", *path), f"result {dotted(path)}", wanted, held)
+
+
+def _texts(verdict: Verdict, spoken: Iterable[Result]) -> list[str]:
+    return [str(verdict.malformed)] if verdict.malformed is not None else [result.text for result in spoken]
+
+
+def pools_of(request: Request, engine: Engine, facts: Facts) -> list[str]:
+    """Name the pools that the pods of a request belong to; `none` for pods that no pool takes."""
+    try:
+        landings = list(explain.landings(request, engine.policy, facts))
+    except Malformed:
+        return []
+    return sorted({landing.pool or "none" for landing in landings})
+
+
+def unlike(expected: Any, got: Any, path: Path = ()) -> Iterator[tuple[Path, str, str]]:
+    """Find where a value is not as expected: path, what was expected, what is there.
+
+    Of a map only the expected keys are compared, null standing for one that is absent; the items of a list that all
+    have names are found by those, and any other list is compared as a whole.
+    """
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for key, value in expected.items():
+            if value is None:
+                if got.get(key) is not None:
+                    yield (*path, key), "nothing", _written(got[key])
+            elif key not in got:
+                yield (*path, key), _written(value), "nothing"
+            else:
+                yield from unlike(value, got[key], (*path, key))
+    elif _named(expected) and isinstance(got, list):
+        for index, wanted in enumerate(expected):
+            there = [item for item in got if isinstance(item, dict) and item.get("name") == wanted["name"]]
+            if there:
+                yield from unlike(wanted, there[-1], (*path, index))
+            else:
+                yield (*path, index), _written(wanted), f"none named {wanted['name']}"
+    elif _written(expected) != _written(got):  # as texts, for Python's True is 1
+        yield path, _written(expected), _written(got)
+
+
+def _named(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) and "name" in item for item in value)
+
+
+def _each(value: str | list[str]) -> Sequence[str]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _listed(words: Sequence[str]) -> str:
+    return "\n".join(words) or "none"
+
+
+def _lines(operations: Iterable[Any]) -> str:
+    return "\n".join(map(_written, operations)) or "none"
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def holds(document: Document) -> bool:
+    """Tell whether a document is a PolicyTest."""
+    return isinstance(document.value, dict) and group_kind(document.value)[1] == KIND

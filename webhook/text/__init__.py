@@ -1,0 +1,1 @@
+"""Words in messages: values, lists, spelling, tables, the width of a terminal."""
