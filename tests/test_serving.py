@@ -456,7 +456,7 @@ def test_when_the_line_is_full_the_next_is_told_at_once_to_come_again() -> None:
         assert go.wait(LONG)
         return echo(request)
 
-    with opened(Limits(waiting=1), slow) as door, contextlib.ExitStack() as stack:
+    with opened(Limits(waiting=0), slow) as door, contextlib.ExitStack() as stack:
         first, *others = (stack.enter_context(door.connect()) for _ in range(6))
         until(lambda: len(door.port.connections) == 6)
         first.sendall(GET)

@@ -97,6 +97,8 @@ class Port:
         self._alone = alone
         self._small: Turns[Exchange] = Turns(limits.waiting)
         self._large: Turns[Exchange] = Turns(limits.large_waiting)
+        self._free = True
+        """Whether the next small request need not wait, for nobody does, and what has arrived was read."""
         self._aside: ThreadPoolExecutor | None = None
         self._judged: Exchange | None = None
         count(0)  # of a worker in whose place another may have died over some
@@ -182,10 +184,15 @@ class Port:
             self.strangers.pop(connection, None)
             exchange = Exchange(request._replace(body=body), request.length, large, self.loop.create_future())
             connection.exchange, large = exchange, 0
-            if not self._take(exchange):
+            if self._free and not exchange.large:
+                self._free = False
+                self.loop.call_soon(self._turn)
+                reply = self._answer(exchange.request)
+            elif self._take(exchange):
+                reply = await exchange.reply
+            else:
                 self._release(exchange)
                 return self._refused(SHED)
-            reply = await exchange.reply
             self.watch.answered(request.path, reply.status, monotonic() - request.arrived)
             return Answer(reply)
         finally:
@@ -220,12 +227,11 @@ class Port:
 
     def _take(self, exchange: Exchange) -> bool:
         """Put a request in line; False when the line is full."""
-        line, turn = (self._large, self._turn_aside) if exchange.large else (self._small, self._turn)
-        if not line.add(exchange, exchange.size):
-            return False
-        if len(line) == 1:
-            self.loop.call_soon(turn)
-        return True
+        if not exchange.large:
+            return self._small.add(exchange, exchange.size)
+        taken = self._large.add(exchange, exchange.size)
+        self._turn_aside()
+        return taken
 
     def leave(self, exchange: Exchange) -> None:
         """Forget a request whose connection is gone. What a large one holds in memory is free again."""
@@ -247,7 +253,8 @@ class Port:
             exchange.reply.set_result(self._answer(exchange.request))
             if monotonic() > end:
                 break
-        if self._small:
+        self._free = not self._small
+        if not self._free:
             self.loop.call_soon(self._turn)
 
     def _answer(self, request: HttpRequest) -> Reply:
