@@ -62,7 +62,7 @@ def shared(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def reviews(cluster: Cluster) -> list[str]:
     """The path of every review so far; each is logged before it is answered."""
-    lines = (cluster.folder / "webhook.telemetry.log").read_text("utf-8").splitlines()
+    lines = (cluster.folder / "webhook.log").read_text("utf-8").splitlines()
     return [entry["endpoint"] for entry in map(json.loads, lines) if "endpoint" in entry]
 
 

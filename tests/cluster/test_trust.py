@@ -76,7 +76,7 @@ def refusal(cluster: Cluster, user: User | None, *arguments: str, item: Object |
 
 def judged(cluster: Cluster) -> list[Object]:
     """Every review so far, as logged."""
-    lines = (cluster.folder / "webhook.telemetry.log").read_text("utf-8").splitlines()
+    lines = (cluster.folder / "webhook.log").read_text("utf-8").splitlines()
     return [entry for entry in map(json.loads, lines) if "endpoint" in entry]
 
 
