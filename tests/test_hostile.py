@@ -100,6 +100,33 @@ def test_work_is_linear_in_the_size_of_an_object(engine: Engine, sample_facts: F
     assert work < CALLS_PER_BYTE * len(body)
 
 
+def text_of(**metadata: Any) -> dict[str, Any]:
+    item = pod(tolerations=[{"key": "slicewarden.dev/pool", "operator": "Exists"}])
+    item["metadata"] |= metadata
+    return item
+
+
+LONG = 300_000
+TEXTS = {
+    "devices that are harmless": text_of(annotations={"devices.crio.io": "/x," * LONG}),
+    "devices of the older name": text_of(annotations={"io.kubernetes.cri-o.Devices/a": "/dev/fuse," * LONG}),
+    "steps of a path": pod(volumes=[{"name": "v", "hostPath": {"path": "/data" + "/a" * LONG}}]),
+    "steps there and back": pod(volumes=[{"name": "v", "hostPath": {"path": "/etc/" + "a/../" * LONG}}]),
+    "steps of a mount": pod(
+        initContainers=[{"name": "b", "volumeMounts": [{"name": "v", "mountPath": "/a/../" * LONG}]}]
+    ),
+}
+
+
+@pytest.mark.parametrize("item", TEXTS.values(), ids=TEXTS)
+def test_a_text_costs_no_call_for_what_stands_in_it(engine: Engine, sample_facts: Facts, item: dict[str, Any]) -> None:
+    request = admission.decode(admission.wrap(item))
+    changed = replace(request, operation="UPDATE", old_object={**item, "kind": "Pod"})
+    for half in (engine.mutate, engine.validate):
+        for each in (request, changed):
+            assert calls(lambda half=half, each=each: half(each, sample_facts)) < LONG / 10
+
+
 def test_a_patch_too_large_for_an_answer_is_not_made(engine: Engine, sample_facts: Facts) -> None:
     request = admission.decode(admission.wrap(HOSTILE["containers that all need caps"]))
     assert engine.mutate(request, sample_facts).patch == ()

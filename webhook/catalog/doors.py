@@ -3,6 +3,7 @@
 A name may end in `*`, and then stands for all that begin so. Sources are given as repository and file.
 """
 
+import posixpath
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -244,9 +245,14 @@ _DOTTED = tuple(f"{each}." for each in sorted(DEVICE_LISTS))  # CRI-O also takes
 
 
 def harmless_devices(key: str, value: object) -> bool:
-    """Tell whether an annotation adds nothing but devices that lead to no GPU, as `/dev/fuse:/dev/fuse:rw`."""
+    """Tell whether an annotation adds nothing but devices that lead to no GPU, as `/dev/fuse:/dev/fuse:rw`.
+
+    A list of more than MAX_DEVICES is not gone through, and counts as one that leads to a GPU.
+    """
     domain = key.partition("/")[0]
     if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(_DOTTED)):
+        return False
+    if value.count(",") >= MAX_DEVICES:
         return False
     return not any(leads_to_gpu(device.partition(":")[0].strip()) for device in value.split(","))
 
@@ -440,15 +446,8 @@ READ_ONLY_PATHS = (
 
 def normal(path: str) -> str:
     """Write a path one way: each step counts, none at its end, and `/run` for `/var/run`, which links to it."""
-    steps: list[str] = []
-    for step in path.split("/"):
-        if step == "..":
-            del steps[-1:]
-        elif step not in ("", "."):
-            steps.append(step)
-    if steps[:2] == ["var", "run"]:
-        del steps[0]
-    return "".join(f"/{step}" for step in steps)
+    plain = posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
+    return plain.removeprefix("/var") if within(plain, ("/var/run",)) else plain
 
 
 def within(path: str, places: Iterable[str]) -> bool:
