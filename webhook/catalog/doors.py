@@ -216,6 +216,7 @@ DEVICE_ANNOTATIONS = (
     "*.cdi.k8s.io",
     # containerd/nri plugins/device-injector, containers/nri-plugins
     "devices.nri.io",
+    "devices.gke.io",  # GoogleCloudPlatform/container-engine-accelerators nri_device_injector, on GKE's GPU nodes
     "cdi-devices.nri.io",
     "mounts.nri.io",
     "devices.noderesource.dev",
