@@ -258,9 +258,13 @@ def harmless_devices(key: str, value: object) -> bool:
     return not any(leads_to_gpu(device.partition(":")[0].strip()) for device in value.split(","))
 
 
+MAX_DEVICES = 64
+"""How many devices of an annotation are looked at: far more than any container needs."""
+
 PLACEMENT_ANNOTATIONS = Names(
     (
-        "hami.io/*",  # HAMi pkg/util/types.go
+        "hami.io/*",  # HAMi pkg/util/types.go; before 2.4 with the prefix of 4paradigm's scheduler
+        "4pd.io/*",
         "ALIYUN_COM_GPU_*",  # gpushare-scheduler-extender pkg/utils/const.go
         "scheduler.framework.gpushare.allocation",
         "nvidia.com/pre-allocated",  # vgpu-manager pkg/util/consts.go
