@@ -290,6 +290,24 @@ def test_honest_keys_do_not_reach_the_bound(engine: Engine, sample_facts: Facts)
     assert {result.rule for result in results} == {"ignored-sharing-key"}  # of some GPUs nothing can be shared alone
 
 
+def dashboard(**more: Any) -> str:
+    panel = {"type": "timeseries", "timestamps": True, "targets": [{"expr": 'a{b!=""}', "legendFormat": "GPU"}]}
+    return json.dumps({"title": "GPU sharing by MPS", "panels": [panel] * 2000, **more})
+
+
+def test_a_large_dashboard_where_the_plugin_runs_is_no_configuration(engine: Engine, sample_facts: Facts) -> None:
+    shared = {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 99}]}}
+    texts = (dashboard(), dashboard(sharing=shared), dashboard(b={"<<": {"sharing": shared}}))
+    requests = [admission.decode(admission.wrap(config_map(text))) for text in texts]
+    honest, *others = [
+        replace(each, namespace="gpu-operator", object={**each.object, "metadata": {"name": "c"}})
+        for each in requests
+        if each.object
+    ]
+    assert engine.validate(honest, sample_facts).results == ()
+    assert not any(engine.validate(each, sample_facts).allowed for each in others)
+
+
 # Policies: nobody's but an administrator's counts, but whoever proposes one has it read
 
 
