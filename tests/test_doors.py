@@ -106,6 +106,12 @@ def test_a_mount_is_compared_by_how_it_begins() -> None:
     assert not doors.asks_for_device("/data/run/nvidia-container-devices/all")
 
 
+def test_as_many_devices_are_looked_at_as_any_container_needs() -> None:
+    devices = ["/dev/fuse"] * doors.MAX_DEVICES
+    assert doors.harmless_devices("devices.crio.io", ",".join(devices))
+    assert not doors.harmless_devices("devices.crio.io", ",".join([*devices, "/dev/fuse"]))
+
+
 @given(steps=st.lists(st.sampled_from(("..", ".", "", "dev", "nvidia0", "var", "run", "srv")), max_size=6))
 def test_a_path_is_written_one_way(steps: list[str]) -> None:
     normal = doors.normal("/" + "/".join(steps))

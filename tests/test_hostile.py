@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -98,6 +99,33 @@ def test_work_is_linear_in_the_size_of_an_object(engine: Engine, sample_facts: F
     request = admission.decode(body)
     work = calls(lambda: (engine.mutate(request, sample_facts), engine.validate(request, sample_facts)))
     assert work < CALLS_PER_BYTE * len(body)
+
+
+def text_of(**metadata: Any) -> dict[str, Any]:
+    item = pod(tolerations=[{"key": "slicewarden.dev/pool", "operator": "Exists"}])
+    item["metadata"] |= metadata
+    return item
+
+
+LENGTH = 300_000
+LONG_TEXTS = {
+    "devices that are harmless": text_of(annotations={"devices.crio.io": "/x," * LENGTH}),
+    "devices of the older name": text_of(annotations={"io.kubernetes.cri-o.Devices/a": "/dev/fuse," * LENGTH}),
+    "steps of a path": pod(volumes=[{"name": "v", "hostPath": {"path": "/data" + "/a" * LENGTH}}]),
+    "steps there and back": pod(volumes=[{"name": "v", "hostPath": {"path": "/etc/" + "a/../" * LENGTH}}]),
+    "steps of a mount": pod(
+        initContainers=[{"name": "b", "volumeMounts": [{"name": "v", "mountPath": "/a/../" * LENGTH}]}]
+    ),
+}
+
+
+@pytest.mark.parametrize("item", LONG_TEXTS.values(), ids=LONG_TEXTS)
+def test_a_text_costs_no_call_for_what_stands_in_it(engine: Engine, sample_facts: Facts, item: dict[str, Any]) -> None:
+    request = admission.decode(admission.wrap(item))
+    changed = replace(request, operation="UPDATE", old_object={**item, "kind": "Pod"})
+    for half in (engine.mutate, engine.validate):
+        for each in (request, changed):
+            assert calls(partial(half, each, sample_facts)) < LENGTH / 10
 
 
 def test_a_patch_too_large_for_an_answer_is_not_made(engine: Engine, sample_facts: Facts) -> None:
@@ -261,6 +289,24 @@ def test_honest_keys_do_not_reach_the_bound(engine: Engine, sample_facts: Facts)
     request = admission.decode(admission.wrap(named(*[entry(devices="[0, 1, 2, 3]")] * 100)))
     results = engine.validate(request, sample_facts).results
     assert {result.rule for result in results} == {"ignored-sharing-key"}  # of some GPUs nothing can be shared alone
+
+
+def dashboard(**more: Any) -> str:
+    panel = {"type": "timeseries", "timestamps": True, "targets": [{"expr": 'a{b!=""}', "legendFormat": "GPU"}]}
+    return json.dumps({"title": "GPU sharing by MPS", "panels": [panel] * 2000, **more})
+
+
+def test_a_large_dashboard_where_the_plugin_runs_is_no_configuration(engine: Engine, sample_facts: Facts) -> None:
+    shared = {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 99}]}}
+    texts = (dashboard(), dashboard(sharing=shared), dashboard(b={"<<": {"sharing": shared}}))
+    requests = [admission.decode(admission.wrap(config_map(text))) for text in texts]
+    honest, *others = [
+        replace(each, namespace="gpu-operator", object={**each.object, "metadata": {"name": "c"}})
+        for each in requests
+        if each.object
+    ]
+    assert engine.validate(honest, sample_facts).results == ()
+    assert not any(engine.validate(each, sample_facts).allowed for each in others)
 
 
 # Policies: nobody's but an administrator's counts, but whoever proposes one has it read

@@ -265,9 +265,11 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     metadata: dict[str, dict[str, Any]] = {"annotations": {}, "labels": {}}
     metadata_path = (*path, "metadata")
     for place in template.metadata:
-        for metadata_path, each in find(place):
+        for at, each in find(place):
             for part, there in metadata.items():
-                there |= section(as_map(each, metadata_path), part, metadata_path)
+                if found := section(as_map(each, at), part, at):
+                    there |= found
+                    metadata_path = at
     spec: dict[str, Any] = {}
     spec_path = (*path, *keys(template.spec))
     for place in (template.spec,) if template.defaults is None else (template.defaults, template.spec):

@@ -3,6 +3,7 @@
 A name may end in `*`, and then stands for all that begin so. Sources are given as repository and file.
 """
 
+import posixpath
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -215,6 +216,7 @@ DEVICE_ANNOTATIONS = (
     "*.cdi.k8s.io",
     # containerd/nri plugins/device-injector, containers/nri-plugins
     "devices.nri.io",
+    "devices.gke.io",  # GoogleCloudPlatform/container-engine-accelerators nri_device_injector, on GKE's GPU nodes
     "cdi-devices.nri.io",
     "mounts.nri.io",
     "devices.noderesource.dev",
@@ -244,16 +246,25 @@ _DOTTED = tuple(f"{each}." for each in sorted(DEVICE_LISTS))  # CRI-O also takes
 
 
 def harmless_devices(key: str, value: object) -> bool:
-    """Tell whether an annotation adds nothing but devices that lead to no GPU, as `/dev/fuse:/dev/fuse:rw`."""
+    """Tell whether an annotation adds nothing but devices that lead to no GPU, as `/dev/fuse:/dev/fuse:rw`.
+
+    A list of more than MAX_DEVICES is not gone through, and counts as one that leads to a GPU.
+    """
     domain = key.partition("/")[0]
     if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(_DOTTED)):
+        return False
+    if value.count(",") >= MAX_DEVICES:
         return False
     return not any(leads_to_gpu(device.partition(":")[0].strip()) for device in value.split(","))
 
 
+MAX_DEVICES = 64
+"""How many devices of an annotation are looked at: far more than any container needs."""
+
 PLACEMENT_ANNOTATIONS = Names(
     (
-        "hami.io/*",  # HAMi pkg/util/types.go
+        "hami.io/*",  # HAMi pkg/util/types.go; before 2.4 with the prefix of 4paradigm's scheduler
+        "4pd.io/*",
         "ALIYUN_COM_GPU_*",  # gpushare-scheduler-extender pkg/utils/const.go
         "scheduler.framework.gpushare.allocation",
         "nvidia.com/pre-allocated",  # vgpu-manager pkg/util/consts.go
@@ -320,11 +331,15 @@ HOST_PATHS = (
     "/var/lib/containers",
     "/run/podman",
     "/run/buildkit",
+    "/run/containers",
     "/run/docker*",
     "/run/cri-dockerd.sock",
     "/var/lib/docker",
     "/run/runc",
+    "/run/runsc",
     "/run/crun",
+    "/run/kata*",
+    "/run/vc",
     "/run/nri",
     "/var/lib/etcd",
     "/var/lib/kube-proxy",
@@ -360,6 +375,27 @@ HOST_PATHS = (
     "/sbin",
     "/sysroot",
     "/usr",
+    "/oem",  # Flatcar's; /local is Bottlerocket's, whose own containerd is beside the kubelet's
+    "/local",
+    "/run/host-containerd*",
+    "/opt/azure",
+    "/opt/rke2",
+    "/var/home",  # where an ostree keeps /home, /root, /usr/local and /opt
+    "/var/roothome",
+    "/var/usrlocal",
+    "/var/opt/bin",
+    "/var/opt/cni",
+    "/var/opt/containerd",
+    "/var/opt/nri",
+    "/var/lib/cni",  # OpenShift's plugins of the network, which the runtime starts
+    "/var/lib/dkms",
+    "/run/binfmt.d",  # what is read of /etc is read here too: modprobe.d(5), tmpfiles.d(5), sysctl.d(5), binfmt.d(5)
+    "/run/modprobe.d",
+    "/run/modules-load.d",
+    "/run/sysctl.d",
+    "/run/tmpfiles.d",
+    "/run/initramfs",  # systemd-shutdown(8) starts what lies there
+    "/run/NetworkManager",
     "/run/dbus",
     "/run/lxd*",
     "/run/multus",
@@ -440,15 +476,8 @@ READ_ONLY_PATHS = (
 
 def normal(path: str) -> str:
     """Write a path one way: each step counts, none at its end, and `/run` for `/var/run`, which links to it."""
-    steps: list[str] = []
-    for step in path.split("/"):
-        if step == "..":
-            del steps[-1:]
-        elif step not in ("", "."):
-            steps.append(step)
-    if steps[:2] == ["var", "run"]:
-        del steps[0]
-    return "".join(f"/{step}" for step in steps)
+    plain = posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
+    return plain.removeprefix("/var") if within(plain, ("/var/run",)) else plain
 
 
 def within(path: str, places: Iterable[str]) -> bool:

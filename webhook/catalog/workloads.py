@@ -102,6 +102,13 @@ def _ray(kind: str, cluster: str, *more: str) -> Workload:
     return _pod_templates("ray.io", kind, f"{kind.lower()}s", *groups, *more)
 
 
+def _spark(kind: str, spec: str) -> Workload:
+    """Annotations of the driver and the executor count over their templates' (spark-operator submission.go)."""
+    pods = (f"{spec}.{each}" for each in ("driver", "executor"))
+    templates = tuple(Template(each, ("template.metadata", ""), "template.spec") for each in pods)
+    return Workload("sparkoperator.k8s.io", kind, f"{kind.lower()}s", templates)
+
+
 CUSTOM = table(
     (
         _training_job("PyTorchJob", "pytorchReplicaSpecs"),
@@ -110,7 +117,8 @@ CUSTOM = table(
         _training_job("XGBoostJob", "xgbReplicaSpecs"),
         _training_job("PaddleJob", "paddleReplicaSpecs"),
         _training_job("JAXJob", "jaxReplicaSpecs"),
-        _pod_templates("kubeflow.org", "Notebook", "notebooks", "spec.template"),
+        # Its controller gives a notebook's own annotations to the pod (kubeflow#7076).
+        Workload("kubeflow.org", "Notebook", "notebooks", (Template("spec.template", ("metadata", "/metadata")),)),
         _pod_templates("trainer.kubeflow.org", "TrainingRuntime", "trainingruntimes", f"spec.template.{_JOB_SET}"),
         # What a TrainJob itself says of its pods; what they ask for is in the JobSet that it becomes.
         _pod_templates(
@@ -151,20 +159,8 @@ CUSTOM = table(
         _argo_workflow("CronWorkflow", "spec.workflowSpec"),
         _pod_templates("argoproj.io", "Rollout", "rollouts", "spec.template"),
         _pod_templates("batch.volcano.sh", "Job", "jobs", "spec.tasks.[].template"),
-        _pod_templates(
-            "sparkoperator.k8s.io",
-            "SparkApplication",
-            "sparkapplications",
-            "spec.driver.template",
-            "spec.executor.template",
-        ),
-        _pod_templates(
-            "sparkoperator.k8s.io",
-            "ScheduledSparkApplication",
-            "scheduledsparkapplications",
-            "spec.template.driver.template",
-            "spec.template.executor.template",
-        ),
+        _spark("SparkApplication", "spec"),
+        _spark("ScheduledSparkApplication", "spec.template"),
         _pod_templates(
             "spark.apache.org",
             "SparkApplication",

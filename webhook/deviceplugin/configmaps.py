@@ -1,6 +1,7 @@
 """Configurations of NVIDIA's device plugin, as they stand in ConfigMaps."""
 
 import base64
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -195,6 +196,8 @@ def _read(
     shares = "sharing" in words and ("timeslicing" in words or "mps" in words)
     if not (named or shares or "timeslic" in words or (near and _HIDING.search(text))):
         return None, 0
+    if not named and _other_json(text):
+        return None, 0
     allowance.spend("configurations", 1, CONFIGURATION)
     try:
         if not max_values:
@@ -215,6 +218,18 @@ def _read(
     if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
         return replace(config, certain=True), mark.size
     return config if named or found or _misplaced(value, 3) else None, mark.size
+
+
+def _other_json(text: str) -> bool:
+    """Tell whether a text is JSON without a configuration, as a dashboard is: however long, it is read at once."""
+    if not text.lstrip().startswith("{") or "<<" in text:  # which merges maps in YAML
+        return False
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    shared = (members(sharing, name) for _, sharing in members(value, "sharing") for name in SECTIONS)
+    return not any(any(each) for each in shared) and not _misplaced(value, 3)
 
 
 _HIDING = re.compile(r"[\\!]")
