@@ -171,8 +171,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "deploy").mkdir()
     (folder / "deploy/inference.yaml").write_text(DEPLOYMENT)
     text = (ROOT / "policies/sample.yaml").read_text("utf-8")
-    assert text.count("multiple-slices: Deny") == 1
-    (folder / "new.yaml").write_text(text.replace("multiple-slices: Deny", "multiple-slices: Warn"))
+    assert text.count('"*": Deny\n') == 1
+    (folder / "new.yaml").write_text(text.replace('"*": Deny\n', '"*": Deny\n    multiple-slices: Warn\n'))
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main")
     for words in ("init -q", "add .", "commit -qm before", "update-ref refs/remotes/origin/main HEAD"):
         subprocess.run([*git, *words.split()], cwd=folder, check=True)
