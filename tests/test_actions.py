@@ -56,6 +56,10 @@ def actions(verdict: Verdict) -> set[Action]:
     [
         (Override(VISION, frozenset(), {RULE: Action.AUDIT}), "vision", Action.AUDIT),
         (Override(VISION, frozenset(), {RULE: Action.AUDIT}), "visitors", Action.DENY),
+        (Override(VISION, frozenset(), {"*": Action.AUDIT}), "vision", Action.AUDIT),
+        (Override(VISION, frozenset(), {"*": Action.AUDIT}), "visitors", Action.DENY),
+        (Override(VISION, frozenset(), {"*": Action.AUDIT, RULE: Action.WARN}), "vision", Action.WARN),
+        (Override(VISION, frozenset(), {"*": Action.AUDIT, "multiple-slices": Action.DENY}), "vision", Action.AUDIT),
         (Override(VISION, frozenset(), {"multiple-slices": Action.AUDIT}), "vision", Action.DENY),
         (Override(None, frozenset({"exclusive"}), {RULE: Action.WARN}), "visitors", Action.WARN),
         (Override(None, frozenset({"shared"}), {RULE: Action.WARN}), "visitors", Action.DENY),
@@ -76,6 +80,23 @@ def test_override(
 ) -> None:
     policy = replace(sample_policy, overrides=(override,))
     assert actions(judged(policy, sample_facts, request(namespace))) == {action}
+
+
+def test_an_override_of_every_rule_counts_over_a_rule_that_the_policy_names(
+    sample_policy: Policy, sample_facts: Facts
+) -> None:
+    every = Override(VISION, frozenset(), {"*": Action.AUDIT})
+    policy = replace(sample_policy, actions={"*": Action.DENY, RULE: Action.WARN}, overrides=(every,))
+    assert actions(judged(policy, sample_facts, request())) == {Action.AUDIT}
+    assert actions(judged(policy, sample_facts, request("visitors"))) == {Action.WARN}
+
+
+@pytest.mark.parametrize(("first", "second"), [(RULE, "*"), ("*", RULE)])
+def test_of_a_rule_and_of_every_rule_the_first_override_counts(
+    sample_policy: Policy, sample_facts: Facts, first: str, second: str
+) -> None:
+    both = Override(VISION, frozenset(), {first: Action.WARN}), Override(VISION, frozenset(), {second: Action.AUDIT})
+    assert actions(judged(replace(sample_policy, overrides=both), sample_facts, request())) == {Action.WARN}
 
 
 def test_of_two_overrides_the_first_counts(sample_policy: Policy, sample_facts: Facts) -> None:

@@ -79,7 +79,8 @@ def effects(out: str) -> dict[str, list[str]]:
 
 JSON = ("--format", "json")
 LESS = ("      maxRequest: 8\n", "      maxRequest: 4\n")
-WARN = ("multiple-slices: Deny", "multiple-slices: Warn")
+EVERY_RULE = '    "*": Deny\n'
+WARN = (EVERY_RULE, f"{EVERY_RULE}    multiple-slices: Warn\n")
 UNTRUSTED = ("    default: untrusted\n", "    default: trusted\n")
 
 
@@ -130,11 +131,21 @@ def test_who_is_steered_elsewhere_and_patched_otherwise(run: Any) -> None:
     assert '  patch  + add /spec/nodeSelector {"nvidia.com/gpu.present": "true"}\n' in table
 
 
+def test_one_entry_of_every_rule_is_compared_by_what_it_does(run: Any) -> None:
+    """Without it every rule is on Deny; on Audit it frees and patches nobody."""
+    assert run((EVERY_RULE, "    multiple-slices: Deny\n"))[1].startswith("5 objects: nothing changes")
+    status, out, _ = run((EVERY_RULE, '    "*": Audit\n'), options=JSON)
+    recorded = ["patchedOtherwise", "recordedOtherwise"]
+    assert status == 0
+    assert effects(out)["greedy"] == ["freed", *recorded]
+    assert effects(out)["alone"] == recorded
+
+
 def test_who_is_refused_for_another_reason(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(
         pod("both", "vision", "nvidia.com/gpu: 1", "", "hostPID: true\n  nodeName: node-1")
     )
-    status, out, _ = run(("    chosen-node: Deny", "    chosen-node: Audit"), options=JSON)
+    status, out, _ = run((EVERY_RULE, f"{EVERY_RULE}    chosen-node: Audit\n"), options=JSON)
     assert effects(out) == {"both": ["refusedOtherwise", "recordedOtherwise"]}
     assert status == 0
 
@@ -148,7 +159,7 @@ def test_a_kind_that_only_the_new_policy_judges(run: Any, tmp_path: Path) -> Non
     template = "{spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 9}}}]}}"
     fleet = f"apiVersion: example.com/v1\nkind: Fleet\nmetadata: {{name: f}}\nspec: {{template: {template}}}\n"
     (tmp_path / "pods.yaml").write_text(fleet)
-    status, out, _ = run(("  rules:\n    broad", f"  workloads: [{kind}]\n  rules:\n    broad"), options=JSON)
+    status, out, _ = run(("\n  rules:\n", f"\n  workloads: [{kind}]\n  rules:\n"), options=JSON)
     assert (status, effects(out)) == (1, {"f": ["denied", "steeredElsewhere"]})
 
 

@@ -388,7 +388,7 @@ def test_the_sample_is_nowhere_used_without_a_word(
 
 def test_a_bad_policy_is_status_2_with_file_and_line(run: Any, tmp_path: Path) -> None:
     bad = tmp_path / "policy.yaml"
-    bad.write_text((ROOT / "policies/sample.yaml").read_text().replace("multiple-slices: Deny", "multiple-slice: Deny"))
+    bad.write_text((ROOT / "policies/sample.yaml").read_text().replace('"*": Deny', "multiple-slice: Deny"))
     done = run(".", options=["--policy", str(bad)])
     line = next(i for i, row in enumerate(bad.read_text().splitlines(), 1) if "multiple-slice:" in row)
     assert done.status == 2
@@ -453,7 +453,7 @@ def test_what_a_run_fails_for_can_be_chosen(
 ) -> None:
     (tmp_path / "pod.yaml").write_text(BAD)
     sample = (ROOT / "policies/sample.yaml").read_text()
-    (tmp_path / "policy.yaml").write_text(sample.replace("multiple-slices: Deny", f"multiple-slices: {action}"))
+    (tmp_path / "policy.yaml").write_text(sample.replace('"*": Deny', f"multiple-slices: {action}"))
     options = ["--policy", "policy.yaml", *SAMPLE[2:], *(("--fail-on", *fail_on) if fail_on else ())]
     assert run("pod.yaml", options=options).status == status
     (tmp_path / "broken.yaml").write_text("a: [")

@@ -16,6 +16,7 @@ from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.documents.documents import read
 from webhook.facts.snapshot import Facts
+from webhook.lints.eased import DOORS
 from webhook.policy.load import load_with_document
 
 ROOT = Path(__file__).parent.parent
@@ -104,6 +105,12 @@ def edited(text: str, *edits: tuple[str, str]) -> str:
 
 BOTH = "namespaces: [team, other]"
 WARN, AUDIT = "rules: {device-path: Warn}", "rules: {device-path: Audit}"
+
+
+def denied(but: str) -> str:
+    """Entries of a policy's rules that leave only one open of all that shut a door."""
+    shut = {rule for door in DOORS for rules in door.sets for rule in rules}
+    return "".join(f"    {rule}: Deny\n" for rule in sorted(shut - {but}))
 
 
 def more(text: str) -> tuple[str, str]:
@@ -357,6 +364,19 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             25,
             "overrides[0] speaks of this rule first",
         ),
+        ([more('  overrides: [{namespaces: [team], rules: {"*": Deny}}]\n')], [], 23, "is Deny without it too"),
+        (
+            [more(f"  rules: {{'*': Warn}}\n  overrides: [{{namespaces: [team], {WARN}}}]\n")],
+            [],
+            24,
+            "is Warn without it too",
+        ),
+        (
+            [more(f"  overrides:\n    - {{{BOTH}, rules: {{'*': Warn}}}}\n    - {{namespaces: [team], {AUDIT}}}\n")],
+            [],
+            25,
+            "overrides[0] speaks of this rule first",
+        ),
     ],
     "open-door": [
         ([more("  rules: {unsteered-pod: Warn}\n")], [], 23, "with unsteered-pod eased pods go where they like"),
@@ -365,6 +385,12 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [],
             23,
             "with chosen-node and unguarded-container eased a pod that asks for no GPU",
+        ),
+        (
+            [more(f"  rules:\n    '*': Audit\n{denied(but='lifted-limit')}")],
+            [],
+            24,
+            "with lifted-limit eased one pod can take the whole memory",
         ),
     ],
 }
@@ -390,6 +416,13 @@ def test_each_lint_finds_its_case(lint: str, place: int) -> None:
     ]
     assert [at for at, message in messages if message.startswith(begin)] == [line], messages
     assert len(messages) == 1
+
+
+def test_every_rule_eased_at_once_opens_every_door() -> None:
+    """By the policy's own rules, or by an override of all its pools."""
+    for text in ('  rules: {"*": Audit}\n', '  overrides: [{pools: [shared, whole], rules: {"*": Warn}}]\n'):
+        opened = [message for name, _, message in found(edited(POLICY, more(text))) if name == "open-door"]
+        assert [door.open in message for door, message in zip(DOORS, opened, strict=True)] == [True] * len(DOORS)
 
 
 def test_every_lint_has_a_case() -> None:
@@ -451,6 +484,20 @@ def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
             [],
         ),
         ([more(f"  overrides: [{{pools: [shared], {WARN}}}]\n")], []),
+        ([more('  rules: {unread-variables: Warn}\n  overrides: [{namespaces: [team], rules: {"*": Deny}}]\n')], []),
+        (
+            [
+                more(
+                    "  overrides:\n    - {namespaces: [team], rules: {device-path: Deny}}\n"
+                    f"    - {{{BOTH}, {WARN}}}\n"
+                )
+            ],
+            [],
+        ),
+        (
+            [more(f"  overrides:\n    - {{namespaces: [team], {WARN}}}\n    - {{{BOTH}, rules: {{'*': Audit}}}}\n")],
+            [],
+        ),
         ([more("  rules: {chosen-node: Warn}\n")], []),
         ([more("  rules: {unread-variables: Warn, multiple-slices: Warn, unguarded-container: Audit}\n")], []),
         (

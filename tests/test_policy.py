@@ -121,6 +121,28 @@ def test_actions_are_eased_where_the_policy_says_so() -> None:
     assert not agents.scope.covers("team-b", None, "dcgm")
 
 
+def test_one_entry_sets_the_action_of_every_rule_that_is_not_named_beside_it() -> None:
+    everything = policy_of(edited(("    multiple-slices: Warn\n", '    "*": Audit\n    multiple-slices: Warn\n')))
+    for rule in RULES:
+        assert everything.action(rule) is (Action.WARN if rule == "multiple-slices" else Action.AUDIT)
+    only = policy_of(edited(("    multiple-slices: Warn\n", '    "*": Audit\n')))
+    assert {only.action(rule) for rule in RULES} == {Action.AUDIT}
+    assert len({policy_of(SMALL).digest, only.digest, everything.digest}) == 3
+
+
+def test_so_does_one_of_an_override() -> None:
+    more = """\
+  overrides:
+    - {namespaces: [team-a], rules: {"*": Warn, unsteered-pod: Deny}}
+    - {namespaces: [team-b], rules: {unsteered-pod: Audit}}
+  rules:
+"""
+    every, one = policy_of(edited(("  rules:\n", more))).overrides
+    for rule in RULES:
+        assert every.action(rule) is (Action.DENY if rule == "unsteered-pod" else Action.WARN)
+        assert one.action(rule) is (Action.AUDIT if rule == "unsteered-pod" else None)
+
+
 def test_forms_of_asking_have_defaults_that_a_policy_replaces() -> None:
     default = policy_of(SMALL)
     for name in (
@@ -327,7 +349,24 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     ),
     "unknown rule far from all": (
         [("    multiple-slices: Warn\n", "    zzz: Warn\n")],
-        [f"p.yaml:32: spec.rules.zzz: unknown rule; known are {', '.join(RULES)}"],
+        [f"p.yaml:32: spec.rules.zzz: unknown rule; known are *, {', '.join(RULES)}"],
+    ),
+    "an action of every rule that is none": (
+        [("    multiple-slices: Warn\n", '    "*": Ignore\n')],
+        ['p.yaml:32: spec.rules[*]: must be one of Deny, Warn, Audit, found "Ignore"'],
+    ),
+    "the beginning of a rule": (
+        [("    multiple-slices: Warn\n", '    "multiple-*": Warn\n')],
+        ["p.yaml:32: spec.rules[multiple-*]: unknown rule, did you mean multiple-slices?"],
+    ),
+    "an exemption of every rule by a star": (
+        [
+            (
+                "  rules:\n",
+                '  exemptions: [{name: a, reason: b, until: "2027-03-31", namespaces: [c], rules: ["*"]}]\n  rules:\n',
+            )
+        ],
+        [f'p.yaml:31: spec.exemptions[0].rules[0]: unknown "*"; known are {", ".join(RULES)}'],
     ),
     "unknown action": (
         [("multiple-slices: Warn", "multiple-slices: warn")],

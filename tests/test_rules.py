@@ -95,9 +95,13 @@ def test_only_pods_are_patched(engine: Engine, sample_facts: Facts, kind: str, c
     assert bool(judged(engine, sample_facts, kind, count).patch) is (kind == "pod")
 
 
-def test_the_readme_names_every_rule() -> None:
-    readme = (Path(__file__).resolve().parent.parent / "README.md").read_text("utf-8")
-    assert [rule.id for rule in walk() if f"`{rule.id}`" not in readme] == []
+def test_the_readme_leads_to_a_table_of_every_rule_with_the_first_line_of_its_page() -> None:
+    root = Path(__file__).resolve().parent.parent
+    assert "[docs/rules.md](docs/rules.md)" in (root / "README.md").read_text("utf-8")
+    table = (root / "docs" / "rules.md").read_text("utf-8").partition("\n## ")[0].splitlines()
+    for rule in walk():
+        (row,) = (line for line in table if line.startswith(f"| [`{rule.id}`](#{rule.id}) |"))
+        assert row.endswith(f"| {rule.page.partition(chr(10))[0]} |")
 
 
 # The budget

@@ -158,8 +158,7 @@ def test_a_change_of_policy_is_held_against_what_lives(unguarded: Cluster, tmp_p
     """Of the Deployment its template speaks, and what the scheduler chose is held against nobody."""
     text = POLICY.read_text("utf-8")
     for before, after in (
-        ("chosen-node: Deny", "chosen-node: Audit"),
-        ("unsteered-pod: Deny", "unsteered-pod: Warn"),
+        ('"*": Deny', '"*": Deny\n    chosen-node: Audit\n    unsteered-pod: Warn'),
         ("      sharing: time-slicing\n", "      sharing: time-slicing\n      circle: {namespaces: [red]}\n"),
     ):
         assert text.count(before) == 1, before

@@ -67,7 +67,7 @@ def test_two_policies_are_in_force_side_by_side(under: Under, secret: Secret, tm
     """Each replica answers by its own policy, and by nothing else, for as long as both are there."""
     looser = tmp_path / "policy.yaml"
     text = POLICY.read_text("utf-8")
-    looser.write_text(text.replace("uncapped-memory: Deny", "uncapped-memory: Audit"), "utf-8")
+    looser.write_text(text.replace('"*": Deny', '"*": Deny\n    uncapped-memory: Audit'), "utf-8")
     with (
         replica(secret, policy=looser) as new,
         under("policy rollout, two versions side by side", webhook) as load,

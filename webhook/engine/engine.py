@@ -176,10 +176,11 @@ class Engine:
             if named and exemption.holds(rule, facts.today) and exemption.scope.covers(*where):
                 return Action.AUDIT, exemption.name
         for override in policy.overrides:
-            if rule in override.actions and (override.scope is None or override.scope.covers(*where)):
+            action = override.action(rule)
+            if action is not None and (override.scope is None or override.scope.covers(*where)):
                 pool = place(subject, policy, facts) if override.pools and isinstance(subject, Pod) else None
                 if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
-                    return override.actions[rule], ""
+                    return action, ""
         return policy.action(rule), ""
 
 

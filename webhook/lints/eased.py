@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from webhook.lints.base import Found, Linted, Table, at, within
 from webhook.model import Action
-from webhook.policy.model import Override
+from webhook.policy.model import EVERY_RULE, Override, Policy
 
 
 def ended_exemption(of: Linted) -> Iterator[Found]:
@@ -35,19 +35,32 @@ def ending_exemption(of: Linted) -> Iterator[Found]:
 def idle_override(of: Linted) -> Iterator[Found]:
     """An override changes nothing: it gives a rule the action that it has anyway, or comes after a wider one.
 
-    Of those that fit and name a rule the first counts.
+    Of those that fit and name a rule, or `"*"`, the first counts.
 
     Way out: remove it, or move it up.
     """
     overrides = of.policy.overrides
-    for index, (path, each) in enumerate(at("overrides", overrides)):
-        for rule, action in each.actions.items():
-            before = [(place, one) for place, one in enumerate(overrides[:index]) if rule in one.actions]
-            wider = next((place for place, one in before if _overrides(one, each)), None)
+    for index, (path, override) in enumerate(at("overrides", overrides)):
+        for rule, action in override.actions.items():
+            meant = _meant(rule, override, of.policy)
+            others = [(place, one) for place, one in enumerate(overrides) if place != index and _speaks(one, meant)]
+            wider = next((p for p, one in others if p < index and one.action(rule) and _overrides(one, override)), None)
             if wider is not None:
                 yield Found((*path, "rules", rule), f"overrides[{wider}] speaks of this rule first; move this up")
-            elif not before and action is of.policy.action(rule):
+            elif not others and all(of.policy.action(name) is action for name in meant):
                 yield Found((*path, "rules", rule), f"is {action} without it too; remove it")
+
+
+def _meant(rule: str, override: Override, policy: Policy) -> set[str]:
+    """What an entry of an override speaks of: a rule, or `"*"` with all that some other part of the policy names."""
+    if rule != EVERY_RULE:
+        return {rule}
+    named = set(policy.actions).union(*(one.actions for one in policy.overrides))
+    return {EVERY_RULE, *(named - set(override.actions))}
+
+
+def _speaks(override: Override, rules: set[str]) -> bool:
+    return any(override.action(rule) is not None for rule in rules)
 
 
 def _overrides(wide: Override, narrow: Override) -> bool:
@@ -100,15 +113,19 @@ def open_door(of: Linted) -> Iterator[Found]:
 
     Way out: set the rules to Deny, and ease them by an override for those who still need it.
     """
-    eased = {rule for rule, action in of.policy.actions.items() if action is not Action.DENY}
-    for override in of.policy.overrides:
-        if override.scope is None and override.pools >= of.policy.pool_names:
-            eased |= {rule for rule, action in override.actions.items() if action is not Action.DENY}
     for door in DOORS:
-        open_ = [sorted(rules & eased) for rules in door.sets]
+        open_ = [sorted(rule for rule in rules if _eased(rule, of.policy)) for rules in door.sets]
         if all(open_):
             rules = sorted({rule for each in open_ for rule in each})
-            yield Found(("spec", "rules", rules[0]), f"with {_and(rules)} eased {door.open}; set them to Deny")
+            entry = rules[0] if rules[0] in of.policy.actions else EVERY_RULE
+            yield Found(("spec", "rules", entry), f"with {_and(rules)} eased {door.open}; set them to Deny")
+
+
+def _eased(rule: str, policy: Policy) -> bool:
+    """Tell whether a rule is eased for everyone, by the policy's rules or by an override of all its pools."""
+    everywhere = (one for one in policy.overrides if one.scope is None and one.pools >= policy.pool_names)
+    actions = (policy.action(rule), *(one.action(rule) for one in everywhere))
+    return any(action not in (None, Action.DENY) for action in actions)
 
 
 def _and(words: list[str]) -> str:

@@ -20,6 +20,7 @@ from webhook.policy.model import (
     API_VERSION,
     CONTEXT_MIB,
     CONTROLLERS,
+    EVERY_RULE,
     SCHEDULER,
     SHARED,
     Card,
@@ -54,8 +55,10 @@ def schema(rules: Iterable[str], kind: str = KIND[1], *, frameworks: Iterable[st
     """
     value: dict[str, Any] = json.loads(pkgutil.get_data("webhook.policy", SCHEMAS[kind]) or b"")
     value["$defs"]["rule"]["enum"] = sorted(rules)
-    if kind == KIND[1] and (names := list(frameworks)):
-        value["$defs"]["memory"]["properties"]["frameworks"]["items"] = {"enum": names}
+    if kind == KIND[1]:
+        value["$defs"]["actions"]["propertyNames"]["enum"] = [EVERY_RULE, *value["$defs"]["rule"]["enum"]]
+        if names := list(frameworks):
+            value["$defs"]["memory"]["properties"]["frameworks"]["items"] = {"enum": names}
     return value
 
 

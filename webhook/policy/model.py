@@ -34,6 +34,9 @@ CONTEXT_MIB = {
 UNIFIED = ("NVIDIA-GB10", "NVIDIA-Thor", "NVIDIA-Jetson", "Orin", "Xavier", "Thor")
 """Starts of the products whose GPU has no memory of its own and names the host's as its own."""
 
+EVERY_RULE = "*"
+"""Stands among a policy's rules for all that are not named beside it."""
+
 SHARED = ("time-slicing", "mps")
 """The kinds of sharing that put no wall between the pods on a card."""
 
@@ -66,6 +69,10 @@ class Override:
     scope: Scope | None
     pools: frozenset[str]
     actions: Mapping[str, Action]
+
+    def action(self, rule: str) -> Action | None:
+        """What it does about the findings of a rule; None for a rule that it leaves alone."""
+        return self.actions.get(rule, self.actions.get(EVERY_RULE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +315,7 @@ class Policy:
 
     def action(self, rule: str) -> Action:
         """What is done about the findings of a rule where no override says otherwise."""
-        return self.actions.get(rule, Action.DENY)
+        return self.actions.get(rule, self.actions.get(EVERY_RULE, Action.DENY))
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
         """The pool that a node with these labels is in; no node fits two."""
