@@ -153,10 +153,10 @@ class Engine:
 
     def _results(self, review: Review[Any], rules: Iterable[Rule]) -> Iterator[Result]:
         allowance, late = review.allowance, review.allowance.late
+        findings: list[Finding] = []
         for rule in rules:
             if late():
                 raise TooLate
-            findings = []
             try:
                 for finding in rule.check(review):
                     allowance.spend("findings", 1, FINDING + len(finding.parts))
@@ -174,6 +174,7 @@ class Engine:
                 if (message := line(finding.message)) != finding.message:
                     finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)
+            findings = []
 
     def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
         """What is done about a rule's findings on a subject, and the exemption if that is why."""

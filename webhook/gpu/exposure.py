@@ -100,6 +100,8 @@ def _security(holder: Object, at: Path, container: Container | None, exposure: E
             exposure.privileges.append(Opening((*at, "windowsOptions", "hostProcess"), "hostProcess", True, container))
     if security.get("privileged") is not None and flag(security, "privileged", at):
         exposure.privileges.append(Opening((*at, "privileged"), "privileged", True, container))
+    if security.get("capabilities") is None:
+        return
     capabilities, at = section(security, "capabilities", at), (*at, "capabilities")
     for index, name in texts(capabilities, "add", at):
         if doors.capability(name) in doors.CAPABILITIES:

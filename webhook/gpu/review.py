@@ -1,7 +1,6 @@
 """The review of a pod, with what rules share about it."""
 
 from dataclasses import replace
-from functools import cached_property
 
 from webhook.api.pods import Pod
 from webhook.gpu import exposure, guard, placement, requests
@@ -10,40 +9,40 @@ from webhook.gpu.placement import Claim, Placement
 from webhook.gpu.requests import GPURequest
 from webhook.model import Path
 from webhook.policy.model import TRUSTED
-from webhook.review import Review
+from webhook.review import Review, shared
 
 
 class PodReview(Review[Pod]):
     """The review of a pod, or of a workload's template of one. A property raises Malformed for a wrong shape."""
 
-    @cached_property
+    @shared
     def requests(self) -> tuple[GPURequest, ...]:
         """Every request for a GPU in any of the pod's containers."""
         return tuple(requests.of(self.subject, self.policy))
 
-    @cached_property
+    @shared
     def gpu_containers(self) -> frozenset[Path]:
         """The paths of the containers that request a GPU."""
         return frozenset(request.container.path for request in self.requests)
 
-    @cached_property
+    @shared
     def claim(self) -> Claim:
         """The trust that the pod asks for, and where it was granted."""
         return placement.claim(self.subject, self.policy, self.facts)
 
-    @cached_property
+    @shared
     def placement(self) -> Placement | None:
         """The pool that the pod belongs to; None for a pod that requests no GPU."""
         if not self.requests:
             return None
         return placement.place(self.subject, self.policy, self.facts, requests.totals(self.requests), self.claim)
 
-    @cached_property
+    @shared
     def exposure(self) -> Exposure:
         """Every door to a GPU that the pod opens."""
         return exposure.of(self.subject)
 
-    @cached_property
+    @shared
     def exposed(self) -> bool:
         """Whether the pod may see a GPU: it requests one, names what opens one, or nothing keeps it off their nodes."""
         return (
