@@ -4,11 +4,9 @@ import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from webhook.api.objects import Subject
 from webhook.memory import frameworks
 from webhook.memory.frameworks import Framework
 
@@ -20,6 +18,7 @@ LAYERS = (
     ("allowance",),
     ("api", "documents", "telemetry"),
     ("facts", "policy"),
+    ("review",),
     ("cluster", "deviceplugin", "gpu"),
     ("memory",),
     ("rules",),
@@ -309,6 +308,91 @@ def test_impurity_is_found(source: str) -> None:
     assert list(impurities(ast.parse(source)))
 
 
+# Caches
+
+MEMOIZERS = {"cache", "lru_cache"}
+WRITERS = {"add", "append", "extend", "insert", "setdefault", "update"}
+KEPT = {"Cap", "Facts", "Policy", "Pool"}
+"""What a cache may have for its keys: made of the policy and the cluster, never of the object under review."""
+
+REVIEWING = sorted(
+    name
+    for name in MODULES
+    if name.startswith(tuple(f"webhook.{part}" for part in ("deviceplugin", "gpu", "memory", "review", "rules")))
+)
+
+
+def caches(tree: ast.Module) -> Iterator[str]:
+    """Whatever a module keeps of one review until the next; a review keeps it in its cached properties."""
+    assigned = [statement for statement in tree.body if isinstance(statement, ast.Assign | ast.AnnAssign)]
+    names = (name for statement in assigned for name in ast.walk(statement) if isinstance(name, ast.Name))
+    top = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    within = {id(inner) for node in ast.walk(tree) if _memoized(node) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(args=ast.arguments(args=args)) if _memoized(node):
+                keys = {ast.unparse(each.annotation) if each.annotation else each.arg for each in args}
+                yield from (f"line {node.lineno}: {node.name} is cached by {key}" for key in sorted(keys - KEPT))
+            case ast.Call(func=func) if _memoizes(func) and id(node) not in within:
+                yield f"line {node.lineno}: a cache that goes with no snapshot"
+            case ast.Global():
+                yield f"line {node.lineno}: {', '.join(node.names)} from outside the function"
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()) if name in top:
+                yield f"line {node.lineno}: writes into {name}"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if name in top and attr in WRITERS:
+                yield f"line {node.lineno}: writes into {name}"
+
+
+def _memoized(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and any(map(_memoizes, node.decorator_list))
+
+
+def _memoizes(node: ast.expr) -> bool:
+    """Tell whether an expression is `functools.cache` or `lru_cache`, with or without its size."""
+    match node:
+        case ast.Call(func=func):
+            return _memoizes(func)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in MEMOIZERS
+    return False
+
+
+@pytest.mark.parametrize("module", REVIEWING)
+def test_nothing_of_an_object_outlives_its_review(module: str) -> None:
+    assert not list(caches(MODULES[module]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@lru_cache(maxsize=1)\ndef place(pod: Pod, policy: Policy): pass",
+        "@functools.lru_cache\ndef held(text: str): pass",
+        "@cache\ndef f(facts): pass",
+        "class C:\n    @lru_cache(maxsize=8)\n    def f(self, policy: Policy): pass",
+        "place = lru_cache(maxsize=1)(find)",
+        "def f(pod: Pod): return lru_cache(find)(pod)",
+        "last = {}\ndef f(pod: Pod):\n    last[0] = pod",
+        "last = []\ndef f(pod: Pod):\n    last.append(pod)",
+        "last = None\ndef f(pod: Pod):\n    global last\n    last = pod",
+    ],
+)
+def test_a_cache_is_found(source: str) -> None:
+    assert list(caches(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@cache\ndef walk(): pass",
+        "@lru_cache(maxsize=2)\ndef f(policy: Policy, facts: Facts): return lru_cache(maxsize=8)(partial(g, facts))",
+        "class C:\n    @cached_property\n    def requests(self): pass",
+        "def f(pod: Pod):\n    seen = {}\n    seen[0] = pod",
+    ],
+)
+def test_what_goes_with_a_snapshot_or_a_review_is_no_such_cache(source: str) -> None:
+    assert not list(caches(ast.parse(source)))
+
+
 @each_rule
 def test_rule_says_the_way_out(rule: str) -> None:
     page = ast.get_docstring(MODULES[rule])
@@ -320,9 +404,9 @@ def test_rule_says_the_way_out(rule: str) -> None:
 def test_rule_has_one_check(rule: str) -> None:
     (check,) = [n for n in MODULES[rule].body if isinstance(n, ast.FunctionDef) and n.name == "check"]
     names = [(each.arg, ast.unparse(each.annotation or ast.Constant(None))) for each in check.args.args]
-    (_, subject), *rest = names
-    assert {*subject.split(" | ")} <= {each.__name__ for each in get_args(Subject)}
-    assert rest == [("policy", "Policy"), ("facts", "Facts")]
+    ((name, review),) = names
+    assert name == "review"
+    assert review.startswith(("PodReview", "ConfigMapReview", "Review["))
     assert ast.unparse(check.returns or ast.Constant(None)) == "Iterator[Finding]"
     assert ast.get_docstring(check)
     assert any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(check))

@@ -146,7 +146,7 @@ def unapplied(file: Path) -> Iterator[Finding]:
     with suppress(Malformed):
         for subject in subjects(request, request.object or {}, request.old_object, policy.workloads):
             if isinstance(subject, rule.subject):
-                yield from rule.check(subject, policy, facts)
+                yield from rule.check(rules.review_of(subject, policy, facts))
 
 
 @each_rule

@@ -28,7 +28,6 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Request, dotted
 from webhook.model import Path as Place
-from webhook.policy.model import Policy
 from webhook.rules import Rule
 
 MORE = (4, 8, 16, 32)
@@ -87,8 +86,8 @@ def measured(engine: Engine, work: Work) -> Engine:
     """The engine with rules of which the length of every message counts as work, before it is cut."""
 
     def heard(rule: Rule) -> Rule:
-        def check(subject: Any, policy: Policy, facts: Facts) -> Iterator[Finding]:
-            for finding in rule.check(subject, policy, facts):
+        def check(review: Any) -> Iterator[Finding]:
+            for finding in rule.check(review):
                 work.count += len(finding.message) + sum(map(len, finding.parts))
                 yield finding
 

@@ -21,6 +21,7 @@ from webhook.api.pods import Pod
 from webhook.api.quantity import parse
 from webhook.engine.engine import Engine, RuleBroke
 from webhook.facts.snapshot import Facts
+from webhook.gpu.review import PodReview
 from webhook.model import Action, Finding, Fix, Verdict
 from webhook.policy.model import Policy
 from webhook.rules import Rule, walk
@@ -336,8 +337,9 @@ def test_rules_that_do_not_deny_neither_patch_nor_deny(
     assert {result.action for result in verdict.results} <= {action}
 
 
-def always(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:  # noqa: ARG001 - what a rule is given
+def always(review: PodReview) -> Iterator[Finding]:
     """Find fault with every pod, and know how to mend it."""
+    pod = review.subject
     yield Finding(pod.at("spec"), "a fault", (Fix(pod.at("metadata", "labels"), {"mended": "yes"}),))
 
 

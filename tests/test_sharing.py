@@ -169,7 +169,8 @@ def test_only_nodes_that_a_daemon_set_reaches_use_its_config_map() -> None:
     labelled = [{**each, "metadata": {**each["metadata"]}} for each in items]
     for each in labelled[1:]:
         each["metadata"]["labels"] = {**each["metadata"]["labels"], "nvidia.com/device-plugin.config": "any"}
-    found = users("gpu", "c", ["any"], engine("{}").policy, Facts.of(labelled))
+    facts = Facts.of(labelled)
+    found = users(facts.installations, ["any"], facts)
     assert {key: [each.name for each in nodes] for key, nodes in found.items()} == {"any": ["in"]}
 
 

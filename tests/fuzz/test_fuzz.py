@@ -25,6 +25,7 @@ from webhook.deviceplugin import config
 from webhook.documents import goyaml
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix
 from webhook.policy import load
 from webhook.policy.model import Policy
@@ -62,15 +63,15 @@ def test_what_was_found_once_is_found_no_more() -> None:
 # What is planted in a rule
 
 
-def broken(pod: Pod, *_: Any) -> Iterator[Finding]:
-    for container in pod.containers:
+def broken(review: PodReview) -> Iterator[Finding]:
+    for container in review.subject.containers:
         for name, quantity, _where in container.extended_resources:
             yield Finding((name,), "asks for", (), advice=int(str(quantity)) > 10**6)
 
 
-def restless(pod: Pod, *_: Any) -> Iterator[Finding]:
+def restless(review: PodReview) -> Iterator[Finding]:
     path = ("metadata", "annotations")
-    yield Finding(path, "grows", (Fix(path, {"a": str(len(json.dumps(pod.annotations)))}),))
+    yield Finding(path, "grows", (Fix(path, {"a": str(len(json.dumps(review.subject.annotations)))}),))
 
 
 def greedy(*_: Any) -> Iterator[Finding]:
@@ -82,8 +83,8 @@ def forgetful(*_: Any) -> Iterator[Finding]:
     yield Finding((), f"is seen {next(COUNT)} times")
 
 
-def slow(pod: Pod, *_: Any) -> Iterator[Finding]:
-    end = time.process_time() + (0.1 if len(pod.containers) > 2 else 0)  # on either path
+def slow(review: PodReview) -> Iterator[Finding]:
+    end = time.process_time() + (0.1 if len(review.subject.containers) > 2 else 0)  # on either path
     while time.process_time() < end:
         pass
     yield from ()

@@ -33,24 +33,31 @@ def as_map(value: Any, path: Path) -> Object:
 def section(holder: Object, key: str, at: Path) -> Object:
     """The map at a key, empty for null."""
     value = holder.get(key)
+    if value is None:
+        return {}
     return value if type(value) is dict else cast("Object", as_kind(dict, value, (*at, key)))
 
 
 def items(holder: Object, key: str, at: Path) -> list[Any]:
     """The list at a key, empty for null."""
     value = holder.get(key)
+    if value is None:
+        return []
     return value if type(value) is list else cast("list[Any]", as_kind(list, value, (*at, key)))
 
 
 def text(holder: Object, key: str, at: Path) -> str:
     """The text at a key, empty for null."""
     value = holder.get(key)
+    if value is None:
+        return ""
     return value if type(value) is str else cast("str", as_kind(str, value, (*at, key)))
 
 
 def flag(holder: Object, key: str, at: Path) -> bool:
     """The truth at a key, false for null."""
-    return bool(as_kind(bool, holder.get(key), (*at, key)))
+    value = holder.get(key)
+    return value is not None and bool(as_kind(bool, value, (*at, key)))
 
 
 def entries(holder: Object, key: str, at: Path) -> Iterable[tuple[int, Object]]:

@@ -4,7 +4,7 @@ A view reads an object as the API would have stored it, and raises Malformed whe
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
@@ -32,7 +32,7 @@ DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
 class ConfigMap:
     """A ConfigMap: each key of `data` with its text, each key of `binaryData` with its base64.
 
-    One that is being `deleted` is empty, and has an `old` self. `allowance` is what its review may cost.
+    One that is being `deleted` is empty, and has an `old` self.
     """
 
     name: str
@@ -42,7 +42,6 @@ class ConfigMap:
     deleted: bool = False
     requester: Requester | None = None
     old: "ConfigMap | None" = None
-    allowance: Allowance = field(default_factory=Allowance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +122,6 @@ class DeviceClaim:
     resource: str = ""
     requester: Requester | None = None
     old: "DeviceClaim | None" = None
-    allowance: Allowance = field(default_factory=Allowance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +183,7 @@ def subjects(
 
     A subresource whose object is a Pod is judged as the Pod it is, so that a new one cannot be a way around
     (Pod Security Admission does the same). `old` is what the object replaces. Of what is deleted only ConfigMaps
-    are judged, which may be in use. Of the `allowance` know those that may hold much.
+    are judged, which may be in use. Who goes through many parts of a pod looks at the `allowance`.
     """
     allowance = allowance or Allowance()
     if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
@@ -212,7 +210,7 @@ def _views(request: Request, item: Object, workloads: Workloads, allowance: Allo
                 allowance.look()
                 yield _template(item, request, template, path, value, allowance)
     elif kind == CONFIG_MAP:
-        yield _config_map(item, request, allowance)
+        yield _config_map(item, request)
     elif kind in LABELLED:
         yield _labelled(item, request)
     elif kind == BINDING:
@@ -222,7 +220,7 @@ def _views(request: Request, item: Object, workloads: Workloads, allowance: Allo
     elif kind == REVISION:
         yield _revision(item, request)
     elif kind in DEVICES:
-        yield _device_claim(item, DEVICES[kind], request, allowance)
+        yield _device_claim(item, DEVICES[kind], request)
 
 
 SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
@@ -279,7 +277,7 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     return pod_of(item, request, metadata, spec, metadata_path, spec_path, allowance, template=True, more=alone)
 
 
-def _config_map(item: Object, request: Request, allowance: Allowance) -> ConfigMap:
+def _config_map(item: Object, request: Request) -> ConfigMap:
     metadata = section(item, "metadata", ())
     data, binary = section(item, "data", ()), section(item, "binaryData", ())
     return ConfigMap(
@@ -289,7 +287,6 @@ def _config_map(item: Object, request: Request, allowance: Allowance) -> ConfigM
         binary_data={key: text(binary, key, ("binaryData",)) for key in binary},
         deleted=request.operation == "DELETE",
         requester=request.requester,
-        allowance=allowance,
     )
 
 
@@ -336,7 +333,7 @@ def _cluster_policy(item: Object, request: Request) -> ClusterPolicy:
     )
 
 
-def _device_claim(item: Object, base: Path, request: Request, allowance: Allowance) -> DeviceClaim:
+def _device_claim(item: Object, base: Path, request: Request) -> DeviceClaim:
     metadata, devices = section(item, "metadata", ()), item
     for depth, key in enumerate(base):
         devices = section(devices, str(key), base[:depth])
@@ -350,7 +347,6 @@ def _device_claim(item: Object, base: Path, request: Request, allowance: Allowan
         configs=tuple(_device_configs(devices, base)),
         resource="" if namespaced else text(devices, "extendedResourceName", base),
         requester=request.requester,
-        allowance=allowance,
     )
 
 

@@ -4,7 +4,7 @@ A view reads an object as the API would have stored it, and raises Malformed whe
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance, watched
@@ -110,7 +110,7 @@ class Pod:
     """A pod, or a pod template of a workload (`template`), with the paths of its metadata and spec in the object.
 
     `node_terms` are the terms of its required node affinity, None without one. `old` is what an update
-    replaces, and `requester` who sent it: for most pods a controller. `allowance` is what its review may cost.
+    replaces, and `requester` who sent it: for most pods a controller.
     """
 
     spec: Object
@@ -125,7 +125,6 @@ class Pod:
     template: bool
     requester: Requester | None = None
     old: "Pod | None" = None
-    allowance: Allowance = field(default_factory=Allowance)
 
     @property
     def service_account(self) -> str:
@@ -200,7 +199,6 @@ def pod_of(
         namespace=request.namespace or text(own, "namespace", ("metadata",)) or "default",
         template=template,
         requester=request.requester,
-        allowance=allowance,
     )
 
 

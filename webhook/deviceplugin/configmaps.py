@@ -5,16 +5,15 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from webhook.allowance import CONFIGURATION, Allowance
 from webhook.api.objects import ConfigMap
 from webhook.deviceplugin.config import Plugin, Refused, decode, members
-from webhook.deviceplugin.usage import readers
 from webhook.documents.goyaml import Mark, Unread, Unreadable, is_clean, parse
-from webhook.facts.snapshot import Facts
+from webhook.facts.installations import Installation
 from webhook.model import Finding, Path, dotted
 from webhook.policy.model import Policy
 
@@ -93,8 +92,9 @@ MAX_UNNAMED = 64 * 1024
 """Characters of a ConfigMap that nothing names, above which it is not looked into where no plugin runs."""
 
 
-@lru_cache(maxsize=1)
-def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config, ...]:
+def configs(
+    config_map: ConfigMap, policy: Policy, readers: tuple[Installation, ...], allowance: Allowance
+) -> tuple[Config, ...]:
     """Read every key that is a device-plugin configuration.
 
     All keys are where the policy, a ClusterPolicy or a DaemonSet names the ConfigMap, but for a DaemonSet that
@@ -102,7 +102,7 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
     namespaces where the plugin runs those count too that have their keys escaped or encoded. Each regular file of the
     mounted volume can be selected, so `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
     """
-    named = _named(config_map, policy, facts)
+    named = _named(config_map, policy, readers)
     near = config_map.namespace in policy.sharing_namespaces
     size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
     if not (near or any(map(named, (*config_map.data, *config_map.binary_data)))) and size > MAX_UNNAMED:
@@ -112,7 +112,7 @@ def configs(config_map: ConfigMap, policy: Policy, facts: Facts) -> tuple[Config
         if error is not None:
             config, spent = Config(path, text, None, Mark(1), True, error) if named(path[-1]) else None, 0
         else:
-            config, spent = _read(path, text, named(path[-1]), near, left, config_map.allowance)
+            config, spent = _read(path, text, named(path[-1]), near, left, allowance)
         if config is not None:
             found.append(config)
             if not left and config.certain and isinstance(config.error, Unread):
@@ -154,12 +154,11 @@ def _decoded(raw: bytes) -> str:
     return text
 
 
-def _named(config_map: ConfigMap, policy: Policy, facts: Facts) -> Callable[[str], bool]:
+def _named(config_map: ConfigMap, policy: Policy, readers: tuple[Installation, ...]) -> Callable[[str], bool]:
     """Return what tells whether a key is a configuration beyond doubt, since somebody reads it as one."""
     if (config_map.namespace, config_map.name) in policy.config_maps:
         return lambda _: True
-    reading = readers(config_map.namespace, config_map.name, policy, facts)
-    return lambda key: any(each.chosen or each.key == key for each in reading)
+    return lambda key: any(reader.chosen or reader.key == key for reader in readers)
 
 
 def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
@@ -178,7 +177,6 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
                 yield ("binaryData", key), ""
 
 
-@lru_cache(maxsize=8)
 def held(text: str) -> Plugin:
     """What the plugin holds when it has read a text; nothing where it could not read it."""
     config, _ = _read((), text, True, False, MAX_VALUES, Allowance())

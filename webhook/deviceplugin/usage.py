@@ -1,6 +1,6 @@
 """Who reads a sharing configuration, which nodes use which key of it, and what it would make of them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -68,19 +68,15 @@ def key_of(installation: Installation, label: str | None, keys: Iterable[str]) -
     return ""
 
 
-@lru_cache(maxsize=2)  # a few, for each keeps the snapshot it is made of
-def _users(installations: tuple[Installation, ...], keys: tuple[str, ...], facts: Facts) -> Mapping[str, list[Node]]:
+def users(installations: Sequence[Installation], keys: Iterable[str], facts: Facts) -> Mapping[str, list[Node]]:
+    """Return the nodes that use each key of a ConfigMap that these read, whether or not it has the key."""
+    keys = sorted(keys)
     users: dict[str, dict[str, Node]] = {}
     for node in facts.nodes:
         for each in installations:
             if reaches(each, node) and (key := key_of(each, node.labels.get(CONFIG_LABEL), keys)):
                 users.setdefault(key, {})[node.name] = node
     return {key: list(nodes.values()) for key, nodes in users.items()}
-
-
-def users(namespace: str, name: str, keys: Iterable[str], policy: Policy, facts: Facts) -> Mapping[str, list[Node]]:
-    """Return the nodes that use each key of a ConfigMap, whether or not it has the key."""
-    return _users(readers(namespace, name, policy, facts), tuple(sorted(keys)), facts)
 
 
 def config_of(

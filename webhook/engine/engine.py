@@ -10,10 +10,11 @@ from webhook.api.objects import POD, Labelled, Subject, count, judged, subjects
 from webhook.api.pods import Pod
 from webhook.engine import ratcheting
 from webhook.facts.snapshot import Facts
-from webhook.gpu.placement import place
+from webhook.gpu.review import PodReview
 from webhook.model import Action, Finding, Fix, Malformed, Object, Request, Result, Verdict
 from webhook.policy.model import Policy
-from webhook.rules import Rule
+from webhook.review import Review
+from webhook.rules import Rule, review_of
 from webhook.text.words import line
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
@@ -120,9 +121,9 @@ class Engine:
             return ()
         fixes = (
             fix
-            for subject in subjects(request, item, workloads=self.policy.workloads, allowance=allowance)
-            if isinstance(subject, Pod) and not subject.template and not subject.mirror
-            for result in self._results(subject, facts, self._mending, allowance)
+            for review in self._reviews(request, item, facts, allowance)
+            if not review.subject.mirror  # it is a Pod, and no template
+            for result in self._results(review, self._mending)
             if result.action is Action.DENY
             for fix in result.finding.fixes
             if not debug or _is_added(fix, request)
@@ -138,19 +139,26 @@ class Engine:
     ) -> list[Result]:
         return [
             result
-            for subject in subjects(request, item, old, self.policy.workloads, allowance)
-            for result in self._results(subject, facts, self._rules_of[type(subject)], allowance)
-            if not _mended_later(subject, result)
+            for review in self._reviews(request, item, facts, allowance, old)
+            for result in self._results(review, self._rules_of[type(review.subject)])
+            if not _mended_later(review.subject, result)
         ]
 
-    def _results(self, subject: Subject, facts: Facts, rules: Iterable[Rule], allowance: Allowance) -> Iterator[Result]:
-        late = allowance.late
+    def _reviews(
+        self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None
+    ) -> Iterator[Review[Any]]:
+        """Make one review for each subject of an object: what its rules share is computed once."""
+        for subject in subjects(request, item, old, self.policy.workloads, allowance):
+            yield review_of(subject, self.policy, facts, allowance)
+
+    def _results(self, review: Review[Any], rules: Iterable[Rule]) -> Iterator[Result]:
+        allowance, late = review.allowance, review.allowance.late
+        findings: list[Finding] = []
         for rule in rules:
             if late():
                 raise TooLate
-            findings = []
             try:
-                for finding in rule.check(subject, self.policy, facts):
+                for finding in rule.check(review):
                     allowance.spend("findings", 1, FINDING + len(finding.parts))
                     findings.append(finding)
             except (Malformed, TooLate):
@@ -159,17 +167,18 @@ class Engine:
                 raise RuleBroke(rule.id) from error
             if not findings:
                 continue
-            action, exemption = self._action(rule.id, subject, facts)
+            action, exemption = self._action(rule.id, review)
             for finding in findings:
                 if finding.fixes and not rule.mends:  # /mutate would never make them, and /validate count on them
                     raise RuleBroke(rule.id) from TypeError("a fix from a rule that does not say MENDS")
                 if (message := line(finding.message)) != finding.message:
                     finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)
+            findings = []
 
-    def _action(self, rule: str, subject: Subject, facts: Facts) -> tuple[Action, str]:
+    def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
         """What is done about a rule's findings on a subject, and the exemption if that is why."""
-        policy = self.policy
+        policy, subject, facts = review.policy, review.subject, review.facts
         where = subject.namespace, facts.namespaces.get(subject.namespace), getattr(subject, "service_account", "")
         for exemption in policy.exemptions:
             named = exemption.rules or not isinstance(subject, Labelled)  # else it could be made to outlast its end
@@ -178,7 +187,7 @@ class Engine:
         for override in policy.overrides:
             action = override.action(rule)
             if action is not None and (override.scope is None or override.scope.covers(*where)):
-                pool = place(subject, policy, facts) if override.pools and isinstance(subject, Pod) else None
+                pool = review.placement if override.pools and isinstance(review, PodReview) else None
                 if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
                     return action, ""
         return policy.action(rule), ""

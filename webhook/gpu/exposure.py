@@ -1,7 +1,6 @@
 """Which doors a pod opens: everything the tables name, found in one pass."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.api.fields import entries, flag, section, text, texts
@@ -20,7 +19,7 @@ class Opening(NamedTuple):
 
 
 @dataclass(slots=True)
-class Openings:
+class Exposure:
     """The doors that a pod opens, by where they are in it."""
 
     variables: list[Opening] = field(default_factory=list)
@@ -34,38 +33,37 @@ class Openings:
     placements: list[Opening] = field(default_factory=list)
 
 
-@lru_cache(maxsize=1)  # as with asks: all rules judge one pod before the next
-def openings(pod: Pod) -> Openings:
-    """Every door that the pod opens."""
-    found = Openings()
-    _annotations(pod, found)
+def of(pod: Pod) -> Exposure:
+    """Find every door that the pod opens."""
+    exposure = Exposure()
+    _annotations(pod, exposure)
     at = pod.at("spec")
-    _host_paths(pod, at, found)
-    _security(pod.spec, at, None, found)
+    _host_paths(pod, at, exposure)
+    _security(pod.spec, at, None, exposure)
     for container in pod.containers:
-        _security(container.spec, container.path, container, found)
-        _environment(container, found)
-        _mounts(container, found)
-    return found
+        _security(container.spec, container.path, container, exposure)
+        _environment(container, exposure)
+        _mounts(container, exposure)
+    return exposure
 
 
-def _annotations(pod: Pod, found: Openings) -> None:
+def _annotations(pod: Pod, exposure: Exposure) -> None:
     for key, value in pod.annotations.items():
         if doors.adds_devices(key):
             if doors.harmless_devices(key, value):
                 continue
-            door = found.device_annotations
+            door = exposure.device_annotations
         elif key in doors.PLACEMENT_ANNOTATIONS:
-            door = found.placements
+            door = exposure.placements
         else:
             continue
         door.append(Opening(pod.at("metadata", "annotations", key), key, value))
     for key, value in pod.labels.items():
         if key in doors.PLACEMENT_LABELS:
-            found.placements.append(Opening(pod.at("metadata", "labels", key), key, value))
+            exposure.placements.append(Opening(pod.at("metadata", "labels", key), key, value))
 
 
-def _host_paths(pod: Pod, at: Path, found: Openings) -> None:
+def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
     writable: frozenset[str] | None = None
     for index, volume in entries(pod.spec, "volumes", at):
         if volume.get("hostPath") is None:
@@ -78,7 +76,7 @@ def _host_paths(pod: Pod, at: Path, found: Openings) -> None:
             writable = _writable(pod) if writable is None else writable
             if volume.get("name") not in writable:
                 continue
-        found.host_paths.append(Opening((*place, "path"), path, path))
+        exposure.host_paths.append(Opening((*place, "path"), path, path))
 
 
 def _writable(pod: Pod) -> frozenset[str]:
@@ -91,7 +89,7 @@ def _writable(pod: Pod) -> frozenset[str]:
     )
 
 
-def _security(holder: Object, at: Path, container: Container | None, found: Openings) -> None:
+def _security(holder: Object, at: Path, container: Container | None, exposure: Exposure) -> None:
     """Look at the security context of a pod or a container; a pod's own has no more than Windows' part."""
     if holder.get("securityContext") is None:
         return
@@ -99,16 +97,18 @@ def _security(holder: Object, at: Path, container: Container | None, found: Open
     if security.get("windowsOptions") is not None:
         windows = section(security, "windowsOptions", at)
         if flag(windows, "hostProcess", (*at, "windowsOptions")):
-            found.privileges.append(Opening((*at, "windowsOptions", "hostProcess"), "hostProcess", True, container))
+            exposure.privileges.append(Opening((*at, "windowsOptions", "hostProcess"), "hostProcess", True, container))
     if security.get("privileged") is not None and flag(security, "privileged", at):
-        found.privileges.append(Opening((*at, "privileged"), "privileged", True, container))
+        exposure.privileges.append(Opening((*at, "privileged"), "privileged", True, container))
+    if security.get("capabilities") is None:
+        return
     capabilities, at = section(security, "capabilities", at), (*at, "capabilities")
     for index, name in texts(capabilities, "add", at):
         if doors.capability(name) in doors.CAPABILITIES:
-            found.privileges.append(Opening((*at, "add", index), name, name, container))
+            exposure.privileges.append(Opening((*at, "add", index), name, name, container))
 
 
-def _environment(container: Container, found: Openings) -> None:
+def _environment(container: Container, exposure: Exposure) -> None:
     spec, at = container.spec, (*container.path, "env")
     if spec.get("env") is not None:
         names, prefixes = doors.NAMED_VARIABLES, doors.NAMED_PREFIXES
@@ -118,17 +118,17 @@ def _environment(container: Container, found: Openings) -> None:
                 raise Malformed((*at, index, "name"), "must be a string")
             if name in names or name.startswith(prefixes):
                 value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
-                door = found.variables if name in doors.DEVICE_VARIABLES else found.limit_variables
+                door = exposure.variables if name in doors.DEVICE_VARIABLES else exposure.limit_variables
                 door.append(Opening((*at, index), name, value, container))
     if spec.get("envFrom") is not None:
         for index, entry in entries(spec, "envFrom", container.path):
             place = (*container.path, "envFrom", index)
             prefix = text(entry, "prefix", place)
             if doors.may_open(prefix):
-                found.variables_from.append(Opening(place, prefix, None, container))
+                exposure.variables_from.append(Opening(place, prefix, None, container))
 
 
-def _mounts(container: Container, found: Openings) -> None:
+def _mounts(container: Container, exposure: Exposure) -> None:
     for part, key in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
         if container.spec.get(part) is None:
             continue
@@ -141,6 +141,6 @@ def _mounts(container: Container, found: Openings) -> None:
                 continue
             normal = doors.normal(path)
             if doors.asks_for_device(normal):
-                found.device_mounts.append(Opening((*container.path, part, index, key), path, path, container))
+                exposure.device_mounts.append(Opening((*container.path, part, index, key), path, path, container))
             elif normal == "/etc" or doors.within(normal, doors.LIMIT_MOUNTS):
-                found.limit_mounts.append(Opening((*container.path, part, index, key), path, path, container))
+                exposure.limit_mounts.append(Opening((*container.path, part, index, key), path, path, container))

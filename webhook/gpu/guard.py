@@ -6,16 +6,9 @@ from itertools import chain
 
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
-from webhook.gpu.requests import asks
 from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.text.words import listed, shown
-
-
-def exposed(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether a pod may see a GPU: it asks for one, names what opens one, or nothing keeps it off their nodes."""
-    return bool(asks(pod, policy)) or _names_one(pod, policy) or not _kept_off(pod, policy, facts)
 
 
 def elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
@@ -58,14 +51,14 @@ def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
     return found
 
 
-def _names_one(pod: Pod, policy: Policy) -> bool:
+def names_gpu(pod: Pod, policy: Policy) -> bool:
+    """Tell whether a pod names a runtime class that gives GPUs, or claims devices."""
     runtime = pod.spec.get("runtimeClassName")
-    if isinstance(runtime, str) and runtime in policy.forms.runtime_classes:
-        return True
-    return bool(pod.spec.get("resourceClaims") or openings(pod).variables)
+    named = isinstance(runtime, str) and runtime in policy.forms.runtime_classes
+    return named or bool(pod.spec.get("resourceClaims"))
 
 
-def _kept_off(pod: Pod, policy: Policy, facts: Facts) -> bool:
+def kept_off(pod: Pod, policy: Policy, facts: Facts) -> bool:
     """Tell whether its own node or the guard's taint keeps a pod off; a toleration of the key, or of all, opens it."""
     if pod.spec.get("nodeName"):
         return elsewhere(pod, policy, facts)

@@ -1,7 +1,7 @@
 """Where a GPU pod belongs: the trust it has, and the pool that takes it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from webhook.api.pods import Pod
 from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.facts.snapshot import Facts
-from webhook.gpu.requests import Amount, asks, totals
+from webhook.gpu.requests import Amount
 from webhook.model import Path
 from webhook.policy.model import TRUSTED, UNTRUSTED, Grant, Policy, Pool
 from webhook.text.words import listed
@@ -31,7 +31,6 @@ class Claim(NamedTuple):
         return self.level if pool.name in self.pools else UNTRUSTED
 
 
-@lru_cache(maxsize=1)
 def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     """Read a pod's trust: what it asks for, or the policy's default, but never more than it was granted.
 
@@ -110,9 +109,8 @@ NAMED = 5
 """Resources that a message names; a pod may ask for thousands."""
 
 
-@lru_cache(maxsize=1)
-def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
-    """Find the pool a pod belongs to; None for a pod that asks for no GPU.
+def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], claimed: Claim) -> Placement:
+    """Find the pool a pod belongs to that asks for GPUs, by resource, and has claimed trust.
 
     Trusted pods that ask for one GPU go to a shared pool, all others to one that is not shared; a pool of the
     other sort is used where no pool of the right one takes the pod. A pool with a circle takes only pods of
@@ -120,10 +118,6 @@ def place(pod: Pod, policy: Policy, facts: Facts) -> Placement | None:
     the number of GPUs is too large for every pool, the pool that would take the most is returned all the same:
     the rules on numbers speak of it.
     """
-    asked = totals(asks(pod, policy))
-    if not asked:
-        return None
-    claimed = claim(pod, policy, facts)
     count = sum(asked.values())
     willing = [p for p in policy.pools if not _refusal(p, asked, pod, claimed, facts)]
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
@@ -164,9 +158,8 @@ def _closed(pool: Pool, pod: Pod, claimed: Claim, facts: Facts) -> str:
     return f"pool {pool.name} takes no {level} pods"
 
 
-def offers(pod: Pod, policy: Policy, facts: Facts) -> tuple[str, ...]:
+def offers(pod: Pod, policy: Policy, facts: Facts, claimed: Claim) -> tuple[str, ...]:
     """The names of resources that a pod may ask for: what the pools offer that take pods such as it."""
-    claimed = claim(pod, policy, facts)
     open_ = (pool for pool in policy.pools if not _closed(pool, pod, claimed, facts))
     return tuple(dict.fromkeys(name for pool in open_ for name in pool.resources.patterns))
 
@@ -178,16 +171,6 @@ def names(policy: Policy, facts: Facts) -> tuple[tuple[str, ...], frozenset[str]
     said = {name for pool in policy.pools for name in pool.resources.patterns if not name.endswith("*")}
     offered = said | {name for name in had if any(name in pool.resources for pool in policy.pools)}
     return tuple(sorted(offered)), frozenset(had - offered)
-
-
-def trust_would_do(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether a pod that no pool takes need only ask for the trust that it was granted."""
-    asking = replace(pod, annotations={**pod.annotations, policy.annotation: TRUSTED})
-    placement = place(asking, policy, facts)
-    if placement is None or placement.pool is None or placement.clash is not None or placement.level != TRUSTED:
-        return False
-    most = 1 if placement.pool.shared else placement.pool.max_request
-    return most is None or placement.count <= most
 
 
 def clash(pod: Pod, pool: Pool) -> Clash | None:

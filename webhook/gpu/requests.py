@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.api import quantity
@@ -13,7 +12,7 @@ from webhook.policy.model import Policy
 Amount = int | Fraction
 
 
-class Ask(NamedTuple):
+class GPURequest(NamedTuple):
     """One container's request for one GPU resource; `amount` is None where the quantity makes no sense."""
 
     container: Container
@@ -33,13 +32,8 @@ class Ask(NamedTuple):
         return self.amount if self.whole and self.amount is not None else 1
 
 
-@lru_cache(maxsize=1)  # all rules judge one pod before the next; more would keep strangers' pods in memory
-def asks(pod: Pod, policy: Policy) -> tuple[Ask, ...]:
-    """Every request for a GPU in any of the pod's containers; one for none of them is no request."""
-    return tuple(_asks(pod, policy))
-
-
-def _asks(pod: Pod, policy: Policy) -> Iterator[Ask]:
+def of(pod: Pod, policy: Policy) -> Iterator[GPURequest]:
+    """Yield every request for a GPU in any of the pod's containers; a request for 0 is none."""
     gpus = policy.gpu_resources
     for container in pod.containers:
         for name, value, where in container.extended_resources:
@@ -49,7 +43,7 @@ def _asks(pod: Pod, policy: Policy) -> Iterator[Ask]:
                 except ValueError:
                     amount = None
                 if amount != 0:
-                    yield Ask(container, name, value, amount, (*container.path, "resources", where, name))
+                    yield GPURequest(container, name, value, amount, (*container.path, "resources", where, name))
 
 
 def marked(pod: Pod, policy: Policy) -> Iterator[Path]:
@@ -62,21 +56,16 @@ def marked(pod: Pod, policy: Policy) -> Iterator[Path]:
             yield pod.at("metadata", "labels", key)
 
 
-def asking(pod: Pod, policy: Policy) -> frozenset[Path]:
-    """The paths of the containers that ask for a GPU."""
-    return frozenset(ask.container.path for ask in asks(pod, policy))
-
-
-def totals(asked: Iterable[Ask]) -> dict[str, Amount]:
+def totals(requests: Iterable[GPURequest]) -> dict[str, Amount]:
     """What a pod asks for of each resource, summed as Kubernetes does (component-helpers resource, PodRequests).
 
     Containers and sidecars run together; each init container runs beside the sidecars started before it.
     """
     by_resource: dict[str, dict[Path, tuple[Container, Amount]]] = {}
-    for ask in asked:
-        containers = by_resource.setdefault(ask.resource, {})
-        _, before = containers.get(ask.container.path, (None, 0))
-        containers[ask.container.path] = (ask.container, max(before, ask.counted))
+    for request in requests:
+        containers = by_resource.setdefault(request.resource, {})
+        _, before = containers.get(request.container.path, (None, 0))
+        containers[request.container.path] = (request.container, max(before, request.counted))
     return {resource: _peak(containers.values()) for resource, containers in by_resource.items()}
 
 

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from webhook.memory import frameworks
 from webhook.memory.budget import Budget
 from webhook.memory.steps import Cap
+from webhook.policy.model import Pool
 from webhook.text.words import shown
 
 KEY = "slicewarden.dev/memory-caps"
@@ -77,18 +78,20 @@ def lowered(container: str, name: str, old: str) -> str:
     return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
 
 
-def of(pool: str, cap: Cap, lowered: Collection[str], uncapped: Collection[str]) -> Record:
+def of(pool: Pool, cap: Cap, lowered: Collection[str], uncapped: Collection[str]) -> Record:
     """Make the record of a pod: first what no pod's cap reaches, then what this one's does not."""
     if not lowered and not uncapped:
         return plain(pool, cap)
     budget = cap.budget
-    return Record(pool, _fraction(budget), budget.mib, _bounded(lowered), _bounded((*_beyond_reach(cap), *uncapped)))
+    return Record(
+        pool.name, _fraction(budget), budget.mib, _bounded(lowered), _bounded((*_beyond_reach(cap), *uncapped))
+    )
 
 
 @lru_cache(maxsize=64)
-def plain(pool: str, cap: Cap) -> Record:
+def plain(pool: Pool, cap: Cap) -> Record:
     """Make the record of a pod in which nothing was lowered, and nothing of its own is uncapped."""
-    return Record(pool, _fraction(cap.budget), cap.budget.mib, (), tuple(_beyond_reach(cap)))
+    return Record(pool.name, _fraction(cap.budget), cap.budget.mib, (), tuple(_beyond_reach(cap)))
 
 
 def _fraction(budget: Budget) -> str:

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from webhook.api.objects import subjects
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts, Node
-from webhook.gpu.placement import Placement, claim, place
+from webhook.gpu.placement import Placement
+from webhook.gpu.review import PodReview
 from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
 from webhook.memory.plan import Problem, size
 from webhook.model import Path, Request, dotted
@@ -128,11 +129,15 @@ def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing
     Raises Malformed where the object's shape is another.
     """
     for pod in subjects(request, request.object or {}, request.old_object, policy.workloads):
-        if isinstance(pod, Pod) and (placement := place(pod, policy, facts)) is not None:
-            yield _landing(pod, placement, policy, facts)
+        if not isinstance(pod, Pod):
+            continue
+        review = PodReview(pod, policy, facts)
+        if review.placement is not None:
+            yield _landing(review, review.placement)
 
 
-def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Landing:
+def _landing(review: PodReview, placement: Placement) -> Landing:
+    pod, policy, facts = review.subject, review.policy, review.facts
     pool, cap, uncapped = placement.pool, None, ""
     names, where = _where(pod, pool, placement, facts) if pool else ((), "")
     if pool is None:
@@ -140,13 +145,13 @@ def _landing(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> La
     elif pool.sharing not in policy.capped_sharing:
         uncapped = f"no caps: {pool.sharing}"
     else:
-        sized = size(pod, pool, policy, facts)
+        sized = size(review, pool)
         cap = sized.budget
         if cap is None and isinstance(sized, Problem):
             no_card = "no card is known, and the policy assumes none"
             uncapped = f"{sized.annotation}: {sized.message}" if sized.annotation else no_card
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
-    reason = "; ".join(_reasons(pod, placement, policy, facts))
+    reason = "; ".join(_reasons(review, placement))
     name = pool.name if pool else ""
     return Landing(pod.spec_path, name, names, where, placement.level, asks, reason, cap, uncapped)
 
@@ -174,32 +179,33 @@ def _offers(node: Node, placement: Placement) -> bool:
     return not node.resources or all(node.resources.get(name, 0) >= much for name, much in placement.totals.items())
 
 
-def _reasons(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> Iterator[str]:
+def _reasons(review: PodReview, placement: Placement) -> Iterator[str]:
     yield f"asks for {', '.join(f'{amount} {shown(name, quotes=False)}' for name, amount in placement.totals.items())}"
-    yield _trust(pod, placement, policy, facts)
+    yield _trust(review, placement)
     yield from placement.refusals
     if placement.clash:
         yield f"its own node selection {placement.clash.tenant} excludes the pool's {placement.clash.pool}"
 
 
-def _trust(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
+def _trust(review: PodReview, placement: Placement) -> str:
     """Say which trust a pod has, and which grant gives it or is missing."""
-    asked, _, _, withheld = claim(pod, policy, facts)
+    asked, _, _, withheld = review.claim
     said = "by default" if asked is None else "as it asks"
     if placement.level == TRUSTED:
-        return f"trusted {said}, by the grant to {_grant(pod, placement, policy, facts)}"
+        return f"trusted {said}, by the grant to {_grant(review, placement)}"
     if asked not in (None, TRUSTED, UNTRUSTED):
         return f"untrusted, for {shown(asked)} is no trust level"
     if asked == TRUSTED and withheld:
         return "untrusted, for the grants that cover it hear others than who asks"
-    if (asked or policy.default_trust) == TRUSTED:
+    if (asked or review.policy.default_trust) == TRUSTED:
         return f"untrusted, for no grant covers what is trusted {said}"
     return f"untrusted {said}"
 
 
-def _grant(pod: Pod, placement: Placement, policy: Policy, facts: Facts) -> str:
-    labels, pool = facts.namespaces.get(pod.namespace), placement.pool
-    for grant in policy.grants:
+def _grant(review: PodReview, placement: Placement) -> str:
+    pod, pool = review.subject, placement.pool
+    labels = review.facts.namespaces.get(pod.namespace)
+    for grant in review.policy.grants:
         scope = grant.scope
         if scope.covers(pod.namespace, labels, pod.service_account) and (
             not grant.pools or pool is None or pool.name in grant.pools

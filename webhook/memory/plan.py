@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 from webhook.allowance import LETTERS, Allowance
 from webhook.api.pods import Container, EnvVar, Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.requests import asks
+from webhook.gpu.review import PodReview
 from webhook.memory import annotation, command_line, environment, frameworks
 from webhook.memory.annotation import Record
 from webhook.memory.budget import MEMORY, Budget, Refused, Selection, Wish, smallest, wish
 from webhook.memory.frameworks import pytorch
 from webhook.memory.steps import Cap, Kind, Step, noted
 from webhook.model import Path
-from webhook.policy.model import Policy, Pool
+from webhook.policy.model import Pool
 from webhook.text.words import shown
 
 
@@ -112,14 +111,14 @@ class Plan(NamedTuple):
         return changes or self.noted or there is not None
 
 
-def plan(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Plan | Problem:
+def plan(review: PodReview, pool: Pool) -> Plan | Problem:
     """Plan the caps of a pod that belongs in a pool whose pods are capped."""
-    cap = size(pod, pool, policy, facts)
+    pod, cap = review.subject, size(review, pool)
     if isinstance(cap, Problem):
         return cap
     before = _before(pod, pool, cap)
-    asking = {ask.container.path: ask.container for ask in asks(pod, policy)}
-    containers = tuple([_container(container, cap, before, pod.allowance) for container in asking.values()])
+    asking = {request.container.path: request.container for request in review.requests}
+    containers = tuple([_container(container, cap, before, review.allowance) for container in asking.values()])
     lowered: list[str] = []
     uncapped: list[str] = []
     for part in containers:
@@ -129,12 +128,13 @@ def plan(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Plan | Problem:
             lowered += [annotation.lowered(name, step.name, step.old) for step in spoken if step.kind is Kind.LOWER]
     if before is not None:
         lowered = [*before.still({past.entry for part in containers for past in part.lowered_before}), *lowered]
-    record = annotation.of(pool.name, cap, lowered, uncapped)
+    record = annotation.of(pool, cap, lowered, uncapped)
     return Plan(pod, pool, cap, containers, before, record, noted=bool(lowered or uncapped))
 
 
-def size(pod: Pod, pool: Pool, policy: Policy, facts: Facts) -> Cap | Problem:
+def size(review: PodReview, pool: Pool) -> Cap | Problem:
     """Size the cap of a pod that belongs in a pool whose pods are capped."""
+    pod, policy, facts = review.subject, review.policy, review.facts
     try:
         wished = wish(pod.annotations)
     except Refused as error:
@@ -185,7 +185,7 @@ def _before(pod: Pod, pool: Pool, cap: Cap) -> Record | None:
     there = None if pod.template else pod.annotations.get(annotation.KEY)
     if there is None:
         return None
-    plain = annotation.plain(pool.name, cap)
+    plain = annotation.plain(pool, cap)
     return plain if there == plain.text else annotation.read(there)
 
 

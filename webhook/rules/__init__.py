@@ -5,18 +5,32 @@ They are found by walking this folder; the file's name is the rule's id.
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from types import UnionType
 from typing import Any, get_args
 
-from webhook.api.objects import Subject
+from webhook.allowance import Allowance
+from webhook.api.objects import ConfigMap, Subject
+from webhook.api.pods import Pod
+from webhook.deviceplugin.review import ConfigMapReview
 from webhook.facts.snapshot import Facts
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
+from webhook.review import Review
 
-Check = Callable[[Any, Policy, Facts], Iterator[Finding]]
+Check = Callable[[Any], Iterator[Finding]]
+
+REVIEWS: Mapping[type[Subject], type[Review[Any]]] = {Pod: PodReview, ConfigMap: ConfigMapReview}
+"""The class of a subject's review, where that is more than `Review`."""
+
+
+def review_of(subject: Subject, policy: Policy, facts: Facts, allowance: Allowance | None = None) -> Review[Any]:
+    """Make the review of a subject, which all rules that judge it are given."""
+    return REVIEWS.get(type(subject), Review)(subject, policy, facts, allowance or Allowance())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +49,7 @@ class Rule:
 
 @cache
 def walk() -> tuple[Rule, ...]:
-    """Load every rule of this folder, sorted by id. A rule judges the classes that its first parameter names.
+    """Load every rule of this folder, sorted by id. A rule judges the subjects of the reviews that its parameter names.
 
     One whose findings have fixes says so by `MENDS = True`.
     """
@@ -44,8 +58,17 @@ def walk() -> tuple[Rule, ...]:
 
 def _rule(name: str) -> Rule:
     module = importlib.import_module(f"{__name__}.{name}")
-    subject = next(iter(module.check.__annotations__.values()))
-    if not set(get_args(subject) or (subject,)) <= set(get_args(Subject)):
-        raise TypeError(f"rule {name}: check's first parameter must be one of {Subject}")
+    subjects = list(_subjects(next(iter(module.check.__annotations__.values()))))
+    if not subjects:
+        raise TypeError(f"rule {name}: check's parameter must be a review of {Subject}")
     page = (module.__doc__ or "").strip()
-    return Rule(name.replace("_", "-"), subject, module.check, page, mends=getattr(module, "MENDS", False))
+    mends = getattr(module, "MENDS", False)
+    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends)
+
+
+def _subjects(annotation: Any) -> Iterator[type[Subject]]:
+    """Yield the subjects that a type of review speaks of: `Review[Binding]`, a union, or a class made of one."""
+    if annotation in get_args(Subject):
+        yield annotation
+    for inner in get_args(annotation) or getattr(annotation, "__orig_bases__", ()):
+        yield from _subjects(inner)

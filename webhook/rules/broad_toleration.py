@@ -12,15 +12,14 @@ namespace and service account.
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
 from webhook.gpu.guard import defeats, elsewhere
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag tolerations without a key that defeat a pool's taint."""
+    pod, policy, facts = review.subject, review.policy, review.facts
     if pod.kubelets_own or elsewhere(pod, policy, facts):
         return
     for index, toleration in enumerate(pod.tolerations):

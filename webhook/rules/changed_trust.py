@@ -10,21 +10,20 @@ Way out: delete the pod, and create it with the annotation it is to have.
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag a trust annotation that is not what it was."""
+    pod, key = review.subject, review.policy.annotation
     if pod.template or pod.old is None:
         return
-    before, now = pod.old.annotations.get(policy.annotation), pod.annotations.get(policy.annotation)
+    before, now = pod.old.annotations.get(key), pod.annotations.get(key)
     if before != now:
         yield Finding(
-            pod.at("metadata", "annotations", policy.annotation),
+            pod.at("metadata", "annotations", key),
             f"was {_said(before)} and is {_said(now)} now, which changes nothing about where the pod runs; leave it as "
             "it was, or create the pod anew",
         )

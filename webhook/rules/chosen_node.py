@@ -12,22 +12,21 @@ Way out: remove `nodeName`; a node selector for kubernetes.io/hostname names a n
 from collections.abc import Iterator
 
 from webhook.api.fields import text
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.guard import exposed, gpus_of
+from webhook.gpu.guard import gpus_of
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag pods that come with a node; one that the scheduler has put on a node had none before."""
+    pod = review.subject
     name = text(pod.spec, "nodeName", pod.at("spec"))
     if not name or (pod.old is not None and pod.old.spec.get("nodeName") == name):
         return
-    if pod.kubelets_own or not exposed(pod, policy, facts):
+    if pod.kubelets_own or not review.exposed:
         return
-    where = gpus_of(name, policy, facts)
+    where = gpus_of(name, review.policy, review.facts)
     yield Finding(
         pod.at("spec", "nodeName"),
         f"{shown(name)} {where}{', and ' if where else ''}is chosen past the scheduler and the taints of nodes; remove "

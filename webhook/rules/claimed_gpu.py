@@ -13,15 +13,15 @@ Way out: ask for GPUs by a resource that a pool offers; or have an administrator
 from collections.abc import Iterator
 
 from webhook.api.objects import DeviceClaim
-from webhook.facts.snapshot import Facts
 from webhook.model import Finding
-from webhook.policy.model import Policy
+from webhook.review import Review
 from webhook.text.words import shown
 
 
-def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
     """Flag requests for the policy's GPU classes, outside the namespaces that may claim devices."""
-    labels = facts.namespaces.get(claim.namespace)
+    claim, policy = review.subject, review.policy
+    labels = review.facts.namespaces.get(claim.namespace)
     if any(scope.reaches(claim.namespace, labels) for scope in policy.forms.claims):
         return
     for request in claim.requests:

@@ -11,16 +11,13 @@ such as /dev/fuse.
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag annotations that have a container runtime add devices."""
-    for path, _, _, _ in openings(pod).device_annotations:
+    for path, _, _, _ in review.exposure.device_annotations:
         yield Finding(
             path,
             "has the container runtime add devices past resources.limits; remove it, and ask for GPUs there",

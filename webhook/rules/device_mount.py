@@ -10,17 +10,14 @@ Way out: remove the mount, and ask for GPUs in `resources.limits`.
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag mounts whose place begins as the folder does that is read as a list of devices."""
-    for path, _, value, _ in openings(pod).device_mounts:
+    for path, _, value, _ in review.exposure.device_mounts:
         yield Finding(
             path,
             f"a mount at {shown(value)} asks for a GPU past resources.limits; remove it, and ask for GPUs there",

@@ -13,22 +13,18 @@ lets the pod onto nodes with GPUs. A part of the system is exempted in the polic
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
 from webhook.catalog import doors
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
-from webhook.gpu.guard import exposed
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag hostPath volumes that lead to GPUs."""
-    found = openings(pod).host_paths
-    if not found or not exposed(pod, policy, facts):
+    host_paths = review.exposure.host_paths
+    if not host_paths or not review.exposed:
         return
-    for path, name, value, _ in found:
+    for path, name, value, _ in host_paths:
         if doors.harmless_unwritten(name):
             yield Finding(
                 path,

@@ -16,15 +16,15 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Binding
 from webhook.catalog.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
-from webhook.facts.snapshot import Facts
 from webhook.gpu.guard import gpus_of
 from webhook.model import Finding
-from webhook.policy.model import Policy
+from webhook.review import Review
 from webhook.text.words import shown
 
 
-def check(binding: Binding, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: Review[Binding]) -> Iterator[Finding]:
     """Flag a binding by no scheduler to a node that has GPUs, or may have, and annotations that are judged."""
+    binding, policy = review.subject, review.policy
     for key in binding.annotations:
         if key == policy.annotation or adds_devices(key):
             yield Finding(
@@ -45,7 +45,7 @@ def check(binding: Binding, policy: Policy, facts: Facts) -> Iterator[Finding]:
                     f"says which GPU a scheduler chose, and {shown(requester.username)} is no scheduler of policy "
                     f"{policy.name}; remove it",
                 )
-    if where := gpus_of(binding.node, policy, facts):
+    if where := gpus_of(binding.node, policy, review.facts):
         yield Finding(
             ("target", "name"),
             f"node {shown(binding.node)} {where}, and {shown(requester.username)} is no scheduler of policy "

@@ -11,14 +11,15 @@ Way out: ask an administrator of the policy to set the label, or be made one, as
 from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
-from webhook.facts.snapshot import CONFIG_LABEL, Facts
+from webhook.facts.snapshot import CONFIG_LABEL
 from webhook.model import Finding
-from webhook.policy.model import Policy
+from webhook.review import Review
 from webhook.text.words import shown
 
 
-def check(subject: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: Review[Labelled]) -> Iterator[Finding]:
     """Flag a label that is set, changed or removed by a requester whom the policy does not call an administrator."""
+    subject, policy = review.subject, review.policy
     requester = subject.requester
     if subject.kind != "Node" or requester is None or policy.administrators.include(requester):
         return

@@ -12,20 +12,17 @@ their accounts under `schedulers`.
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag what only a scheduler writes, from anyone but one that the policy names, or an administrator."""
-    found = openings(pod).placements
-    writers = (policy.schedulers, policy.administrators)
-    if not found or (pod.requester is not None and any(each.include(pod.requester) for each in writers)):
+    pod, placements = review.subject, review.exposure.placements
+    writers = (review.policy.schedulers, review.policy.administrators)
+    if not placements or (pod.requester is not None and any(group.include(pod.requester) for group in writers)):
         return
-    for path, key, value, _ in found:
+    for path, key, value, _ in placements:
         done = "and none has seen this pod; remove it"
         before = {} if pod.old is None else pod.old.labels if path[-2] == "labels" else pod.old.annotations
         if before.get(key, value) != value:

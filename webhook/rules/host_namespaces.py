@@ -12,18 +12,16 @@ the system is exempted in the policy, by namespace and service account.
 from collections.abc import Iterator
 
 from webhook.api.fields import flag
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.guard import exposed
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag pods in their node's process or IPC namespace."""
+    pod = review.subject
     at = pod.at("spec")
     for key, what in (("hostPID", "the processes"), ("hostIPC", "the shared memory")):
-        if flag(pod.spec, key, at) and exposed(pod, policy, facts):
+        if flag(pod.spec, key, at) and review.exposed:
             yield Finding(
                 pod.at("spec", key),
                 f"is true, and lets the pod reach {what} of all that share its node's GPUs; leave it out",

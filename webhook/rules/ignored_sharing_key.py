@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from webhook.api.objects import ConfigMap
 from webhook.api.selectors import is_label_value
 from webhook.deviceplugin.config import (
     ENTRY_KEYS,
@@ -26,12 +25,12 @@ from webhook.deviceplugin.config import (
     Section,
     folded,
 )
-from webhook.deviceplugin.configmaps import SECTIONS, Config, configs, later, repeated, sections
-from webhook.deviceplugin.usage import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, readers, renamed, some, users
+from webhook.deviceplugin.configmaps import SECTIONS, Config, later, repeated, sections
+from webhook.deviceplugin.review import ConfigMapReview
+from webhook.deviceplugin.usage import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, renamed, some
 from webhook.facts.installations import Installation
-from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
+from webhook.facts.snapshot import CONFIG_LABEL, Node
 from webhook.model import Finding, Path
-from webhook.policy.model import Policy
 from webhook.text.spelling import Guesses
 from webhook.text.words import shown
 
@@ -44,17 +43,11 @@ _MAX_UNKNOWN = 20
 _IGNORES = "the device plugin ignores it"
 
 
-def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: ConfigMapReview) -> Iterator[Finding]:
     """Flag what the plugin takes and then ignores, overrides, or reads in its own way."""
-    found = configs(config_map, policy, facts)
-    if not found:
-        return
-    where = config_map.namespace, config_map.name
-    reading = readers(*where, policy, facts)
-    used = users(*where, (*config_map.data, *config_map.binary_data), policy, facts)
-    guesses = config_map.allowance.guesses
-    for config in found:
-        yield from _unselectable(config, reading)
+    guesses = review.allowance.guesses
+    for config in review.configs:
+        yield from _unselectable(config, review.readers)
         if config.error is None and (config.certain or not _placed(config)):
             yield from _lines(config)
             for inner, message in (
@@ -63,8 +56,8 @@ def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Findi
                 *_misnamed(config.plugin, guesses),
             ):
                 yield config.finding(inner, message)
-            yield from _absent(config, used.get(config.key, ()))
-            for inner, message in (*_numbers(config), *_overridden(config.plugin, reading)):
+            yield from _absent(config, review.users.get(config.key, ()))
+            for inner, message in (*_numbers(config), *_overridden(config.plugin, review.readers)):
                 yield config.finding(inner, message, advice=True)
 
 

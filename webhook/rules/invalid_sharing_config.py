@@ -13,19 +13,16 @@ Way out: correct the place that the message names. To share nothing, leave `shar
 
 from collections.abc import Iterator
 
-from webhook.api.objects import ConfigMap
-from webhook.deviceplugin.configmaps import configs
+from webhook.deviceplugin.review import ConfigMapReview
 from webhook.documents.goyaml import Unread
-from webhook.facts.snapshot import Facts
 from webhook.model import Finding
-from webhook.policy.model import Policy
 
 _REFUSES = "the device plugin would not start on it"
 
 
-def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: ConfigMapReview) -> Iterator[Finding]:
     """Flag texts that the plugin cannot read, and values that it refuses."""
-    for config in configs(config_map, policy, facts):
+    for config in review.configs:
         if isinstance(config.error, Unread):
             yield config.finding((), f"{config.error}, which the device plugin may read but this check does not")
         elif config.error is not None:

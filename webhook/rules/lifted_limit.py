@@ -14,30 +14,23 @@ Way out: remove the variable or the mount, or put what has to be loaded into the
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
 from webhook.catalog.doors import LIBRARY_PATH, LINKER
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
-from webhook.gpu.placement import place
-from webhook.gpu.requests import asking
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag variables and mounts by which limits on a shared GPU are lifted."""
-    found = openings(pod)
-    variables, mounts = found.limit_variables, found.limit_mounts
+    variables, mounts = review.exposure.limit_variables, review.exposure.limit_mounts
     if not variables and not mounts:
         return
-    placement = place(pod, policy, facts)
+    placement = review.placement
     if placement is None or placement.pool is None or not placement.pool.shared:
         return
     pool, sliced = placement.pool.name, placement.pool.sharing == "time-slicing"
-    asks_for_one = asking(pod, policy)
     for path, name, _, container in variables:
-        if container is None or container.path not in asks_for_one:
+        if container is None or container.path not in review.gpu_containers:
             continue
         if name == LIBRARY_PATH:
             yield Finding(path, f"{name} can hide the libraries by which GPUs of pool {pool} are limited", advice=True)
@@ -47,7 +40,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         else:
             yield Finding(path, f"{name} can lift a limit that holds for everyone in pool {pool}; remove it")
     for path, _, value, container in mounts:
-        if container is not None and container.path in asks_for_one:
+        if container is not None and container.path in review.gpu_containers:
             yield Finding(
                 path,
                 f"a mount at {shown(value)} can lift a limit that holds for everyone in pool {pool}; remove it",

@@ -15,11 +15,13 @@ from webhook.deviceplugin.usage import homes, reaches
 from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
 from webhook.model import Finding
 from webhook.policy.model import Policy
+from webhook.review import Review
 from webhook.text.words import listed, shown
 
 
-def check(subject: ClusterPolicy | Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: Review[ClusterPolicy | Labelled]) -> Iterator[Finding]:
     """Flag names of ConfigMaps and of keys that are not there."""
+    subject, policy, facts = review.subject, review.policy, review.facts
     if isinstance(subject, ClusterPolicy):
         yield from _of_cluster_policy(subject, policy, facts)
     elif subject.kind == "Node":

@@ -18,34 +18,33 @@ from collections.abc import Iterator
 
 from webhook.api import quantity
 from webhook.api.fields import section
-from webhook.api.pods import Container, Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.placement import place
-from webhook.gpu.requests import asks
+from webhook.api.pods import Container
+from webhook.gpu.review import PodReview
 from webhook.model import Finding, Path
-from webhook.policy.model import GPUResources, Policy
+from webhook.policy.model import GPUResources
 from webhook.text.words import shown
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag quantities that are not whole numbers from 1, requests that are not their limit, and more than one slice."""
-    for ask in asks(pod, policy):
-        if not ask.whole:
+    pod = review.subject
+    for request in review.requests:
+        if not request.whole:
             yield Finding(
-                ask.path,
-                f"{shown(ask.quantity)} is not a whole number of at least 1; ask for 1, or for 0 to have none",
+                request.path,
+                f"{shown(request.quantity)} is not a whole number of at least 1; ask for 1, or for 0 to have none",
             )
     for container in pod.containers:
-        for path, message in _overcommitted(container, policy.gpu_resources):
+        for path, message in _overcommitted(container, review.policy.gpu_resources):
             yield Finding(path, message)
-    placement = place(pod, policy, facts)
+    placement = review.placement
     if placement is None or placement.pool is None or not placement.pool.shared or placement.count <= 1:
         return
     message = (
         f"{placement.count} slices in one pod ({placement.asked}); pool {placement.pool.name} shares its GPUs, and a "
         "second slice buys nothing: ask for 1 in all containers together"
     )
-    large = [ask.path for ask in asks(pod, policy) if ask.counted > 1]
+    large = [request.path for request in review.requests if request.counted > 1]
     for path in large:
         yield Finding(path, message)
     if not large:

@@ -9,26 +9,29 @@ Way out: lower the replicas when the pods are gone, or delete some first.
 
 from collections.abc import Iterable, Iterator
 
-from webhook.api.objects import ConfigMap, Labelled
+from webhook.api.objects import Labelled
 from webhook.api.selectors import integer
 from webhook.deviceplugin.config import Plugin
 from webhook.deviceplugin.configmaps import changed, held
-from webhook.deviceplugin.usage import SHARED, config_of, entries, holders, reaches, some, users
+from webhook.deviceplugin.review import ConfigMapReview
+from webhook.deviceplugin.usage import SHARED, config_of, entries, holders, reaches, some
 from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
 from webhook.model import Finding
-from webhook.policy.model import Policy
+from webhook.review import Review
 from webhook.text.words import several
 
 
-def check(subject: ConfigMap | Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: ConfigMapReview | Review[Labelled]) -> Iterator[Finding]:
     """Flag nodes on which pods hold more than there would be."""
-    if isinstance(subject, ConfigMap):
-        for path, now in changed(subject):
-            used = users(subject.namespace, subject.name, (*subject.data, *subject.binary_data), policy, facts)
-            nodes = used.get(str(path[-1]))
+    policy, facts = review.policy, review.facts
+    if isinstance(review, ConfigMapReview):
+        for path, now in changed(review.subject):
+            nodes = review.users.get(str(path[-1]))
             for message in _exceeded(held(now), nodes, facts) if nodes else ():
                 yield Finding(path, message, advice=True)
-    elif subject.kind == "Node" and subject.old is not None:
+        return
+    subject = review.subject
+    if subject.kind == "Node" and subject.old is not None:
         label, before = (labels.get(CONFIG_LABEL) for labels in (subject.labels, subject.old.labels))
         node = Node(subject.name, subject.labels)
         for each in facts.installations if label != before else ():

@@ -12,21 +12,17 @@ exempted in the policy, by namespace and service account.
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
-from webhook.gpu.guard import exposed
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag privileged containers, Windows host processes and capabilities that give devices."""
-    found = openings(pod).privileges
-    if not found or not exposed(pod, policy, facts):
+    privileges = review.exposure.privileges
+    if not privileges or not review.exposed:
         return
-    for path, name, value, _ in found:
+    for path, name, value, _ in privileges:
         what = "true" if value is True else shown(value)
         if name == "privileged":
             yield Finding(path, f"is {what}, and gives the container every device of its node; leave it out")

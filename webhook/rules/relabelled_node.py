@@ -17,15 +17,16 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
 from webhook.api.pods import KUBELETS
-from webhook.facts.snapshot import Facts
 from webhook.memory.budget import CARD_LABELS
 from webhook.model import Finding, Path, Requester
 from webhook.policy.model import Policy, Pool
+from webhook.review import Review
 from webhook.text.words import shown
 
 
-def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: Review[Labelled]) -> Iterator[Finding]:
     """Flag a change of a node's labels that changes its pool, or the cards of a shared one."""
+    item, policy = review.subject, review.policy
     requester = item.requester
     if item.kind != "Node" or requester is None or _may(requester, item, policy):
         return

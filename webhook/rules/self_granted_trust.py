@@ -15,14 +15,15 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
 from webhook.catalog.doors import ADMIN_ACCESS
-from webhook.facts.snapshot import Facts
 from webhook.model import Finding
 from webhook.policy.model import Policy
+from webhook.review import Review
 from webhook.text.words import shown
 
 
-def check(item: Labelled, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: Review[Labelled]) -> Iterator[Finding]:
     """Flag every label that decides what a namespace may have and somebody else writes."""
+    item, policy = review.subject, review.policy
     requester = item.requester
     if item.kind != "Namespace" or requester is None or policy.administrators.include(requester):
         return

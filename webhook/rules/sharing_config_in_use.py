@@ -10,23 +10,21 @@ Way out: have the ClusterPolicy, the DaemonSet or the nodes that the message nam
 
 from collections.abc import Iterator
 
-from webhook.api.objects import ConfigMap
+from webhook.deviceplugin.review import ConfigMapReview
 from webhook.deviceplugin.usage import readers, some, users
-from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Path
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 NAMESPACE_CONTROLLER = "system:serviceaccount:kube-system:namespace-controller"
 
 
-def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: ConfigMapReview) -> Iterator[Finding]:
     """Flag the deletion of what is read, and keys that go while they are used."""
+    config_map = review.subject
     old = config_map.old
     if old is None or (config_map.requester and config_map.requester.username == NAMESPACE_CONTROLLER):
         return
-    where = old.namespace, old.name
-    reading = readers(*where, policy, facts)
+    reading = readers(old.namespace, old.name, review.policy, review.facts)
     if not reading:
         return
     now = {*config_map.data, *config_map.binary_data}
@@ -34,7 +32,7 @@ def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Findi
         names = ", ".join(f"{each.kind} {each.name}" for each in reading)
         yield Finding((), f"ConfigMap {shown(old.name)} is used by {names}; have it use another first")
         return
-    used = users(*where, (*old.data, *old.binary_data), policy, facts)
+    used = users(reading, (*old.data, *old.binary_data), review.facts)
     for place, keys in (("data", old.data), ("binaryData", old.binary_data)):
         for key in keys:
             path: Path = (place, key)

@@ -9,24 +9,21 @@ Way out: run the command after the edit.
 
 from collections.abc import Iterator
 
-from webhook.api.objects import ConfigMap
 from webhook.deviceplugin.configmaps import changed
-from webhook.deviceplugin.usage import daemon_sets, readers, some, users
-from webhook.facts.snapshot import Facts
+from webhook.deviceplugin.review import ConfigMapReview
+from webhook.deviceplugin.usage import daemon_sets, some
 from webhook.model import Finding
-from webhook.policy.model import Policy
 
 
-def check(config_map: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: ConfigMapReview) -> Iterator[Finding]:
     """Flag keys that nodes use and that are given another text."""
-    where = config_map.namespace, config_map.name
-    reading = readers(*where, policy, facts)
-    if config_map.old is None or not reading:
+    config_map = review.subject
+    if config_map.old is None or not review.readers:
         return
     restarts = " && ".join(
-        f"kubectl -n {namespace} rollout restart daemonset/{name}" for namespace, name in daemon_sets(reading, policy)
+        f"kubectl -n {namespace} rollout restart daemonset/{name}"
+        for namespace, name in daemon_sets(review.readers, review.policy)
     )
-    used = users(*where, (*config_map.data, *config_map.binary_data), policy, facts)
     for path, _ in changed(config_map):
-        if nodes := used.get(str(path[-1])):
+        if nodes := review.users.get(str(path[-1])):
             yield Finding(path, f"takes effect after {restarts}; it touches {some(nodes)}", advice=True)

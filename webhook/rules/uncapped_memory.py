@@ -18,25 +18,22 @@ Way out: leave the variables to Slicewarden, or set a limit no larger than the m
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.placement import place
+from webhook.gpu.review import PodReview
 from webhook.memory import annotation
 from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
 from webhook.memory.steps import WRITES, Kind, Step, describe
 from webhook.model import Finding, Fix
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 MENDS = True
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag containers that ask for a time-sliced GPU and are not capped at their slice of it."""
-    placement = place(pod, policy, facts)
-    if placement is None or placement.pool is None or placement.pool.sharing not in policy.capped_sharing:
+    pod, placement = review.subject, review.placement
+    if placement is None or placement.pool is None or placement.pool.sharing not in review.policy.capped_sharing:
         return
-    planned = plan(pod, placement.pool, policy, facts)
+    planned = plan(review, placement.pool)
     if isinstance(planned, Problem):
         if planned.annotation:
             yield Finding(pod.at("metadata", "annotations", planned.annotation), planned.message)

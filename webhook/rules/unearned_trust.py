@@ -17,28 +17,28 @@ Way out: have an administrator grant trust to the namespace, or remove the annot
 from collections.abc import Iterator
 
 from webhook.api.objects import Revision
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.placement import claim
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
+from webhook.policy.model import TRUSTED, UNTRUSTED
+from webhook.review import Review
 from webhook.text.words import shown
 
 
-def check(subject: Pod | Revision, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview | Review[Revision]) -> Iterator[Finding]:
     """Flag a trust annotation that is no trust level, or that no grant covers, and revisions that may bring one."""
-    yield from _of_pod(subject, policy, facts) if isinstance(subject, Pod) else _of_revision(subject, policy, facts)
+    yield from _of_pod(review) if isinstance(review, PodReview) else _of_revision(review)
 
 
-def _of_pod(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def _of_pod(review: PodReview) -> Iterator[Finding]:
+    pod, policy = review.subject, review.policy
     if pod.annotations.get(policy.annotation) is None:
         return
-    found = claim(pod, policy, facts)
+    claim = review.claim
     path = pod.at("metadata", "annotations", policy.annotation)
     runs_another = pod.exchanged and not pod.template
-    if found.asked not in (TRUSTED, UNTRUSTED):
-        yield Finding(path, f"{shown(found.asked)} is no trust level; use {TRUSTED} or {UNTRUSTED}, or remove it")
-    elif found.asked == TRUSTED and found.withheld and pod.requester is not None:
+    if claim.asked not in (TRUSTED, UNTRUSTED):
+        yield Finding(path, f"{shown(claim.asked)} is no trust level; use {TRUSTED} or {UNTRUSTED}, or remove it")
+    elif claim.asked == TRUSTED and claim.withheld and pod.requester is not None:
         way = "have one of them ask, have an administrator grant it to you, or remove the annotation"
         if runs_another:
             way = "leave its images as they are and add no debug container, or have one of them do it"
@@ -48,10 +48,10 @@ def _of_pod(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             f"{shown(pod.namespace)} be trusted only where others ask for it than {shown(pod.requester.username)}; "
             + way,
         )
-    elif found.asked == TRUSTED and not found.pools:
+    elif claim.asked == TRUSTED and not claim.pools:
         unknown = (
             ""
-            if pod.namespace in facts.namespaces
+            if pod.namespace in review.facts.namespaces
             else ", of which the labels are not known here (a check needs the Namespace among its facts),"
         )
         yield Finding(
@@ -62,12 +62,13 @@ def _of_pod(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _of_revision(revision: Revision, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def _of_revision(review: Review[Revision]) -> Iterator[Finding]:
     """A revision is merged into its workload, so that one without the annotation may run in a trusted pod too."""
+    revision, policy = review.subject, review.policy
     requester, old = revision.requester, revision.old
     if requester is None or policy.controllers.include(requester) or (old is not None and old.data == revision.data):
         return
-    labels = facts.namespaces.get(revision.namespace)
+    labels = review.facts.namespaces.get(revision.namespace)
     narrow = [each.requesters for each in policy.grants if each.scope.reaches(revision.namespace, labels)]
     if any(each is not None and not each.include(requester) for each in narrow):
         yield Finding(

@@ -17,34 +17,28 @@ Way out: leave it to Slicewarden, or set NVIDIA_VISIBLE_DEVICES to void, and the
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
 from webhook.catalog.doors import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE, VOID
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
-from webhook.gpu.guard import exposed
-from webhook.gpu.requests import asking
+from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix
-from webhook.policy.model import Policy
 
 MENDS = True
 
 MENDED = "create it where Slicewarden's mutating webhook is in force, and undo none of its changes"
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag containers that say nothing of a variable by which their image may take what they did not ask for."""
-    if not exposed(pod, policy, facts):
+    if not review.exposed:
         return
-    asks_for_one = asking(pod, policy)
-    variables = [each for each in openings(pod).variables if each.container]
+    variables = [each for each in review.exposure.variables if each.container]
     said = {(each.container.path, each.name) for each in variables if each.container}
     driven = {
         each.container.path for each in variables if each.container and (each.name, each.value) == (VISIBLE, NONE)
     }
-    for container in pod.containers:
-        path, asks = (*container.path, "env"), container.path in asks_for_one
+    for container in review.subject.containers:
+        path, asks = (*container.path, "env"), container.path in review.gpu_containers
         if asks or container.path in driven:
-            handed_out = asks and policy.forms.imex_channels
+            handed_out = asks and review.policy.forms.imex_channels
             missing = {
                 name: value
                 for name, value in CLOSED.items()

@@ -10,14 +10,11 @@ Way out: correct the name, or remove the annotation.
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.requests import asks
+from webhook.gpu.review import PodReview
 from webhook.memory.annotation import KEY
 from webhook.memory.budget import MEMORY, PROCESSES
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
 from webhook.model import Finding
-from webhook.policy.model import Policy
 
 PREFIX = "slicewarden.dev/"
 SAID = (MEMORY, PROCESSES, TORCH_VERSION)
@@ -26,15 +23,16 @@ MOST = 10
 """How many are told of: a pod may have thousands, and a guess at each takes its time."""
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag annotations under the prefix that are none of those read or written here."""
-    known = (policy.annotation, *SAID)
+    pod = review.subject
+    known = (review.policy.annotation, *SAID)
     strange = [key for key in pod.annotations if key.startswith(PREFIX) and key not in known and key != KEY]
-    if not strange or not asks(pod, policy):
+    if not strange or not review.requests:
         return
     ends = {key.rpartition("/")[2]: key for key in known}
     for key in strange[:MOST]:
-        near = pod.allowance.guesses.nearest(key.removeprefix(PREFIX), ends)
+        near = review.allowance.guesses.nearest(key.removeprefix(PREFIX), ends)
         meant = f"did you mean {ends[near]}?" if near else f"known are {', '.join(known)}"
         path = pod.at("metadata", "annotations", key)
         yield Finding(path, f"is an annotation that nobody reads; {meant}", advice=True)

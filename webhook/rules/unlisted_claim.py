@@ -13,17 +13,17 @@ from collections.abc import Iterator
 
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
+from webhook.gpu.review import PodReview
 from webhook.model import Finding, Path
-from webhook.policy.model import Policy
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag claims of pods that the policy does not let claim devices."""
+    pod, policy = review.subject, review.policy
     places = list(_claims(pod))
     if not places:
         return
-    labels = facts.namespaces.get(pod.namespace)
+    labels = review.facts.namespaces.get(pod.namespace)
     if any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims):
         return
     for path in places:

@@ -12,18 +12,18 @@ Way out: offer the class under a name that the policy knows, as NVIDIA's `nvidia
 from collections.abc import Iterator
 
 from webhook.api.objects import DeviceClaim
-from webhook.facts.snapshot import Facts
 from webhook.model import Finding
-from webhook.policy.model import Policy
+from webhook.review import Review
 from webhook.text.words import shown
 
 
-def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
     """Flag the name of a GPU class's resource that is none of the policy's."""
+    claim, policy = review.subject, review.policy
     known = policy.gpu_resources
     if claim.resource and claim.name in policy.forms.device_classes and claim.resource not in known:
         # A domain that two names share makes them much alike.
-        near = claim.allowance.guesses.nearest(claim.resource, known.patterns, 0.9)
+        near = review.allowance.guesses.nearest(claim.resource, known.patterns, 0.9)
         yield Finding(
             ("spec", "extendedResourceName"),
             f"would let pods ask for GPUs as {shown(claim.resource)}, of which policy {policy.name} knows nothing; "

@@ -10,22 +10,14 @@ Way out: give the entry a `prefix` with which no such name begins, or name the v
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
-from webhook.gpu.requests import asking
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag entries of `envFrom` that may hold what counts over the device plugin."""
-    found = openings(pod).variables_from
-    if not found:
-        return
-    asks_for_one = asking(pod, policy)
-    for path, _, _, container in found:
-        if container is not None and container.path in asks_for_one:
+    for path, _, _, container in review.exposure.variables_from:
+        if container is not None and container.path in review.gpu_containers:
             yield Finding(
                 path,
                 "what it holds is not read here, and may be NVIDIA_VISIBLE_DEVICES, which counts over what the device "

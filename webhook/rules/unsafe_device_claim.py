@@ -22,6 +22,7 @@ from webhook.catalog.doors import ADMIN_ACCESS
 from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Path
 from webhook.policy.model import FORBIDDEN, Policy
+from webhook.review import Review
 from webhook.text.spelling import Guesses
 from webhook.text.words import shown
 
@@ -32,15 +33,16 @@ TIME_SLICING, MPS = "TimeSlicing", "MPS"
 _REFUSES = "the driver refuses it"
 
 
-def check(claim: DeviceClaim, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
     """Flag configurations of NVIDIA's driver that it or the policy refuses, and requests for too much."""
+    claim = review.subject
     ours = [config for config in claim.configs if config.driver == DRIVER]
     for config in ours:
-        for path, message in _refused(config, policy, claim.allowance.guesses):
+        for path, message in _refused(config, review.policy, review.allowance.guesses):
             yield Finding(path, message)
     for request in claim.requests:
         if ours or _of_nvidia(request):
-            yield from _excessive(request, claim, facts)
+            yield from _excessive(request, claim, review.facts)
 
 
 def _of_nvidia(request: DeviceRequest) -> bool:

@@ -17,10 +17,11 @@ Way out: set what the message names in the section itself, or give the nodes it 
 
 from collections.abc import Iterable, Iterator
 
-from webhook.api.objects import ClusterPolicy, ConfigMap, Labelled
+from webhook.api.objects import ClusterPolicy, Labelled
 from webhook.api.selectors import integer
 from webhook.deviceplugin.config import Plugin, Section
-from webhook.deviceplugin.configmaps import configs, held
+from webhook.deviceplugin.configmaps import held
+from webhook.deviceplugin.review import ConfigMapReview
 from webhook.deviceplugin.usage import (
     GPU,
     MIG,
@@ -34,42 +35,37 @@ from webhook.deviceplugin.usage import (
     partitioned,
     pool_after,
     reaches,
-    readers,
     renamed,
     shares,
     some,
-    users,
 )
 from webhook.facts.installations import Installation
 from webhook.facts.snapshot import CONFIG_LABEL, MAX_TEXT, Facts, Node
 from webhook.memory.budget import budget
 from webhook.model import Finding, Path, dotted
 from webhook.policy.model import FORBIDDEN, REQUIRED, Card, Policy, Pool
+from webhook.review import Review
 from webhook.text.words import shown
 
 MPS_CLIENTS, MPS_CLIENTS_BEFORE_TURING = 48, 16
 
 
-def check(subject: ConfigMap | Labelled | ClusterPolicy, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: ConfigMapReview | Review[Labelled | ClusterPolicy]) -> Iterator[Finding]:
     """Flag what a configuration sets against the policy or the nodes that use it, and who chooses such a one."""
-    if isinstance(subject, ConfigMap):
-        yield from _configured(subject, policy, facts)
-    elif isinstance(subject, Labelled):
-        yield from _chosen(subject, policy, facts)
+    if isinstance(review, ConfigMapReview):
+        yield from _configured(review)
+    elif isinstance(review.subject, Labelled):
+        yield from _chosen(review.subject, review.policy, review.facts)
     else:
-        yield from _named(subject, policy, facts)
+        yield from _named(review.subject, review.policy, review.facts)
 
 
-def _configured(subject: ConfigMap, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    where = subject.namespace, subject.name
-    found = configs(subject, policy, facts)
-    reading = readers(*where, policy, facts) if found else ()
-    used = users(*where, (*subject.data, *subject.binary_data), policy, facts) if found else {}
-    for config in found:
-        for inner, message in _unsafe(config.plugin, policy):
+def _configured(review: ConfigMapReview) -> Iterator[Finding]:
+    for config in review.configs:
+        for inner, message in _unsafe(config.plugin, review.policy):
             yield config.finding(inner, message)
-        nodes = used.get(config.key, [])
-        for inner, what, way, whom in _unfit(config.plugin, nodes, reading, policy):
+        nodes = review.users.get(config.key, [])
+        for inner, what, way, whom in _unfit(config.plugin, nodes, review.readers, review.policy):
             yield config.finding(inner, f"{what}, on {some(whom)}; {way}")
 
 

@@ -25,11 +25,11 @@ from typing import Any
 
 from webhook.api.pods import REQUIRED_AFFINITY, Pod
 from webhook.api.selectors import Requirement
-from webhook.facts.snapshot import Facts
-from webhook.gpu.placement import Placement, names, offers, place, trust_would_do
-from webhook.gpu.requests import asks, marked
+from webhook.gpu.placement import Placement, names, offers
+from webhook.gpu.requests import marked
+from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix, Object
-from webhook.policy.model import TRUSTED, Policy, Pool
+from webhook.policy.model import TRUSTED, Pool
 from webhook.text.words import shown
 
 MENDS = True
@@ -38,21 +38,20 @@ MENDED = "create it where Slicewarden's mutating webhook is in force, and undo n
 MIRRORED = "write them into the file that the kubelet runs the pod from: a mirror pod is never patched"
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
+    pod, policy = review.subject, review.policy
     for path in marked(pod, policy):
-        yield Finding(
-            path, f"asks another scheduler for a GPU, and no pool takes that; {_what_to_ask(pod, (), policy, facts)}"
-        )
-    placement = place(pod, policy, facts)
+        yield Finding(path, f"asks another scheduler for a GPU, and no pool takes that; {_what_to_ask(review, ())}")
+    placement = review.placement
     if placement is None:
-        yield from _misspelt(pod, policy, facts)
+        yield from _misspelt(review)
         return
     pool, wants = placement.pool, _wants(placement)
     if pool is None:
-        path = asks(pod, policy)[0].path
-        why, way = ", ".join(placement.refusals), _what_to_ask(pod, placement.totals, policy, facts)
-        if trust_would_do(pod, policy, facts):
+        path = review.requests[0].path
+        why, way = ", ".join(placement.refusals), _what_to_ask(review, placement.totals)
+        if review.trust_would_do:
             way += f", or annotate the pod with {policy.annotation}: {TRUSTED}, which it was granted"
         yield Finding(path, f"no pool takes {wants}: {why}; {way}")
     elif placement.clash is not None:
@@ -64,7 +63,7 @@ def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
             parts=(f"{pool.name}: {own}",),
         )
     elif not pool.shared and pool.max_request is not None and placement.count > pool.max_request:
-        path = asks(pod, policy)[0].path
+        path = review.requests[0].path
         yield Finding(path, f"{wants} is too much for pool {pool.name}; ask for at most {pool.max_request}")
     else:
         fixes, missing = _steering(pod, pool)
@@ -83,27 +82,28 @@ def _wants(placement: Placement) -> str:
     return f"{'an' if placement.level[0] in 'aeiou' else 'a'} {placement.level} pod with {each}"
 
 
-def _what_to_ask(pod: Pod, asked: Iterable[str], policy: Policy, facts: Facts) -> str:
+def _what_to_ask(review: PodReview, asked: Iterable[str]) -> str:
     """Name what the pools offer that take such a pod, and first what is most like the names that none offers."""
-    offered = offers(pod, policy, facts)
+    offered = offers(review.subject, review.policy, review.facts, review.claim)
     if not offered:
         return "ask an administrator for a pool, or for a grant of trust"
-    near = (pod.allowance.guesses.nearest(name, offered, 0.75) for name in islice(asked, _NAMED))
+    near = (review.allowance.guesses.nearest(name, offered, 0.75) for name in islice(asked, _NAMED))
     first = list(dict.fromkeys((*filter(None, near), *offered)))
     return f"ask for {' or '.join(first[:_NAMED])}"
 
 
-def _misspelt(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def _misspelt(review: PodReview) -> Iterator[Finding]:
     """Tell of names that are none of a GPU, and much like one that is; a name that a node has is another device's."""
+    pod, policy = review.subject, review.policy
     strange = [
         ((*container.path, "resources", where, name), name)
         for container in pod.containers
         for name, _, where in container.extended_resources
         if name not in policy.gpu_resources
     ]
-    offered, others = names(policy, facts) if strange else ((), frozenset())
+    offered, others = names(policy, review.facts) if strange else ((), frozenset())
     for path, name in strange[:_NAMED]:
-        if name not in others and (near := pod.allowance.guesses.nearest(name, offered, _ALIKE)):
+        if name not in others and (near := review.allowance.guesses.nearest(name, offered, _ALIKE)):
             message = f"is no GPU's name to policy {policy.name}, and is passed over; did you mean {near}?"
             yield Finding(path, message, advice=True)
 

@@ -11,25 +11,17 @@ Way out: remove the variable, and ask for GPUs in `resources.limits`.
 
 from collections.abc import Iterator
 
-from webhook.api.pods import Pod
 from webhook.catalog.doors import DEVICE_VARIABLES
-from webhook.facts.snapshot import Facts
-from webhook.gpu.exposure import openings
-from webhook.gpu.requests import asking
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 
-def check(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def check(review: PodReview) -> Iterator[Finding]:
     """Flag values that open something, and values that are not known before the pod runs."""
-    found = openings(pod).variables
-    if not found:
-        return
-    asks_for_one = asking(pod, policy)
-    for path, name, value, container in found:
+    for path, name, value, container in review.exposure.variables:
         variable = DEVICE_VARIABLES[name]
-        asks_here = container is not None and container.path in asks_for_one
+        asks_here = container is not None and container.path in review.gpu_containers
         if variable.harmless is None or value in variable.harmless or (variable.asking and asks_here):
             continue
         said = "is not known before the pod runs, and may open" if value is None else f"is {shown(value)}, which opens"

@@ -13,6 +13,7 @@ from webhook.deviceplugin.usage import holders
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine, RuleBroke
 from webhook.facts.snapshot import Facts, Holder, kept
+from webhook.gpu.review import PodReview
 from webhook.model import Action, Finding, Object, Problem, Result, Verdict
 from webhook.scan import live, occupancy
 from webhook.scan.judge import Broke
@@ -180,13 +181,14 @@ class Audit:
     def _of_pod(self, item: Object) -> Iterator[tuple[str, Finding]]:
         if not (item.get("spec") or {}).get("nodeName"):
             return
-        policy, facts = self._engine.policy, self._facts
+        policy = self._engine.policy
         decoded = admission.decode(admission.wrap(live.bare(item)))
         for pod in subjects(decoded, item, workloads=policy.workloads):
             if isinstance(pod, Pod):
-                if tenant := occupancy.tenant(pod, item["metadata"]["name"], policy, facts):
+                review = PodReview(pod, policy, self._facts)
+                if tenant := occupancy.tenant(review, item["metadata"]["name"]):
                     self._tenants.setdefault(tenant.node, []).append(tenant)
-                for finding in occupancy.misplaced(pod, policy, facts):
+                for finding in occupancy.misplaced(review):
                     yield occupancy.MISPLACED, finding
 
     # Where an object comes from

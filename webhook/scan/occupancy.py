@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts, Holder, Node
-from webhook.gpu.placement import claim, place
+from webhook.facts.snapshot import Holder, Node
+from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
 from webhook.text.words import listed
@@ -46,26 +45,26 @@ class Tenant(NamedTuple):
     level: str
 
 
-def tenant(pod: Pod, name: str, policy: Policy, facts: Facts) -> Tenant | None:
+def tenant(review: PodReview, name: str) -> Tenant | None:
     """Read what a pod is on its node; None where it asks for no GPU or the node is in no pool."""
-    node = _node(pod, facts)
-    pool = policy.pool_of(node.labels) if node else None
-    if node is None or pool is None or place(pod, policy, facts) is None:
+    node = _node(review)
+    pool = review.policy.pool_of(node.labels) if node else None
+    if node is None or pool is None or not review.requests:
         return None
-    return Tenant(pod.namespace, name, node.name, claim(pod, policy, facts).in_(pool))
+    return Tenant(review.subject.namespace, name, node.name, review.claim.in_(pool))
 
 
-def misplaced(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Finding]:
+def misplaced(review: PodReview) -> Iterator[Finding]:
     """Flag a pod on a node of another pool than its own; of one that no pool takes unsteered-pod speaks."""
-    node = _node(pod, facts)
-    placement = place(pod, policy, facts) if node else None
+    node = _node(review)
+    placement = review.placement if node else None
     if node is None or placement is None or placement.pool is None:
         return
-    there = policy.pool_of(node.labels)
+    there = review.policy.pool_of(node.labels)
     if there is not placement.pool:
         where = f"is in pool {there.name}" if there else "is in no pool"
         yield Finding(
-            pod.at("spec", "nodeName"),
+            review.subject.at("spec", "nodeName"),
             f"the node {where}, and {placement.level} pods that ask for this belong to pool {placement.pool.name}; "
             "delete the pod where the webhook is in force",
         )
@@ -110,6 +109,6 @@ _NAMED = 3
 """How many pods a line names."""
 
 
-def _node(pod: Pod, facts: Facts) -> Node | None:
-    name = pod.spec.get("nodeName")
-    return facts.named.get(name) if isinstance(name, str) else None
+def _node(review: PodReview) -> Node | None:
+    name = review.subject.spec.get("nodeName")
+    return review.facts.named.get(name) if isinstance(name, str) else None

@@ -1,0 +1,41 @@
+"""One object under review, with the policy, the facts and the allowance by which it is judged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from webhook.allowance import Allowance
+from webhook.api.objects import Subject
+from webhook.facts.snapshot import Facts
+from webhook.policy.model import Policy
+
+V = TypeVar("V")
+S_co = TypeVar("S_co", bound=Subject, covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Review(Generic[S_co]):
+    """The review of one subject; all rules that judge the subject are given the same one.
+
+    What rules share about a subject is a `shared` property of a review of its own class.
+    """
+
+    subject: S_co
+    policy: Policy
+    facts: Facts
+    allowance: Allowance = field(default_factory=Allowance)
+
+
+class shared(Generic[V]):  # noqa: N801 - a decorator, as `property` is
+    """A property of a review that is computed once, when the first rule asks for it.
+
+    It is `functools.cached_property` without its lock, which Python 3.11 takes for each: one thread makes a review.
+    """
+
+    def __init__(self, compute: Callable[[Any], V]) -> None:
+        self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    def __get__(self, review: Any, _: type | None = None) -> V:
+        value = self._compute(review)
+        object.__setattr__(review, self._name, value)
+        return value
