@@ -8,12 +8,10 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path as FilePath
 from typing import IO, Any
 
-from webhook.documents.documents import Document, stream
-from webhook.documents.goyaml import Mark
+from webhook.documents.documents import Document, Source, stream
 from webhook.model import Object, Path, Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -42,7 +40,7 @@ class Item:
 
 def alone(value: Object) -> Item:
     """Return the item of an object without a file, such as one from a cluster. Its lines are 0."""
-    return Item(Document("", 0, value, 0, partial(Mark, 0)), (), value)
+    return Item(Document("", 0, value, 0, Source("", 0)), (), value)
 
 
 MAX_FILE = 64 * 2**20
