@@ -100,16 +100,18 @@ def _loaded(pem: bytes) -> list[x509.Certificate]:
 
 def _described(loaded: x509.Certificate) -> Certificate:
     try:
-        values = [each.value for each in loaded.extensions]
+        values = [extension.value for extension in loaded.extensions]
     except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         raise ValueError("not a certificate whose extensions can be read") from None
-    alternatives = [each for each in values if isinstance(each, x509.SubjectAlternativeName)]
+    alternatives = [extension for extension in values if isinstance(extension, x509.SubjectAlternativeName)]
     kinds = (x509.DNSName, x509.IPAddress)
     return Certificate(
         loaded.subject.rfc4514_string(),
         loaded.issuer.rfc4514_string(),
-        tuple(str(name) for each in alternatives for kind in kinds for name in each.get_values_for_type(kind)),
+        tuple(
+            str(name) for extension in alternatives for kind in kinds for name in extension.get_values_for_type(kind)
+        ),
         loaded.not_valid_before_utc,
         loaded.not_valid_after_utc,
-        any(each.ca for each in values if isinstance(each, x509.BasicConstraints)),
+        any(extension.ca for extension in values if isinstance(extension, x509.BasicConstraints)),
     )

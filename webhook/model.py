@@ -15,7 +15,7 @@ Object = Mapping[str, Any]
 
 
 class Action(StrEnum):
-    """What a policy does about a finding."""
+    """The action that a policy takes on a finding."""
 
     DENY = "Deny"
     WARN = "Warn"

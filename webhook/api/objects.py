@@ -168,7 +168,7 @@ def judged(item: Object) -> Object:
 
 
 def _shared(item: Object, template: Template) -> int:
-    """Return the cost of the parts that every pod of a template takes from outside of it, in units."""
+    """Return the cost, in units, of the parts outside a template that every pod of it gets."""
     at = keys(template.at)
     outside = [(keys(place), place) for place in (*template.metadata, template.defaults or "") if place[:1] == "/"]
     return sum(

@@ -106,7 +106,10 @@ APPLY = "application/apply-patch+yaml"
 
 
 def ask(api: Api, path: str, query: Mapping[str, Any] | None = None, *, method: str = "GET", body: Any = None) -> Any:
-    """Send a request and return the decoded answer. A body is applied. Raises StatusError and Unreachable."""
+    """Send a request and return the decoded answer. A `body` is sent as a server-side apply.
+
+    Raises StatusError and Unreachable.
+    """
     try:
         response = send(api, method, path, query or {}, body)
     except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -76,7 +76,7 @@ class Cluster:
         self, api: client.ApiClient, log: Log, within: Iterable[str] = (), metrics: "Metrics | None" = None
     ) -> None:
         self._api = api
-        inside = [replace(each, namespace=namespace) for namespace in within for each in READ_WITHIN]
+        inside = [replace(resource, namespace=namespace) for namespace in within for resource in READ_WITHIN]
         self._read = (*READ, *inside)
         self._log = log
         self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # no user and no password of it

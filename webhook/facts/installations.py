@@ -80,20 +80,20 @@ def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> Installa
     env, selector = _env(plugin), {k: v for k, v in mapping(pod.get("nodeSelector")).items() if isinstance(v, str)}
     for container in containers:
         if any("config-manager" in word for word in _words(container)):
-            told = _env(container)
-            folder = told.get("CONFIG_FILE_SRCDIR") or "/available-configs"
+            manager_env = _env(container)
+            folder = manager_env.get("CONFIG_FILE_SRCDIR") or "/available-configs"
             config_map = next((source for at, source, _ in _mounts(pod, container) if at == PurePosixPath(folder)), "")
-            fallbacks = tuple(filter(None, (told.get("FALLBACK_STRATEGIES") or "").split(",")))
-            key = told.get("DEFAULT_CONFIG") or ""
+            fallbacks = tuple(filter(None, (manager_env.get("FALLBACK_STRATEGIES") or "").split(",")))
+            key = manager_env.get("DEFAULT_CONFIG") or ""
             break
     else:
         config_map, key = _file(pod, plugin, env)
         fallbacks = ()
-        told = None
+        manager_env = None
     if not config_map:
         return None
     return Installation(
-        "DaemonSet", namespace, name, config_map, told is not None, key, fallbacks, env=env, selector=selector
+        "DaemonSet", namespace, name, config_map, manager_env is not None, key, fallbacks, env=env, selector=selector
     )
 
 

@@ -39,7 +39,7 @@ FORMS: Mapping[str, ReportForm] = {
     "openreports": _form(report_objects.OPEN, "https://github.com/openreports/reports-api"),
     "policyreport": _form(report_objects.OLDER, "https://github.com/kubernetes-sigs/wg-policy-prototypes"),
 }
-"""The forms of reports, by the names of the file formats."""
+"""The forms of reports, by the name of the format that writes them to a file."""
 
 
 def installed(api: Api, form: ReportForm) -> None:

@@ -124,7 +124,7 @@ def _each(work: Callable[[_Given], _Made], arguments: Iterable[_Given], processe
     if processes < 2:
         yield from map(work, arguments)
         return
-    import multiprocessing  # a tenth of the startup time, for large runs alone
+    import multiprocessing  # only for large runs, since the import takes a tenth of the startup
 
     # A forked process has the policy and the facts already, so they are never pickled.
     with multiprocessing.get_context("fork").Pool(processes, _begin, (work,)) as pool:

@@ -59,9 +59,9 @@ def passed_over(item: Object, policy: Policy) -> bool:
 
 
 def among_facts(objects: Iterable[Object], namespace: str | None) -> Iterator[Object]:
-    """Those that are judged of the objects that facts are made of; where a namespace is given that one alone.
+    """Yield the objects of the facts that are judged; with a `namespace`, only that Namespace.
 
-    Pods, and the ConfigMaps that say how GPUs are shared, are judged as they are, not as facts keep them.
+    Pods and sharing ConfigMaps are left out: they are judged whole, and facts keep only parts of them.
     """
     for item in objects:
         kind, name = group_kind(item), item["metadata"]["name"]
@@ -70,27 +70,27 @@ def among_facts(objects: Iterable[Object], namespace: str | None) -> Iterator[Ob
 
 
 def misnamed(namespace: str | None, facts: Facts) -> Iterator[Problem]:
-    """Say so where a namespace is asked for that a cluster has not; where none may be read nobody knows."""
+    """Yield a problem if the cluster has no such namespace; nothing if namespaces could not be read."""
     if namespace and facts.namespaces and namespace not in facts.namespaces:
         yield Problem("cluster", 0, f"there is no namespace {shown(namespace)}")
 
 
-# As the rules see them
+# Requests
 
 
 def judge(item: Item, engine: Engine, facts: Facts) -> Judged | Problem | None:
-    """Judge an object as if it were made anew, which is what will come of those that follow it.
+    """Judge an object as if it were created again, as its next version will be.
 
-    None for one that the webhook is never asked about. Raises Broke.
+    Returns None for an object that the webhook never sees. Raises Broke.
     """
     value, policy = item.value, engine.policy
     if not judges(*group_kind(value), policy.workloads) or passed_over(value, policy):
         return None
     try:
-        made_anew = request(value, policy, facts)
+        recreated = request(value, policy, facts)
     except admission.NotAReview as error:
         return Problem(item.source, 0, str(error))
-    return check.answer(made_anew, item, engine, facts)
+    return check.answer(recreated, item, engine, facts)
 
 
 def request(item: Object, policy: Policy, facts: Facts) -> Request:

@@ -53,7 +53,7 @@ def _width(text: str) -> int:
 
 
 PLAIN = Look()
-"""The look of a file."""
+"""The look of a file or a pipe: without a width and colours."""
 
 _STYLES = {
     "denied": "1;31",
