@@ -22,8 +22,8 @@ from cluster.control_plane import Cluster
 from cluster.objects import ONE, pod
 from webhook.api import admission, jsonpatch
 from webhook.cli.inputs import load_policy
+from webhook.cluster import client as live
 from webhook.cluster import listing
-from webhook.cluster import watch as live
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.rules import walk

@@ -1,4 +1,4 @@
-"""Certificates for the webhook: a private CA, what it signs, their life, and the forms Kubernetes wants them in."""
+"""Certificates for the webhook: a private CA, the serving certificates, their renewal, and their Kubernetes objects."""
 
 from certs.issue import Pair, ca_bundle, issue_ca, issue_serving, secret_manifest, service_names
 from certs.life import Authorities, Changed, Store, Stored, Terms, Unsettled, authorities, keep, written

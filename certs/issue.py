@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-SKEW = timedelta(hours=1)  # how far behind ours the clock of a client may be
+SKEW = timedelta(hours=1)  # the most that a client's clock may be behind ours
 MAX_SERVING_DAYS = 365
 MAX_COMMON_NAME = 64  # X.520 ub-common-name
 
@@ -68,10 +68,10 @@ def issue_serving(
 ) -> Pair:
     """Return a new serving certificate (ECDSA P-256) for the names and addresses, signed by `ca`.
 
-    The certificate alone, without its chain. The first DNS name is also the common name, where it fits. It is
-    valid for `days` days (1 to 365), which start an hour before `now`, and never longer than `ca`. Raises
-    ValueError for no name at all, a bad name or address (wildcards are refused), a naive `now`, bad days, and
-    a `ca` that is not one ECDSA or RSA CA certificate with its key.
+    Returns the certificate without its chain. The first DNS name is also the common name if it is short enough. The
+    certificate is valid for `days` days (1 to 365), from an hour before `now`. Raises ValueError if there is no name,
+    for a bad name or address (wildcards are refused), a naive `now`, bad days, days after the end of `ca`, and a
+    `ca` that is not one ECDSA or RSA CA certificate with its key.
     """
     ca_certificate, ca_key = _load_ca(ca)
     names = tuple(dict.fromkeys(dns_names))
@@ -133,8 +133,8 @@ def ca_bundle(*certificates_pem: bytes) -> str:
 def secret_manifest(name: str, namespace: str, ca: Pair, serving: Pair) -> dict[str, object]:
     """Return a `kubernetes.io/tls` Secret of the serving pair and the CA's certificate, without the CA's key.
 
-    Its `ca.crt` is, as it stands, the `caBundle` of the webhook. Raises ValueError for a bad name or
-    namespace, and as `ca_bundle` does.
+    Its `ca.crt` can be copied as the webhook's `caBundle`. Raises ValueError for a bad name or namespace, and as
+    `ca_bundle` does.
     """
     if not _is_subdomain(name):
         raise ValueError(f"{name!r} is not a Secret name (a DNS-1123 subdomain)")

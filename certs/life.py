@@ -1,11 +1,12 @@
-"""The life of the webhook's certificates: what is to be stored next. Pure: no files, no clock.
+"""The life of the webhook's certificates: decides the next change of the store. Pure: no files, no clock.
 
-Three things are stored, each changed on its own: the authorities, in a Secret that no pod mounts; the serving pair, in
-the Secret that the webhook mounts; and the bundles of CA certificates, by which API servers trust the webhook. A new
-CA is published in every bundle before it signs anything, and signs only when every API server had the time to see
-it. The CA before it stays in the bundles until every replica had the time to serve from the new one. So whatever an
-API server has last seen verifies whatever a replica has last loaded, as long as neither is older than the overlap, and
-the work may stop after any change and be taken up again by whoever comes next.
+The store holds three things, each changed on its own: the authorities, in a Secret that no pod mounts; the serving
+pair, in the Secret that the webhook mounts; and the bundles of CA certificates, by which API servers trust the webhook.
+
+A new CA is published in every bundle before it signs. It signs only after every API server had the time to see it. The
+old CA stays in the bundles until every replica had the time to serve from the new one. So the bundle that an API server
+has seen last verifies the pair that a replica has loaded last, if neither is older than the overlap. The work may stop
+after any change, and the next run continues it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,19 +19,19 @@ from certs.issue import MAX_SERVING_DAYS, Pair, issue_ca, issue_serving
 from certs.read import added, blocks, certificate, contains, fits, removed, signed
 
 ATTEMPTS = 5
-"""How often in a row something may be changed under us before we give up."""
+"""Tries in a row that may fail because the store was changed meanwhile."""
 
 _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What certificates are issued for, and how long: the names of the webhook, days, and the overlap of two CAs.
+    """The terms of certificates: the names of the webhook, the lifetimes in days, and the overlap of two CAs.
 
-    The overlap is the time that every API server has to see a change of its webhook configuration, and every replica
-    to load a change of its Secret. A certificate is renewed when a third of its life is left. Raises ValueError for
-    lives in which that does not fit: a serving certificate's last third has to be longer than the overlap, a CA's
-    longer than the life of what it signs and two overlaps.
+    The overlap is the time in which every API server sees a change of its webhook configuration, and every replica
+    loads a change of its Secret. A certificate is renewed when a third of its life is left. So the last third of a
+    serving certificate must be longer than the overlap; that of a CA, longer than a serving certificate's life and
+    two overlaps. Raises ValueError otherwise.
     """
 
     names: tuple[str, ...]
@@ -43,7 +44,7 @@ class Terms:
             raise ValueError(f"a serving certificate lives 1 to {MAX_SERVING_DAYS} days, not {self.serving_days}")
         if self.overlap <= timedelta(0):
             raise ValueError("the overlap of two CAs must be longer than nothing")
-        if timedelta(days=self.serving_days) / 3 <= self.overlap:  # or it would end where it is still served
+        if timedelta(days=self.serving_days) / 3 <= self.overlap:  # otherwise it could end while it is served
             raise ValueError(f"a third of {self.serving_days} days is not longer than this overlap")
         needed = 3 * (timedelta(days=self.serving_days) + 2 * self.overlap)
         if timedelta(days=self.ca_days) <= needed:
@@ -55,10 +56,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Authorities:
-    """The CAs: one that signs, one that is to sign next, and certificates of those that do no more.
+    """The CAs: the one that signs, the `coming` one that signs next, and the certificates of the retired ones.
 
-    `published` is since when every bundle has held the next one, `replaced` since when the serving certificate has
-    been one of the CA that signs now.
+    `published` is the time since when every bundle has held the coming CA. `replaced` is the time since when the
+    serving certificate has been signed by the CA that signs now.
     """
 
     signing: Pair | None = None
@@ -70,7 +71,7 @@ class Authorities:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All that is stored; the bundles by the name of the webhook that each belongs to, in PEM."""
+    """The contents of the store. The bundles are PEM, by the name of their webhook."""
 
     authorities: Authorities = Authorities()
     serving: Pair | None = None
@@ -79,18 +80,18 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: what it is, in a line for people, and what is to be stored."""
+    """One change: a line for people, and the contents of the store after it."""
 
     what: str
     after: Stored
 
 
 Choice = Callable[[Stored, Terms, datetime], Step | None]
-"""Chooses the next change, None for none."""
+"""Returns the next change, or None."""
 
 
 def step(stored: Stored, terms: Terms, now: datetime) -> Step | None:
-    """Return the next change that is due at a moment, or None: then nothing is, until time passes."""
+    """Return the next change that is due; None if no change is due before a later time."""
     ours, serving = stored.authorities, stored.serving
     if not _able(ours.coming, now) and (not _able(ours.signing, now) or _aged(ours.signing, now)):
         return _begin(stored, terms, now)
@@ -116,7 +117,7 @@ def step(stored: Stored, terms: Terms, now: datetime) -> Step | None:
 
 
 def rotate(stored: Stored, terms: Terms, now: datetime) -> Step | None:
-    """Return the first change of a rotation of the CA that somebody wants now, due or not."""
+    """Return the first change of a rotation of the CA, even if none is due."""
     ours = stored.authorities
     if ours.coming:
         since = f"; it signs from {_moment(ours.published + terms.overlap)} on" if ours.published else ""
@@ -125,13 +126,13 @@ def rotate(stored: Stored, terms: Terms, now: datetime) -> Step | None:
 
 
 def renew(stored: Stored, terms: Terms, now: datetime) -> Step | None:
-    """Return the renewal of the serving certificate that somebody wants now, due or not; None if no CA can sign."""
+    """Return the renewal of the serving certificate, even if it is not due; None if no CA can sign."""
     signing = stored.authorities.signing
     return _issue(stored, signing, terms, now, "as asked for") if signing and _able(signing, now) else None
 
 
 def _begin(stored: Stored, terms: Terms, now: datetime) -> Step:
-    """A new CA. One that was on its way and has no life left is in the bundles perhaps, and leaves them in time."""
+    """Issue a new CA. A coming CA that has expired may be in the bundles, so it is retired."""
     ours = stored.authorities
     coming = issue_ca(f"slicewarden CA {_moment(now)}", now, terms.ca_days)
     unused = (ours.coming.certificate_pem,) if ours.coming else ()
@@ -166,15 +167,15 @@ def _retire(stored: Stored, terms: Terms, now: datetime) -> Step | None:
 
 
 def _bundle(bundle: bytes, ours: Authorities, terms: Terms, now: datetime) -> bytes:
-    """What a bundle has to be: all that others put into it, and ours that may be needed."""
+    """Return the wanted bundle: the certificates that others added, and ours that may be needed."""
     ripe = _ripe(ours, terms, now)
-    wanted = [each.certificate_pem for each in (ours.signing, ours.coming) if each]
+    wanted = [pair.certificate_pem for pair in (ours.signing, ours.coming) if pair]
     wanted += [] if ripe else ours.retired
     return reduce(added, wanted, reduce(removed, ours.retired if ripe else (), bundle))
 
 
 def _ripe(ours: Authorities, terms: Terms, now: datetime) -> bool:
-    """Tell whether every replica had its time to serve from the CA that signs now."""
+    """Tell whether every replica had the time to serve from the CA that signs now."""
     return ours.replaced is not None and ours.replaced + terms.overlap <= now
 
 
@@ -183,7 +184,7 @@ def _published(ca: Pair, stored: Stored) -> bool:
 
 
 def _able(ca: Pair | None, now: datetime) -> bool:
-    """Tell whether a CA can sign something that lives for a day."""
+    """Tell whether a CA can sign a certificate for another day."""
     if ca is None:
         return False
     read = certificate(ca.certificate_pem)
@@ -191,7 +192,7 @@ def _able(ca: Pair | None, now: datetime) -> bool:
 
 
 def _aged(pair: Pair | None, now: datetime) -> bool:
-    """Tell whether no more than a third of a life is left."""
+    """Tell whether at most a third of a certificate's life is left."""
     if pair is None:
         return False
     read = certificate(pair.certificate_pem)
@@ -199,7 +200,7 @@ def _aged(pair: Pair | None, now: datetime) -> bool:
 
 
 def _fault(serving: Pair | None, signing: Pair, terms: Terms, now: datetime) -> str:
-    """Say why a serving pair has to be replaced, or nothing."""
+    """Return the reason to replace a serving pair; empty if there is none."""
     if serving is None:
         return "there was none"
     if not fits(serving):
@@ -215,7 +216,7 @@ def _fault(serving: Pair | None, signing: Pair, terms: Terms, now: datetime) -> 
 
 
 def _trusted(stored: Stored, now: datetime) -> bool:
-    """Tell whether every API server can verify the pair that is stored."""
+    """Tell whether every bundle verifies the stored serving pair."""
     serving = stored.serving
     if serving is None or not fits(serving) or not certificate(serving.certificate_pem).holds(now):
         return False
@@ -226,7 +227,7 @@ def _trusted(stored: Stored, now: datetime) -> bool:
 
 
 def _difference(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
-    """Say what of ours comes into bundles and what goes."""
+    """Describe the change of the bundles in one line."""
     come = {ca for name in after for ca in blocks(after[name]) if not contains(before[name], ca)}
     go = {ca for name in before for ca in blocks(before[name]) if not contains(after[name], ca)}
     parts = [*(f"with {name}" for name in sorted(map(_name, come)))]
@@ -248,30 +249,30 @@ def _moment(when: datetime) -> str:
 
 
 class Unsettled(Exception):
-    """It could not be done now; all is as good as it was, and another run may do it."""
+    """The change could not be made now. The store is consistent, and another run may make it."""
 
 
 class Changed(Unsettled):
-    """Something else changed what is stored since it was read."""
+    """Something else changed the store since it was read."""
 
 
 class Store(Protocol):
-    """Where all of it is stored."""
+    """A store of certificates."""
 
     def read(self) -> Stored:
-        """Read all of it. Raises ValueError for what is there and cannot be used, and Unsettled."""
+        """Read everything. Raises ValueError for unusable contents, and Unsettled."""
 
     def write(self, after: Stored) -> None:
-        """Write what differs from what was read last. Raises Changed when that is not there any more."""
+        """Write the differences to the last read. Raises Changed if the store was changed since."""
 
 
 def keep(
     store: Store, terms: Terms, clock: Callable[[], datetime], wishes: Sequence[Choice] = (), *, dry_run: bool = False
 ) -> Iterator[str]:
-    """Make every change that is due, and those that are wished for; yield a line after each.
+    """Make every change that is due, and the `wishes`; yield a line after each.
 
-    In a dry run nothing is written, and the lines say what would be. Raises Changed after a number of attempts, and
-    what the store raises; what was done until then stands, and the next run goes on from there.
+    In a dry run nothing is written. Raises Changed after ATTEMPTS tries, and the errors of the store. The changes made
+    before an error remain, and the next run continues from them.
     """
     stored, attempts = store.read(), ATTEMPTS
     for choose in (step, *wishes, step):
@@ -299,7 +300,7 @@ _RETIRED, _REPLACED = "retired.crt", "retired.replaced"
 
 
 def written(ours: Authorities) -> dict[str, bytes]:
-    """Return the authorities as the data of a Secret: what is not there has no key."""
+    """Return the authorities as the data of a Secret, without keys for absent parts."""
     data = {_RETIRED: b"".join(ours.retired)}
     for pair, names in ((ours.signing, (_CA, _KEY)), (ours.coming, (_COMING, _COMING_KEY))):
         if pair:
@@ -310,7 +311,7 @@ def written(ours: Authorities) -> dict[str, bytes]:
 
 
 def authorities(data: Mapping[str, bytes]) -> Authorities:
-    """Read the data of a Secret. Raises ValueError, naming the key, for any that `written` would not write."""
+    """Read authorities from the data of a Secret. Raises ValueError, with the key, for data unlike `written`'s."""
     if unknown := data.keys() - {_CA, _KEY, _COMING, _COMING_KEY, _PUBLISHED, _RETIRED, _REPLACED}:
         raise ValueError(f"{min(unknown)} is none of ours")
     return Authorities(
@@ -338,15 +339,15 @@ def _pair(data: Mapping[str, bytes], name: str, key: str) -> Pair | None:
 
 
 def _retired(data: Mapping[str, bytes]) -> tuple[bytes, ...]:
-    found = blocks(data.get(_RETIRED, b""))
+    certificates = blocks(data.get(_RETIRED, b""))
     try:
-        for each in found:
-            certificate(each)
+        for pem in certificates:
+            certificate(pem)
     except ValueError as error:
         raise ValueError(f"{_RETIRED}: {error}") from None
-    if b"".join(found) != data.get(_RETIRED, b""):
+    if b"".join(certificates) != data.get(_RETIRED, b""):
         raise ValueError(f"{_RETIRED}: more than certificates in PEM")
-    return found
+    return certificates
 
 
 def _time(data: Mapping[str, bytes], name: str) -> datetime | None:

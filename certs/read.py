@@ -1,4 +1,4 @@
-"""What certificates say: names, ends, who signed them, and which a bundle holds. Pure: no files, no clock."""
+"""Reads certificates: their names, dates and signatures, and the contents of bundles. Pure: no files, no clock."""
 
 import re
 from base64 import b64decode
@@ -16,7 +16,7 @@ _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What one certificate says of itself: RFC 4514 names, its DNS names and IP addresses, from when to when."""
+    """The fields of a certificate: RFC 4514 names, DNS names and IP addresses, and its validity."""
 
     subject: str
     issuer: str
@@ -26,22 +26,22 @@ class Certificate:
     is_ca: bool
 
     def holds(self, now: datetime) -> bool:
-        """Tell whether it is valid at a moment, by its dates."""
+        """Tell whether its dates include a moment."""
         return self.start <= now <= self.end
 
 
 def certificate(pem: bytes) -> Certificate:
-    """Read the first certificate in PEM. Raises ValueError where there is none, or one that cannot be read."""
+    """Read the first certificate in PEM. Raises ValueError if there is none, or an unreadable one."""
     return certificates(pem)[0]
 
 
 def certificates(pem: bytes) -> tuple[Certificate, ...]:
-    """Read every certificate in PEM, in order, at least one. Raises ValueError as `certificate` does."""
+    """Read all certificates in PEM, in order. Raises ValueError as `certificate` does."""
     return tuple(map(_described, _loaded(pem)))
 
 
 def fits(pair: Pair) -> bool:
-    """Tell whether a pair is one: a certificate, and the unencrypted private key of what it certifies."""
+    """Tell whether a pair is a certificate with its own private key, unencrypted."""
     try:
         key = load_pem_private_key(pair.key_pem, password=None)
         return key.public_key() == _loaded(pair.certificate_pem)[0].public_key()
@@ -50,7 +50,7 @@ def fits(pair: Pair) -> bool:
 
 
 def signed(leaf_pem: bytes, ca_pem: bytes) -> bool:
-    """Tell whether the one certificate was signed with the key of the other, a CA; what is no certificate was not."""
+    """Tell whether a CA's key signed a certificate. False if either is no certificate, or the second no CA."""
     try:
         leaf, ca = _loaded(leaf_pem)[0], _loaded(ca_pem)[0]
         leaf.verify_directly_issued_by(ca)
@@ -60,25 +60,25 @@ def signed(leaf_pem: bytes, ca_pem: bytes) -> bool:
 
 
 def blocks(bundle: bytes) -> tuple[bytes, ...]:
-    """Return the certificates of a bundle one by one, in PEM as they stand, whatever is in them or between them."""
+    """Return the PEM blocks of a bundle unchanged, without parsing them."""
     return tuple(match[0] for match in _BLOCK.finditer(bundle))
 
 
 def contains(bundle: bytes, pem: bytes) -> bool:
-    """Tell whether a bundle holds a certificate, however either of them is wrapped."""
+    """Tell whether a bundle holds a certificate, whatever the line breaks in either."""
     return _der(pem) in map(_der, blocks(bundle))
 
 
 def added(bundle: bytes, pem: bytes) -> bytes:
-    """Return a bundle that holds a certificate; what it held before comes first, as it was."""
+    """Return a bundle with a certificate added at its end, unless it holds it already."""
     if contains(bundle, pem):
         return bundle
-    kept = bundle if bundle.strip() else b""  # an empty line is what some manifests put where nothing is yet
+    kept = bundle if bundle.strip() else b""  # some manifests use an empty line for an empty bundle
     return kept + (b"\n" if kept and not kept.endswith(b"\n") else b"") + pem
 
 
 def removed(bundle: bytes, pem: bytes) -> bytes:
-    """Return a bundle without a certificate; all else in it stays as it was."""
+    """Return a bundle without a certificate. The rest stays as it was."""
     unwanted = _der(pem)
     return _BLOCK.sub(lambda match: b"" if _der(match[0]) == unwanted else match[0], bundle)
 
@@ -100,16 +100,18 @@ def _loaded(pem: bytes) -> list[x509.Certificate]:
 
 def _described(loaded: x509.Certificate) -> Certificate:
     try:
-        values = [each.value for each in loaded.extensions]
+        values = [extension.value for extension in loaded.extensions]
     except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         raise ValueError("not a certificate whose extensions can be read") from None
-    alternatives = [each for each in values if isinstance(each, x509.SubjectAlternativeName)]
+    alternatives = [extension for extension in values if isinstance(extension, x509.SubjectAlternativeName)]
     kinds = (x509.DNSName, x509.IPAddress)
     return Certificate(
         loaded.subject.rfc4514_string(),
         loaded.issuer.rfc4514_string(),
-        tuple(str(name) for each in alternatives for kind in kinds for name in each.get_values_for_type(kind)),
+        tuple(
+            str(name) for extension in alternatives for kind in kinds for name in extension.get_values_for_type(kind)
+        ),
         loaded.not_valid_before_utc,
         loaded.not_valid_after_utc,
-        any(each.ca for each in values if isinstance(each, x509.BasicConstraints)),
+        any(extension.ca for extension in values if isinstance(extension, x509.BasicConstraints)),
     )

@@ -34,12 +34,17 @@ HOMES = {
     "aiohttp": {"webhook.serving.http"},
     "click": {"webhook.cli"},
     "flask": {"webhook.serving.app"},
-    "kubernetes": {"webhook.cluster.watch", "webhook.cluster.events", "webhook.cluster.cert_store"},
+    "kubernetes": {
+        "webhook.cluster.client",
+        "webhook.cluster.watch",
+        "webhook.cluster.events",
+        "webhook.cluster.cert_store",
+    },
     "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
     "uvloop": {"webhook.serving.worker"},
     "prometheus_client": {"webhook.telemetry.metrics"},
     "orjson": {"webhook.api.admission", "webhook.telemetry.log"},
-    "urllib3": {"webhook.cluster.watch"},  # the Kubernetes client's own foundation, for its errors and timeouts
+    "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {"webhook.documents.goyaml"},
     "jsonschema": {"webhook.policy.load"},
     "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},

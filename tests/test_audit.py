@@ -266,7 +266,7 @@ def schema_of(kind: str) -> Any:
 
 @pytest.mark.parametrize("form", publish.FORMS.values(), ids=publish.FORMS)
 def test_reports_have_the_published_shape_and_belong_to_their_object(
-    form: publish.Form, engine: Engine, facts: Facts
+    form: publish.ReportForm, engine: Engine, facts: Facts
 ) -> None:
     found = Audit(engine, facts)
     found.take(asking("stranger", "shared"))

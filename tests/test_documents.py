@@ -191,9 +191,9 @@ def test_an_item_alone_has_the_lines_that_it_has_in_the_whole(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(documents, "SMALL", 0)
         (whole,), problems = read(text, "f")
+        parts = [whole.item(index) for index in range(len(items))]
     assert problems == []
-    for index, value in enumerate(items):
-        alone = whole.item(index)
+    for index, (value, alone) in enumerate(zip(items, parts, strict=True)):
         assert alone.value == value
         for path in places(value, ("items", index)):
             assert alone.line(path) == whole.line(path), (text, path)

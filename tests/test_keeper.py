@@ -15,14 +15,14 @@ from listening import Asked, listening
 import certs
 from certs.life import rotate
 from webhook.cli import main as cli
-from webhook.cluster.cert_store import Keeper, Names
+from webhook.cluster.cert_store import ClusterStore, ObjectNames
 
 SECRETS = "/api/v1/namespaces/slicewarden-system/secrets"
 HALVES = "/apis/admissionregistration.k8s.io/v1"
 CA, SERVING = f"{SECRETS}/slicewarden-ca", f"{SECRETS}/slicewarden-serving"
 MUTATING = f"{HALVES}/mutatingwebhookconfigurations/slicewarden"
 VALIDATING = f"{HALVES}/validatingwebhookconfigurations/slicewarden"
-NAMES = Names("slicewarden-system", "slicewarden-ca", "slicewarden-serving", "slicewarden")
+NAMES = ObjectNames("slicewarden-system", "slicewarden-ca", "slicewarden-serving", "slicewarden")
 TERMS = certs.Terms(certs.service_names("slicewarden", "slicewarden-system"))
 
 
@@ -92,18 +92,18 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def keeper(server: Server, said: list[str]) -> Keeper:
+def keeper(server: Server, said: list[str]) -> ClusterStore:
     settings = client.Configuration()
     settings.host = server.url
     settings.retries = False
-    return Keeper(client.ApiClient(settings), NAMES, said.append)
+    return ClusterStore(client.ApiClient(settings), NAMES, said.append)
 
 
-def kept(keeper: Keeper, *wishes: Any, later: timedelta = timedelta(0)) -> list[str]:
+def kept(keeper: ClusterStore, *wishes: Any, later: timedelta = timedelta(0)) -> list[str]:
     return list(certs.keep(keeper, TERMS, lambda: datetime.now(UTC) + later, wishes))
 
 
-def test_each_change_is_one_object(server: Server, keeper: Keeper) -> None:
+def test_each_change_is_one_object(server: Server, keeper: ClusterStore) -> None:
     assert len(kept(keeper)) == 4
     assert [path for path, _ in server.written] == [CA, MUTATING, VALIDATING, CA, SERVING]
     ca = b64decode(server.objects[CA]["data"]["ca.crt"])
@@ -115,7 +115,7 @@ def test_each_change_is_one_object(server: Server, keeper: Keeper) -> None:
     assert kept(keeper) == []
 
 
-def test_only_the_bundle_that_differs_is_written(server: Server, keeper: Keeper) -> None:
+def test_only_the_bundle_that_differs_is_written(server: Server, keeper: ClusterStore) -> None:
     kept(keeper)
     server.written.clear()
     del server.objects[VALIDATING]["webhooks"][1]["clientConfig"]["caBundle"]
@@ -126,7 +126,7 @@ def test_only_the_bundle_that_differs_is_written(server: Server, keeper: Keeper)
     assert [each["name"] for each in body["webhooks"]] == ["nodes.slicewarden.dev"]
 
 
-def test_somebody_elses_ca_stays_in_a_bundle(server: Server, keeper: Keeper) -> None:
+def test_somebody_elses_ca_stays_in_a_bundle(server: Server, keeper: ClusterStore) -> None:
     foreign = certs.issue_ca("theirs", datetime.now(UTC)).certificate_pem
     config = server.objects[MUTATING]["webhooks"][0]["clientConfig"]
     config["caBundle"] = b64encode(foreign).decode()
@@ -138,13 +138,13 @@ def test_somebody_elses_ca_stays_in_a_bundle(server: Server, keeper: Keeper) -> 
     assert b64decode(config["caBundle"]) == foreign + ca
 
 
-def test_a_configuration_that_is_not_there_is_told_of_once(server: Server, keeper: Keeper, said: list[str]) -> None:
+def test_an_absent_configuration_is_reported_once(server: Server, keeper: ClusterStore, said: list[str]) -> None:
     del server.objects[MUTATING]
     assert len(kept(keeper)) == 4
     assert said == ["MutatingWebhookConfiguration slicewarden is not there: nobody is told whom to trust"]
 
 
-def test_nothing_of_a_ca_is_lost_where_it_cannot_be_read(server: Server, keeper: Keeper) -> None:
+def test_nothing_of_a_ca_is_lost_where_it_cannot_be_read(server: Server, keeper: ClusterStore) -> None:
     server.objects[CA] = {"data": {"ca.crt": b64encode(b"scribbled over").decode()}}
     problem = "Secret slicewarden-system/slicewarden-ca: ca.crt: not a PEM certificate; nothing is changed"
     with pytest.raises(ValueError, match=problem):
@@ -153,7 +153,7 @@ def test_nothing_of_a_ca_is_lost_where_it_cannot_be_read(server: Server, keeper:
 
 
 @pytest.mark.parametrize("path", [CA, SERVING])
-def test_a_secret_that_is_not_there(server: Server, keeper: Keeper, path: str) -> None:
+def test_a_secret_that_is_not_there(server: Server, keeper: ClusterStore, path: str) -> None:
     del server.objects[path]
     with pytest.raises(ValueError, match=r"^Secret slicewarden-system/slicewarden-\w+ is not there: create it, empty"):
         kept(keeper)
@@ -173,7 +173,7 @@ def test_a_secret_that_is_not_there(server: Server, keeper: Keeper, path: str) -
 )
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
 def test_what_an_api_server_may_say(
-    server: Server, keeper: Keeper, method: str, status: int, answer: bytes, kind: type[Exception], message: str
+    server: Server, keeper: ClusterStore, method: str, status: int, answer: bytes, kind: type[Exception], message: str
 ) -> None:
     server.answers[method, CA] = status, answer
     with pytest.raises(kind, match=message) as raised:
@@ -189,11 +189,11 @@ def test_an_api_server_that_is_not_there(server: Server) -> None:
     settings.retries = False
     del server
     with pytest.raises(certs.Unsettled, match=r"^MutatingWebhookConfiguration slicewarden: \w+Error: "):
-        kept(Keeper(client.ApiClient(settings), NAMES, print))
+        kept(ClusterStore(client.ApiClient(settings), NAMES, print))
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
-def test_nothing_is_issued_by_a_wrong_clock(server: Server, keeper: Keeper, minutes: int) -> None:
+def test_nothing_is_issued_by_a_wrong_clock(server: Server, keeper: ClusterStore, minutes: int) -> None:
     server.date += timedelta(minutes=minutes)
     with pytest.raises(certs.Unsettled, match=r"the clock here is .* off the API server's, and issues nothing"):
         kept(keeper)

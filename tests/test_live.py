@@ -14,6 +14,7 @@ import pytest
 from kubernetes import client
 from listening import Asked, listening
 
+from webhook.cluster import client as connection
 from webhook.cluster import watch as cluster
 from webhook.cluster.watch import Cluster
 from webhook.facts.snapshot import Facts
@@ -437,6 +438,6 @@ def test_only_what_facts_are_made_of_is_kept() -> None:
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Any) -> None:
-    with pytest.raises(cluster.Unreachable) as raised:
-        cluster.connect(str(tmp_path / "none"))
+    with pytest.raises(connection.Unreachable) as raised:
+        connection.connect(str(tmp_path / "none"))
     assert "\n" not in str(raised.value)

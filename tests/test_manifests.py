@@ -12,7 +12,7 @@ from registration_contract import WHOLE_REQUEST
 
 from webhook.api.objects import DEVICES
 from webhook.cli import inputs
-from webhook.cluster import watch
+from webhook.cluster import client, watch
 from webhook.engine import registration
 from webhook.policy.model import Policy
 
@@ -214,7 +214,7 @@ def granted(role: Object) -> dict[tuple[str, str], set[str]]:
 @pytest.mark.parametrize(
     ("kind", "read"), [("ClusterRole", watch.READ), ("Role", watch.READ_WITHIN)], ids=["everywhere", "within"]
 )
-def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[watch.Resource, ...]) -> None:
+def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[client.Resource, ...]) -> None:
     assert granted(one(kind)) == {(each.group, each.plural): READING for each in read}
     account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
     binding = one(f"{kind}Binding")

@@ -12,8 +12,8 @@ from listening import Asked, listening
 
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy
-from webhook.cluster import listing, watch
-from webhook.cluster.watch import Resource
+from webhook.cluster import client, listing
+from webhook.cluster.client import Resource
 from webhook.facts.snapshot import Facts
 from webhook.model import Unusable
 from webhook.policy.model import Policy
@@ -76,7 +76,7 @@ def write(folder: Path, url: str) -> str:
 
 
 @pytest.fixture
-def api(kubeconfig: str) -> watch.Api:
+def api(kubeconfig: str) -> client.Api:
     return listing.connect(kubeconfig)
 
 
@@ -95,7 +95,7 @@ def names(pages: Iterator[list[Any]]) -> list[str]:
 # Reading
 
 
-def test_a_kind_is_read_page_by_page(server: Server, api: watch.Api) -> None:
+def test_a_kind_is_read_page_by_page(server: Server, api: client.Api) -> None:
     server.answers["/api/v1/pods"] = [page(item("a"), item("b"), after="more"), page(item("c"))]
     found = [*listing.pages(api, PODS, 2)]
     assert [[(each["kind"], each["apiVersion"]) for each in page] for page in found] == [
@@ -105,7 +105,7 @@ def test_a_kind_is_read_page_by_page(server: Server, api: watch.Api) -> None:
     assert server.of("/api/v1/pods") == [{"limit": "2"}, {"limit": "2", "continue": "more"}]
 
 
-def test_a_list_that_grew_too_old_is_begun_again_and_says_nothing_twice(server: Server, api: watch.Api) -> None:
+def test_a_list_that_grew_too_old_is_begun_again_and_says_nothing_twice(server: Server, api: client.Api) -> None:
     server.answers["/api/v1/pods"] = [
         page(item("a"), after="more"),
         410,
@@ -116,16 +116,16 @@ def test_a_list_that_grew_too_old_is_begun_again_and_says_nothing_twice(server: 
     assert [each.get("continue", "") for each in server.of("/api/v1/pods")] == ["", "more", "", "again"]
 
 
-def test_a_list_that_always_grows_too_old_is_given_up(server: Server, api: watch.Api) -> None:
+def test_a_list_that_always_grows_too_old_is_given_up(server: Server, api: client.Api) -> None:
     server.answers["/api/v1/pods"] = [page(item("a"), after="more"), 410] * 9
-    with pytest.raises(watch.Refused) as raised:
+    with pytest.raises(client.StatusError) as raised:
         names(listing.pages(api, PODS))
     assert raised.value.status == 410
     assert len(server.of("/api/v1/pods")) == 2 * listing.TRIES
 
 
 @pytest.mark.parametrize("status", sorted(listing.BUSY))
-def test_a_busy_server_is_asked_again(server: Server, api: watch.Api, status: int) -> None:
+def test_a_busy_server_is_asked_again(server: Server, api: client.Api, status: int) -> None:
     server.answers["/api/v1/pods"] = [status, page(item("a"))]
     assert names(listing.pages(api, PODS)) == ["a"]
 
@@ -143,7 +143,7 @@ def resources(*kinds: str, namespaced: bool = True) -> dict[str, Any]:
     return {"resources": [*found, {"name": f"{kinds[0].lower()}s/status", "kind": kinds[0], "verbs": ["get"]}]}
 
 
-def test_a_kind_is_read_in_the_first_version_that_has_it(server: Server, api: watch.Api) -> None:
+def test_a_kind_is_read_in_the_first_version_that_has_it(server: Server, api: client.Api) -> None:
     server.answers["/apis"] = [{"groups": [group("kubeflow.org", "v1", "v2beta1"), group("other.io", "v1")]}]
     server.answers["/apis/kubeflow.org/v1"] = [resources("PyTorchJob")]
     server.answers["/apis/kubeflow.org/v2beta1"] = [resources("MPIJob", "PyTorchJob")]
@@ -158,7 +158,7 @@ def test_a_kind_is_read_in_the_first_version_that_has_it(server: Server, api: wa
     assert not [path for _, path, _ in server.asked if "other.io" in path or "ray.io" in path]
 
 
-def test_a_group_that_does_not_answer_is_a_problem_and_no_more(server: Server, api: watch.Api) -> None:
+def test_a_group_that_does_not_answer_is_a_problem_and_no_more(server: Server, api: client.Api) -> None:
     server.answers["/apis"] = [{"groups": [group("ray.io", "v1"), group("apps", "v1")]}]
     server.answers["/apis/ray.io/v1"] = [503]
     server.answers["/apis/apps/v1"] = [resources("Deployment")]
@@ -182,7 +182,7 @@ def readable(server: Server) -> None:
     }
 
 
-def test_facts_are_what_the_cluster_says(server: Server, api: watch.Api, sample_policy: Policy) -> None:
+def test_facts_are_what_the_cluster_says(server: Server, api: client.Api, sample_policy: Policy) -> None:
     readable(server)
     spec = {"nodeName": "n1", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
     server.answers["/api/v1/pods"] = [page(item("a", spec=spec), item("b", spec={"containers": []}))]
@@ -197,7 +197,7 @@ def test_facts_are_what_the_cluster_says(server: Server, api: watch.Api, sample_
 
 
 def test_what_may_not_be_read_is_told_and_the_rest_is_read(
-    server: Server, api: watch.Api, sample_policy: Policy
+    server: Server, api: client.Api, sample_policy: Policy
 ) -> None:
     readable(server)
     server.answers["/api/v1/nodes"] = [403]
@@ -212,14 +212,14 @@ def test_what_may_not_be_read_is_told_and_the_rest_is_read(
 
 
 def test_of_a_namespace_that_is_not_there_nothing_is_missing(
-    server: Server, api: watch.Api, sample_policy: Policy
+    server: Server, api: client.Api, sample_policy: Policy
 ) -> None:
     readable(server)
     server.answers["/api/v1/namespaces/gpu-operator/configmaps"] = [403]  # for which no powers can have been given
     assert listing.facts(api, [sample_policy])[1] == ()
 
 
-def test_who_has_one_namespace_reads_that(server: Server, api: watch.Api, sample_policy: Policy) -> None:
+def test_who_has_one_namespace_reads_that(server: Server, api: client.Api, sample_policy: Policy) -> None:
     readable(server)
     server.answers["/api/v1/namespaces"] = [403]
     server.answers["/api/v1/pods"] = [403]
@@ -237,7 +237,7 @@ def test_who_has_one_namespace_reads_that(server: Server, api: watch.Api, sample
 
 
 def test_pods_come_after_what_makes_them_and_only_those_that_live(
-    server: Server, api: watch.Api, sample_policy: Policy
+    server: Server, api: client.Api, sample_policy: Policy
 ) -> None:
     readable(server)
     server.answers["/apis"] = [{"groups": [group("apps", "v1"), group("resource.k8s.io", "v1")]}]

@@ -1,9 +1,8 @@
-"""What one review may cost: units of work, and time.
+"""The cost of a review: a limit on units of work, and one on time.
 
-A unit is what one entry of a list or a map costs all rules together, about a microsecond. All that an object holds is
-counted before anything else looks at it, so that a rule is asked of nothing that is too large; findings are paid for as
-they are made. How much an object has of any one thing bounds the work that it can cause: no rule is to do more with an
-entry because there are many of them.
+A unit is the work of all rules together on one entry of a list or a map, about a microsecond. The entries of an object
+are counted before any rule sees it, so that no rule has to bear an object that is too large. Findings are paid for as
+they are made. The work must stay linear: no rule may do more for an entry because there are many others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +12,7 @@ from webhook.model import Malformed, Object
 from webhook.text.spelling import Guesses
 
 UNITS = 150_000
-"""What an object may cost; a pod of 100 containers with 200 variables each costs 87,000."""
+"""Units that an object may cost. A pod of 100 containers with 200 variables each costs 87,000."""
 
 PRICES = {
     "containers": 60,
@@ -27,52 +26,52 @@ PRICES = {
     "nodeSelector": 3,
     "env": 2,
 }
-"""Units of an entry in the lists and maps by these names, where it is more than one: much is asked about each."""
+"""Units per entry of the lists and maps with these names, which rules read often. All others cost one unit."""
 
 TEMPLATE = 150
-"""Units of a pod template, beside what it holds: each rule is asked of it as of a pod."""
+"""Units per pod template, in addition to its entries: every rule runs on it as on a pod."""
 
 CONFIGURATION = 150
-"""Units of a text that is read as a configuration of the device plugin."""
+"""Units per text that is read as a configuration of the device plugin."""
 
 LETTERS = 4
-"""Characters of a framework's settings that cost a unit: they are taken apart."""
+"""Characters of a framework's settings per unit; they are parsed."""
 
 FINDING = 20
-"""Units of a finding: it is put into words, compared with those of the old object, and told."""
+"""Units per finding: its message is written, compared with those of the old object, and sent."""
 
 Late = Callable[[], bool]
-"""Says whether the time for a review is over."""
+"""Returns whether the time for a review is over."""
 
 
-def never() -> bool:
-    """Be in no hurry."""
+def no_deadline() -> bool:
+    """Return False: the time is never over."""
     return False
 
 
 class TooLate(RuntimeError):
-    """The time for a review was over before it was judged."""
+    """The time for a review ended before the verdict."""
 
 
 class TooLarge(Malformed):
-    """An object holds more than can be judged in the time that a review has; it says of what there is too much."""
+    """An object holds more than can be judged in the time of a review. The message names the largest part."""
 
 
 class Allowance:
-    """What is left of the units and the time in which an object is judged."""
+    """The units and the time that are left for judging an object."""
 
     __slots__ = ("_guesses", "_left", "_spent", "late")
 
-    def __init__(self, late: Late = never) -> None:
+    def __init__(self, late: Late = no_deadline) -> None:
         self._guesses: Guesses | None = None
         self.late = late
         self._left = UNITS
         self._spent: dict[str, tuple[int, int]] = {}
 
     def again(self) -> "Allowance":
-        """As many units for the object that an update replaces, so that what was created can be changed as well.
+        """Return a fresh allowance for the old object of an update: an object that could be created can be changed.
 
-        The time is the same, and so is what words are taken to mean, or the same finding would differ.
+        The deadline and the spelling guesses are shared; with other guesses the same finding would differ.
         """
         other = Allowance(self.late)
         other._guesses = self.guesses
@@ -80,18 +79,18 @@ class Allowance:
 
     @property
     def guesses(self) -> Guesses:
-        """What words are taken to mean."""
+        """The guesses of misspelt words."""
         if self._guesses is None:
             self._guesses = Guesses()
         return self._guesses
 
     def look(self) -> None:
-        """Look at the clock. Raises TooLate."""
+        """Check the clock. Raises TooLate."""
         if self.late():
             raise TooLate
 
     def spend(self, what: str, count: int = 1, price: int = 1) -> None:
-        """Pay for so many of something. Raises TooLarge, and TooLate."""
+        """Pay for a number of things of one sort. Raises TooLarge and TooLate."""
         before, cost = self._spent.get(what, (0, 0))
         self._spent[what] = before + count, cost + count * price
         self._left -= count * price
@@ -101,7 +100,7 @@ class Allowance:
             self.look()
 
     def count(self, item: Object) -> None:
-        """Pay for all that an object holds, before anything else looks at it. Raises TooLarge, and TooLate."""
+        """Pay for every entry of an object before any rule sees it. Raises TooLarge and TooLate."""
         for what, count, cost in _held(item):
             before, paid = self._spent.get(what, (0, 0))
             self._spent[what] = before + count, paid + cost
@@ -111,7 +110,7 @@ class Allowance:
         self.look()
 
     def _too_large(self) -> TooLarge:
-        what, (count, cost) = max(self._spent.items(), key=lambda each: each[1][1])
+        what, (count, cost) = max(self._spent.items(), key=lambda spent: spent[1][1])
         return TooLarge(
             (),
             f"is too large to be judged: {count:,} entries in {what} come to {cost:,} units of work, and all that an "
@@ -120,52 +119,52 @@ class Allowance:
 
 
 def _held(item: Object) -> Iterator[tuple[str, int, int]]:
-    """Yield for each list and map in an object its name, its entries and their cost.
+    """Yield the name, the number of entries and their cost for every list and map in an object.
 
-    A map in a list goes by the list's name, and is an entry that has been counted.
+    A map in a list has the list's name. It has been counted as an entry of the list.
     """
-    todo: list[tuple[str, int, Any]] = [("object", 1, item)]
-    for what, price, there in todo:
-        size = len(there)
+    pending: list[tuple[str, int, Any]] = [("object", 1, item)]
+    for what, price, holder in pending:
+        size = len(holder)
         yield what, size if price else 0, size * (price or 1)
-        if type(there) is dict:
-            for key, each in there.items():
-                if type(each) in _HOLDERS and each:
-                    todo.append((key, PRICES.get(key, 1), each))
+        if type(holder) is dict:
+            for key, value in holder.items():
+                if type(value) in _HOLDERS and value:
+                    pending.append((key, PRICES.get(key, 1), value))
         else:
-            todo += [(what, 0, each) for each in there if type(each) in _HOLDERS and each]
+            pending += [(what, 0, value) for value in holder if type(value) in _HOLDERS and value]
 
 
 _HOLDERS = frozenset((dict, list))
 
 
 def weight(item: Object) -> int:
-    """What an object or a part of it costs by what it holds, in units."""
+    """Return the cost of an object, or of a part of one, in units."""
     return sum(cost for _, _, cost in _held(item))
 
 
 class Watched(tuple[Any, ...]):
-    """What a pod has many of; who goes through many looks at the clock."""
+    """Many entries of a pod. Iterating over them checks the clock."""
 
     allowance: Allowance
 
     def __iter__(self) -> Iterator[Any]:
-        """Go through them. Raises TooLate."""
-        for index, each in enumerate(super().__iter__()):
+        """Yield the entries. Raises TooLate."""
+        for index, entry in enumerate(super().__iter__()):
             if index % FEW == 0:
                 self.allowance.look()
-            yield each
+            yield entry
 
 
 def watched(entries: Iterable[Any], allowance: Allowance) -> tuple[Any, ...]:
-    """Have whoever goes through many entries look at the clock."""
-    found = tuple(entries)
-    if len(found) <= FEW:
-        return found
-    many = Watched(found)
+    """Return the entries as a tuple. If there are many, iterating over it checks the clock."""
+    listed = tuple(entries)
+    if len(listed) <= FEW:
+        return listed
+    many = Watched(listed)
     many.allowance = allowance
     return many
 
 
 FEW = 16
-"""Entries that are gone through without a look at the clock."""
+"""Entries between two checks of the clock."""

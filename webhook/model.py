@@ -1,4 +1,4 @@
-"""The words everything speaks: Request, Finding, Fix, Result, Verdict."""
+"""The types that every package shares: Request, Finding, Fix, Result, Verdict."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from webhook.text.words import shown
 
 Path = tuple[str | int, ...]
-"""Where a value sits in an object: map keys and list indices, outermost first."""
+"""The place of a value in an object: map keys and list indices, outermost first."""
 
 Object = Mapping[str, Any]
-"""A decoded JSON object, read and never written."""
+"""A decoded JSON object. Nothing writes to it."""
 
 
 class Action(StrEnum):
-    """What a policy does about a finding."""
+    """The action that a policy takes on a finding."""
 
     DENY = "Deny"
     WARN = "Warn"
@@ -32,7 +32,7 @@ class Malformed(ValueError):
 
 
 class Requester(NamedTuple):
-    """Who sent a request (k8s.io/api authentication/v1 UserInfo)."""
+    """The user who sent a request (k8s.io/api authentication/v1 UserInfo)."""
 
     username: str
     groups: frozenset[str]
@@ -42,8 +42,8 @@ class Requester(NamedTuple):
 class Request:
     """An AdmissionRequest, under the API's own names (k8s.io/api admission/v1 types.go).
 
-    `requester` is None for an object that nobody has sent yet, as one from a file. `size` counts the bytes of the
-    review that it came in, None for one that came in none.
+    `requester` is None for an object that was never sent, such as one from a file. `size` is the review's length in
+    bytes, or None without a review.
     """
 
     uid: str
@@ -62,10 +62,10 @@ class Request:
 
 
 class Fix(NamedTuple):
-    """How one place of the object would be right.
+    """A change that puts one place of the object right.
 
-    The value is merged in: a map adds its keys, a list adds its items, anything else is set. Parents that
-    are missing are created.
+    The value is merged in: a map adds its keys, a list adds its items, anything else is set. Missing parents are
+    created.
     """
 
     path: Path
@@ -73,13 +73,14 @@ class Fix(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a rule says of one place.
+    """What a rule reports about one place in an object.
 
-    `fixes` put the place right; a finding without any has to be mended by whoever wrote the object.
-    `advice` warns at most, whatever the policy's action is. `text_line` counts lines (from 1) within the
-    text that stands at `path`, 0 when the finding is about the whole value. `parts` are the things that are
-    wrong there, each of which an update may put right on its own. Left out, the message and the value at `path`
-    are the one part, so that another wrong value is news: where `path` holds more than what is wrong, name the part.
+    `fixes` put the place right; without any, the author has to correct the object. `advice` warns at most, whatever
+    the policy's action is. `text_line` is a line (from 1) within the text at `path`, or 0 for the whole value.
+
+    `parts` are the separate faults there; an update may correct them one by one. The default is one part, the message
+    with the value at `path`, so that a different wrong value counts as new. Name the part if `path` holds more than
+    the fault.
     """
 
     path: Path
@@ -91,14 +92,14 @@ class Finding(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line: place, what is wrong and the way out."""
+        """One line: the place, what is wrong and the way out."""
         return f"{dotted(self.path)}: {self.message}"
 
 
 class Result(NamedTuple):
-    """A finding with the rule that made it and the action the policy takes.
+    """A finding with its rule and the action that the policy takes.
 
-    `exemption` names the policy's exemption by which the finding is only recorded.
+    `exemption` names the policy's exemption if one turned the finding into a mere record.
     """
 
     rule: str
@@ -108,14 +109,14 @@ class Result(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line: rule, place, what is wrong and the way out."""
+        """One line: the rule, the place, what is wrong and the way out."""
         return f"{self.rule}: {self.finding.text}"
 
 
 class Verdict(NamedTuple):
-    """All results for one request, and the JSON Patch (RFC 6902 operations) that goes with them.
+    """All results for one request, and their JSON Patch (RFC 6902 operations).
 
-    `malformed` says why the object could not be judged at all; such an object is refused.
+    `malformed` is the reason why the object could not be judged; such an object is refused.
     """
 
     results: tuple[Result, ...] = ()
@@ -124,7 +125,7 @@ class Verdict(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """False when any result denies, or nothing could be judged."""
+        """False if any result denies, or the object could not be judged."""
         return self.malformed is None and not any(r.action is Action.DENY for r in self.results)
 
     def having(self, action: Action) -> list[Result]:
@@ -133,9 +134,9 @@ class Verdict(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Something in a file that cannot be used: an unreadable document, a wrong key in a policy.
+    """A fault in a file: an unreadable document, a wrong key in a policy.
 
-    `line` counts from 1; 0 speaks of the file as a whole.
+    `line` counts from 1; 0 means the whole file.
     """
 
     file: str
@@ -147,7 +148,7 @@ class Problem(NamedTuple):
 
 
 class Unusable(Exception):
-    """Input with which nothing can be done; `problems` says where and why, one line each."""
+    """The input cannot be used. `problems` has the places and the reasons."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -158,13 +159,13 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def dotted(path: Path) -> str:
-    """Write a path as people do: `spec.containers[0].resources.limits[nvidia.com/gpu]`."""
-    text = ""
+    """Write a path as kubectl does: `spec.containers[0].resources.limits[nvidia.com/gpu]`."""
+    written = ""
     for key in path:
         if isinstance(key, int):
-            text += f"[{key}]"
+            written += f"[{key}]"
         elif key and len(key) <= 80 and _PLAIN.issuperset(key):
-            text += f".{key}" if text else key
+            written += f".{key}" if written else key
         else:
-            text += f"[{shown(key, quotes=False)}]"
-    return text or "object"
+            written += f"[{shown(key, quotes=False)}]"
+    return written or "object"

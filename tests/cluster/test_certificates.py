@@ -23,11 +23,11 @@ from cluster import control_plane
 from cluster.control_plane import Cluster, User, eventually
 from cluster.guard import MANIFESTS, MUTATE, VALIDATE, Guard, rendered
 from cluster.objects import Object, pod
-from webhook.cluster import watch as connection
-from webhook.cluster.cert_store import Keeper, Names
+from webhook.cluster import client as connection
+from webhook.cluster.cert_store import ClusterStore, ObjectNames
 
 HOME = "slicewarden-system"
-NAMES = Names(HOME, "slicewarden-ca", "slicewarden-serving", "slicewarden")
+NAMES = ObjectNames(HOME, "slicewarden-ca", "slicewarden-serving", "slicewarden")
 ACCOUNT = User(f"system:serviceaccount:{HOME}:slicewarden-certificates", ("system:serviceaccounts",))
 CONFIGURATIONS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 OVERLAP = timedelta(seconds=6)
@@ -45,7 +45,7 @@ class Kept(Guard):
         self.account = cluster.kubeconfig_of_account("slicewarden-certificates", HOME)
         self.terms = certs.Terms((*certs.service_names("slicewarden", HOME), "localhost"), overlap=OVERLAP)
         self.hooks = sum(len(each["webhooks"]) for each in self.registration())
-        self.store = Keeper(connection.connect(str(self.account)), NAMES, print)
+        self.store = ClusterStore(connection.connect(str(self.account)), NAMES, print)
 
     def keep(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Run the command as its CronJob does."""

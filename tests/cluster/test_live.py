@@ -9,6 +9,7 @@ import pytest
 
 from cluster import control_plane
 from cluster.control_plane import Cluster, User, eventually
+from webhook.cluster import client as connection_client
 from webhook.cluster import watch as live
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,7 @@ def watched(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         fast.setattr(live, "HOLDERS_SECONDS", 0.5)
         cluster.add_nodes()
         grant(cluster, "ClusterRole")
-        connection = live.connect(str(cluster.kubeconfig(WATCHER)))
+        connection = connection_client.connect(str(cluster.kubeconfig(WATCHER)))
         followed = live.Cluster(connection, lambda _: None, ["gpu-operator"])  # which is not there yet
         followed.start()
         assert eventually(lambda: followed.facts() is not None)

@@ -18,7 +18,7 @@ from kubernetes.client import ApiClient
 
 from fuzz import changes, corpus
 from fuzz.fault import Fault
-from webhook.allowance import TooLate, never
+from webhook.allowance import TooLate, no_deadline
 from webhook.api import admission
 from webhook.cluster.events import MAX_NOTE, Events, body, denial
 from webhook.engine.engine import Engine
@@ -63,10 +63,10 @@ class Spied:
         self.policy = engine.policy
         self.raised: BaseException | None = None
 
-    def mutate(self, request: Request, facts: Facts, late: Callable[[], bool] = never) -> Verdict:
+    def mutate(self, request: Request, facts: Facts, late: Callable[[], bool] = no_deadline) -> Verdict:
         return self._noted(self.engine.mutate, request, facts, late)
 
-    def validate(self, request: Request, facts: Facts, late: Callable[[], bool] = never) -> Verdict:
+    def validate(self, request: Request, facts: Facts, late: Callable[[], bool] = no_deadline) -> Verdict:
         return self._noted(self.engine.validate, request, facts, late)
 
     def _noted(self, half: Callable[..., Verdict], *arguments: Any) -> Verdict:

@@ -1,4 +1,4 @@
-"""AdmissionReview v1: bytes to Request, Verdict to bytes (k8s.io/api admission/v1 types.go)."""
+"""Decodes and encodes AdmissionReview v1: bytes to Request, Verdict to bytes (k8s.io/api admission/v1 types.go)."""
 
 import base64
 from typing import Any
@@ -10,29 +10,30 @@ from webhook.model import Action, Object, Request, Requester, Result, Verdict
 API_VERSION = "admission.k8s.io/v1"
 
 MAX_BODY = 7 * 1024 * 1024
-"""Bytes: an object and its old self of 3 MiB each, the API server's own limit, and 1 MiB around them."""
+"""Bytes of a body: an object and its old object of 3 MiB each (the API server's limit), and 1 MiB for the rest."""
 
 MAX_PARTS = 400_000
-"""Values in a body, by its opening brackets and commas outside strings; a pod has hundreds.
+"""Values in a body, counted by the opening brackets and commas outside strings. A pod has hundreds.
 
-As Python's objects they take thirty times the bytes of the shortest JSON: 7 MiB of them could fill the memory, and
-take half a second in which nothing else is answered.
+Python objects take thirty times the bytes of the shortest JSON. Without the limit 7 MiB of values could fill the
+memory, and would block all other answers for half a second.
 """
 
 _SLICE = 64 * 1024
-"""Bytes that are counted in one go: other threads wait for its end."""
+"""Bytes that are counted at a time, since other threads wait meanwhile."""
 
 MAX_UID = 128
-"""Characters of a request's uid, which is a UUID of 36."""
+"""Characters of a request's uid. A UUID has 36."""
 
 MAX_MESSAGE = 4096
-"""Characters of a denial; the API server reads a whole response into memory, so ours stays small."""
+"""Characters of a denial. The API server reads the whole response into memory, so ours stays small."""
 
 MAX_WARNINGS = 8
 MAX_WARNING = 256
-"""Characters of a warning, so that a command fits: over these an API server may cut once all together pass 4,096.
+"""Characters of a warning: enough for a command to paste.
 
-It advises 120 (admission/v1 types.go, apiserver pkg/endpoints/filters/warning.go).
+An API server may cut longer ones once all warnings together exceed 4,096 characters. It recommends 120
+(admission/v1 types.go, apiserver pkg/endpoints/filters/warning.go).
 """
 
 MAX_ANNOTATION = 1024
@@ -40,16 +41,16 @@ MAX_ANNOTATION = 1024
 
 
 POLICY = "policy"
-"""The audit annotation that says by which policy was judged; a rule may not be called so."""
+"""The audit annotation with the digest of the policy. No rule may have this id."""
 
 
 class NotAReview(ValueError):
-    """The bytes are not an AdmissionReview that can be judged."""
+    """The bytes are no AdmissionReview that can be judged."""
 
 
 def decode(body: bytes) -> Request:
-    """Read an AdmissionReview. Fields of newer API versions are ignored. Raises NotAReview."""
-    # Nearly every body has fewer bytes than it may have parts, and is not counted.
+    """Read an AdmissionReview. Unknown fields are ignored. Raises NotAReview."""
+    # Nearly every body has fewer bytes than MAX_PARTS, and need not be counted.
     if len(body) > MAX_PARTS and _marks(body) > MAX_PARTS and _parts(body) > MAX_PARTS:
         raise NotAReview(f"more than {MAX_PARTS} values")
     try:
@@ -92,7 +93,7 @@ def decode(body: bytes) -> Request:
 
 
 def _parts(body: bytes) -> int:
-    """Count the values of a JSON text, whose strings may have brackets and commas too."""
+    """Count the values of a JSON text. Brackets and commas within strings do not count."""
     quoted = body.replace(rb"\\", b"").replace(rb"\"", b"")
     parts = inside = 0
     for start in range(0, len(quoted), _SLICE):
@@ -116,7 +117,7 @@ def _text(container: dict[str, Any], key: str) -> str:
 
 
 def _requester(user: Any) -> Requester | None:
-    """Read who asks; an API server always says, and only what is wrapped here has nobody."""
+    """Read the user of a request; None only for a review made by `wrap`, since an API server always names one."""
     if user is None:
         return None
     if not isinstance(user, dict):
@@ -135,9 +136,9 @@ def _object(request: dict[str, Any], key: str) -> Object | None:
 
 
 def wrap(item: Object, *, uid: str = "offline") -> bytes:
-    """Make the AdmissionReview that an API server would send if this object were created.
+    """Make the AdmissionReview that an API server would send when this object is created.
 
-    Raises NotAReview for values that JSON cannot carry: lone surrogates, integers over 64 bits.
+    Raises NotAReview for values that JSON cannot hold: lone surrogates, integers over 64 bits.
     """
     group, _, version = str(item.get("apiVersion", "")).rpartition("/")
     metadata = item.get("metadata")
@@ -154,7 +155,7 @@ def wrap(item: Object, *, uid: str = "offline") -> bytes:
 
 
 def encoded(value: Object) -> bytes:
-    """Write an object as JSON. Raises NotAReview for values that JSON cannot carry."""
+    """Write an object as JSON. Raises NotAReview for values that JSON cannot hold."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as error:
@@ -162,7 +163,7 @@ def encoded(value: Object) -> bytes:
 
 
 def encode(request: Request, verdict: Verdict, policy: str = "") -> bytes:
-    """Write the AdmissionReview that answers the request; its audit annotation `policy` has that policy's digest."""
+    """Write the AdmissionReview that answers the request. `policy` is the digest for the audit annotation."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = _status(verdict)
@@ -186,7 +187,7 @@ def _status(verdict: Verdict) -> dict[str, Any]:
 
 
 def message_of(verdict: Verdict) -> str:
-    """Say in one line why a verdict denies: every finding while there is room, then how many more."""
+    """Write the denying findings in one line: as many as fit, then the number of the others."""
     texts = list(dict.fromkeys(result.text for result in verdict.having(Action.DENY)))
     if len(texts) <= 1:
         return "".join(texts)
@@ -199,18 +200,18 @@ def message_of(verdict: Verdict) -> str:
 
 
 def warnings_of(verdict: Verdict) -> list[str]:
-    """Write the warnings as kubectl can show them: short, in one line each, every text once."""
+    """Write the warnings as kubectl shows them: short, one line each, without repeats."""
     texts = dict.fromkeys(_cut(result.text, MAX_WARNING) for result in verdict.having(Action.WARN))
     return list(texts)[:MAX_WARNINGS]
 
 
 def _annotations(audited: list[Result]) -> dict[str, str]:
-    """Say under each audited rule's id what it would have refused."""
+    """Write the audit annotations: the findings under the id of each audited rule."""
     texts: dict[str, list[str]] = {}
     for result in audited:
         exempt = f"exempted by {result.exemption}: " if result.exemption else ""
         texts.setdefault(result.rule, []).append(exempt + result.text.removeprefix(f"{result.rule}: "))
-    return {rule: _cut("; ".join(dict.fromkeys(each)), MAX_ANNOTATION) for rule, each in texts.items()}
+    return {rule: _cut("; ".join(dict.fromkeys(findings)), MAX_ANNOTATION) for rule, findings in texts.items()}
 
 
 def _cut(text: str, limit: int) -> str:

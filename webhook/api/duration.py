@@ -15,12 +15,12 @@ _UNITS = {
 _PART = re.compile(r"(?=\.?[0-9])([0-9]*+)(?:\.([0-9]*+))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
 
 MAX_LENGTH = 256
-"""Characters of a duration, above which it is not read."""
+"""Characters of the longest duration that is read."""
 REFUSAL = "not a duration such as 10s"
 
 
 def nanoseconds(text: str) -> int:
-    """Read a duration such as `10s` or `-1m30s`. Raises ValueError for what Go would not take, or is long."""
+    """Read a duration such as `10s` or `-1m30s`. Raises ValueError if Go refuses the text, or if it is too long."""
     unsigned = text[1:] if text[:1] in ("-", "+") else text
     sign = -1 if text[:1] == "-" else 1
     if unsigned == "0":
@@ -41,7 +41,7 @@ def nanoseconds(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Read a duration that is a time to wait, in seconds. Raises ValueError also for a negative one."""
+    """Read a duration of zero or more, in seconds. Raises ValueError also for a negative one."""
     read = nanoseconds(text)
     if read < 0:
         raise ValueError(REFUSAL)

@@ -1,6 +1,6 @@
-"""Reads the fields of an object as the API would have stored them, null for what is not there.
+"""Reads the fields of an object as the API server stores them; an absent field counts as null.
 
-Each function takes what holds the field, its key and the holder's path. All raise Malformed where the shape is another.
+Each function takes the map that holds the field, the key and the map's path. All raise Malformed for a wrong type.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ _MAPS = frozenset((dict,))
 
 
 def as_kind(kind: type, value: Any, path: Path) -> Any:
-    """Return a value of this type, an empty one for null. Raises Malformed for another type."""
+    """Return the value if it has this type; an empty one for null. Raises Malformed for another type."""
     if value is None:
         return kind()
     if not isinstance(value, kind):
@@ -23,15 +23,15 @@ def as_kind(kind: type, value: Any, path: Path) -> Any:
 
 
 def as_map(value: Any, path: Path) -> Object:
-    """Return a map, an empty one for null."""
+    """Return the value if it is a map; an empty one for null."""
     return value if type(value) is dict else cast("Object", as_kind(dict, value, path))
 
 
-# The path is only put together where it is needed: these are called for every place of every object.
+# These run for every field of every object, so the full path is built only for an error.
 
 
 def section(holder: Object, key: str, at: Path) -> Object:
-    """The map at a key, empty for null."""
+    """Return the map at a key; empty if null."""
     value = holder.get(key)
     if value is None:
         return {}
@@ -39,7 +39,7 @@ def section(holder: Object, key: str, at: Path) -> Object:
 
 
 def items(holder: Object, key: str, at: Path) -> list[Any]:
-    """The list at a key, empty for null."""
+    """Return the list at a key; empty if null."""
     value = holder.get(key)
     if value is None:
         return []
@@ -47,7 +47,7 @@ def items(holder: Object, key: str, at: Path) -> list[Any]:
 
 
 def text(holder: Object, key: str, at: Path) -> str:
-    """The text at a key, empty for null."""
+    """Return the string at a key; empty if null."""
     value = holder.get(key)
     if value is None:
         return ""
@@ -55,26 +55,26 @@ def text(holder: Object, key: str, at: Path) -> str:
 
 
 def flag(holder: Object, key: str, at: Path) -> bool:
-    """The truth at a key, false for null."""
+    """Return the boolean at a key; false if null."""
     value = holder.get(key)
     return value is not None and bool(as_kind(bool, value, (*at, key)))
 
 
 def entries(holder: Object, key: str, at: Path) -> Iterable[tuple[int, Object]]:
-    """Each map of the list at a key, with its index."""
-    found = items(holder, key, at)
-    if _MAPS.issuperset(map(type, found)):  # nearly always, and without a step in Python for every one
-        return enumerate(found)
-    return ((index, as_map(each, (*at, key, index))) for index, each in enumerate(found))
+    """Yield the maps of the list at a key, with their indices."""
+    listed = items(holder, key, at)
+    if _MAPS.issuperset(map(type, listed)):  # the usual case, checked without a Python loop
+        return enumerate(listed)
+    return ((index, as_map(entry, (*at, key, index))) for index, entry in enumerate(listed))
 
 
 def texts(holder: Object, key: str, at: Path) -> Iterator[tuple[int, str]]:
-    """Each text of the list at a key, with its index."""
-    for index, each in enumerate(items(holder, key, at)):
-        yield index, each if type(each) is str else as_kind(str, each, (*at, key, index))
+    """Yield the strings of the list at a key, with their indices."""
+    for index, entry in enumerate(items(holder, key, at)):
+        yield index, entry if type(entry) is str else as_kind(str, entry, (*at, key, index))
 
 
 def group_kind(item: Object) -> tuple[str, str]:
-    """The API group (empty for core) and kind of an object."""
+    """Return the API group (empty for core) and kind of an object."""
     version = string(item.get("apiVersion"))
     return version.rpartition("/")[0], string(item.get("kind"))

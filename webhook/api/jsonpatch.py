@@ -1,4 +1,4 @@
-"""Fixes in, JSON Patch (RFC 6902) out."""
+"""Turns fixes into a JSON Patch (RFC 6902)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
@@ -10,16 +10,16 @@ Operation = Mapping[str, Any]
 
 
 MAX_OPERATIONS = 128
-"""A patch of more would make an answer of over 64 KiB, which the API server holds in memory."""
+"""Operations of a patch. More could make an answer of over 64 KiB, which the API server holds in memory."""
 
 
 def build(
     document: Object, fixes: Iterable[Fix], allowance: Allowance | None = None
 ) -> tuple[tuple[Operation, ...], Object]:
-    """Return the operations that make the fixes, and the document they lead to.
+    """Return the operations that make the fixes, and the patched document.
 
-    The given document is not changed; what no fix touches is shared with the result. No fix is asked for once there
-    are too many operations. Raises TooLarge for these, and TooLate.
+    The given document is not changed; the result shares the parts that no fix touches. The fixes are read only until
+    there are too many operations. Raises TooLarge for too many, and TooLate.
     """
     copy, operations, allowance = _Copy(document), list[Operation](), allowance or Allowance()
     for number, (path, value) in enumerate(fixes, start=1):
@@ -36,14 +36,14 @@ def build(
 
 
 class _Copy:
-    """A copy of a document, of which only the containers are copied that are written to."""
+    """A copy of a document that copies only the maps and lists that are written to."""
 
     def __init__(self, document: Object) -> None:
         self._ours: dict[int, Any] = {}
         self.document = self._own(document)
 
     def child(self, container: Any, key: str | int) -> Any:
-        """Return what stands at a key of a container that may be written to, so that it may be as well."""
+        """Return the child at a key, ready to be written to. The container itself must be ready."""
         child = container[key]
         if type(child) in (dict, list):
             container[key] = child = self._own(child)
@@ -53,17 +53,17 @@ class _Copy:
         if id(container) in self._ours:
             return container
         copy = container.copy()
-        self._ours[id(copy)] = copy  # kept, so that its id stays its own
+        self._ours[id(copy)] = copy  # kept alive, so that no other object gets its id
         return copy
 
 
 def _merged(copy: _Copy, path: Path, value: Any) -> Iterator[Operation]:
-    """Merge a value into what stands at a path, and yield the operations that do the same."""
+    """Merge a value into the copy at a path, and yield the same change as operations."""
     there: Any = copy.document
     for depth, key in enumerate(path):
         parent, listed = there, isinstance(there, list)
         if (there[key] if listed else there.get(key)) is None:
-            for below in reversed(path[depth + 1 :]):  # the first missing parent is added with all that hangs below it
+            for below in reversed(path[depth + 1 :]):  # add the first missing parent with everything below it
                 value = {below: value}
             yield _operation("replace" if listed else "add", _pointer(path[: depth + 1]), value)
             parent[key] = value
@@ -71,14 +71,14 @@ def _merged(copy: _Copy, path: Path, value: Any) -> Iterator[Operation]:
         there = copy.child(parent, key)
     at = _pointer(path)
     if isinstance(there, dict) and isinstance(value, dict):
-        for key, each in value.items():
+        for key, entry in value.items():
             before = there.get(key)
-            if before != each:
-                yield _operation("add" if before is None else "replace", f"{at}/{_escaped(key)}", each)
-                there[key] = each
+            if before != entry:
+                yield _operation("add" if before is None else "replace", f"{at}/{_escaped(key)}", entry)
+                there[key] = entry
     elif isinstance(there, list) and isinstance(value, list):
-        for each in value:
-            yield _operation("add", f"{at}/-", each)
+        for entry in value:
+            yield _operation("add", f"{at}/-", entry)
         there += value
     elif there != value:
         yield _operation("replace", at, value)
@@ -90,12 +90,12 @@ def _operation(operation: str, at: str, value: Any) -> Operation:
 
 
 def apply(document: Object, operations: Iterable[Operation]) -> Object:
-    """Apply a patch of `add` and `replace` operations, as an API server does with ours (RFC 6902)."""
+    """Apply a patch of `add` and `replace` operations as an API server does (RFC 6902)."""
     copy = _Copy(document)
     before, there = "", cast("Any", copy.document)
     for operation in operations:
         parent, _, last = operation["path"].rpartition("/")
-        if parent != before:  # many write into one place after each other, as do all new variables of a container
+        if parent != before:  # runs of operations share a parent, such as the new variables of a container
             before, there = parent, copy.document
             for key in parent.split("/")[1:]:
                 there = copy.child(there, int(key) if isinstance(there, list) else _unescaped(key))

@@ -1,24 +1,24 @@
-"""Reads objects that another program wrote: a value of another type is as good as none."""
+"""Reads objects that another program wrote. A value of an unexpected type counts as absent."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a map, else an empty one."""
+    """Return the value if it is a map, else an empty map."""
     return value if isinstance(value, dict) else {}
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The maps of a list."""
-    return [each for each in sequence(value) if isinstance(each, dict)]
+    """Return the maps in a list; empty if the value is no list."""
+    return [item for item in sequence(value) if isinstance(item, dict)]
 
 
 def sequence(value: Any) -> list[Any]:
-    """The value if it is a list, else an empty one."""
+    """Return the value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
 def string(value: Any) -> str:
-    """The value if it is a string, else an empty one."""
+    """Return the value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""

@@ -1,6 +1,6 @@
-"""Where each kind keeps what is judged, and views of it.
+"""Views of the objects that rules judge: ConfigMaps, claims, labels, and the pods in every kind.
 
-A view reads an object as the API would have stored it, and raises Malformed where the shape is another.
+A view reads an object as the API server stores it. It raises Malformed for a wrong type.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("resource.k8s.io", "ResourceClaim"): ("spec", "devices"),
     ("resource.k8s.io", "ResourceClaimTemplate"): ("spec", "spec", "devices"),
 }
-"""The kinds of dynamic resource allocation, and where each keeps its requests and configurations (resource/v1)."""
+"""The kinds of dynamic resource allocation, with the paths of their requests and configurations (resource/v1)."""
 
 
 @dataclass(frozen=True, eq=False)
 class ConfigMap:
-    """A ConfigMap: each key of `data` with its text, each key of `binaryData` with its base64.
+    """A ConfigMap: the texts of `data` and the base64 of `binaryData`, by key.
 
-    One that is being `deleted` is empty, and has an `old` self.
+    One that is being `deleted` is empty and has an `old`.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ConfigMap:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """A Namespace or a Node (`kind`), of which the labels are judged. `old` is None when it is created."""
+    """A Namespace or a Node (`kind`) with the labels that rules judge. `old` is None when it is created."""
 
     kind: str
     name: str
@@ -56,13 +56,16 @@ class Labelled:
 
     @property
     def namespace(self) -> str:
-        """Its own name for a Namespace, and none for a Node."""
+        """The Namespace's own name; empty for a Node."""
         return self.name if self.kind == "Namespace" else ""
 
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """A pod being put on a node. Annotations and labels are merged into the pod, which nobody judges again for it."""
+    """The binding of a pod to a node.
+
+    The API server merges its annotations and labels into the pod without another review of the pod.
+    """
 
     node: str
     annotations: Mapping[str, Any]
@@ -74,9 +77,10 @@ class Binding:
 
 @dataclass(frozen=True, eq=False)
 class ClusterPolicy:
-    """What the GPU Operator is told of the device plugin: a ConfigMap by name, and the key of nodes that choose none.
+    """The device plugin's configuration in a ClusterPolicy of the GPU Operator.
 
-    Both are empty where nothing is said (gpu-operator api/nvidia/v1/clusterpolicy_types.go, DevicePluginConfig).
+    `config_map` is the name of a ConfigMap, and `default` the key for nodes that choose none. Both are empty if unset
+    (gpu-operator api/nvidia/v1/clusterpolicy_types.go, DevicePluginConfig).
     """
 
     name: str
@@ -90,7 +94,7 @@ class ClusterPolicy:
 
 
 class DeviceRequest(NamedTuple):
-    """A request for devices, or one alternative of one (`firstAvailable`)."""
+    """A request for devices, or one alternative in a request (`firstAvailable`)."""
 
     path: Path
     device_class: str
@@ -100,7 +104,7 @@ class DeviceRequest(NamedTuple):
 
 
 class DeviceConfig(NamedTuple):
-    """What a driver is told of the devices: `parameters` mean something to that driver alone."""
+    """A driver's configuration of the devices. Only that driver knows the meaning of `parameters`."""
 
     path: Path
     driver: str
@@ -109,9 +113,9 @@ class DeviceConfig(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DeviceClaim:
-    """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`), which has no requests.
+    """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`). A DeviceClass has no requests.
 
-    `resource` is what a class's devices are asked for by as an extended resource, empty where they are not (KEP-5004).
+    `resource` is the extended resource by which pods can request a class's devices; empty if none (KEP-5004).
     """
 
     kind: str
@@ -126,7 +130,7 @@ class DeviceClaim:
 
 @dataclass(frozen=True, eq=False)
 class Revision:
-    """A ControllerRevision: what a workload's template was, as a patch that its controller may apply again."""
+    """A ControllerRevision: a former pod template, as a patch that the workload's controller may apply again."""
 
     data: Any
     namespace: str
@@ -138,9 +142,10 @@ Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | R
 
 
 def count(request: Request, item: Object, allowance: Allowance, workloads: Workloads = WORKLOADS) -> None:
-    """Pay for all that an object holds, and for its pod templates, before any is looked at; nothing for other kinds.
+    """Pay for the entries of an object and for its pod templates, before any rule sees them.
 
-    Raises TooLarge, TooLate, and Malformed where the way to a template ends in another shape.
+    Kinds that are not judged cost nothing. Raises TooLarge, TooLate, and Malformed for a wrong type on the path to a
+    template.
     """
     kind = request.group, request.kind
     if kind not in workloads and request.size is not None and request.size <= SMALL:
@@ -154,18 +159,18 @@ def count(request: Request, item: Object, allowance: Allowance, workloads: Workl
 
 
 def judged(item: Object) -> Object:
-    """The part of an object of which anything is read: no status, and of its metadata the labels and annotations."""
+    """Return the part of an object that rules may read: no status, and only the labels and annotations of metadata."""
     metadata = item.get("metadata")
     kept = {key: metadata.get(key) for key in ("labels", "annotations")} if isinstance(metadata, dict) else metadata
-    return {**{key: each for key, each in item.items() if key != "status"}, "metadata": kept}
+    return {**{key: value for key, value in item.items() if key != "status"}, "metadata": kept}
 
 
 def _shared(item: Object, template: Template) -> int:
-    """Units of what each pod of a template has from outside of it."""
+    """Return the cost, in units, of the parts outside a template that every pod of it gets."""
     at = keys(template.at)
     outside = [(keys(place), place) for place in (*template.metadata, template.defaults or "") if place[:1] == "/"]
     return sum(
-        weight({key: each for key, each in value.items() if at[: len(path)] != path or key != at[len(path)]})
+        weight({key: part for key, part in value.items() if at[: len(path)] != path or key != at[len(path)]})
         for path, place in outside
         for _, value in _found(item, (), place)
         if isinstance(value, dict)
@@ -179,11 +184,11 @@ def subjects(
     workloads: Workloads = WORKLOADS,
     allowance: Allowance | None = None,
 ) -> Iterator[Subject]:
-    """Yield what is to be judged in the request's object, or in its old one; nothing for other kinds.
+    """Yield the views of an object that rules judge; none for other kinds.
 
-    A subresource whose object is a Pod is judged as the Pod it is, so that a new one cannot be a way around
-    (Pod Security Admission does the same). `old` is what the object replaces. Of what is deleted only ConfigMaps
-    are judged, which may be in use. Who goes through many parts of a pod looks at the `allowance`.
+    A subresource whose object is a Pod is judged as a Pod, so that a new subresource cannot bypass the rules (Pod
+    Security Admission does the same). `old` is the object that it replaces. A deletion is judged only for ConfigMaps,
+    which may be in use. A walk through many parts of a pod looks at the `allowance`.
     """
     allowance = allowance or Allowance()
     if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
@@ -191,7 +196,7 @@ def subjects(
     before = {_place(view): view for view in _views(request, old, workloads, allowance)} if old is not None else {}
     for subject in _views(request, item, workloads, allowance):
         known = before.get(_place(subject))
-        # Both are of one kind: they come from one request.
+        # Both have the same kind: they come from one request.
         yield replace(cast("Any", subject), old=known) if known is not None else subject
 
 
@@ -227,33 +232,36 @@ SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
 
 
 SMALL = UNITS * 3 // max(PRICES.values())
-"""Bytes of a review that can hold nothing too large: the shortest entry, an empty map and its comma, has three."""
+"""Bytes of a review that cannot exceed the allowance: the shortest entry, an empty map and its comma, takes three."""
 
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
-    """Tell whether objects of this kind are judged at all."""
+    """Tell whether objects of this kind are judged."""
     return (group, kind) in SINGLE or (group, kind) in workloads or (group, kind) in DEVICES
 
 
 def judged_kinds(workloads: Workloads = WORKLOADS) -> Iterator[tuple[str, str]]:
-    """Group and kind of all that is judged."""
+    """Yield the group and kind of everything that is judged."""
     return chain(SINGLE, DEVICES, workloads)
 
 
 def _found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
-    """Find what stands at a place (webhook.catalog.workloads) below a value; nothing where the way ends before it."""
-    found: list[tuple[Path, Any]] = [(path, value)]
+    """Yield the values at a place (webhook.catalog.workloads) below a value, with their paths.
+
+    Yields nothing if the path to the place ends early.
+    """
+    reached: list[tuple[Path, Any]] = [(path, value)]
     for key in keys(place):
         following: list[tuple[Path, Any]] = []
-        for at, each in found:
+        for at, parent in reached:
             if key == EACH_ITEM:
-                following += (((*at, index), item) for index, item in enumerate(as_kind(list, each, at)))
+                following += (((*at, index), item) for index, item in enumerate(as_kind(list, parent, at)))
             elif key == EACH_VALUE:
-                following += (((*at, name), item) for name, item in as_map(each, at).items())
-            elif (item := as_map(each, at).get(key)) is not None:
+                following += (((*at, name), item) for name, item in as_map(parent, at).items())
+            elif (item := as_map(parent, at).get(key)) is not None:
                 following.append(((*at, key), item))
-        found = following
-    yield from found
+        reached = following
+    yield from reached
 
 
 def _template(item: Object, request: Request, template: Template, path: Path, value: Any, allowance: Allowance) -> Pod:
@@ -263,17 +271,17 @@ def _template(item: Object, request: Request, template: Template, path: Path, va
     metadata: dict[str, dict[str, Any]] = {"annotations": {}, "labels": {}}
     metadata_path = (*path, "metadata")
     for place in template.metadata:
-        for at, each in find(place):
-            for part, there in metadata.items():
-                if found := section(as_map(each, at), part, at):
-                    there |= found
+        for at, part in find(place):
+            for name, merged in metadata.items():
+                if values := section(as_map(part, at), name, at):
+                    merged |= values
                     metadata_path = at
     spec: dict[str, Any] = {}
     spec_path = (*path, *keys(template.spec))
     for place in (template.spec,) if template.defaults is None else (template.defaults, template.spec):
-        for at, each in find(place):
-            spec |= as_map(each, at)
-    alone = (Container(as_map(each, at), at, "containers") for place in template.containers for at, each in find(place))
+        for at, part in find(place):
+            spec |= as_map(part, at)
+    alone = (Container(as_map(part, at), at, "containers") for place in template.containers for at, part in find(place))
     return pod_of(item, request, metadata, spec, metadata_path, spec_path, allowance, template=True, more=alone)
 
 
@@ -322,13 +330,13 @@ def _revision(item: Object, request: Request) -> Revision:
 
 
 def _cluster_policy(item: Object, request: Request) -> ClusterPolicy:
-    found = item
+    config = item
     for depth, key in enumerate(ClusterPolicy.base):
-        found = section(found, key, ClusterPolicy.base[:depth])
+        config = section(config, key, ClusterPolicy.base[:depth])
     return ClusterPolicy(
         name=request.name or text(section(item, "metadata", ()), "name", ("metadata",)),
-        config_map=text(found, "name", ClusterPolicy.base),
-        default=text(found, "default", ClusterPolicy.base),
+        config_map=text(config, "name", ClusterPolicy.base),
+        default=text(config, "default", ClusterPolicy.base),
         requester=request.requester,
     )
 
@@ -351,10 +359,10 @@ def _device_claim(item: Object, base: Path, request: Request) -> DeviceClaim:
 
 
 def _device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
-    for index, each in enumerate(items(devices, "requests", base)):
+    for index, item in enumerate(items(devices, "requests", base)):
         path = (*base, "requests", index)
-        asked = as_map(each, path)
-        # Up to v1beta1 what is now under `exactly` stood in the request itself.
+        asked = as_map(item, path)
+        # Up to v1beta1 the fields of `exactly` were in the request itself.
         yield _device_request(asked, path)
         yield _device_request(section(asked, "exactly", path), (*path, "exactly"))
         for number, alternative in enumerate(items(asked, "firstAvailable", path)):
@@ -364,8 +372,8 @@ def _device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
 
 def _device_request(asked: Object, path: Path) -> DeviceRequest:
     selectors = [
-        text(section(as_map(each, at), "cel", at), "expression", (*at, "cel"))
-        for index, each in enumerate(items(asked, "selectors", path))
+        text(section(as_map(item, at), "cel", at), "expression", (*at, "cel"))
+        for index, item in enumerate(items(asked, "selectors", path))
         for at in [(*path, "selectors", index)]
     ]
     return DeviceRequest(
@@ -378,9 +386,9 @@ def _device_request(asked: Object, path: Path) -> DeviceRequest:
 
 
 def _device_configs(devices: Object, base: Path) -> Iterator[DeviceConfig]:
-    for index, each in enumerate(items(devices, "config", base)):
+    for index, item in enumerate(items(devices, "config", base)):
         path = (*base, "config", index)
-        opaque = section(as_map(each, path), "opaque", path)
+        opaque = section(as_map(item, path), "opaque", path)
         if opaque:
             at = (*path, "opaque")
             yield DeviceConfig((*at, "parameters"), text(opaque, "driver", at), opaque.get("parameters"))

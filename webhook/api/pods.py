@@ -1,6 +1,6 @@
 """A pod as rules see it: containers, variables, node selection.
 
-A view reads an object as the API would have stored it, and raises Malformed where the shape is another.
+A view reads an object as the API server stores it. It raises Malformed for a wrong type.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from webhook.api.selectors import Requirement
 from webhook.model import Malformed, Object, Path, Request, Requester
 
 MIRROR = "kubernetes.io/config.mirror"
-"""On the pod that a kubelet makes to show one of its files (k8s.io/api core/v1 annotation_key_constants.go)."""
+"""The annotation of a mirror pod, which shows a static pod (k8s.io/api core/v1 annotation_key_constants.go)."""
 KUBELETS = "system:nodes"
 """The group of all kubelets (apiserver pkg/authentication/user/user.go, NodesGroup)."""
 
@@ -22,7 +22,7 @@ CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
 class EnvVar(NamedTuple):
-    """One entry of a container's `env`. `value` is None when it comes from elsewhere (`valueFrom`)."""
+    """One entry of a container's `env`. `value` is None if it comes from `valueFrom`."""
 
     path: Path
     value: str | None
@@ -37,14 +37,15 @@ class Container(NamedTuple):
 
     @property
     def sidecar(self) -> bool:
-        """A native sidecar: an init container that keeps running beside the containers (KEP-753)."""
+        """Whether it is a sidecar container: an init container that keeps running (KEP-753)."""
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") == "Always"
 
     @property
     def extended_resources(self) -> Iterator[tuple[str, object, str]]:
-        """Name and quantity of each resource asked for, in `limits` or `requests`; a limit hides its equal request.
+        """Yield the name, the quantity and the list (`limits` or `requests`) of each extended resource.
 
-        Kubernetes' own, as cpu and memory, have no slash in their names and are left out.
+        A request that equals its limit is left out. So are Kubernetes' own resources, such as cpu, whose names have
+        no slash.
         """
         resources = section(self.spec, "resources", self.path)
         path = (*self.path, "resources")
@@ -57,25 +58,25 @@ class Container(NamedTuple):
                 yield name, quantity, "requests"
 
     def variables(self, names: Collection[str]) -> Mapping[str, EnvVar]:
-        """Its variables of these names; of two with one name the last counts, as it does for the kubelet."""
-        found, path = {}, (*self.path, "env")
+        """Return its variables with these names. The last of two with one name counts, as it does for the kubelet."""
+        result, path = {}, (*self.path, "env")
         for index, entry in entries(self.spec, "env", self.path):
             name = text(entry, "name", path)
             if name in names:
                 at = (*path, index)
-                found[name] = EnvVar(at, None if entry.get("valueFrom") else text(entry, "value", at))
-        return found
+                result[name] = EnvVar(at, None if entry.get("valueFrom") else text(entry, "value", at))
+        return result
 
     @property
     def env_from(self) -> Iterator[str]:
-        """The prefix of each source that variables are taken from without being named; empty where it has none."""
+        """Yield the prefix of each `envFrom` source; empty if it has none."""
         path = (*self.path, "envFrom")
         for index, entry in entries(self.spec, "envFrom", self.path):
             yield text(entry, "prefix", (*path, index))
 
     @property
     def words(self) -> list[str]:
-        """What it starts as far as the pod says: `command`, then `args`."""
+        """The command line as far as the pod gives it: `command`, then `args`."""
         words = [*items(self.spec, "command", self.path), *items(self.spec, "args", self.path)]
         if not all(isinstance(word, str) for word in words):
             raise Malformed(self.path, "command and args must be lists of strings")
@@ -83,21 +84,21 @@ class Container(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name within the pod."""
+        """The container's name."""
         return text(self.spec, "name", self.path)
 
     @property
     def image(self) -> str:
-        """The last part of its image's name, without registry, tag and digest; empty where the pod names none."""
+        """The last part of the image's name, without registry, tag and digest; empty if the pod names none."""
         name = text(self.spec, "image", self.path).rpartition("/")[2]
         return name.partition("@")[0].partition(":")[0]
 
 
 class Term(NamedTuple):
-    """A required node selector term: any one may match, and within it every expression has to.
+    """One term of a pod's required node affinity. A node matches if any term matches; a term, if all parts match.
 
-    `expressions` are on labels, None for an empty term, which matches no node (component-helpers
-    scheduling/corev1/nodeaffinity), and `fields` on the node's name.
+    `expressions` are conditions on labels, and `fields` on the node's name. `expressions` is None for an empty term,
+    which matches no node (component-helpers scheduling/corev1/nodeaffinity).
     """
 
     path: Path
@@ -128,32 +129,32 @@ class Pod:
 
     @property
     def service_account(self) -> str:
-        """The account it runs as; `default` when it names none. `serviceAccount` is the field's old name."""
+        """The service account; `default` if unset. `serviceAccount` is the field's old name."""
         spec, at = self.spec, self.spec_path
         return text(spec, "serviceAccountName", at) or text(spec, "serviceAccount", at) or "default"
 
     @property
     def mirror(self) -> bool:
-        """Whether it only shows what a kubelet runs from a file, and will run whatever is said of it here."""
+        """Whether it is annotated as a mirror pod. The kubelet runs the static pod behind one whatever the verdict."""
         return MIRROR in self.annotations
 
     @property
     def kubelets_own(self) -> bool:
-        """Whether it is a mirror pod on a kubelet's word: anyone can write the annotation."""
+        """Whether a kubelet sent this mirror pod. The annotation alone proves nothing: anyone can write it."""
         return self.mirror and self.requester is not None and KUBELETS in self.requester.groups
 
     @property
     def exchanged(self) -> bool:
-        """Whether it runs other images or more containers than it did; nothing else that a pod runs can change."""
+        """Whether an update changed its images or added containers. The API server allows no other change of code."""
         return self.old is not None and [*map(_runs, self.containers)] != [*map(_runs, self.old.containers)]
 
     @property
     def tolerations(self) -> list[Object]:
         """The taints it tolerates."""
-        return [each for _, each in entries(self.spec, "tolerations", self.at("spec"))]
+        return [toleration for _, toleration in entries(self.spec, "tolerations", self.at("spec"))]
 
     def at(self, part: str, *keys: str | int) -> Path:
-        """The path of a place in the pod's `metadata` or `spec`, counted from the object that holds it."""
+        """Return the path of a place in the pod's `metadata` or `spec`, from the root of the object."""
         return (*(self.spec_path if part == "spec" else self.metadata_path), *keys)
 
 
@@ -178,14 +179,14 @@ def pod_of(
     template: bool = False,
     more: Iterable[Container] = (),
 ) -> Pod:
-    """View a pod, or a `template` of one, whose metadata and spec stand at these paths of the item.
+    """Make the view of a pod, or of a pod `template`, whose metadata and spec are at these paths of the item.
 
-    `more` are its containers that stand outside of the lists that a PodSpec has.
+    `more` are its containers outside the lists of a PodSpec.
     """
     selector = section(spec, "nodeSelector", spec_path)
     for key in selector:
         text(selector, key, (*spec_path, "nodeSelector"))
-    # A template's pods are made in the namespace of what holds it.
+    # A controller creates a template's pods in its own namespace.
     own = section(item, "metadata", ())
     return Pod(
         spec=spec,
@@ -210,8 +211,8 @@ def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[Term, ...
         required = section(required, key, (*at, *REQUIRED_AFFINITY[1 : depth + 1]))
     path = (*at, *REQUIRED_AFFINITY[1:])
     terms = (
-        _term(as_map(each, (*path, index)), (*path, index))
-        for index, each in enumerate(items(required, REQUIRED_AFFINITY[-1], path[:-1]))
+        _term(as_map(term, (*path, index)), (*path, index))
+        for index, term in enumerate(items(required, REQUIRED_AFFINITY[-1], path[:-1]))
     )
     return watched(terms, allowance)
 
@@ -227,16 +228,16 @@ def _runs(container: Container) -> tuple[str, str, object]:
 
 def _containers(spec: Object, at: Path) -> Iterator[Container]:
     for name in CONTAINER_LISTS:
-        for index, each in enumerate(items(spec, name, at)):
+        for index, container in enumerate(items(spec, name, at)):
             path = (*at, name, index)
-            yield Container(as_map(each, path), path, name)
+            yield Container(as_map(container, path), path, name)
 
 
 def _requirements(term: Object, part: str, path: Path) -> Iterator[Requirement]:
     path = (*path, part)
-    for index, each in enumerate(items(term, part, path[:-1])):
+    for index, item in enumerate(items(term, part, path[:-1])):
         at = (*path, index)
-        expression = as_map(each, at)
+        expression = as_map(item, at)
         values = items(expression, "values", at)
         if not all(isinstance(value, str) for value in values):
             raise Malformed((*at, "values"), "must be a list of strings")

@@ -8,7 +8,7 @@ _GRAMMAR = re.compile(
     r"([+-]?)(?=\.?\d)(\d*+)(?:\.(\d*+))?(?:(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE])|[eE]([+-]?)(\d++))?", re.ASCII
 )
 _DIGITS, _EXPONENT = 40, 3
-"""How many digits are computed with before and after the point, and in an exponent, beside the zeros around them."""
+"""The most digits before and after the point, and in an exponent, without leading and trailing zeros."""
 _SUFFIX = {
     **{s: Fraction(10) ** e for s, e in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)},
     **{s: Fraction(1024) ** e for e, s in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
@@ -20,11 +20,11 @@ _FINEST = 10**9
 
 
 def parse(value: object) -> int | Fraction:
-    """Return what a quantity amounts to: an int when it is whole, else a Fraction.
+    """Return the amount of a quantity: an int if it is whole, else a Fraction.
 
-    `1`, `"1"`, `"1000m"`, `"1e0"` and `"1.0"` are all 1; a JSON number counts as its text does
-    (apimachinery pkg/api/resource/quantity.go, ParseQuantity). What is finer than a thousand millionth is rounded up.
-    Raises ValueError for anything else, for a number of enormous length, and for none before a suffix (`m` is 0 there).
+    `1`, `"1"`, `"1000m"`, `"1e0"` and `"1.0"` are all 1. A JSON number counts as its text does (apimachinery
+    pkg/api/resource/quantity.go, ParseQuantity). Amounts are rounded up to a multiple of 10⁻⁹. Raises ValueError for
+    any other value, for too many digits, and for a suffix without a number (`m`, which is 0 for Kubernetes).
     """
     if type(value) is int:
         return min(value, _LARGEST)

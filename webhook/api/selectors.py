@@ -1,4 +1,4 @@
-"""Label selectors and node selector terms: what they match, and whether they can hold together."""
+"""Label selectors and node selector terms: their matches, and whether several can hold together."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ class Requirement(NamedTuple):
     def readable(self) -> bool:
         """Whether the scheduler can read it (apimachinery pkg/labels/selector.go, NewRequirement).
 
-        A term with one that it cannot matches no node.
+        A term with an unreadable requirement matches no node.
         """
         match self.operator:
             case "In" | "NotIn":
@@ -67,9 +67,9 @@ class Requirement(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What one node selector term asks of a node: conditions on its labels, and on its fields.
+    """The conditions of one node selector term: on a node's labels, and on its fields.
 
-    The one field that the API knows here is `metadata.name`.
+    The API knows one field here, `metadata.name`.
     """
 
     labels: tuple[Requirement, ...] = ()
@@ -82,24 +82,24 @@ class Choice(NamedTuple):
         return fields and all(r.readable for r in self.labels)
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether a node of this name and with these labels satisfies all of them. A field it lacks is empty."""
+        """Tell whether a node with this name and these labels satisfies all conditions. An unknown field is empty."""
         return all(r.matches(labels) for r in self.labels) and all(
             r.matches({r.key: name if r.key == "metadata.name" else ""}) for r in self.fields
         )
 
 
 NOWHERE = Choice((Requirement("", ""),))
-"""A choice that no node satisfies."""
+"""A choice that matches no node."""
 
 
 def equals(labels: Mapping[str, str]) -> tuple[Requirement, ...]:
-    """Turn a map of labels into the requirements it stands for."""
+    """Turn a map of labels into requirements."""
     return tuple(Requirement(key, "In", frozenset((value,))) for key, value in labels.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A label selector: `matchLabels` and `matchExpressions`, all of which must hold. Empty matches all.
+    """A label selector: `matchLabels` and `matchExpressions`, which must all hold. An empty one matches everything.
 
     `requirements` are both together.
     """
@@ -117,10 +117,10 @@ class Selector:
 
 
 def contradiction(requirements: Iterable[Requirement]) -> str | None:
-    """Name the first label key on which no value could satisfy all the requirements; None when one could.
+    """Return the first label key for which no value satisfies all the requirements; None if there is no such key.
 
-    Labels are independent of each other, so a node with all of them can exist exactly when each key has a
-    value (or can be absent).
+    Labels are independent of each other: a matching node can exist exactly if each key has a possible value, or can
+    be absent.
     """
     by_key: dict[str, list[Requirement]] = {}
     for requirement in requirements:
@@ -129,9 +129,9 @@ def contradiction(requirements: Iterable[Requirement]) -> str | None:
 
 
 def _satisfiable(group: list[Requirement]) -> bool:
-    """Tell whether some value of one label, or its absence, satisfies all; linear in what the group says."""
+    """Tell whether some value of one label, or its absence, satisfies all requirements. Runs in linear time."""
     if all(r.operator in ("NotIn", "DoesNotExist") for r in group):
-        return True  # by its absence
+        return True  # an absent label satisfies all
     if any(r.operator == "DoesNotExist" for r in group):
         return False
     low, high = -MAX_INTEGER - 1, MAX_INTEGER
@@ -149,7 +149,7 @@ def _satisfiable(group: list[Requirement]) -> bool:
         left = frozenset.intersection(*allowed) - excluded
         return any(not bounded or ((n := integer(value)) is not None and low <= n <= high) for value in left)
     if not bounded:
-        return True  # by a value that none of them names
+        return True  # any value that no requirement names satisfies all
     numbers = {n for n in map(integer, excluded) if n is not None}
     return high - low + 1 > sum(low <= n <= high for n in numbers)
 
@@ -158,9 +158,9 @@ MAX_INTEGER = 2**63 - 1
 
 
 def integer(text: str) -> int | None:
-    """Read a whole number as Go's strconv.ParseInt(text, 10, 64) does, which Kubernetes uses for labels.
+    """Read an integer as Go's strconv.ParseInt(text, 10, 64) does, which Kubernetes uses for labels.
 
-    Any number of zeros may lead. None for other text, and for a number that takes more than 64 bits.
+    Leading zeros are allowed. Returns None for other text, and for a number of more than 64 bits.
     """
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
@@ -176,7 +176,7 @@ _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?
 
 
 def is_label_value(text: str) -> bool:
-    """Tell whether a label can have this value (apimachinery pkg/util/validation IsValidLabelValue)."""
+    """Tell whether this is a valid label value (apimachinery pkg/util/validation IsValidLabelValue)."""
     return _LABEL_VALUE.fullmatch(text) is not None
 
 
@@ -188,5 +188,5 @@ _LONGEST_KEY = 253 + 1 + 63
 
 
 def is_label_key(text: str) -> bool:
-    """Tell whether a label can have this key (apimachinery pkg/util/validation IsQualifiedName)."""
+    """Tell whether this is a valid label key (apimachinery pkg/util/validation IsQualifiedName)."""
     return len(text) <= _LONGEST_KEY and _LABEL_KEY.fullmatch(text) is not None

@@ -1,1 +1,1 @@
-"""Tables of names: the ways to a GPU, and where each kind keeps its pods."""
+"""Tables of vendor knowledge: the ways to a GPU, and the paths of pod templates in each kind."""

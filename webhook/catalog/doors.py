@@ -1,6 +1,6 @@
-"""How a pod comes to a GPU: the names by which it may ask, and the doors that need no asking. Tables, and nothing else.
+"""Tables of the ways to a GPU: the names by which a pod requests one, and the doors that need no request.
 
-A name may end in `*`, and then stands for all that begin so. Sources are given as repository and file.
+A trailing `*` in a name matches any suffix. Sources are given as repository and file.
 """
 
 import posixpath
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Names:
-    """Names, some of them by how they begin."""
+    """A set of names and prefixes (`NAME*`)."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
@@ -23,18 +23,18 @@ class Names:
         return iter(self.patterns)
 
     def any_begins(self, start: str) -> bool:
-        """Tell whether something that begins so can be one of them."""
+        """Tell whether a name with this prefix can be in the set."""
         return start.startswith(self.prefixes) or any(p.rstrip("*").startswith(start) for p in self.patterns)
 
 
-# Asking
+# Requests
 
 NVIDIA_RESOURCES = "nvidia.com/*"
-"""The names of NVIDIA's own device plugins, of which all are GPUs but those below.
+"""The resource names of NVIDIA's device plugins. All are GPUs except OTHER_RESOURCES.
 
-NVIDIA/k8s-device-plugin internal/rm/rm.go names whole and renamed GPUs and MIG profiles,
-NVIDIA/kubevirt-gpu-device-plugin and NVIDIA/sandbox-device-plugin (pkg/device_plugin) a card by its product, as
-`nvidia.com/GA102GL_A10`, and HAMi, vgpu-manager and nos parts of one.
+NVIDIA/k8s-device-plugin internal/rm/rm.go names whole and renamed GPUs and MIG profiles.
+NVIDIA/kubevirt-gpu-device-plugin and NVIDIA/sandbox-device-plugin (pkg/device_plugin) name a card by its product, such
+as `nvidia.com/GA102GL_A10`. HAMi, vgpu-manager and nos name parts of a GPU.
 """
 
 OTHER_RESOURCES = (
@@ -48,7 +48,7 @@ OTHER_RESOURCES = (
     "nvidia.com/bf_sf*",
     "nvidia.com/bf_vf*",
 )
-"""Names under `nvidia.com/` that are no GPUs; an administrator chooses those of network cards, and may name more."""
+"""Names under `nvidia.com/` that are no GPUs. An administrator chooses the names of network cards and may add more."""
 
 RESOURCES = (
     # ROCm/k8s-device-plugin: whole cards, and partitions by their compute and memory mode
@@ -71,40 +71,40 @@ RESOURCES = (
     "vke.volcengine.com/mgpu-*",
     "tensor-fusion.ai/index*",  # NexusGPU/tensor-fusion pkg/constants
 )
-"""Extended resources that are GPUs or parts of them to other vendors and schedulers."""
+"""Extended resources of other vendors and schedulers that are GPUs or parts of one."""
 
 ANNOTATIONS = Names(
     (
-        # KAI-Scheduler pkg/binder/plugins/gpusharing/gpu-request, and run:ai, whence it came
+        # KAI-Scheduler pkg/binder/plugins/gpusharing/gpu-request, and run:ai, its origin
         "gpu-fraction",
         "gpu-fraction-num-devices",
         "gpu-fraction-container-name",
         "gpu-memory",
         "runai/gpu-fraction",
         "runai/gpu-memory",
-        # NexusGPU/tensor-fusion pkg/constants, internal/webhook/v1/tf_parser.go: some forty keys, all of a GPU
+        # NexusGPU/tensor-fusion pkg/constants, internal/webhook/v1/tf_parser.go: about forty keys, all for GPUs
         "tensor-fusion.ai/*",
     )
 )
-"""Pod annotations by which other schedulers are asked for a GPU."""
+"""Pod annotations that request a GPU from other schedulers."""
 
 LABELS = Names(("tensor-fusion.ai/enabled", "tensor-fusion.ai/component"))
-"""Pod labels by which they are (NexusGPU/tensor-fusion internal/utils/reconcile.go, which reads no annotation there).
+"""Pod labels that request a GPU from other schedulers (NexusGPU/tensor-fusion internal/utils/reconcile.go).
 
-With the value `false` a label asks for nothing.
+A label with the value `false` requests nothing.
 """
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""What the class of a device is asked for by as if it were an extended resource (KEP-5004)."""
+"""The prefix of the extended resource that requests a device of a class (KEP-5004)."""
 
 DEVICE_CLASSES = Names(("*",))
-"""All classes, until a policy says which are GPUs: an administrator may call one as they like."""
+"""All device classes, until a policy names those of GPUs: an administrator may choose any name."""
 
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
-"""The label of namespaces in which the API server allows `adminAccess` (kubernetes pkg/registry/resource/utils.go)."""
+"""The label of namespaces that may use `adminAccess` (kubernetes pkg/registry/resource/utils.go)."""
 
 RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
-"""Runtime classes whose containers are given GPUs by their environment (gpu-operator assets/pre-requisites)."""
+"""Runtime classes that give GPUs to containers by their environment (gpu-operator assets/pre-requisites)."""
 
 
 # Variables
@@ -112,14 +112,14 @@ RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 VOID = "void"
 NONE = "none"
-"""Of these two the second gives a container the driver, and so what comes beside it, though no GPU."""
+"""Neither value gives a container a GPU. `none` still gives it the driver, with the devices that come with it."""
 
 
-class Variable(NamedTuple):
+class DeviceVariable(NamedTuple):
     """A variable that a vendor's container toolkit reads.
 
-    `harmless` are its values that open nothing; None where none does in a container whose VISIBLE is void.
-    `asking` tells whether a container that asks for a GPU may have any value.
+    `harmless` are the values that open nothing; None if no value opens anything while VISIBLE is void. `asking` tells
+    whether a container that requests a GPU may set any value.
     """
 
     name: str
@@ -133,41 +133,42 @@ _EMPTY = frozenset(("",))
 
 # nvidia-container-toolkit internal/config/image/cuda_image.go, internal/modifier/cdi.go
 DEVICE_VARIABLES = {
-    each.name: each
-    for each in (
-        Variable(VISIBLE, "GPUs", frozenset(("", VOID, NONE))),
-        Variable("NVIDIA_MIG_CONFIG_DEVICES", "the partitioning of GPUs", _EMPTY),
-        Variable("NVIDIA_MIG_MONITOR_DEVICES", "the partitions of GPUs", _EMPTY),
-        Variable("NVIDIA_IMEX_CHANNELS", "the memory of other nodes' GPUs", _EMPTY),
-        Variable("NVIDIA_NVSWITCH", "the switches between GPUs", _OFF),
-        Variable("NVIDIA_GDS", "GPUDirect Storage", _OFF, asking=True),
-        Variable("NVIDIA_GDRCOPY", "GPUDirect RDMA copies", _OFF, asking=True),
-        Variable("NVIDIA_MOFED", "InfiniBand devices", _OFF, asking=True),
-        # ROCm/container-toolkit, for containers of its own runtime
-        Variable("AMD_VISIBLE_DEVICES", "AMD's GPUs", frozenset(("", "none"))),
-        # With it and without NVIDIA_REQUIRE_CUDA an image counts as one of old, which sees all GPUs.
-        Variable("CUDA_VERSION", "GPUs, as for an image of old", None),
+    variable.name: variable
+    for variable in (
+        DeviceVariable(VISIBLE, "GPUs", frozenset(("", VOID, NONE))),
+        DeviceVariable("NVIDIA_MIG_CONFIG_DEVICES", "the partitioning of GPUs", _EMPTY),
+        DeviceVariable("NVIDIA_MIG_MONITOR_DEVICES", "the partitions of GPUs", _EMPTY),
+        DeviceVariable("NVIDIA_IMEX_CHANNELS", "the memory of other nodes' GPUs", _EMPTY),
+        DeviceVariable("NVIDIA_NVSWITCH", "the switches between GPUs", _OFF),
+        DeviceVariable("NVIDIA_GDS", "GPUDirect Storage", _OFF, asking=True),
+        DeviceVariable("NVIDIA_GDRCOPY", "GPUDirect RDMA copies", _OFF, asking=True),
+        DeviceVariable("NVIDIA_MOFED", "InfiniBand devices", _OFF, asking=True),
+        # ROCm/container-toolkit, for containers of AMD's own runtime
+        DeviceVariable("AMD_VISIBLE_DEVICES", "AMD's GPUs", frozenset(("", "none"))),
+        # An image with this and without NVIDIA_REQUIRE_CUDA counts as a legacy image, which sees all GPUs.
+        DeviceVariable("CUDA_VERSION", "GPUs, as for an image of old", None),
     )
 }
 
 CLOSED = {"NVIDIA_NVSWITCH": "", "NVIDIA_IMEX_CHANNELS": ""}
-"""What is written over the image's own environment where a container is given a GPU, and what then opens nothing.
+"""The harmless values that override the image's environment in a container with a GPU.
 
-The device plugin sets neither, but for the channels that it hands out itself (k8s-device-plugin
-internal/plugin/server.go), and so the image's value would count. Of nothing the toolkit makes no switch
-(nvidia-container-toolkit internal/modifier/cdi.go) and no channel (internal/config/image/cuda_image.go); of `none` it
-makes a channel without a number, which stands for all.
+The device plugin sets neither variable, except for channels that it allocates (k8s-device-plugin
+internal/plugin/server.go), so the image's value would count. For an empty value the toolkit adds no switch
+(nvidia-container-toolkit internal/modifier/cdi.go) and no channel (internal/config/image/cuda_image.go). For `none` it
+adds a channel without a number, which means all channels.
 """
 
 IMEX = "NVIDIA_IMEX_CHANNELS"
 
 LINKER = ("LD_PRELOAD", "LD_AUDIT")
-"""The dynamic linker's, by which every limit is lifted that a library keeps."""
+"""Variables of the dynamic linker. They can lift every limit that a library enforces."""
 
 LIMIT_VARIABLES = Names(
     (
         *LINKER,
-        # Where the MPS daemon is (k8s-device-plugin internal/plugin/mps.go). Percentage and memory limit only narrow.
+        # The address of the MPS daemon (k8s-device-plugin internal/plugin/mps.go). MPS's percentage and memory limit
+        # are left out: a container can only lower them.
         "CUDA_MPS_PIPE_DIRECTORY",
         "CUDA_MPS_LOG_DIRECTORY",
         "CUDA_MPS_CLIENT_PRIORITY",
@@ -187,22 +188,22 @@ LIMIT_VARIABLES = Names(
         "NVSHARE_*",
     )
 )
-"""Variables by which a container on a shared GPU lifts what a library or a daemon holds it to."""
+"""Variables by which a container on a shared GPU can lift the limits of a library or a daemon."""
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
-"""May put another driver library before the real one; too common to refuse."""
+"""A variable that may put another driver library before the real one. It is too common to refuse."""
 
 LIMIT_MOUNTS = ("/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.cache")
-"""Files by which the dynamic linker is told of libraries; a mount over `/etc` replaces them all."""
+"""Files that name libraries to the dynamic linker. A mount over `/etc` replaces them all."""
 
 
 NAMED_VARIABLES = frozenset((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES.names))
 NAMED_PREFIXES = LIMIT_VARIABLES.prefixes
-"""All variables that a table names, for one look at each of a pod's."""
+"""All variables of the tables, so that each variable of a pod needs one lookup."""
 
 
 def may_open(prefix: str) -> bool:
-    """Tell whether a variable whose name begins so, and goes on in any way, can open a door or lift a limit."""
+    """Tell whether some variable with this prefix can open a door or lift a limit."""
     names = (*DEVICE_VARIABLES, LIBRARY_PATH)
     return any(name.startswith(prefix) for name in names) or LIMIT_VARIABLES.any_begins(prefix)
 
@@ -226,11 +227,11 @@ DEVICE_ANNOTATIONS = (
     "devices.crio.io",
     "io.kubernetes.cri-o.Devices",
 )
-"""Annotations, by what stands before the slash, that have a container runtime add devices. `*.` is any subdomain."""
+"""The domains of annotations that make a container runtime add devices. `*.` matches any subdomain."""
 
 
 def adds_devices(key: str) -> bool:
-    """Tell whether an annotation has a container runtime add devices."""
+    """Tell whether an annotation makes a container runtime add devices."""
     domain = key.partition("/")[0]
     if domain in _DOMAINS or domain.endswith(_SUBDOMAINS):
         return True
@@ -238,17 +239,17 @@ def adds_devices(key: str) -> bool:
 
 
 DEVICE_LISTS = frozenset(("devices.crio.io", "io.kubernetes.cri-o.Devices"))
-"""Those that list paths under /dev, of which some are harmless."""
+"""Annotations that list paths under /dev, some of them harmless."""
 
 _DOMAINS = frozenset(DEVICE_ANNOTATIONS)
-_SUBDOMAINS = tuple(each[1:] for each in DEVICE_ANNOTATIONS if each.startswith("*."))
-_DOTTED = tuple(f"{each}." for each in sorted(DEVICE_LISTS))  # CRI-O also takes a container's name after a dot
+_SUBDOMAINS = tuple(pattern[1:] for pattern in DEVICE_ANNOTATIONS if pattern.startswith("*."))
+_DOTTED = tuple(f"{key}." for key in sorted(DEVICE_LISTS))  # CRI-O also takes a container's name after a dot
 
 
 def harmless_devices(key: str, value: object) -> bool:
-    """Tell whether an annotation adds nothing but devices that lead to no GPU, as `/dev/fuse:/dev/fuse:rw`.
+    """Tell whether an annotation adds only devices that lead to no GPU, such as `/dev/fuse:/dev/fuse:rw`.
 
-    A list of more than MAX_DEVICES is not gone through, and counts as one that leads to a GPU.
+    A list of more than MAX_DEVICES is not walked, and counts as one that leads to a GPU.
     """
     domain = key.partition("/")[0]
     if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(_DOTTED)):
@@ -290,7 +291,7 @@ PLACEMENT_ANNOTATIONS = Names(
         "tensor-fusion.ai/partition-*",
     )
 )
-"""What other schedulers write when they have chosen a GPU, and their node agents believe."""
+"""Annotations in which other schedulers write their choice of a GPU, and which their node agents trust."""
 
 PLACEMENT_LABELS = Names(
     (
@@ -301,16 +302,16 @@ PLACEMENT_LABELS = Names(
         "hami.io/vgpu-node",  # koordinator apis/extension/device_share.go
     )
 )
-"""The same where they write labels."""
+"""Labels in which other schedulers write their choice of a GPU."""
 
 
 # Mounts
 
 MOUNT_PATHS = ("/var/run/nvidia-container-devices",)
-"""How the place of a mount begins that is a request for a device.
+"""The prefix of a mount path that requests a device.
 
-What follows is the device, with a slash before it or without: nvidia-container-toolkit
-internal/config/image/cuda_image.go, requestsFromMounts.
+The device follows, with or without a slash (nvidia-container-toolkit internal/config/image/cuda_image.go,
+requestsFromMounts).
 """
 
 HOST_PATHS = (
@@ -320,10 +321,10 @@ HOST_PATHS = (
     "/run/nvidia*",  # the driver, the device plugin's lists of devices, and the sockets of NVIDIA's daemons
     "/run/nvshare",
     "/run/cdi",
-    "/tmp/nvidia-mps",  # noqa: S108 - as this is
-    "/tmp/nv-hostengine",  # noqa: S108 - and this, where DCGM's host engine may listen
-    "/tmp/vgpulock",  # noqa: S108 - and this
-    # Whoever has one of these has the node: the kubelet's own files and sockets, and the runtimes'.
+    "/tmp/nvidia-mps",  # noqa: S108 - a path on nodes
+    "/tmp/nv-hostengine",  # noqa: S108 - a path on nodes, where DCGM's host engine may listen
+    "/tmp/vgpulock",  # noqa: S108 - a path on nodes
+    # Files and sockets of the kubelet and of container runtimes. A process with access to one controls the node.
     "/var/lib/kubelet",
     "/run/containerd",
     "/var/lib/containerd",
@@ -345,18 +346,19 @@ HOST_PATHS = (
     "/var/lib/kube-proxy",
     "/var/lib/kubernetes",
     "/var/lib/minikube",
-    # The same where a distribution keeps kubelet and containerd elsewhere: k3s-io/k3s pkg/agent/config/config.go,
-    # rancher/rke2 (k3s within), k0sproject/k0s pkg/constant/constant_posix.go, canonical/microk8s snap layout
+    # The same for distributions with other paths for the kubelet and containerd: k3s-io/k3s
+    # pkg/agent/config/config.go, rancher/rke2 (contains k3s), k0sproject/k0s pkg/constant/constant_posix.go,
+    # canonical/microk8s snap layout
     "/run/k3s",
     "/var/lib/rancher",
     "/run/k0s",
     "/var/lib/k0s",
     "/var/snap",
-    # A container's log is what kubelet finds there, by a symbolic link too, and reads as root.
+    # The kubelet reads container logs here as root, and follows symbolic links.
     "/var/log/pods",
     "/var/log/containers",
-    # Whoever writes here is root on the node a moment later, and keys lie here: what the system starts, loads and
-    # believes (file-hierarchy(7)), and where ostree keeps it.
+    # Files that the system starts, loads and trusts (file-hierarchy(7)), keys, and ostree's copies of both. A process
+    # that can write here soon becomes root on the node.
     "/bin",
     "/boot",
     "/etc",
@@ -404,7 +406,7 @@ HOST_PATHS = (
     "/run/systemd",
     "/run/udev",
     "/run/user",
-    "/var/lib/amazon",  # what a cloud's agents run as root, and cloud-init's user data
+    "/var/lib/amazon",  # files that a cloud's agents run as root, and cloud-init's user data
     "/var/lib/cloud",
     "/var/lib/google",
     "/var/lib/waagent",
@@ -418,7 +420,7 @@ HOST_PATHS = (
     "/var/spool/at",
     "/var/spool/cron",
 )
-"""Places of a node by which a GPU is reached; so is every folder above one, and all below it."""
+"""Paths on a node that lead to a GPU. Every folder above one leads there too, and everything below it."""
 
 HARMLESS_PATHS = (
     "/dev/shm",  # noqa: S108 - a path of pods
@@ -441,11 +443,11 @@ HARMLESS_PATHS = (
     "/etc/timezone",
     "/usr/share/zoneinfo",
 )
-"""Places below those that lead to no GPU.
+"""Paths below HOST_PATHS that lead to no GPU.
 
-The control groups are none: a container's root writes the first version's, whose `devices` says who may open a GPU
-(kernel Documentation/admin-guide/cgroup-v1/devices.rst), and a mount that is read-only leaves the mounts below it
-writable (KEP-3857).
+Control groups are not harmless. Root in a container can write the `devices` controller of cgroup v1, which decides who
+may open a GPU (kernel Documentation/admin-guide/cgroup-v1/devices.rst), and a read-only mount leaves the mounts below
+it writable (KEP-3857).
 """
 
 READ_ONLY_PATHS = (
@@ -471,31 +473,31 @@ READ_ONLY_PATHS = (
     "/usr/src",
     "/var/log",
 )
-"""Places that lead to no GPU where no container can write them: everybody on the node may read what is in them."""
+"""Paths that lead to no GPU unless a container can write them: every user on the node may read their files."""
 
 
 def normal(path: str) -> str:
-    """Write a path one way: each step counts, none at its end, and `/run` for `/var/run`, which links to it."""
+    """Return a path in normal form: without `.`, `..` and extra slashes, and with `/run` for `/var/run`, its link."""
     plain = posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
     return plain.removeprefix("/var") if within(plain, ("/var/run",)) else plain
 
 
 def within(path: str, places: Iterable[str]) -> bool:
-    """Tell whether a normal path is one of the places or below one."""
+    """Tell whether a path in normal form is one of the places or below one."""
     return any(path == place or path.startswith(place + "/") for place in places)
 
 
 DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
-"""The same, written as `normal` does."""
+"""MOUNT_PATHS in normal form."""
 
 
 def asks_for_device(path: str) -> bool:
-    """Tell whether a mount at a normal path is a request for a device, or stands where one would."""
+    """Tell whether a mount at a path in normal form is a request for a device, or is at the place of one."""
     return path.startswith(DEVICE_MOUNTS)
 
 
 def leads_to_gpu(path: str, *, written: bool = True) -> bool:
-    """Tell whether a path of a node leads to its GPUs, where a container can write it or none can."""
+    """Tell whether a path on a node leads to its GPUs. `written` tells whether a container can write to it."""
     path = normal(path)
     if within(path, HARMLESS_PATHS) or (not written and within(path, READ_ONLY_PATHS)):
         return False
@@ -503,7 +505,7 @@ def leads_to_gpu(path: str, *, written: bool = True) -> bool:
 
 
 def harmless_unwritten(path: str) -> bool:
-    """Tell whether a path of a node leads to its GPUs only by being written."""
+    """Tell whether a path on a node leads to no GPU as long as no container can write to it."""
     return not leads_to_gpu(path, written=False)
 
 
@@ -516,17 +518,19 @@ _ABOVE = frozenset(
 # Privilege
 
 CAPABILITIES = frozenset(("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "BPF", "DAC_READ_SEARCH"))
-"""Capabilities by which a container takes devices, whatever it was given.
+"""Capabilities by which a container can take devices that it was not given.
 
-With SYS_ADMIN the toolkit believes variables though told not to (nvidia-container-toolkit
-internal/config/image/privileged.go); BPF loads the very programs that keep devices from containers; SYS_BOOT loads
-another kernel (kexec_load(2)); DAC_READ_SEARCH opens every file of the node by its handle (open_by_handle_at(2)), the
-kubelet's key too. Left out: MKNOD, which runtimes give anyway (moby oci/caps/defaults.go) and the device cgroup makes
-harmless; SYS_PTRACE, which reaches no further than the pod's own processes without `hostPID`; NET_ADMIN, IPC_LOCK and
-SYS_RESOURCE, which RDMA needs and by which no device is opened.
+SYS_ADMIN makes the toolkit trust variables against its configuration (nvidia-container-toolkit
+internal/config/image/privileged.go). BPF can replace the programs that keep devices from containers. SYS_BOOT loads
+another kernel (kexec_load(2)). DAC_READ_SEARCH opens every file on the node by its handle (open_by_handle_at(2)), even
+the kubelet's key.
+
+Three groups are left out. Runtimes grant MKNOD by default (moby oci/caps/defaults.go), and the device cgroup makes it
+harmless. SYS_PTRACE without `hostPID` reaches only the pod's own processes. RDMA needs NET_ADMIN, IPC_LOCK and
+SYS_RESOURCE, which open no device.
 """
 
 
 def capability(name: str) -> str:
-    """A capability as the runtimes understand it, in capitals and without its prefix."""
+    """Return a capability's name in the runtimes' form: upper case, without `CAP_`."""
     return name.upper().removeprefix("CAP_")

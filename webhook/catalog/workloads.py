@@ -1,20 +1,20 @@
-"""Where each kind of workload keeps its pods' templates, as a table that a policy may extend."""
+"""A table of the pod templates in each kind of workload. A policy may extend it."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
 EACH_ITEM, EACH_VALUE = "[]", "{}"
-"""In a place: every item of a list, every value of a map."""
+"""Wildcards in a place: every item of a list, every value of a map."""
 
 
 class Template(NamedTuple):
-    """Where one pod's parts stand in an object.
+    """The places of a pod template's parts in an object.
 
-    Places are keys between dots. `at` counts from the object and may lead to several templates; all others count
-    from there, or from the object where they begin with a slash, and an empty one is the place itself. Of the maps at
-    `metadata` the later one's annotations win, as do the fields of `spec` over those of `defaults`. `containers`
-    stand outside of the lists that a PodSpec has.
+    A place is a path of keys joined by dots. `at` starts at the object and may match several templates. All other
+    places start at the template, or at the object if they begin with a slash; an empty one is the template itself.
+    Later maps of `metadata` override earlier ones, and `spec` overrides `defaults`. `containers` are places of
+    containers outside the lists of a PodSpec.
     """
 
     at: str
@@ -25,7 +25,7 @@ class Template(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """A kind of object that pods are made from; `resource` is its plural, as the API's paths have it."""
+    """A kind of object that creates pods. `resource` is its plural name in API paths."""
 
     group: str
     kind: str
@@ -38,17 +38,17 @@ Workloads = Mapping[tuple[str, str], Workload]
 
 
 def table(workloads: Sequence[Workload]) -> Workloads:
-    """Order workloads by group and kind; of two for one kind the later counts."""
-    return {(each.group, each.kind): each for each in workloads}
+    """Map workloads by group and kind. The later of two for one kind counts."""
+    return {(workload.group, workload.kind): workload for workload in workloads}
 
 
 def _pod_templates(group: str, kind: str, resource: str, *places: str) -> Workload:
-    """A kind that holds a PodTemplateSpec at each of these places."""
+    """Return a kind that holds a PodTemplateSpec at each of these places."""
     return Workload(group, kind, resource, tuple(map(Template, places)))
 
 
 def pod_specs(*places: str, annotations: str = "", containers: tuple[str, ...] = ()) -> tuple[Template, ...]:
-    """Places of a PodSpec without metadata of its own, whose annotations stand in the map at `annotations`."""
+    """Return templates at the places of PodSpecs without metadata; `annotations` is the place of their annotations."""
     return tuple(Template(place, (annotations,), "", containers=containers) for place in places)
 
 
@@ -64,11 +64,11 @@ BUILT_IN = table(
         _pod_templates("batch", "Job", "jobs", "spec.template"),
     )
 )
-"""Kubernetes' own (k8s.io/api)."""
+"""Kubernetes' own workloads (k8s.io/api)."""
 
 _JOB_SET = "spec.replicatedJobs.[].template.spec.template"
 
-# Fields of an Argo template that are containers, beside `initContainers`, which a PodSpec has too.
+# Fields of an Argo template that hold containers, in addition to `initContainers`, which a PodSpec has too.
 _ARGO = ("container", "script", "containerSet.containers.[]", "sidecars.[]")
 
 # Fields of a KServe predictor that hold one container each: `model`, and the older name of each framework.
@@ -120,7 +120,7 @@ CUSTOM = table(
         # Its controller gives a notebook's own annotations to the pod (kubeflow#7076).
         Workload("kubeflow.org", "Notebook", "notebooks", (Template("spec.template", ("metadata", "/metadata")),)),
         _pod_templates("trainer.kubeflow.org", "TrainingRuntime", "trainingruntimes", f"spec.template.{_JOB_SET}"),
-        # What a TrainJob itself says of its pods; what they ask for is in the JobSet that it becomes.
+        # A TrainJob holds only changes to its pods. The JobSet that it creates has their resource requests.
         _pod_templates(
             "trainer.kubeflow.org",
             "TrainJob",
@@ -170,10 +170,10 @@ CUSTOM = table(
         ),
     )
 )
-"""Those of machine learning's own operators, in the shapes of their definitions.
+"""The workloads of machine-learning operators, with the fields of their CustomResourceDefinitions.
 
-Kinds without a namespace (ClusterTrainingRuntime and the like) are left out: which trust their pods may have
-is known where they are used.
+Cluster-scoped kinds such as ClusterTrainingRuntime are left out: the trust of their pods depends on the namespace that
+uses them.
 
 kubeflow.org: kubeflow/trainer (release-1.9), kubeflow/mpi-operator, kubeflow/kubeflow (Notebook); trainer.kubeflow.org:
 kubeflow/trainer; serving.kserve.io: kserve/kserve; ray.io: ray-project/kuberay; jobset and leaderworkerset:
@@ -182,10 +182,10 @@ sparkoperator.k8s.io: kubeflow/spark-operator; spark.apache.org: apache/spark-ku
 """
 
 WORKLOADS: Workloads = {**BUILT_IN, **CUSTOM}
-"""Every kind that is judged without a word in the policy."""
+"""The workloads that are judged under every policy."""
 
 
 @cache
 def keys(place: str) -> tuple[str, ...]:
-    """Take a place apart."""
+    """Split a place into its keys."""
     return tuple(place.removeprefix("/").split(".")) if place.strip("/") else ()

@@ -1,1 +1,1 @@
-"""A live cluster: watching it, listing it, writing events and certificates into it."""
+"""A live cluster: watches and lists it, and writes Events and certificates into it."""

@@ -1,6 +1,6 @@
-"""The webhook's certificates in a cluster: two Secrets, and the bundles of its own configurations, by name.
+"""Stores the webhook's certificates in a cluster: two Secrets, and the CA bundles of its webhook configurations.
 
-What is written carries the version that was read, so that nobody's change is ever undone unseen.
+Every write carries the resourceVersion that was read, so that no other change is overwritten.
 """
 
 from base64 import b64decode, b64encode
@@ -20,7 +20,7 @@ TIMEOUT = (5, 30)
 """Seconds to connect, and to wait for an answer."""
 
 CLOCKS = timedelta(minutes=5)
-"""How far the API server's clock and ours may be apart: by a wrong one, certificates would be issued that fail."""
+"""The greatest difference between the API server's clock and ours. A wrong clock would issue invalid certificates."""
 
 OK, NOT_FOUND, CONFLICT, TOO_MANY = 200, 404, 409, 429
 
@@ -28,8 +28,8 @@ _CRT, _KEY, _CA = "tls.crt", "tls.key", "ca.crt"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """What the objects are called: the namespace of the Secrets, both of them, and the two configurations."""
+class ObjectNames:
+    """The names of the objects: both Secrets and their namespace, and the two webhook configurations."""
 
     namespace: str
     ca_secret: str
@@ -37,10 +37,10 @@ class Names:
     configuration: str
 
 
-class Keeper:
-    """A store of certificates (`certs.Store`). Raises ValueError for what a person has to mend."""
+class ClusterStore:
+    """A `certs.Store` in a cluster. Raises ValueError for a fault that an administrator has to correct."""
 
-    def __init__(self, api: client.ApiClient, names: Names, say: Callable[[str], None]) -> None:
+    def __init__(self, api: client.ApiClient, names: ObjectNames, say: Callable[[str], None]) -> None:
         core, admission = client.CoreV1Api(api), client.AdmissionregistrationV1Api(api)
         self._names, self._say = names, say
         self._read_secret, self._patch_secret = core.read_namespaced_secret, core.patch_namespaced_secret
@@ -59,7 +59,7 @@ class Keeper:
         self._missed: set[str] = set()
 
     def read(self) -> certs.Stored:
-        """Read the bundles, and then the Secrets: a bundle is never judged by what was known before it was read."""
+        """Read the bundles, then the Secrets, so that no bundle is compared with older Secrets."""
         bundles = {key: value for kind in self._halves for key, value in self._bundles(kind).items()}
         stored = self._secret(self._names.ca_secret)
         try:
@@ -69,12 +69,12 @@ class Keeper:
             raise ValueError(f"{where}: {error}; nothing is changed") from error
         data = self._secret(self._names.serving_secret)
         serving = certs.Pair(data.get(_CRT, b""), data.get(_KEY, b""))
-        found = serving if serving.certificate_pem or serving.key_pem else None
-        self._before = certs.Stored(authorities, found, bundles)
+        pair = serving if serving.certificate_pem or serving.key_pem else None
+        self._before = certs.Stored(authorities, pair, bundles)
         return self._before
 
     def write(self, after: certs.Stored) -> None:
-        """Write what differs from what was read: each object in one piece. Raises `certs.Changed`."""
+        """Write the differences to what was read, one request per object. Raises `certs.Changed`."""
         before = self._before
         if after.authorities != before.authorities:
             self._change(self._names.ca_secret, certs.written(before.authorities), certs.written(after.authorities))
@@ -84,7 +84,7 @@ class Keeper:
         for kind, (_, patch) in self._halves.items():
             hooks = [
                 {"name": name, "clientConfig": {"caBundle": b64encode(bundle).decode("ascii")}}
-                for (half, _, name), bundle in ((key.partition("/"), each) for key, each in after.bundles.items())
+                for (half, _, name), bundle in ((key.partition("/"), bundle) for key, bundle in after.bundles.items())
                 if half == kind and bundle != before.bundles[f"{kind}/{name}"]
             ]
             if hooks:
@@ -92,30 +92,32 @@ class Keeper:
                 _ask(f"{kind} {self._names.configuration}", patch, self._names.configuration, body)
 
     def _bundles(self, kind: str) -> dict[str, bytes]:
-        """The bundle of every webhook of a configuration, by the kind of that and its own name."""
+        """Read the bundles of a configuration's webhooks, by its kind and the webhook's name."""
         read, _ = self._halves[kind]
         name = self._names.configuration
         try:
-            found = _ask(f"{kind} {name}", read, name)
+            configuration = _ask(f"{kind} {name}", read, name)
         except _Absent as absent:
-            if kind not in self._missed:  # it is taken away in an emergency, when certificates are to go on
+            if (
+                kind not in self._missed
+            ):  # an administrator may delete it in an emergency; certificates are still renewed
                 self._missed.add(kind)
                 self._say(f"{absent}: nobody is told whom to trust")
             return {}
-        self._versions[kind] = found["metadata"]["resourceVersion"]
+        self._versions[kind] = configuration["metadata"]["resourceVersion"]
         return {
             f"{kind}/{hook['name']}": b64decode(hook["clientConfig"].get("caBundle") or "")
-            for hook in found.get("webhooks") or ()
+            for hook in configuration.get("webhooks") or ()
         }
 
     def _secret(self, name: str) -> dict[str, bytes]:
         where = f"Secret {self._names.namespace}/{name}"
         try:
-            found = _ask(where, self._read_secret, name, self._names.namespace)
+            secret = _ask(where, self._read_secret, name, self._names.namespace)
         except _Absent as absent:
             raise ValueError(f"{absent}: create it, empty, as the manifests do") from None
-        self._versions[name] = found["metadata"]["resourceVersion"]
-        return {key: b64decode(value) for key, value in (found.get("data") or {}).items()}
+        self._versions[name] = secret["metadata"]["resourceVersion"]
+        return {key: b64decode(value) for key, value in (secret.get("data") or {}).items()}
 
     def _change(self, name: str, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
         gone = dict.fromkeys(before.keys() - after.keys())
@@ -126,28 +128,28 @@ class Keeper:
 
 
 class _Absent(ValueError):
-    """There is no object of that name."""
+    """There is no object with this name."""
 
 
 def _ask(what: str, call: Callable[..., Any], *arguments: Any) -> Object:
-    """Ask the API server; its answer is an object. Raises ValueError and `certs.Unsettled`, naming the object."""
+    """Send a request and return the object of the answer. Raises ValueError and `certs.Unsettled`, with `what`."""
     try:
         response = call(*arguments, _preload_content=False, _request_timeout=TIMEOUT)
         status, answer, date = response.status, response.data, response.headers.get("Date")
-        found: Object = loads(answer) if status == OK else {}
+        item: Object = loads(answer) if status == OK else {}
     except client.ApiException as error:
-        status, answer, date, found = error.status or 0, error.body or error.reason, None, {}
-    except Exception as error:  # the client lets every library below it fail in its own way
+        status, answer, date, item = error.status or 0, error.body or error.reason, None, {}
+    except Exception as error:  # the client passes on the errors of every library below it
         raise certs.Unsettled(f"{what}: {type(error).__name__}: {_line(error)}") from error
     if status == OK:
         _compare_clocks(date)
-        return found
-    said = f"{what}: {_said(answer)}"
+        return item
+    reason = f"{what}: {_message(answer)}"
     if status == NOT_FOUND:
         raise _Absent(f"{what} is not there")
     if status == CONFLICT:
-        raise certs.Changed(said)
-    raise ValueError(said) if 400 <= status < 500 and status != TOO_MANY else certs.Unsettled(said)
+        raise certs.Changed(reason)
+    raise ValueError(reason) if 400 <= status < 500 and status != TOO_MANY else certs.Unsettled(reason)
 
 
 def _compare_clocks(date: str | None) -> None:
@@ -157,8 +159,8 @@ def _compare_clocks(date: str | None) -> None:
             raise certs.Unsettled(f"the clock here is {abs(ahead)} off the API server's, and issues nothing")
 
 
-def _said(answer: bytes | str | None) -> str:
-    """The API server's own words, where they are ones."""
+def _message(answer: bytes | str | None) -> str:
+    """Return the message of the API server's Status, or its answer in one line."""
     try:
         return _line(loads(answer or "")["message"])
     except (ValueError, KeyError, TypeError):

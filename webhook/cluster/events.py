@@ -1,7 +1,7 @@
-"""Kubernetes Events for what is denied under a controller, where nobody waits for the answer.
+"""Writes Kubernetes Events for pods of controllers that were denied, where no user sees the denial.
 
-The Event is about the controller, which is in its owner's list of Events. It is written by a thread of its own: a
-review only notes a denial, and never waits.
+The Event is about the controller, so that its owner finds it with `kubectl get events`. A thread writes the Events: a
+review only queues a denial, and never waits.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kubernetes import client
-from kubernetes.client import EventsV1Api  # now: workers share what was imported before they were forked
+from kubernetes.client import EventsV1Api  # imported here so that forked workers share its memory
 
 from webhook.api import admission
 from webhook.model import Object, Request, Verdict
@@ -33,7 +33,7 @@ MAX_NOTE = 1024
 """Bytes of an Event's text (kubernetes pkg/apis/core/validation/events.go)."""
 
 MAX_PENDING, MAX_KNOWN = 256, 1024
-"""Different denials that may wait to be written; owners whose share is remembered."""
+"""Different denials that may wait to be written; owners whose rate limit is kept."""
 
 CONFLICT = 409
 
@@ -44,7 +44,7 @@ CONTENT = {
 
 
 class Owner(NamedTuple):
-    """The controller for which an object was to be made."""
+    """The controller that tried to create an object."""
 
     api_version: str
     kind: str
@@ -54,20 +54,20 @@ class Owner(NamedTuple):
 
 
 class Denial(NamedTuple):
-    """What was denied to whom. Its text is the same at every retry, so that retries are one Event."""
+    """A denial, with the controller that it concerns. Its text is the same on every retry, which makes one Event."""
 
     owner: Owner
     note: str
 
     @property
     def event(self) -> str:
-        """The name of its Event, the same in every replica."""
+        """The name of its Event, which is the same in every replica."""
         hashed = hashlib.sha256(json.dumps(self).encode()).hexdigest()
         return f"{self.owner.name[:200]}.{hashed[:16]}"
 
 
 def denial(request: Request, verdict: Verdict) -> Denial | None:
-    """What there is to tell a controller of a verdict; None where nothing was denied it, and of a dry run."""
+    """Return the denial of a controller's object; None if nothing was denied, and for a dry run."""
     if verdict.allowed or request.dry_run or request.operation != CREATE or not request.namespace:
         return None
     owner = _controller(request.object or {}, request.namespace)
@@ -77,9 +77,9 @@ def denial(request: Request, verdict: Verdict) -> Denial | None:
 def _controller(item: Object, namespace: str) -> Owner | None:
     metadata = item.get("metadata")
     references = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-    for each in references if isinstance(references, list) else ():
-        if isinstance(each, dict) and each.get("controller") is True:
-            words: list[Any] = [each.get(key) for key in ("apiVersion", "kind", "name", "uid")]
+    for reference in references if isinstance(references, list) else ():
+        if isinstance(reference, dict) and reference.get("controller") is True:
+            words: list[Any] = [reference.get(key) for key in ("apiVersion", "kind", "name", "uid")]
             if all(isinstance(word, str) and 0 < len(word) <= 253 for word in words):
                 version, kind, name, uid = words
                 return Owner(version, kind, namespace, name, uid)
@@ -92,7 +92,7 @@ def _cut(text: str) -> str:
 
 
 class Backlog:
-    """Denials that are to be written: the same ones are counted together, and no owner may have too many written."""
+    """A queue of denials to write. Equal ones are counted, and each owner has a rate limit."""
 
     def __init__(self, now: float) -> None:
         self._counts: OrderedDict[Denial, int] = OrderedDict()
@@ -103,14 +103,14 @@ class Backlog:
         return len(self._counts)
 
     def add(self, denied: Denial) -> bool:
-        """Note one; False when there is no room for another kind of it."""
+        """Queue a denial. Returns False if too many different ones wait."""
         if denied not in self._counts and len(self._counts) >= MAX_PENDING:
             return False
         self._counts[denied] = self._counts.get(denied, 0) + 1
         return True
 
     def due(self, now: float) -> Iterator[tuple[Denial, int]]:
-        """Take out what may be written now, the oldest first, and how many times it happened."""
+        """Remove and yield the denials that may be written now, the oldest first, with their counts."""
         for denied in tuple(self._counts):
             if not self._all.ready(now):
                 return
@@ -130,7 +130,7 @@ class Backlog:
 
 
 class Events:
-    """Writes Events in a thread of its own; called with every verdict."""
+    """Writes Events in a thread. It is called with every verdict."""
 
     def __init__(self, api: client.ApiClient, log: Log, metrics: "Metrics | None" = None) -> None:
         self._api = EventsV1Api(api)
@@ -141,10 +141,10 @@ class Events:
         self._stopped = threading.Event()
         self._backlog = Backlog(time.monotonic())
         self._instance = socket.gethostname()[:128]
-        self._told = ""
+        self._last_error = ""
 
     def __call__(self, request: Request, verdict: Verdict) -> None:
-        """Take in a verdict. Never waits for the API server."""
+        """Queue the denial of a verdict, if there is one. Never waits for the API server."""
         denied = denial(request, verdict)
         if denied is None:
             return
@@ -156,11 +156,11 @@ class Events:
             self._count("dropped")
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         threading.Thread(target=self._run, daemon=True, name="events").start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stopped.set()
         self._more.set()
 
@@ -178,17 +178,17 @@ class Events:
     def _tell(self, denied: Denial, times: int) -> None:
         try:
             self._write(denied, times)
-        except Exception as error:  # whatever it is, an Event is not worth more than a line about it
+        except Exception as error:  # no failure to write an Event is worth more than a log line
             self._count("failed", times)
             what = f"{error.status} {error.reason}" if isinstance(error, client.ApiException) else type(error).__name__
-            if what != self._told:
-                self._told = what
+            if what != self._last_error:
+                self._last_error = what
                 self._log({"message": "event not written", "error": what, "namespace": denied.owner.namespace})
             return
         self._count("written", times)
 
     def _write(self, denied: Denial, times: int) -> None:
-        """Write an Event, or that it happened again, whichever replica wrote it. Raises ApiException."""
+        """Create an Event, or update the count of the one that any replica has created. Raises ApiException."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         namespace, name = denied.owner.namespace, denied.event
         try:
@@ -196,7 +196,7 @@ class Events:
         except client.ApiException as error:
             if error.status != CONFLICT:
                 raise
-            # An empty patch is how one that may only create and patch reads.
+            # With the powers to create and patch alone, an empty patch is the way to read.
             known = self._send(self._api.patch_namespaced_event, name, namespace, {})
             count = (known.get("series") or {"count": 1})["count"] + times
             series = {"series": {"count": count, "lastObservedTime": now}}
@@ -217,7 +217,7 @@ class Events:
 
 
 def body(denied: Denial, times: int, now: str, instance: str) -> dict[str, Any]:
-    """The Event of a denial (k8s.io/api events/v1 types.go); one that happened more than once is a series."""
+    """Make the Event of a denial (k8s.io/api events/v1 types.go). Repeated ones are a series."""
     owner = denied.owner
     regarding = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
     return {

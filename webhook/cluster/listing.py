@@ -1,4 +1,4 @@
-"""A live cluster read once, in pages: what facts are made of, and every object that is judged."""
+"""Lists a live cluster once, in pages: the objects of facts, and the objects to judge."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -6,97 +6,97 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from webhook.api.objects import CONFIG_MAP, DEVICES, POD
-from webhook.cluster import watch
-from webhook.cluster.watch import FORBIDDEN, GONE, NOT_FOUND, PAGE, READ, READ_WITHIN, Api, Refused, Resource
+from webhook.cluster import client, watch
+from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Api, Resource, StatusError
+from webhook.cluster.watch import READ, READ_WITHIN
 from webhook.facts.snapshot import kept
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
 from webhook.telemetry.progress import Tell, quietly
 
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"
-"""Pods that run or will; what has ended holds nothing."""
+"""The field selector of pods that have not ended. A pod that has ended holds nothing."""
 
 UNAUTHORIZED = 401
 
 BUSY = frozenset({429, 500, 502, 503, 504})
-"""Statuses of an API server that may answer a moment later."""
+"""HTTP statuses after which the API server may answer a moment later."""
 
 TRIES = 3
-"""How often a page is asked for, and a list is begun, before its kind is given up."""
+"""Requests for a page, and starts of a list, before the kind is given up."""
 
 PAUSE = 1.0
 """Seconds between two tries."""
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Api:
-    """Make a client and see that the API server knows us. Raises Unusable."""
+    """Make a client, and check that the API server accepts its credentials. Raises Unusable."""
     try:
-        api = watch.connect(kubeconfig, context)
-        watch.ask(api, "/version")
-    except watch.Unreachable as error:
+        api = client.connect(kubeconfig, context)
+        client.ask(api, "/version")
+    except client.Unreachable as error:
         raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
-    except Refused as error:
+    except StatusError as error:
         why = "does not know you; has the token expired?" if error.status == UNAUTHORIZED else "refuses to be asked"
-        said = f"{api.configuration.host} {why} ({error.status}: {error})"
-        raise Unusable((Problem(kubeconfig or "kubeconfig", 0, said),)) from error
+        message = f"{api.configuration.host} {why} ({error.status}: {error})"
+        raise Unusable((Problem(kubeconfig or "kubeconfig", 0, message),)) from error
     return api
 
 
-# Which kinds there are
+# Kinds
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A kind that the API server has, where it is listed; `namespaced` tells whether its objects are in namespaces."""
+    """A kind that the API server has. `namespaced` tells whether its objects are in namespaces."""
 
     resource: Resource
     namespaced: bool
 
 
 def served(api: Api, wanted: Collection[tuple[str, str]]) -> tuple[list[Served], tuple[Problem, ...]]:
-    """Ask which of some kinds, by group and name, the API server has; of several versions the one it prefers.
+    """Return those of the wanted kinds (group and kind) that the API server has, in its preferred versions.
 
-    Raises Unusable where it says nothing at all.
+    Raises Unusable if it does not answer.
     """
-    found: list[Served] = []
+    kinds: list[Served] = []
     problems: list[Problem] = []
     try:
-        groups = {each["name"]: each for each in watch.ask(api, "/apis")["groups"]}
-    except (watch.Unreachable, Refused) as error:
+        groups = {entry["name"]: entry for entry in client.ask(api, "/apis")["groups"]}
+    except (client.Unreachable, StatusError) as error:
         raise Unusable((Problem("cluster", 0, f"the kinds it has cannot be read: {error}"),)) from error
     for group in sorted({group for group, _ in wanted}):
         if group and group not in groups:
             continue
-        missing = {kind for each, kind in wanted if each == group}
+        missing = {kind for entry, kind in wanted if entry == group}
         for version in _versions(groups[group]) if group else ("v1",):
             path = f"/apis/{group}/{version}" if group else f"/api/{version}"
             try:
-                resources = watch.ask(api, path)["resources"] if missing else ()
-            except (watch.Unreachable, Refused) as error:
+                resources = client.ask(api, path)["resources"] if missing else ()
+            except (client.Unreachable, StatusError) as error:
                 problems.append(Problem("cluster", 0, f"the kinds of {group or 'v1'} cannot be read: {error}"))
                 break
-            for each in resources:
-                if each["kind"] in missing and "/" not in each["name"] and "list" in each.get("verbs", ()):
-                    missing.discard(each["kind"])
-                    resource = Resource(group, version, each["name"], each["kind"])
-                    found.append(Served(resource, bool(each.get("namespaced"))))
-    return found, tuple(problems)
+            for entry in resources:
+                if entry["kind"] in missing and "/" not in entry["name"] and "list" in entry.get("verbs", ()):
+                    missing.discard(entry["kind"])
+                    resource = Resource(group, version, entry["name"], entry["kind"])
+                    kinds.append(Served(resource, bool(entry.get("namespaced"))))
+    return kinds, tuple(problems)
 
 
 def _versions(group: Mapping[str, Any]) -> list[str]:
     preferred = group["preferredVersion"]["version"]
-    return [preferred, *(each["version"] for each in group["versions"] if each["version"] != preferred)]
+    return [preferred, *(version["version"] for version in group["versions"] if version["version"] != preferred)]
 
 
 # Objects, page by page
 
 
 def pages(api: Api, resource: Resource, size: int = PAGE, labels: str = "") -> Iterator[list[Object]]:
-    """Yield every object of a kind, with its kind, a page at a time; with `labels` those that have them.
+    """Yield the objects of a kind in pages, with `apiVersion` and `kind` set. `labels` is a label selector.
 
-    Raises Refused and Unreachable.
-
-    A list that grows too old on the way is begun again, and what was yielded is passed over.
+    If the continue token expires, the list starts again and skips the objects that were yielded. Raises StatusError and
+    Unreachable.
     """
     begun, token = 1, ""
     seen: set[str] = set()
@@ -104,7 +104,7 @@ def pages(api: Api, resource: Resource, size: int = PAGE, labels: str = "") -> I
         try:
             query = {"limit": size, "continue": token, "fieldSelector": resource.fields, "labelSelector": labels}
             page = _patiently(api, resource.path, query)
-        except Refused as error:
+        except StatusError as error:
             if error.status != GONE or begun == TRIES:
                 raise
             begun, token = begun + 1, ""
@@ -120,23 +120,23 @@ def pages(api: Api, resource: Resource, size: int = PAGE, labels: str = "") -> I
 def _patiently(api: Api, path: str, query: Mapping[str, Any]) -> Any:
     for _ in range(TRIES - 1):
         try:
-            return watch.ask(api, path, query)
-        except Refused as error:
+            return client.ask(api, path, query)
+        except StatusError as error:
             if error.status not in BUSY:
                 raise
         time.sleep(PAUSE)
-    return watch.ask(api, path, query)
+    return client.ask(api, path, query)
 
 
 def unread(resource: Resource, error: Exception) -> Problem:
-    """Say that a kind cannot be read, in one line."""
+    """Return the problem that a kind cannot be listed."""
     what = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
     where = f" in namespace {resource.namespace}" if resource.namespace else ""
-    forbidden = isinstance(error, Refused) and error.status == FORBIDDEN
+    forbidden = isinstance(error, StatusError) and error.status == FORBIDDEN
     return Problem("cluster", 0, f"{what}{where} {'may' if forbidden else 'can'} not be listed: {error}")
 
 
-# What facts are made of
+# The objects of facts
 
 
 def facts(
@@ -148,20 +148,20 @@ def facts(
     size: int = PAGE,
     tell: Tell = quietly,
 ) -> tuple[list[Object], tuple[Problem, ...]]:
-    """Read what facts for some policies are made of (`Facts.of`), and no more of each object but its uid.
+    """List the objects of the facts for some policies (`Facts.of`), reduced to the parts that facts need and the uid.
 
-    What may not be read of the whole cluster is read of `namespace`, where one is given. What cannot be read at all
-    is a problem, and facts are made of the rest. Without `holders` no pods are read.
+    A kind that may not be listed in the whole cluster is listed in `namespace`, if one is given. A kind that cannot be
+    listed at all is a problem. Without `holders` no pods are listed.
     """
     objects: list[Object] = []
     problems: list[Problem] = []
-    within = (replace(each, namespace=place) for place in _places(policies) for each in READ_WITHIN)
-    resources = [each for each in (*READ, *within) if holders or each.of != POD]
+    within = (replace(resource, namespace=place) for place in _places(policies) for resource in READ_WITHIN)
+    resources = [resource for resource in (*READ, *within) if holders or resource.of != POD]
     for step, resource in enumerate(resources):
         tell(step, 2 * len(resources), f"facts: {resource.plural}")
         try:
             objects += _kept(api, resource, size)
-        except (watch.Unreachable, Refused) as error:
+        except (client.Unreachable, StatusError) as error:
             if _none(api, resource, error):
                 continue
             instead = _instead(api, resource, namespace, size)
@@ -173,7 +173,7 @@ def facts(
 
 
 def _places(policies: Iterable[Policy]) -> list[str]:
-    """The namespaces that hold sharing configurations by any of some policies."""
+    """Return the namespaces of sharing configurations under any of the policies."""
     return sorted({place for policy in policies for place in watch.namespaces(policy)})
 
 
@@ -182,72 +182,72 @@ def _kept(api: Api, resource: Resource, size: int) -> list[Object]:
 
 
 def _none(api: Api, resource: Resource, error: Exception) -> bool:
-    """Tell whether there is none of a kind, for want of the kind or of its namespace."""
-    if not isinstance(error, Refused) or error.status not in (FORBIDDEN, NOT_FOUND):
+    """Tell whether an error means that the kind or its namespace does not exist."""
+    if not isinstance(error, StatusError) or error.status not in (FORBIDDEN, NOT_FOUND):
         return False
     if error.status == NOT_FOUND:
         return True
     try:
         if resource.namespace:
             return not _there(api, resource.namespace)
-        watch.ask(api, f"/apis/{resource.api_version}" if resource.group else "/api/v1")
-    except (watch.Unreachable, Refused) as other:
-        return isinstance(other, Refused) and other.status == NOT_FOUND
+        client.ask(api, f"/apis/{resource.api_version}" if resource.group else "/api/v1")
+    except (client.Unreachable, StatusError) as other:
+        return isinstance(other, StatusError) and other.status == NOT_FOUND
     return False
 
 
 def _there(api: Api, namespace: str) -> bool:
-    """Tell whether a namespace is there, with whichever of the two powers we have."""
+    """Tell whether a namespace exists, by the power to list namespaces or the power to get one."""
     try:
-        page = watch.ask(api, "/api/v1/namespaces", {"fieldSelector": f"metadata.name={namespace}"})
-        return any(each["metadata"]["name"] == namespace for each in page["items"] or ())
-    except Refused:
-        watch.ask(api, f"/api/v1/namespaces/{namespace}")
+        page = client.ask(api, "/api/v1/namespaces", {"fieldSelector": f"metadata.name={namespace}"})
+        return any(item["metadata"]["name"] == namespace for item in page["items"] or ())
+    except StatusError:
+        client.ask(api, f"/api/v1/namespaces/{namespace}")
         return True
 
 
 def _instead(api: Api, resource: Resource, namespace: str | None, size: int) -> list[Object] | None:
-    """Read of one namespace what may not be read of all; None where that makes no sense, or is refused too."""
+    """List a kind in one namespace instead of all; None if it does not exist there, or is refused too."""
     if namespace is None or resource.kind not in ("Namespace", "Pod"):
         return None
     try:
         if resource.kind == "Pod":
             return _kept(api, replace(resource, namespace=namespace), size)
-        item = watch.ask(api, f"{resource.path}/{namespace}")
-    except (watch.Unreachable, Refused):
+        item = client.ask(api, f"{resource.path}/{namespace}")
+    except (client.Unreachable, StatusError):
         return None
     small = trimmed(item)
     return [] if small is None else [small]
 
 
 def trimmed(item: Object) -> Object | None:
-    """Keep of an object what facts are made of, and its uid; None when that is nothing."""
+    """Return the part of an object that facts need, with its uid; None if they need nothing."""
     small = kept(item)
     if small is None:
         return None
     return {**small, "metadata": {**small["metadata"], "uid": item["metadata"].get("uid", "")}}
 
 
-# What is judged
+# The objects to judge
 
 
 def judged(
     api: Api, policies: Collection[Policy], namespace: str | None = None
 ) -> tuple[list[Resource], tuple[Problem, ...]]:
-    """Find what is to be judged beside the objects of `facts`, in the order to read it: what owns before what is owned.
+    """Return the resources to judge in addition to the objects of `facts`, owners before the objects that they own.
 
-    Workloads of every kind that the API server has, claims for devices, pods, and the sharing configurations; of
-    `namespace` alone where one is given.
+    They are the workloads of every kind that the API server has, device claims, pods and sharing configurations; only
+    those in `namespace` if one is given.
     """
-    found, problems = served(api, (*_workloads(policies), *DEVICES, POD))
+    kinds, problems = served(api, (*_workloads(policies), *DEVICES, POD))
     resources = [
-        replace(each.resource, namespace=namespace or "", fields=LIVING if each.resource.of == POD else "")
-        for each in found
-        if each.namespaced or namespace is None
+        replace(kind.resource, namespace=namespace or "", fields=LIVING if kind.resource.of == POD else "")
+        for kind in kinds
+        if kind.namespaced or namespace is None
     ]
-    resources.sort(key=lambda each: (each.of == POD, each.of))
-    places = [each for each in _places(policies) if namespace in (None, each)]
-    resources += [replace(each, namespace=place) for place in places for each in READ_WITHIN if each.of == CONFIG_MAP]
+    resources.sort(key=lambda kind: (kind.of == POD, kind.of))
+    places = [kind for kind in _places(policies) if namespace in (None, kind)]
+    resources += [replace(kind, namespace=place) for place in places for kind in READ_WITHIN if kind.of == CONFIG_MAP]
     return resources, problems
 
 
@@ -256,10 +256,10 @@ def _workloads(policies: Iterable[Policy]) -> set[tuple[str, str]]:
 
 
 class Reading:
-    """Yields what is to be judged by some policies, an object at a time.
+    """Yields the objects to judge under some policies, one by one.
 
-    A kind that cannot be read to its end is a problem of its own. `problems` and `unread`, the kinds of which some are
-    missing, are complete when all is read.
+    A kind that cannot be read to its end is a problem. At the end of the iteration `problems` is complete, and so is
+    `unread`, the kinds with objects missing.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class Reading:
                     yield from page
                     count += len(page)
                     self._tell(steps + step, 2 * steps, f"{resource.plural}: {count:,}")
-            except (watch.Unreachable, Refused) as error:
+            except (client.Unreachable, StatusError) as error:
                 if not _none(self._api, resource, error):
                     self.problems.append(unread(resource, error))
                     self.unread.add(resource.kind)

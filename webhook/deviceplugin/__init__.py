@@ -1,1 +1,1 @@
-"""NVIDIA's device plugin as a reader of sharing configurations."""
+"""Reads sharing configurations as NVIDIA's device plugin does."""

@@ -1,12 +1,12 @@
-"""NVIDIA's device plugin as a reader: what it makes of a configuration, and why it would not start on it.
+"""Decodes a configuration as NVIDIA's device plugin does, with the faults on which the plugin would not start.
 
-The plugin reads YAML through JSON into Go structs (k8s-device-plugin v0.20.0 api/config/v1, sigs.k8s.io/yaml,
-encoding/json), and that way has its own manners. A struct's key matches in any case and is read in every spelling,
-in the order of bytes, each upon what the one before left; the keys within a section match as written. Then flags get
-their defaults and are checked (cmd/nvidia-device-plugin/main.go).
+The plugin decodes YAML through JSON into Go structs (k8s-device-plugin v0.20.0 api/config/v1, sigs.k8s.io/yaml,
+encoding/json). Go matches a struct's key in any case. It reads every spelling of a key, in byte order, and each one
+updates the value that the previous one left. The keys within a section match only as written. Then flags get their
+defaults and are validated (cmd/nvidia-device-plugin/main.go).
 
-A node is taken to be as the Helm chart and the GPU Operator make it: it has a GPU, and MPS_ROOT is set. Other
-variables that override the text are not looked at.
+The node is assumed to be as the Helm chart and the GPU Operator set it up: it has a GPU, and MPS_ROOT is set. Other
+environment variables that override the text are ignored.
 """
 
 import re
@@ -19,25 +19,25 @@ from webhook.model import Path
 from webhook.text.words import shown
 
 
-class Refused(NamedTuple):
-    """A place on which the plugin would not start, and what is wrong there."""
+class Fault(NamedTuple):
+    """A place in a configuration on which the plugin would not start, and the reason."""
 
     path: Path
     message: str
 
 
 class Given(NamedTuple):
-    """A value as the plugin holds it, and the path in the text where it was given."""
+    """A value as the plugin decodes it, and its path in the text."""
 
     value: Any
     path: Path
 
 
-class Entry(NamedTuple):
-    """An entry of `resources`. Each part is None where the text gives none, or none that can be read.
+class ReplicatedResource(NamedTuple):
+    """An entry of `resources` (api/config/v1/replicas.go). A field is None if it is absent or unreadable.
 
-    `name` and `rename` are fully qualified. `rename` and `devices` are as written: of neither does the plugin make
-    any use (DisableResourceNamingInConfig). `replicas` is a number, of any sign.
+    `name` and `rename` have the plugin's prefix. The plugin ignores `rename` and `devices`
+    (DisableResourceNamingInConfig). `replicas` is a number of any sign.
     """
 
     path: Path
@@ -49,18 +49,15 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Section:
-    """`sharing.timeSlicing` or `sharing.mps`: a map that says what is shared.
-
-    `path` is that of the spelling that was read last.
-    """
+    """The map `sharing.timeSlicing` or `sharing.mps`. `path` is the path of the spelling that was read last."""
 
     path: Path
     rename_by_default: Given | None = None
     fail_requests: Given | None = None
-    """`failRequestsGreaterThanOne`; without it MPS fails such requests and time-slicing does not."""
-    entries: tuple[Entry, ...] = ()
-    room: tuple[Entry, ...] = ()
-    """What is behind the entries: a longer list of a later spelling is read upon it (encoding/json)."""
+    """`failRequestsGreaterThanOne`. By default MPS refuses such requests, and time-slicing does not."""
+    entries: tuple[ReplicatedResource, ...] = ()
+    capacity: tuple[ReplicatedResource, ...] = ()
+    """The Go slice behind `entries` up to its capacity. A later spelling's list is decoded over it (encoding/json)."""
 
     @property
     def replicated(self) -> bool:
@@ -70,10 +67,10 @@ class Section:
 
 @dataclass(slots=True)
 class Plugin:
-    """The configuration as the plugin holds it, before defaults.
+    """The configuration as the plugin decodes it, without defaults.
 
-    `given` are the other values, by the path of their names as the plugin spells them:
-    `("flags", "plugin", "deviceListStrategy")`. Null gives nothing.
+    `given` are the values outside the sections, by the path of their names as the plugin spells them:
+    `("flags", "plugin", "deviceListStrategy")`. A null value is absent.
     """
 
     given: dict[Path, Given] = field(default_factory=dict)
@@ -82,19 +79,19 @@ class Plugin:
 
     @property
     def strategy(self) -> str:
-        """`mps`, `time-slicing` or `none`; MPS goes first (api/config/v1/sharing.go)."""
+        """The strategy: `mps`, `time-slicing` or `none`. MPS takes precedence (api/config/v1/sharing.go)."""
         if self.mps and self.mps.replicated:
             return "mps"
         return "time-slicing" if self.time_slicing and self.time_slicing.replicated else "none"
 
     @property
     def section(self) -> Section | None:
-        """The section in force; None when nothing is shared."""
+        """The section in force; None if nothing is shared."""
         return {"mps": self.mps, "time-slicing": self.time_slicing}.get(self.strategy)
 
     @property
     def mig_strategy(self) -> Given:
-        """`flags.migStrategy`, by default `none`."""
+        """The flag `migStrategy`, by default `none`."""
         return self.flag("migStrategy", "none")
 
     def flag(self, name: str, default: Any) -> Given:
@@ -103,38 +100,38 @@ class Plugin:
         return self.given.get(path, Given(default, path))
 
 
-Decoding = Generator[Refused, None, Given | None]
-"""Yields what is refused, and returns what is then held."""
+Decoding = Generator[Fault, None, Given | None]
+"""Yields the faults, and returns the decoded value."""
 
 Read = Callable[[Any, Path, Given | None], Decoding]
-"""Takes the value, its path as written, and what is held there so far."""
+"""Takes the value, its path as written, and the value that an earlier spelling left."""
 
 
-def decode(value: Any) -> tuple[Plugin, list[Refused]]:
-    """Read a configuration as the plugin does: what it holds then, and everything on which it would not start."""
+def decode(value: Any) -> tuple[Plugin, list[Fault]]:
+    """Decode a configuration as the plugin does. Returns its values, and the faults on which it would not start."""
     plugin = Plugin()
     plugin.given.update(_emptied(value))
-    refused = list(_struct(value, (), (), SCHEMA, plugin))
-    refused += _validated(plugin)
-    return plugin, refused
+    faults = list(_struct(value, (), (), SCHEMA, plugin))
+    faults += _validated(plugin)
+    return plugin, faults
 
 
 def folded(key: str) -> str:
-    """Fold a key as Go does to find a struct's field; beyond ASCII two letters have such a fold (foldName)."""
+    """Fold a key as Go does to find a struct's field (foldName). Two letters outside ASCII fold to ASCII."""
     return key.replace("\u017f", "s").replace("\u212a", "k").translate(_LOWER)
 
 
 _LOWER = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
-def _struct(value: Any, path: Path, names: Path, schema: "Schema", plugin: Plugin) -> Iterator[Refused]:
+def _struct(value: Any, path: Path, names: Path, schema: "Schema", plugin: Plugin) -> Iterator[Fault]:
     if value is None:
         if names in POINTERS:
-            for each in [each for each in plugin.given if each[: len(names)] == names]:
-                del plugin.given[each]
+            for flag in [flag for flag in plugin.given if flag[: len(names)] == names]:
+                del plugin.given[flag]
         return
     if not isinstance(value, dict):
-        yield Refused(path, f"is {shown(value)}, and must be a map" if path else "not a map")
+        yield Fault(path, f"is {shown(value)}, and must be a map" if path else "not a map")
         return
     spelled = {folded(name): name for name in schema}
     for key in sorted(value):
@@ -149,26 +146,26 @@ def _struct(value: Any, path: Path, names: Path, schema: "Schema", plugin: Plugi
         elif inner is None:
             plugin.time_slicing = yield from _section(value[key], at, plugin.time_slicing, pointer=False)
         else:
-            held = yield from inner(value[key], at, plugin.given.get(canonical))
-            if held is None:
+            decoded = yield from inner(value[key], at, plugin.given.get(canonical))
+            if decoded is None:
                 plugin.given.pop(canonical, None)
             else:
-                plugin.given[canonical] = held
+                plugin.given[canonical] = decoded
 
 
 def _emptied(value: Any) -> Iterator[tuple[Path, Given]]:
-    """Find the flags that sigs.k8s.io/yaml makes empty before anything is read.
+    """Yield the flags that sigs.k8s.io/yaml sets to an empty value before decoding.
 
-    For the keys within `flags.plugin` and `flags.gfd` it looks among the fields of `flags`, whose first field embeds
-    all others, and gives each that it meets room for a value (yaml.go convertToJSONableObject, fields.go indirect).
+    It looks up the keys within `flags.plugin` and `flags.gfd` among the fields of `flags`, whose first field embeds
+    all others, and allocates a value for each match (yaml.go convertToJSONableObject, fields.go indirect).
     """
     for flags_key, flags in members(value, "flags"):
         for name in ("plugin", "gfd"):
             for key, inner in members(flags, name):
                 path = (flags_key, key)
                 yield from _emptied_in(inner, path, ("flags",), FLAGS)
-                for again, deeper in members(inner, "plugin"):
-                    yield from _emptied_in(deeper, (*path, again), ("flags", "plugin"), PLUGIN_FLAGS)
+                for inner_key, deeper in members(inner, "plugin"):
+                    yield from _emptied_in(deeper, (*path, inner_key), ("flags", "plugin"), PLUGIN_FLAGS)
 
 
 def _emptied_in(value: Any, path: Path, names: Path, schema: "Schema") -> Iterator[tuple[Path, Given]]:
@@ -179,7 +176,7 @@ def _emptied_in(value: Any, path: Path, names: Path, schema: "Schema") -> Iterat
 
 
 def members(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Find a struct's key in every spelling, in the order in which they are read."""
+    """Yield every spelling of a struct's key with its value, in decoding order."""
     if isinstance(value, dict):
         for key in sorted(value):
             if folded(key) == name.lower():
@@ -190,108 +187,108 @@ def members(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def text(value: Any, path: Path, _: Given | None) -> Decoding:
-    """Read a pointer to a string; numbers and booleans are none."""
+    """Decode a `*string`. A number or a boolean is a fault."""
     if value is not None and not isinstance(value, str):
-        yield Refused(path, f"is {shown(value)}, and must be text")
+        yield Fault(path, f"is {shown(value)}, and must be text")
         return None
     return None if value is None else Given(value, path)
 
 
 def truth(value: Any, path: Path, _: Given | None) -> Decoding:
-    """Read a pointer to a boolean."""
+    """Decode a `*bool`."""
     if value is not None and not isinstance(value, bool):
-        yield Refused(path, f"is {shown(value)}, and must be true or false")
+        yield Fault(path, f"is {shown(value)}, and must be true or false")
         return None
     return None if value is None else Given(value, path)
 
 
-def version(value: Any, path: Path, held: Given | None) -> Decoding:
-    """Read the version; a number or a boolean becomes text first (sigs.k8s.io/yaml), and null changes nothing."""
+def version(value: Any, path: Path, previous: Given | None) -> Decoding:
+    """Decode the version. sigs.k8s.io/yaml turns a number or a boolean into text, and null changes nothing."""
     if isinstance(value, (dict, list)):
-        yield Refused(path, f"is {shown(value)}, and must be text")
-        return held
-    return held if value is None else Given(value, path)
+        yield Fault(path, f"is {shown(value)}, and must be text")
+        return previous
+    return previous if value is None else Given(value, path)
 
 
-def required(value: Any, path: Path, held: Given | None) -> Decoding:
-    """Read a boolean that is no pointer, so that null changes nothing."""
-    found = yield from truth(value, path, None)
-    return found or held
+def required(value: Any, path: Path, previous: Given | None) -> Decoding:
+    """Decode a `bool`, which null does not change."""
+    boolean = yield from truth(value, path, None)
+    return boolean or previous
 
 
 def strategies(value: Any, path: Path, _: Given | None) -> Decoding:
-    """Read one text or a list of texts (api/config/v1/flags.go); null among them is an empty text."""
+    """Decode a string or a list of strings (api/config/v1/flags.go). A null item is an empty string."""
     if value is None:
         return None
     if isinstance(value, str):
         return Given((value,), path)
-    if not isinstance(value, list) or not all(each is None or isinstance(each, str) for each in value):
-        yield Refused(path, f"is {shown(value)}, and must be text or a list of texts")
+    if not isinstance(value, list) or not all(item is None or isinstance(item, str) for item in value):
+        yield Fault(path, f"is {shown(value)}, and must be text or a list of texts")
         return None
-    return Given(tuple(each or "" for each in value), path)
+    return Given(tuple(item or "" for item in value), path)
 
 
-def channels(value: Any, path: Path, held: Given | None) -> Decoding:
-    """Read a list of numbers; null in one place leaves what an earlier spelling put there."""
+def channels(value: Any, path: Path, previous: Given | None) -> Decoding:
+    """Decode a list of integers. A null item keeps the number of an earlier spelling."""
     if value is None:
         return None
     if not isinstance(value, list):
-        yield Refused(path, f"is {shown(value)}, and must be a list of numbers")
-        return held
-    room = list(held.value.room) if held and value else []
-    for index, each in enumerate(value):
-        number = _integer(each)
-        if index >= len(room):
-            room.append(0)
+        yield Fault(path, f"is {shown(value)}, and must be a list of numbers")
+        return previous
+    capacity = list(previous.value.capacity) if previous and value else []
+    for index, item in enumerate(value):
+        number = _integer(item)
+        if index >= len(capacity):
+            capacity.append(0)
         if number is not None:
-            room[index] = number
-        elif each is not None:
-            yield Refused((*path, index), f"is {shown(each)}, and must be a whole number")
-    return Given(Channels(tuple(room[: len(value)]), tuple(room)), path)
+            capacity[index] = number
+        elif item is not None:
+            yield Fault((*path, index), f"is {shown(item)}, and must be a whole number")
+    return Given(Channels(tuple(capacity[: len(value)]), tuple(capacity)), path)
 
 
 class Channels(NamedTuple):
-    """A slice of numbers, and the room behind it that a later spelling may show again (encoding/json)."""
+    """A Go slice of numbers. A later spelling may expose the numbers up to its `capacity` again (encoding/json)."""
 
     numbers: tuple[int, ...]
-    room: tuple[int, ...]
+    capacity: tuple[int, ...]
 
 
-def duration(value: Any, path: Path, held: Given | None) -> Decoding:
-    """Read a duration: nanoseconds as a number, or a text such as `60s` or `infinite` (api/config/v1/duration.go)."""
+def duration(value: Any, path: Path, previous: Given | None) -> Decoding:
+    """Decode a duration: a number of nanoseconds, or text such as `60s` or `infinite` (api/config/v1/duration.go)."""
     if value is None:
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return Given(value, path)
     if isinstance(value, str) and len(value) > MAX_LENGTH:
-        yield Refused(path, f"is {shown(value)}, and longer than a duration is read")
-        return held
+        yield Fault(path, f"is {shown(value)}, and longer than a duration is read")
+        return previous
     try:
         if value != "infinite":
             nanoseconds(value if isinstance(value, str) else "")
     except ValueError:
-        yield Refused(path, f"is {shown(value)}, and must be a duration such as 60s")
-        return held
+        yield Fault(path, f"is {shown(value)}, and must be a duration such as 60s")
+        return previous
     return Given(value, path)
 
 
 def resources(value: Any, path: Path, _: Given | None) -> Decoding:
-    """Read a list of patterns and names, of which the plugin then makes no use (api/config/v1/resources.go)."""
+    """Decode a list of patterns and names, which the plugin then ignores (api/config/v1/resources.go)."""
     if value is None:
         return None
     if not isinstance(value, list):
-        yield Refused(path, f"is {shown(value)}, and must be a list")
+        yield Fault(path, f"is {shown(value)}, and must be a list")
         return None
-    for index, each in enumerate(value):
+    for index, item in enumerate(value):
         at = (*path, index)
-        if each is not None and not isinstance(each, dict):
-            yield Refused(at, f"is {shown(each)}, and must be a map")
+        if item is not None and not isinstance(item, dict):
+            yield Fault(at, f"is {shown(item)}, and must be a map")
             continue
-        entry = each or {}
+        entry = item or {}
         if missing := [key for key in ("pattern", "name") if key not in entry]:
-            yield Refused(at, f"has no `{'` and no `'.join(missing)}`")
+            yield Fault(at, f"has no `{'` and no `'.join(missing)}`")
         if not isinstance(entry.get("pattern", ""), str | None):
-            yield Refused((*at, "pattern"), f"is {shown(entry['pattern'])}, and must be text")
+            yield Fault((*at, "pattern"), f"is {shown(entry['pattern'])}, and must be text")
         if "name" in entry:
             yield from _name(entry["name"], (*at, "name"))
     return Given(value, path)
@@ -301,90 +298,92 @@ def resources(value: Any, path: Path, _: Given | None) -> Decoding:
 
 
 def _section(
-    value: Any, path: Path, held: Section | None, *, pointer: bool
-) -> Generator[Refused, None, Section | None]:
-    if value is None and pointer:  # null makes a nil pointer of it
+    value: Any, path: Path, previous: Section | None, *, pointer: bool
+) -> Generator[Fault, None, Section | None]:
+    if value is None and pointer:  # null sets the pointer to nil
         return None
     if value is not None and not isinstance(value, dict):
-        yield Refused(path, f"is {shown(value)}, and must be a map")
-        return held
-    given = value or {}
-    section = Section(path, room=held.room if held else ())
-    if "renameByDefault" in given:
-        truth_given = yield from truth(given["renameByDefault"], (*path, "renameByDefault"), None)
-        section.rename_by_default = truth_given or (held.rename_by_default if held else None)
-    if "failRequestsGreaterThanOne" in given:
+        yield Fault(path, f"is {shown(value)}, and must be a map")
+        return previous
+    fields = value or {}
+    section = Section(path, capacity=previous.capacity if previous else ())
+    if "renameByDefault" in fields:
+        rename_by_default = yield from truth(fields["renameByDefault"], (*path, "renameByDefault"), None)
+        section.rename_by_default = rename_by_default or (previous.rename_by_default if previous else None)
+    if "failRequestsGreaterThanOne" in fields:
         at = (*path, "failRequestsGreaterThanOne")
-        section.fail_requests = yield from truth(given[at[-1]], at, None)
-    elif held:
-        section.fail_requests = held.fail_requests
-    listed = given.get("resources")
+        section.fail_requests = yield from truth(fields[at[-1]], at, None)
+    elif previous:
+        section.fail_requests = previous.fail_requests
+    listed = fields.get("resources")
     if not isinstance(listed, list) or not listed:
         at = (*path, "resources") if listed else path
-        yield Refused(at, "no resources: it needs a list `resources` of entries with `name` and `replicas`")
+        yield Fault(at, "no resources: it needs a list `resources` of entries with `name` and `replicas`")
         return section
-    room = list(section.room)
-    for index, each in enumerate(listed):
+    capacity = list(section.capacity)
+    for index, item in enumerate(listed):
         at = (*path, "resources", index)
-        if index == len(room):
-            room.append(Entry(at))
-        room[index] = yield from _entry(each, at, room[index])
-    section.entries, section.room = tuple(room[: len(listed)]), tuple(room)
+        if index == len(capacity):
+            capacity.append(ReplicatedResource(at))
+        capacity[index] = yield from _entry(item, at, capacity[index])
+    section.entries, section.capacity = tuple(capacity[: len(listed)]), tuple(capacity)
     return section
 
 
-def _entry(value: Any, path: Path, held: Entry) -> Generator[Refused, None, Entry]:
+def _entry(value: Any, path: Path, previous: ReplicatedResource) -> Generator[Fault, None, ReplicatedResource]:
     if value is not None and not isinstance(value, dict):
-        yield Refused(path, "is not a map")
-        return held
-    given = value or {}
-    entry = held._replace(path=path)
-    if "name" not in given:
-        yield Refused(path, "no resource name")
+        yield Fault(path, "is not a map")
+        return previous
+    fields = value or {}
+    entry = previous._replace(path=path)
+    if "name" not in fields:
+        yield Fault(path, "no resource name")
     else:
-        entry = entry._replace(name=(yield from _name(given["name"], (*path, "name"))))
-    if "devices" in given:
-        entry = entry._replace(devices=(yield from _devices(given["devices"], (*path, "devices"))))
-    if "replicas" not in given:
-        yield Refused((*path, "replicas"), "no number of replicas")
+        entry = entry._replace(name=(yield from _name(fields["name"], (*path, "name"))))
+    if "devices" in fields:
+        entry = entry._replace(devices=(yield from _devices(fields["devices"], (*path, "devices"))))
+    if "replicas" not in fields:
+        yield Fault((*path, "replicas"), "no number of replicas")
     else:
-        entry = entry._replace(replicas=(yield from _replicas(given["replicas"], (*path, "replicas"), held.replicas)))
-    if "rename" in given:
-        entry = entry._replace(rename=(yield from _name(given["rename"], (*path, "rename"))))
+        entry = entry._replace(
+            replicas=(yield from _replicas(fields["replicas"], (*path, "replicas"), previous.replicas))
+        )
+    if "rename" in fields:
+        entry = entry._replace(rename=(yield from _name(fields["rename"], (*path, "rename"))))
     return entry
 
 
-def _replicas(value: Any, path: Path, held: Given | None) -> Decoding:
+def _replicas(value: Any, path: Path, previous: Given | None) -> Decoding:
     number = _integer(value)
-    if value is None and held:
-        return held
+    if value is None and previous:
+        return previous
     if value is None:
-        yield Refused(path, "no number of replicas")
+        yield Fault(path, "no number of replicas")
     elif number is None:
-        yield Refused(path, f"{shown(value)} is no whole number of 64 bits")
+        yield Fault(path, f"{shown(value)} is no whole number of 64 bits")
     elif number < 2:
-        yield Refused(path, f"is {number}, and must be at least 2")
+        yield Fault(path, f"is {number}, and must be at least 2")
     return None if number is None else Given(number, path)
 
 
 PREFIX = "nvidia.com/"
 
 MAX_NAME = 63
-"""Bytes of a resource's name with its prefix (api/config/v1/consts.go)."""
+"""Bytes of a resource name, including the prefix (api/config/v1/consts.go)."""
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def _name(value: Any, path: Path) -> Decoding:
     if value is not None and not isinstance(value, str):
-        yield Refused(path, f"is {shown(value)}, and must be text")
+        yield Fault(path, f"is {shown(value)}, and must be text")
         return None
     name = qualified(value or "")
     if len(name.encode()) > MAX_NAME:
-        yield Refused(path, f"is {shown(name)}, and may have {MAX_NAME} characters at most")
+        yield Fault(path, f"is {shown(name)}, and may have {MAX_NAME} characters at most")
         return None
     if not _SUBDOMAIN.fullmatch(name.removeprefix(PREFIX)):
-        yield Refused(
+        yield Fault(
             path,
             f"is {shown(value)}, and must be a name of lower-case letters, digits, - and . within {PREFIX}",
         )
@@ -393,21 +392,21 @@ def _name(value: Any, path: Path) -> Decoding:
 
 
 def qualified(name: str) -> str:
-    """Put the plugin's prefix before a name that lacks it."""
+    """Return a name with the plugin's prefix."""
     return name if name.startswith(PREFIX) else PREFIX + name
 
 
 def _devices(value: Any, path: Path) -> Decoding:
-    """Read `all`, a count, or a list of indices and UUIDs; null is an empty text, and no device 0 (replicas.go)."""
+    """Decode `all`, a count, or a list of indices and UUIDs. A null item is an empty string, not 0 (replicas.go)."""
     if isinstance(value, list):
-        for index, each in enumerate(value):
-            if not _is_device(each):
-                yield Refused((*path, index), f"is {shown(each)}, and must be a GPU's index or UUID")
+        for index, device in enumerate(value):
+            if not _is_device(device):
+                yield Fault((*path, index), f"is {shown(device)}, and must be a GPU's index or UUID")
         return Given(value, path)
     count = _integer(value)
     if value == "all" or (count is not None and count > 0):
         return Given(value, path)
-    yield Refused(path, f"is {shown(value)}, and must be all, a count above 0, or a list of indices and UUIDs")
+    yield Fault(path, f"is {shown(value)}, and must be all, a count above 0, or a list of indices and UUIDs")
     return None
 
 
@@ -415,11 +414,11 @@ def _devices(value: Any, path: Path) -> Decoding:
 
 
 def _integer(value: Any) -> int | None:
-    """Return an int of 64 bits; a float that is whole is one, as JSON writes both alike."""
+    """Return a 64-bit int, or None. A whole float counts, since JSON writes both alike."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if isinstance(value, float):
-        return 0 if value == 0 else None  # the dialect makes an int of any other that is whole
+        return 0 if value == 0 else None  # goyaml reads every other whole float as an int
     return value if -(2**63) <= value < 2**63 else None
 
 
@@ -458,7 +457,7 @@ _PLAIN = re.compile(r"[0-9a-f]{32}", re.ASCII | re.IGNORECASE)
 
 
 def _is_uuid(value: str) -> bool:
-    """Tell whether github.com/google/uuid takes it: any two characters may stand for the braces."""
+    """Tell whether github.com/google/uuid parses the value. It accepts any two characters in place of braces."""
     raw = value.encode()
     match len(raw):
         case 36:
@@ -474,10 +473,10 @@ def _is_uuid(value: str) -> bool:
     return bool(_DASHED.fullmatch(dashed.decode("latin-1")))
 
 
-# What the flags may say
+# The keys and the values of flags
 
 Schema = Mapping[str, "Schema | Read | None"]
-"""A struct's keys, each with a struct within, with how a value is read, or None for a section."""
+"""A struct's keys. Each maps to an inner struct, to the decoder of its value, or to None for a section."""
 
 PLUGIN_FLAGS: Schema = {
     "passDeviceSpecs": truth,
@@ -517,14 +516,14 @@ SCHEMA: Schema = {
     "sharing": {"timeSlicing": None, "mps": None},
     "imex": {"channelIDs": channels, "required": required},
 }
-"""The keys that the plugin knows, and how each is read (api/config/v1/config.go, flags.go, sharing.go, imex.go)."""
+"""The keys that the plugin knows, with their decoders (api/config/v1/config.go, flags.go, sharing.go, imex.go)."""
 
 SECTION_KEYS = ("renameByDefault", "failRequestsGreaterThanOne", "resources")
 ENTRY_KEYS = ("name", "rename", "devices", "replicas")
-"""The keys within a section and within its entries: from there on their case counts (replicas.go)."""
+"""The keys of a section and of its entries. Their case matters (replicas.go)."""
 
 POINTERS = {("flags", "plugin"), ("flags", "gfd")}
-"""The structs of which null makes nothing at all; in any other it changes nothing."""
+"""The structs behind pointers: null empties them. In all others null changes nothing."""
 
 CHOICES = {
     "migStrategy": ("none", "single", "mixed"),
@@ -533,24 +532,24 @@ CHOICES = {
     "plugin.sharedDevicesAllocationPolicy": ("distributed", "packed"),
     "plugin.deviceListStrategy": ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri"),
 }
-"""What some flags may be (cmd/nvidia-device-plugin/main.go validateFlags)."""
+"""The allowed values of some flags (cmd/nvidia-device-plugin/main.go validateFlags)."""
 
 
-def _validated(plugin: Plugin) -> Iterator[Refused]:
-    said = plugin.given.get(("version",))
-    if said and said.value not in ("", "v1"):
-        yield Refused(said.path, f"is {shown(said.value)}, and only v1 is known")
+def _validated(plugin: Plugin) -> Iterator[Fault]:
+    version = plugin.given.get(("version",))
+    if version and version.value not in ("", "v1"):
+        yield Fault(version.path, f"is {shown(version.value)}, and only v1 is known")
     for name, choices in CHOICES.items():
         flag = plugin.flag(name, choices[0])
         for value in flag.value if isinstance(flag.value, tuple) else (flag.value,):
             if value in choices:
                 continue
             if value == "" and len(flag.path) > len(name.split(".")) + 1:
-                yield Refused(flag.path, f"stands too deep, where it makes the flag {name} empty")
+                yield Fault(flag.path, f"stands too deep, where it makes the flag {name} empty")
             else:
-                yield Refused(flag.path, f"is {shown(value)}, and must be one of {', '.join(choices)}")
+                yield Fault(flag.path, f"is {shown(value)}, and must be one of {', '.join(choices)}")
     if plugin.strategy == "mps" and plugin.mig_strategy.value == "mixed":
-        yield Refused(plugin.mig_strategy.path, "is mixed, which cannot be with MPS")
+        yield Fault(plugin.mig_strategy.path, "is mixed, which cannot be with MPS")
     ids = plugin.given.get(("imex", "channelIDs"))
     if ids and ids.value.numbers not in ((), (0,)):
-        yield Refused(ids.path, "must be [] or [0]")
+        yield Fault(ids.path, "must be [] or [0]")

@@ -1,4 +1,4 @@
-"""Configurations of NVIDIA's device plugin, as they stand in ConfigMaps."""
+"""Finds and reads the configurations of NVIDIA's device plugin in ConfigMaps."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from webhook.allowance import CONFIGURATION, Allowance
 from webhook.api.objects import ConfigMap
-from webhook.deviceplugin.config import Plugin, Refused, decode, members
+from webhook.deviceplugin.config import Fault, Plugin, decode, members
 from webhook.documents.goyaml import Mark, Unread, Unreadable, is_clean, parse
 from webhook.facts.installations import Installation
 from webhook.model import Finding, Path, dotted
@@ -20,10 +20,10 @@ from webhook.policy.model import Policy
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """One key of a ConfigMap, read as the plugin reads it; `error` says why it cannot be read.
+    """One key of a ConfigMap, read as the plugin reads it. `error` is the reason if it cannot be read.
 
-    `certain` tells whether it is a configuration beyond doubt: the ConfigMap is named, or the text says what to
-    share. Lines count within the text, from 1; they are 0 for `binaryData`.
+    It is `certain` to be a configuration if the policy or an installation names the ConfigMap, or if the text shares
+    resources. Lines count within the text, from 1; they are 0 for `binaryData`.
     """
 
     path: Path
@@ -33,19 +33,20 @@ class Config:
     certain: bool
     error: Unreadable | None = None
     plugin: Plugin = field(default_factory=Plugin)
-    """What the plugin holds when it has read the text."""
-    refused: tuple[Refused, ...] = ()
-    """Why it would not start, beside what makes the text unreadable."""
+    """The text as the plugin decodes it."""
+    refused: tuple[Fault, ...] = ()
+    """The faults on which the plugin would not start, other than `error`."""
 
     @property
     def key(self) -> str:
-        """The key of the ConfigMap that holds it."""
+        """Its key in the ConfigMap."""
         return str(self.path[-1])
 
     def finding(self, inner: Path, message: str, *, advice: bool = False) -> Finding:
         """Make a finding about a place in the configuration.
 
-        Its part is the whole text: an edited configuration has to be right, an old one may stand.
+        Its part is the whole text, so that any edit makes the finding new: an old configuration may stay as it is, an
+        edited one has to be right.
         """
         where = f"{dotted(inner)}: " if inner else ""
         if not self.certain:
@@ -63,7 +64,7 @@ class Config:
         return self.finding((), message)._replace(text_line=line if self.path[0] == "data" else 0)
 
     def written(self, inner: Path) -> str:
-        """Return a plain scalar as its line has it after its key; empty where it stands otherwise."""
+        """Return a plain scalar as it is written after its key; empty if it is not on the key's line."""
         rows = self._rows[self.mark.at(inner).line - 1 :][:1]
         _, key, rest = "".join(rows).partition(str(inner[-1]))
         return rest.lstrip("\"': ").partition("#")[0].strip(" ,]}\t") if key else ""
@@ -83,13 +84,13 @@ class Config:
 
 
 MAX_VALUES = 3_000
-"""How many values the configurations of a ConfigMap may hold: many times what any needs, and little to read."""
+"""Values in the configurations of one ConfigMap: many times the need of any, and cheap to read."""
 
 MAX_REFUSED = 20
-"""How many places of a configuration are named; one more tells of the rest."""
+"""Faults of a configuration that are named. One more gives the number of the others."""
 
 MAX_UNNAMED = 64 * 1024
-"""Characters of a ConfigMap that nothing names, above which it is not looked into where no plugin runs."""
+"""Characters of the largest ConfigMap that is read although nothing names it and no plugin runs in its namespace."""
 
 
 def configs(
@@ -97,32 +98,32 @@ def configs(
 ) -> tuple[Config, ...]:
     """Read every key that is a device-plugin configuration.
 
-    All keys are where the policy, a ClusterPolicy or a DaemonSet names the ConfigMap, but for a DaemonSet that
-    reads one file of it; elsewhere those that look like one, for a misspelt name must not be a way out. In the
-    namespaces where the plugin runs those count too that have their keys escaped or encoded. Each regular file of the
-    mounted volume can be selected, so `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
+    All keys of a ConfigMap count if the policy, a ClusterPolicy or a DaemonSet names it; if a DaemonSet reads a single
+    file, only that key counts. Elsewhere keys count that look like a configuration, so that a misspelt name is no way
+    out. In the namespaces of the plugin this includes texts that escape or encode their keys. A node may select any
+    regular file of the mounted volume, so `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
     """
     named = _named(config_map, policy, readers)
     near = config_map.namespace in policy.sharing_namespaces
     size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
     if not (near or any(map(named, (*config_map.data, *config_map.binary_data)))) and size > MAX_UNNAMED:
         return ()
-    found, left = [], MAX_VALUES
+    results, left = [], MAX_VALUES
     for path, text, error in _texts(config_map):
         if error is not None:
             config, spent = Config(path, text, None, Mark(1), True, error) if named(path[-1]) else None, 0
         else:
             config, spent = _read(path, text, named(path[-1]), near, left, allowance)
         if config is not None:
-            found.append(config)
+            results.append(config)
             if not left and config.certain and isinstance(config.error, Unread):
-                break  # which says so; of what comes after no more could be said
+                break  # this configuration reports the exhausted limit; the keys after it could not be read
         left = max(left - spent, 0)
-    return tuple(found)
+    return tuple(results)
 
 
 def _texts(config_map: ConfigMap) -> Iterator[tuple[tuple[str, str], str, Unreadable | None]]:
-    """Yield each key with its text, or with what cannot be made text and why."""
+    """Yield each key's path with its text; or with the encoded text and the reason why it cannot be decoded."""
     for key, text in config_map.data.items():
         yield ("data", key), text, None
     for key, encoded in config_map.binary_data.items():
@@ -130,7 +131,7 @@ def _texts(config_map: ConfigMap) -> Iterator[tuple[tuple[str, str], str, Unread
             yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True)), None
         except Unread as error:
             yield ("binaryData", key), encoded, error
-        except ValueError:  # binascii's, or that of a text which is not ASCII
+        except ValueError:  # from binascii, or for text that is not ASCII
             yield ("binaryData", key), encoded, Unreadable(1, "not base64")
 
 
@@ -138,9 +139,9 @@ _MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
 def _decoded(raw: bytes) -> str:
-    """Decode bytes as go-yaml does (readerc.go): UTF-16 where a mark says so, else UTF-8.
+    """Decode bytes as go-yaml does (readerc.go): as UTF-16 after its byte order mark, else as UTF-8.
 
-    What is no UTF-8 is left as surrogates, which no text has otherwise. Raises Unread for UTF-16 with anything wrong.
+    Bytes that are not UTF-8 become surrogates, which valid text never holds. Raises Unread for faulty UTF-16.
     """
     encoding = _MARKS.get(raw[:2])
     if encoding is None:
@@ -155,14 +156,14 @@ def _decoded(raw: bytes) -> str:
 
 
 def _named(config_map: ConfigMap, policy: Policy, readers: tuple[Installation, ...]) -> Callable[[str], bool]:
-    """Return what tells whether a key is a configuration beyond doubt, since somebody reads it as one."""
+    """Return a function that tells whether the plugin reads a key, so that it is certain to be a configuration."""
     if (config_map.namespace, config_map.name) in policy.config_maps:
         return lambda _: True
     return lambda key: any(reader.chosen or reader.key == key for reader in readers)
 
 
 def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
-    """Yield the keys of an update that had another text before, with the new one; empty for what is no text."""
+    """Yield the path and the new text of every key that an update changes; empty for data that is no text."""
     old = config_map.old
     if old is None or config_map.deleted:
         return
@@ -178,7 +179,7 @@ def changed(config_map: ConfigMap) -> Iterator[tuple[Path, str]]:
 
 
 def held(text: str) -> Plugin:
-    """What the plugin holds when it has read a text; nothing where it could not read it."""
+    """Decode a text as the plugin does; an empty configuration if it cannot be read."""
     config, _ = _read((), text, True, False, MAX_VALUES, Allowance())
     return config.plugin if config else Plugin()
 
@@ -186,9 +187,9 @@ def held(text: str) -> Plugin:
 def _read(
     path: Path, text: str, named: bool, near: bool, max_values: int, allowance: Allowance
 ) -> tuple[Config | None, int]:
-    """Read a text that is a configuration or looks like one, and say how many values that took.
+    """Read a text that is a configuration or looks like one. Returns it, and the number of values read.
 
-    `near` tells whether it lies where the plugin runs: then what may hide its keys is read whatever it looks like.
+    `near` tells whether the plugin runs in its namespace. If so, a text that may hide its keys is read too.
     """
     words = _unescaped(text).casefold().translate(_DASHES)
     shares = "sharing" in words and ("timeslicing" in words or "mps" in words)
@@ -204,18 +205,18 @@ def _read(
             raise Unread(1, "a byte order mark stands within the text")
         value, mark = parse(text, last_key_wins=True, max_values=max_values)
     except Unreadable as error:
-        # How much was read of a text that is broken nobody knows, but so much it can have been.
+        # The parser does not report the number of values before an error; this is the most that there can be.
         spent = text.count("\n") + text.count(",") + 1
         certain = named or (near and isinstance(error, Unread))
         return Config(path, text, None, Mark(1), certain, error) if named or shares else None, spent
-    plugin, refused = decode(value)
-    if len(refused) > MAX_REFUSED:
-        refused[MAX_REFUSED:] = [Refused((), f"{len(refused) - MAX_REFUSED} more places are wrong")]
-    config = Config(path, text, value, mark, named, plugin=plugin, refused=tuple(refused))
-    found = [section for name in SECTIONS for _, section in sections(config, name)]
-    if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in found):
+    plugin, faults = decode(value)
+    if len(faults) > MAX_REFUSED:
+        faults[MAX_REFUSED:] = [Fault((), f"{len(faults) - MAX_REFUSED} more places are wrong")]
+    config = Config(path, text, value, mark, named, plugin=plugin, refused=tuple(faults))
+    values = [section for name in SECTIONS for _, section in sections(config, name)]
+    if any(isinstance(section, dict) and {"resources", "replicas"} & section.keys() for section in values):
         return replace(config, certain=True), mark.size
-    return config if named or found or _misplaced(value, 3) else None, mark.size
+    return config if named or values or _misplaced(value, 3) else None, mark.size
 
 
 def _other_json(text: str) -> bool:
@@ -231,22 +232,22 @@ def _other_json(text: str) -> bool:
 
 
 _HIDING = re.compile(r"[\\!]")
-"""By escapes and by tags alone can YAML write a key without its letters."""
+"""YAML can hide the letters of a key only by escapes and by tags."""
 
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U(000[0-9A-Fa-f]{5}|0010[0-9A-Fa-f]{4})|\r?\n[ \t]*)")
 
 
 def _unescaped(text: str) -> str:
-    """The text with what double quotes escape put plainly, as far as it may be letters."""
-    return _ESCAPE.sub(lambda each: chr(int(each[each.lastindex], 16)) if each.lastindex else "", text)
+    """Return the text with the escapes of double quotes decoded, as far as they may be letters."""
+    return _ESCAPE.sub(lambda escape: chr(int(escape[escape.lastindex], 16)) if escape.lastindex else "", text)
 
 
 MAX_READ_TWICE = 4 * 1024
-"""Characters of a configuration above which keys that stand twice are not looked for: it would cost as much again."""
+"""Characters of the longest configuration that is checked for repeated keys, which takes a second parse."""
 
 
 def repeated(config: Config) -> tuple[int, str] | None:
-    """Find the first key that stands twice in one map: its line, and what is said of it."""
+    """Return the line and the message of the first repeated key in a map; None if there is none."""
     if len(config.text) > MAX_READ_TWICE:
         return None
     try:
@@ -257,7 +258,7 @@ def repeated(config: Config) -> tuple[int, str] | None:
 
 
 def later(config: Config) -> int:
-    """Return the line at which a further document with anything in it begins; 0 for none."""
+    """Return the line of a second, non-empty document; 0 if there is none."""
     if not _MARKER.search(config.text):
         return 0
     try:
@@ -270,19 +271,19 @@ def later(config: Config) -> int:
 
 _MARKER = re.compile(r"[\r\n](?:---|\.\.\.)")
 _CONTENT = re.compile(r"^(?!---[ \t\r]*$|\.\.\.[ \t\r]*$|[ \t\r]*(?:#|$))", re.MULTILINE)
-"""Where a line begins that is no marker, no comment and not blank."""
+"""The start of a line that is no document marker, no comment and not blank."""
 
 _DASHES = {ord("-"): None, ord("_"): None}
 
 
 def _misplaced(value: Any, depth: int) -> bool:
-    """Tell whether there is a section in a wrong place, or by a wrong name, at most so deep."""
+    """Tell whether a section is in a wrong place or misnamed, at most `depth` maps deep."""
     if not isinstance(value, dict):
         return False
-    for key, each in value.items():
-        if isinstance(each, dict):
+    for key, inner in value.items():
+        if isinstance(inner, dict):
             sliced = key.casefold().translate(_DASHES).startswith("timeslic")
-            if (sliced and {"resources", "replicas"} & each.keys()) or (depth and _misplaced(each, depth - 1)):
+            if (sliced and {"resources", "replicas"} & inner.keys()) or (depth and _misplaced(inner, depth - 1)):
                 return True
     return False
 
@@ -291,7 +292,7 @@ SECTIONS = ("timeSlicing", "mps")
 
 
 def sections(config: Config, name: str) -> Iterator[tuple[Path, Any]]:
-    """Find every `sharing.<name>`: its path as written and its value."""
+    """Yield the path, as written, and the value of every `sharing.<name>`."""
     for sharing, value in members(config.value, "sharing"):
         for key, section in members(value, name):
             yield (sharing, key), section

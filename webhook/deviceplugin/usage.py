@@ -1,11 +1,11 @@
-"""Who reads a sharing configuration, which nodes use which key of it, and what it would make of them."""
+"""The use of a sharing configuration: the installations that read it, the nodes of each key, and its effect on them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.api.selectors import integer
-from webhook.deviceplugin.config import Entry, Plugin, Section
+from webhook.deviceplugin.config import Plugin, ReplicatedResource, Section
 from webhook.facts.installations import Installation
 from webhook.facts.snapshot import CONFIG_LABEL, Facts, Holder, Node
 from webhook.model import Path
@@ -13,7 +13,7 @@ from webhook.policy.model import Policy, Pool
 from webhook.text.words import listed, several, shown
 
 OPERATORS_DAEMON_SET = "nvidia-device-plugin-daemonset"
-"""What the GPU Operator calls its DaemonSet (gpu-operator assets/state-device-plugin/0500_daemonset.yaml)."""
+"""The name of the GPU Operator's DaemonSet (gpu-operator assets/state-device-plugin/0500_daemonset.yaml)."""
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
@@ -23,25 +23,32 @@ TIME_SLICING, MPS = "time-slicing", "mps"
 
 
 def homes(installation: Installation, policy: Policy) -> tuple[str, ...]:
-    """The namespaces in which an installation's ConfigMap may be."""
+    """Return the namespaces that may hold an installation's ConfigMap."""
     return (installation.namespace,) if installation.namespace else policy.limits.namespaces
 
 
 def readers(namespace: str, name: str, policy: Policy, facts: Facts) -> tuple[Installation, ...]:
-    """Return what reads a ConfigMap."""
-    return tuple(each for each in facts.installations if each.config_map == name and namespace in homes(each, policy))
+    """Return the installations that read a ConfigMap."""
+    return tuple(
+        installation
+        for installation in facts.installations
+        if installation.config_map == name and namespace in homes(installation, policy)
+    )
 
 
 def daemon_sets(installations: Iterable[Installation], policy: Policy) -> list[tuple[str, str]]:
-    """Return namespace and name of the DaemonSets to restart; the GPU Operator's is known without being seen."""
+    """Return the namespace and name of the DaemonSets to restart.
+
+    The GPU Operator's DaemonSet has a fixed name, so a ClusterPolicy is enough to know it.
+    """
     installations = list(installations)
-    seen = [(each.namespace, each.name) for each in installations if each.namespace]
+    seen = [(installation.namespace, installation.name) for installation in installations if installation.namespace]
     if not seen and installations:
         seen.append((policy.limits.namespaces[0], OPERATORS_DAEMON_SET))
     return seen
 
 
-# Which key
+# The key of a node
 
 
 def reaches(installation: Installation, node: Node) -> bool:
@@ -50,7 +57,7 @@ def reaches(installation: Installation, node: Node) -> bool:
 
 
 def key_of(installation: Installation, label: str | None, keys: Iterable[str]) -> str:
-    """Return the key that a node with this label uses; empty for none (cmd/config-manager/main.go)."""
+    """Return the key that a node with this label uses; empty if none (cmd/config-manager/main.go)."""
     if not installation.chosen:
         return installation.key
     if label:
@@ -69,12 +76,12 @@ def key_of(installation: Installation, label: str | None, keys: Iterable[str]) -
 
 
 def users(installations: Sequence[Installation], keys: Iterable[str], facts: Facts) -> Mapping[str, list[Node]]:
-    """Return the nodes that use each key of a ConfigMap that these read, whether or not it has the key."""
+    """Return the nodes by the key of a ConfigMap that they use. The ConfigMap may lack the key."""
     keys = sorted(keys)
     users: dict[str, dict[str, Node]] = {}
     for node in facts.nodes:
-        for each in installations:
-            if reaches(each, node) and (key := key_of(each, node.labels.get(CONFIG_LABEL), keys)):
+        for installation in installations:
+            if reaches(installation, node) and (key := key_of(installation, node.labels.get(CONFIG_LABEL), keys)):
                 users.setdefault(key, {})[node.name] = node
     return {key: list(nodes.values()) for key, nodes in users.items()}
 
@@ -82,7 +89,7 @@ def users(installations: Sequence[Installation], keys: Iterable[str], facts: Fac
 def config_of(
     installation: Installation, label: str | None, policy: Policy, facts: Facts
 ) -> tuple[str, str, str | None]:
-    """Return the ConfigMap's namespace, the key that a node with this label uses, and its text; None for none known."""
+    """Return the ConfigMap's namespace, the key for a node with this label, and its text; None if unknown."""
     for namespace in homes(installation, policy):
         texts = facts.config_maps.get((namespace, installation.config_map))
         if texts is not None:
@@ -92,61 +99,61 @@ def config_of(
 
 
 def some(nodes: Iterable[Node]) -> str:
-    """Count nodes and name the first: `5 nodes (a, b, c and 2 more)`."""
+    """Describe some nodes: `5 nodes (a, b, c and 2 more)`."""
     names = [shown(name, quotes=False) for name in sorted(node.name for node in nodes)]
     return f"{several(len(names), 'node')} ({listed(names, 3)})"
 
 
-# What it makes of a node
+# The effect on a node
 
 
 class Share(NamedTuple):
-    """An entry of the section in force that matches what a node has.
+    """A resource of a node that the section in force shares.
 
-    `memory` is MiB of each GPU or MIG device, None where labels do not say.
+    `memory` is the size of each GPU or MIG device in MiB; None if no label gives it.
     """
 
-    entry: Entry
+    entry: ReplicatedResource
     resource: str
     replicas: int
     memory: int | None
 
     @property
     def mig(self) -> bool:
-        """Whether MIG devices are shared under a name of their own."""
+        """Whether it is a MIG profile's own resource."""
         return self.resource.startswith(MIG)
 
 
-def entries(section: Section | None) -> dict[str, tuple[Entry, int]]:
-    """Return by resource the entry that counts: of several the largest makes the capacity (internal/rm/device_map.go).
+def entries(section: Section | None) -> dict[str, tuple[ReplicatedResource, int]]:
+    """Return the entry in force for each resource, with its replicas: the largest (internal/rm/device_map.go).
 
-    What has no name or number is left out: the plugin would not start on it.
+    Entries without a name or a number are left out: the plugin would not start on them.
     """
-    found: dict[str, tuple[Entry, int]] = {}
+    largest: dict[str, tuple[ReplicatedResource, int]] = {}
     for entry in section.entries if section else ():
         if entry.name and entry.replicas:
-            before = found.get(entry.name.value)
-            if before is None or entry.replicas.value > before[1]:
-                found[entry.name.value] = entry, entry.replicas.value
-    return found
+            known = largest.get(entry.name.value)
+            if known is None or entry.replicas.value > known[1]:
+                largest[entry.name.value] = entry, entry.replicas.value
+    return largest
 
 
 def shares(plugin: Plugin, node: Node) -> Iterator[Share]:
-    """Yield what a configuration shares of a node."""
+    """Yield the resources of a node that a configuration shares."""
     for resource, (entry, replicas) in entries(plugin.section).items():
         if has_resource(node, resource):
             yield Share(entry, resource, replicas, integer(node.labels.get(f"{resource}.memory", "")))
 
 
 def has_resource(node: Node, resource: str) -> bool:
-    """Tell whether a node has devices that the plugin offers under this name, when nothing is renamed."""
+    """Tell whether a node has devices that the plugin advertises under this name if it renames none."""
     if node.resources:
         return resource in node.resources or resource + SHARED in node.resources
     return f"{resource}.count" in node.labels or f"{resource}.product" in node.labels
 
 
 def renamed(section: Section | None) -> bool:
-    """Tell whether what is shared gets the name `<name>.shared`."""
+    """Tell whether shared resources are renamed to `<name>.shared`."""
     return bool(section and section.rename_by_default and section.rename_by_default.value)
 
 
@@ -171,28 +178,28 @@ def after(node: Node, plugin: Plugin) -> Mapping[str, str]:
 
 
 def partitioned(node: Node) -> bool:
-    """Tell whether a node's GPUs are in MIG mode: 0 replicas, or devices by profile."""
+    """Tell whether a node's GPUs are in MIG mode: it has 0 replicas, or resources of MIG profiles."""
     return node.labels.get(f"{GPU}.replicas") == "0" or any(
         name.startswith(MIG) for name in (*node.labels, *node.resources)
     )
 
 
 def alike(nodes: Iterable[Node], policy: Policy) -> Iterator[list[Node]]:
-    """Group nodes that a configuration makes the same of, for there may be ten thousand of one sort."""
-    keys = {requirement.key for pool in policy.pools for requirement in pool.nodes.requirements} | _TOLD
+    """Group the nodes on which a configuration has the same effect. Ten thousand nodes may be alike."""
+    keys = {requirement.key for pool in policy.pools for requirement in pool.nodes.requirements} | _GFD_LABELS
     groups: dict[object, list[Node]] = {}
     for node in nodes:
-        said = tuple(map(node.labels.get, keys))
+        labels = tuple(map(node.labels.get, keys))
         mig = tuple([item for item in node.labels.items() if item[0].startswith(MIG)])
-        groups.setdefault((said, mig, *node.resources), []).append(node)
+        groups.setdefault((labels, mig, *node.resources), []).append(node)
     yield from groups.values()
 
 
-_TOLD = {f"{GPU}.{key}" for key in ("product", "count", "memory", "replicas", "compute.major", "compute.minor")}
+_GFD_LABELS = {f"{GPU}.{key}" for key in ("product", "count", "memory", "replicas", "compute.major", "compute.minor")}
 
 
 def pool_after(node: Node, plugin: Plugin, policy: Policy) -> Pool | None:
-    """Return the pool a node would be in under a configuration; None for none."""
+    """Return the pool that a node would be in under a configuration; None if none."""
     labels = after(node, plugin)
     return next((pool for pool in policy.pools if pool.nodes.matches(labels)), None)
 
@@ -215,19 +222,19 @@ VARIABLES: Mapping[Path, tuple[str, ...]] = {
     ("flags", "plugin", "containerDriverRoot"): ("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
     ("flags", "plugin", "sharedDevicesAllocationPolicy"): ("SHARED_DEVICES_ALLOCATION_POLICY",),
 }
-"""The variables that go before a flag of the text, even when they are empty (cmd/nvidia-device-plugin/main.go)."""
+"""The environment variables that override a flag of the text, even if empty (cmd/nvidia-device-plugin/main.go)."""
 
 
 @lru_cache(maxsize=1)
 def holders(facts: Facts) -> Mapping[str, list[Holder]]:
     """Return the pods that hold slices or GPUs, by node."""
-    found: dict[str, list[Holder]] = {}
-    for each in facts.holders:
-        found.setdefault(each.node, []).append(each)
-    return found
+    by_node: dict[str, list[Holder]] = {}
+    for holder in facts.holders:
+        by_node.setdefault(holder.node, []).append(holder)
+    return by_node
 
 
 def mig_strategies(plugin: Plugin, installations: Iterable[Installation]) -> set[str | None]:
-    """Return the MIG strategies in force: the environment goes before the text; None for one that is not known."""
-    said = plugin.mig_strategy.value
-    return {each.env.get("MIG_STRATEGY", said) for each in installations} or {said}
+    """Return the MIG strategies in force, None for an unknown one. The environment overrides the text."""
+    strategy = plugin.mig_strategy.value
+    return {installation.env.get("MIG_STRATEGY", strategy) for installation in installations} or {strategy}

@@ -1,1 +1,1 @@
-"""YAML and JSON documents with their line numbers, read as Kubernetes reads them."""
+"""Reads YAML and JSON documents as Kubernetes does, with their line numbers."""

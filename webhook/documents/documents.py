@@ -1,11 +1,12 @@
-"""Texts of several documents, YAML or JSON, taken apart with their line numbers."""
+"""Splits texts of YAML or JSON into documents, with the line numbers of their places."""
 
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -13,77 +14,75 @@ from webhook.documents.goyaml import MAX_DEPTH, MAX_VALUES, Mark, Unreadable, pa
 from webhook.model import Path, Problem
 from webhook.text.words import shown
 
-Find = Callable[[], Mark]
-"""Finds the mark of a document by reading its text once more."""
-
 SMALL = 64 * 1024
-"""Characters of a YAML text up to which a List stays whole: people write anchors, and lists in one line."""
+"""Characters of the longest YAML text whose List is not split. Texts by people have anchors, and lists in one line."""
 
 
-class Document:
-    """One document of a file: its value, and the line of any place in it.
+class Source:
+    """The text of a document, or of an item in one, from which its marks are parsed on first use.
 
-    A copy that is sent elsewhere leaves its marks behind, which are many times its text, and finds them again.
+    Marks take many times the memory of the text. So a pickled copy has none, and parses them again.
     """
 
-    def __init__(
-        self,
-        file: str,
-        index: int,
-        value: Any,
-        first_line: int,
-        find: Find,
-        mark: Mark | None = None,
-        split: Callable[[Mark | None], Sequence[Find]] | None = None,
-        base: Path = (),
-    ) -> None:
-        self.file = file
-        self.index = index
-        self.value = value
+    def __init__(self, text: str, first_line: int) -> None:
+        self._text = text
         self._first_line = first_line
-        self._find = find
-        self._mark = mark
-        self._split = split
-        self._parts: Sequence[Find] | None = None
-        self._base = base
+
+    @cached_property
+    def mark(self) -> Mark:
+        """The marks of the value."""
+        return Mark(self._first_line)
+
+    @cached_property
+    def items(self) -> Sequence["Source"]:
+        """The sources of the value's `items`; empty if the text cannot be split."""
+        return ()
+
+    def __reduce__(self) -> tuple[type["Source"], tuple[str, int]]:
+        return type(self), (self._text, self._first_line)
+
+
+@dataclass(eq=False)
+class Document:
+    """One document of a file, or an item in one: its value, and the lines of its places.
+
+    `index` is the number of the document in its file, from 0. The source begins at the path `base` of the document.
+    """
+
+    file: str
+    index: int
+    value: Any
+    first_line: int
+    source: Source
+    base: Path = ()
 
     def line(self, path: Path = (), text_line: int = 0) -> int:
-        """The line where the value at the path starts, or a line within the text that stands there."""
+        """Return the line where the value at the path starts, or a line within the text at the path."""
         if not path and not text_line:
-            return self._first_line
-        if self._mark is None:
-            self._mark = self._find()
-        mark = self._mark.at(path[len(self._base) :])
+            return self.first_line
+        mark = self.source.mark.at(path[len(self.base) :])
         return mark.text + text_line - 1 if text_line and mark.text else mark.line
 
     def item(self, index: int) -> "Document":
-        """The document of one of its `items` alone, of which places have the same paths as in the whole.
+        """Return the document of one of its `items`, whose places keep their paths.
 
-        The whole again where its text cannot be taken apart.
+        Returns the whole document if its text cannot be split.
         """
-        if self._split is None:
+        sources, items = self.source.items, self.value["items"]
+        if len(sources) != len(items):
             return self
-        if self._parts is None:
-            self._parts = self._split(self._mark)
-        if len(self._parts) != len(self.value["items"]):
-            return self
-        base: Path = ("items", index)
-        return Document(
-            self.file, self.index, self.value["items"][index], self._first_line, self._parts[index], base=base
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_mark": None, "_parts": None}
+        return Document(self.file, self.index, items[index], self.first_line, sources[index], base=("items", index))
 
 
 def read(text: str, file: str) -> tuple[list[Document], list[Problem]]:
-    """Read every document of a text; one that cannot be read becomes a problem and the rest is still read."""
+    """Read every document of a text. An unreadable one becomes a problem; the others are read."""
     results = list(stream(text, file))
-    return [one for one in results if isinstance(one, Document)], [one for one in results if isinstance(one, Problem)]
+    documents = [result for result in results if isinstance(result, Document)]
+    return documents, [result for result in results if isinstance(result, Problem)]
 
 
 def stream(text: str, file: str) -> Iterator[Document | Problem]:
-    """Read the documents of a text one by one, so that not all of a long one need be held."""
+    """Yield the documents of a text one by one, so that a long text needs little memory."""
     count = 0
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         try:
@@ -95,34 +94,66 @@ def stream(text: str, file: str) -> Iterator[Document | Problem]:
             if count or file.lower().endswith(".json"):
                 yield Problem(file, error.line, str(error))
                 return
-        # Not JSON from its first document on: YAML in flow style, perhaps.
+        # The first document is no JSON, but may be YAML in flow style.
     for first_line, chunk in _chunks(text.removeprefix("\ufeff")):
         try:
-            value, mark = _parsed(chunk, first_line)
+            source = _Yaml(chunk, first_line)
+            value, source.mark = _parsed(chunk, first_line)
         except Unreadable as error:
             yield Problem(file, error.line, str(error))
         else:
-            if value is None:  # an empty document is no document
+            if value is None:  # an empty document is skipped
                 continue
-            split = partial(_yaml_items, chunk, first_line) if len(chunk) > SMALL else None
-            yield Document(file, count, value, mark.line, partial(_mark, chunk, first_line), mark, split)
+            yield Document(file, count, value, source.mark.line, source)
         count += 1
 
 
 def _parsed(chunk: str, first_line: int) -> tuple[Any, Mark]:
-    # Without aliases a text has fewer values than characters; only they could make more of it.
+    # Only aliases can make more values than the text has characters.
     return parse(chunk, first_line=first_line, alone=True, max_values=max(MAX_VALUES, len(chunk)))
 
 
-def _mark(chunk: str, first_line: int) -> Mark:
-    return _parsed(chunk, first_line)[1]
+class _Yaml(Source):
+    @cached_property
+    def mark(self) -> Mark:
+        return _parsed(self._text, self._first_line)[1]
+
+    @cached_property
+    def items(self) -> Sequence[Source]:
+        """The sources of the items if they are written as kubectl does, with a line for each key.
+
+        The mark of an item in any other form, or of one with aliases into the rest, has only its first line.
+        """
+        if len(self._text) <= SMALL:
+            return ()
+        lines, whole = self._text.splitlines(keepends=True), self.mark
+        items = whole.at(("items",))
+        starts = [mark.line for mark in items.children]
+        after = [mark.line for mark in whole.children.values() if mark.line > items.line]
+        ends = [*starts[1:], min(after, default=self._first_line + len(lines))]
+        return [
+            _YamlItem("".join(lines[start - self._first_line : end - self._first_line]), start)
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+
+class _YamlItem(Source):
+    @cached_property
+    def mark(self) -> Mark:
+        try:
+            return _parsed(_DASH.sub(r"\1 ", self._text, count=1), self._first_line)[1]
+        except Unreadable:
+            return Mark(self._first_line)
+
+
+_DASH = re.compile(r"\A( *)-")
 
 
 _MARKER = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
-    """Split at document markers, which no scalar may contain, so that one broken document spoils no other."""
+    """Yield the parts between document markers with their first lines, so that an error affects one document only."""
     starts = [0, *(m.start() for m in _MARKER.finditer(text)), len(text)]
     line, directives = 1, ""
     for start, end in pairwise(starts):
@@ -141,7 +172,7 @@ _GAP = re.compile(r"(?:[ \t\r\n\ufeff]|---(?=[ \t\r\n]))*")
 
 
 def _json_documents(text: str, file: str) -> Iterator[Document]:
-    """Read one JSON value or several in a row. Line numbers are found when they are asked for."""
+    """Yield the JSON values of a text. Their marks are parsed on first use."""
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
     position, index = _skip(text, 0), 0
     first_line, counted = 1, 0
@@ -155,9 +186,8 @@ def _json_documents(text: str, file: str) -> Iterator[Document]:
             raise Unreadable(first_line, f"nested more than {MAX_DEPTH} deep") from error
         except ValueError as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
-        source = text[position:end].replace("\t", " ")  # a raw tab in JSON is white space; YAML refuses some
-        split = partial(_json_items, source, first_line)
-        yield Document(file, index, value, first_line, partial(_marks, source, first_line), split=split)
+        source = text[position:end].replace("\t", " ")  # JSON allows tabs as white space, YAML not always
+        yield Document(file, index, value, first_line, _Json(source, first_line))
         position, index = _skip(text, end), index + 1
 
 
@@ -166,78 +196,53 @@ def _skip(text: str, position: int) -> int:
     return gap.end() if gap else position
 
 
-def _json_items(source: str, first_line: int, _: Mark | None) -> list[Find]:
-    """Find where each of a JSON object's `items` stands in its text, which was read before."""
-    decoder = json.JSONDecoder()
-    marks: list[Find] = []
-    position = source.index("{") + 1
-    while source[position := _over(source, position)] != "}":
-        key, position = decoder.raw_decode(source, position)
-        position = _over(source, position)
-        if key != "items":
-            position = decoder.raw_decode(source, position)[1]
-            continue
-        counted, line, position = 0, first_line, position + 1
-        while source[position := _over(source, position)] != "]":
-            end = decoder.raw_decode(source, position)[1]
-            line, counted = line + source.count("\n", counted, position), position
-            marks.append(partial(_marks, source[position:end], line))
-            position = end
-        position += 1
-    return marks
+class _Json(Source):
+    @cached_property
+    def mark(self) -> Mark:
+        """The marks of the text read as YAML, which JSON nearly always is; otherwise only its first line."""
+        try:
+            text = _ESCAPE.sub(_joined, self._text)
+            return parse(text, first_line=self._first_line, max_values=max(MAX_VALUES, len(text)))[1]
+        except Unreadable:
+            return Mark(self._first_line)
+
+    @cached_property
+    def items(self) -> Sequence[Source]:
+        """The sources of the items. The text must be valid JSON."""
+        source, decoder = self._text, json.JSONDecoder()
+        items: list[Source] = []
+        position = source.index("{") + 1
+        while source[position := _over(source, position)] != "}":
+            key, position = decoder.raw_decode(source, position)
+            position = _over(source, position)
+            if key != "items":
+                position = decoder.raw_decode(source, position)[1]
+                continue
+            counted, line, position = 0, self._first_line, position + 1
+            while source[position := _over(source, position)] != "]":
+                end = decoder.raw_decode(source, position)[1]
+                line, counted = line + source.count("\n", counted, position), position
+                items.append(_Json(source[position:end], line))
+                position = end
+            position += 1
+        return items
 
 
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
 
 
 def _over(text: str, position: int) -> int:
-    """Pass over what stands between two parts of a JSON text that was read before."""
+    """Return the position of the next token or value in valid JSON, after separators."""
     return _BETWEEN.match(text, position).end()  # type: ignore[union-attr]
 
-
-def _yaml_items(chunk: str, first_line: int, mark: Mark | None) -> list[Find]:
-    """Find where each of the `items` of a YAML text stands in it, as kubectl writes them: a row each for their keys.
-
-    Of one that is written otherwise, or is not whole without the rest, only the line where it begins is known.
-    """
-    lines = chunk.splitlines(keepends=True)
-    whole = mark if mark is not None else _mark(chunk, first_line)
-    items = whole.at(("items",))
-    starts = [mark.line for mark in items.children]
-    after = [mark.line for mark in whole.children.values() if mark.line > items.line]
-    ends = [*starts[1:], min(after, default=first_line + len(lines))]
-    return [
-        partial(_item_mark, "".join(lines[start - first_line : end - first_line]), start)
-        for start, end in zip(starts, ends, strict=True)
-    ]
-
-
-def _item_mark(text: str, line: int) -> Mark:
-    try:
-        return _mark(_DASH.sub(r"\1 ", text, count=1), line)
-    except Unreadable:
-        return Mark(line)
-
-
-_DASH = re.compile(r"\A( *)-")
 
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|.)")
 
 
 def _joined(escape: re.Match[str]) -> str:
-    """Write two escaped surrogates as the character they stand for: YAML knows no surrogates."""
+    """Decode an escaped surrogate pair, which YAML does not allow."""
     text: str = json.loads(f'"{escape[0]}"') if len(escape[0]) > 2 else escape[0]
     return text
-
-
-@lru_cache(maxsize=1)  # a document with one thing wrong may have a thousand
-def _marks(source: str, first_line: int) -> Mark:
-    """Find the lines of a JSON text, which is nearly always YAML too; without them its first line stands in."""
-    try:
-        text = _ESCAPE.sub(_joined, source)
-        return parse(text, first_line=first_line, max_values=max(MAX_VALUES, len(text)))[1]
-    except Unreadable:
-        return Mark(first_line)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

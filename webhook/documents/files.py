@@ -1,4 +1,4 @@
-"""Files and folders of YAML and JSON, as people have them, read from disk."""
+"""Reads files and folders of YAML and JSON from disk."""
 
 import errno
 import glob
@@ -8,12 +8,10 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path as FilePath
 from typing import IO, Any
 
-from webhook.documents.documents import Document, stream
-from webhook.documents.goyaml import Mark
+from webhook.documents.documents import Document, Source, stream
 from webhook.model import Object, Path, Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -21,7 +19,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One Kubernetes object: a document, or an item of a List in it at `base`."""
+    """One Kubernetes object: a document, or the item at `base` of a List in it."""
 
     document: Document
     base: Path
@@ -29,30 +27,30 @@ class Item:
 
     @property
     def source(self) -> str:
-        """The file that it stands in; of an object in none its kind, namespace and name."""
+        """The file's name; for an object from a cluster, its kind, namespace and name."""
         if self.document.file:
             return self.document.file
         metadata = self.value["metadata"]
         return f"{self.value['kind']} {'/'.join(filter(None, (metadata.get('namespace'), metadata.get('name'))))}"
 
     def line(self, path: Path = (), text_line: int = 0) -> int:
-        """The line of a place in the object, or of a line within the text that stands there."""
+        """Return the line of a place in the object, or of a line within the text at that place."""
         return self.document.line((*self.base, *path), text_line)
 
 
 def alone(value: Object) -> Item:
-    """An object that stands in no file, as one from a cluster: its lines are 0."""
-    return Item(Document("", 0, value, 0, partial(Mark, 0)), (), value)
+    """Return the item of an object without a file, such as one from a cluster. Its lines are 0."""
+    return Item(Document("", 0, value, 0, Source("", 0)), (), value)
 
 
 MAX_FILE = 64 * 2**20
-"""Bytes of a file that is read. One of ten thousand pods has 40 MB as JSON."""
+"""Bytes of the largest file that is read. Ten thousand pods take 40 MB of JSON."""
 
 
 def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
-    """Read all documents of what `find` finds.
+    """Read all documents of the files of some paths (see `find`).
 
-    What cannot be read becomes a problem, and the rest is still read.
+    A document that cannot be read becomes a problem; the others are read.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
@@ -63,10 +61,10 @@ def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
 
 
 def find(paths: Iterable[str]) -> Iterator[str | Problem]:
-    """Find the files of some paths, in order.
+    """Yield the files of some paths, in order and without repeats.
 
-    A path is a file; a folder, of which all YAML and JSON files below are taken that are not hidden, by name; a
-    pattern with `*`, `?`, `[…]` or `**`; or `-`, standard input. No file is found twice.
+    A path is a file; a folder, for all YAML and JSON files below it that are not hidden, sorted by name; a pattern
+    with `*`, `?`, `[…]` or `**`; or `-`, standard input.
     """
     names: set[str] = set()
     for path in paths:
@@ -82,7 +80,7 @@ def _expanded(path: str) -> Iterator[str | Problem]:
     if path == "-" or os.path.lexists(path) or not glob.has_magic(path):
         yield from _within(path)
         return
-    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - which takes no absolute pattern
+    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
     names = [name for name in names if FilePath(name).is_dir() or name.lower().endswith(SUFFIXES)]
     if not names:
         yield Problem(path, 0, "no YAML or JSON file matches")
@@ -101,7 +99,7 @@ def _within(name: str) -> Iterator[str | Problem]:
         problems.append(Problem(str(error.filename), 0, error.strerror or str(error)))
 
     for folder, folders, names in os.walk(name, onerror=failed):
-        # A mounted ConfigMap holds its files a second time, in a folder whose name begins with two dots.
+        # A mounted ConfigMap has a second copy of its files, in a folder whose name begins with two dots.
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
         files += (FilePath(folder, file) for file in names if not file.startswith("."))
     yield from (str(file) for file in sorted(files) if file.suffix.lower() in SUFFIXES)
@@ -118,7 +116,7 @@ def read(name: str) -> Iterator[Document | Problem]:
     except Unfit as error:
         yield Problem(name, 0, str(error))
         return
-    if name == "-" and not data.strip():  # whatever should have written it failed, perhaps
+    if name == "-" and not data.strip():  # the program before the pipe may have failed
         yield Problem(name, 0, "standard input is empty")
         return
     try:
@@ -131,7 +129,7 @@ def read(name: str) -> Iterator[Document | Problem]:
     for one in stream(text, name):
         some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
         yield one._replace(message=one.message + hint) if hint and isinstance(one, Problem) else one
-    if not some:  # what should have written objects said something else, perhaps why it failed
+    if not some:  # the program before the pipe may have written an error message
         yield Problem(name, 0, "no Kubernetes object on standard input")
 
 
@@ -143,11 +141,11 @@ _TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check
 
 
 class Unfit(ValueError):
-    """A file that is not read, whatever is in it."""
+    """The file is too large, or no regular file."""
 
 
 _STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
-"""Names of what is open already, as a shell's `<(…)` is."""
+"""Prefixes of names for open files, such as a shell's `<(…)`."""
 
 
 def _bytes(name: str) -> bytes:
@@ -170,10 +168,10 @@ def _limited(file: IO[bytes]) -> bytes:
 
 
 def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
-    """Take the Kubernetes objects out of documents, Lists opened.
+    """Return the Kubernetes objects of documents. A List is replaced by its items.
 
-    A document with neither apiVersion nor kind is some other file, such as a chart's values, and is passed over; so is
-    a chart's own, whatever keys it has.
+    A document with neither apiVersion nor kind is another file, such as a chart's values, and is skipped. So is
+    Chart.yaml.
     """
     opened: list[Item] = []
     problems: list[Problem] = []
@@ -211,14 +209,14 @@ def _open(item: Item, opened: list[Item], problems: list[Problem]) -> None:
 
 
 def _of_chart(name: str, value: Object) -> bool:
-    """Tell whether a file is a chart's: its Chart.yaml (helm pkg/chart/metadata.go), or values, which are no object."""
+    """Tell whether a file is a chart's Chart.yaml (helm pkg/chart/metadata.go) or values file."""
     if name == "Chart.yaml":
         return "kind" not in value and {"apiVersion", "name", "version"} <= value.keys()
     return "values" in re.split(r"[-_.]", name.lower()) and not {"apiVersion", "kind"} <= value.keys()
 
 
 def _with_type(value: Object, parent: Object) -> Object:
-    """Give an item of a typed list (PodList) the kind that the list implies and the API leaves out."""
+    """Return an item of a typed list (PodList) with the kind of the list's items, which the API leaves out."""
     implied = parent["kind"].removesuffix("List")
     if implied and isinstance(value, dict) and "kind" not in value:
         return {"apiVersion": parent["apiVersion"], "kind": implied, **value}

@@ -1,4 +1,4 @@
-"""Files as they are in a revision of a Git repository, by `git show`."""
+"""Reads files from a revision of a Git repository by `git cat-file`."""
 
 import shutil
 import subprocess
@@ -9,9 +9,9 @@ from webhook.model import Problem, Unusable
 
 
 def load(path: str) -> list[Document]:
-    """Read the file REV:PATH, or the files of that folder itself. PATH counts from the root, `./PATH` from here.
+    """Read the file REV:PATH, or the files directly in that folder. PATH starts at the root, `./PATH` here.
 
-    Raises Unusable, for what cannot be read too: a policy is no use in part.
+    Raises Unusable, even if only one document is unreadable: a policy is of no use in part.
     """
     kind = _git(path, "cat-file", "-t").strip()
     if kind == "tree":
@@ -22,10 +22,10 @@ def load(path: str) -> list[Document]:
         files = [path]
     documents: list[Document] = []
     for file in files:
-        found, problems = read(_git(file, "cat-file", "blob"), file)
+        read_documents, problems = read(_git(file, "cat-file", "blob"), file)
         if problems:
             raise Unusable(problems)
-        documents += found
+        documents += read_documents
     return documents
 
 
@@ -40,8 +40,8 @@ def _git(path: str, *command: str) -> str:
         check=False,
     )
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("fatal: ")
-        raise Unusable((Problem(path, 0, f"git: {said}"),))
+        reason = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("fatal: ")
+        raise Unusable((Problem(path, 0, f"git: {reason}"),))
     try:
         return done.stdout.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,10 +1,10 @@
-"""YAML text in, JSON values with their line numbers out.
+"""Parses YAML text into JSON values with their line numbers.
 
-YAML is read as Kubernetes' own tools read it, through go-yaml v2 and JSON (sigs.k8s.io/yaml): YAML 1.1
-booleans, no dates, no sexagesimal numbers, keys that are strings. Text from strangers is safe to read: depth
-and the expansion of aliases are bounded, and nothing is constructed but JSON values.
+YAML is read as Kubernetes' tools read it, through go-yaml v2 and JSON (sigs.k8s.io/yaml): YAML 1.1 booleans, no dates,
+no sexagesimal numbers, and keys that are strings. Hostile text is safe to read: depth and the expansion of aliases are
+limited, and only JSON values are constructed.
 
-The way of go-yaml v2 is in its decode.go and resolve.go; that of its results into JSON in sigs.k8s.io/yaml yaml.go.
+Sources: decode.go and resolve.go of go-yaml v2, and yaml.go of sigs.k8s.io/yaml for the conversion to JSON.
 """
 
 import base64
@@ -12,6 +12,7 @@ import binascii
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +24,11 @@ from webhook.text.words import shown
 
 MAX_DEPTH = 100
 MAX_VALUES = 200_000
-"""How many values one document may hold once its aliases are expanded."""
+"""Values in a document, once its aliases are expanded."""
 
 
 class Unreadable(ValueError):
-    """Text that is not YAML or JSON; `line` counts from 1."""
+    """The text is not YAML or JSON. `line` counts from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -35,23 +36,23 @@ class Unreadable(ValueError):
 
 
 class Unread(Unreadable):
-    """Text that is not read here because it is too large, too deep or too odd, though others may read it."""
+    """The text is too large, too deep or too unusual to be read here, though other readers may accept it."""
 
 
 @dataclass(slots=True)
 class Mark:
-    """Where a value starts; for a block scalar (`|`) `text` is the line of its first character, else 0.
+    """The line where a value starts. For a block scalar (`|`) `text` is the line of its first character, else 0.
 
-    That of a whole document says how many values it holds once its aliases are expanded.
+    `size` is set on the mark of a document: the number of its values, once its aliases are expanded.
     """
 
     line: int
     text: int = 0
-    children: Any = None  # marks by key or by index, as the value holds its values
+    children: Any = None  # the marks of the values in a map or a list, by key or by index
     size: int = 1
 
     def at(self, path: Path) -> "Mark":
-        """The mark of the value at the path, or of its nearest parent that is there."""
+        """Return the mark of the value at the path, or of its nearest existing parent."""
         mark = self
         for key in path:
             children = mark.children
@@ -64,7 +65,7 @@ class Mark:
 
 @dataclass(slots=True)
 class _Open:
-    """A collection that is still being read."""
+    """A map or a list that is still being read."""
 
     value: Any
     mark: Mark
@@ -81,10 +82,10 @@ class _Open:
 
 @dataclass(slots=True)
 class _Anchor:
-    """What an anchor names. `size` counts its values, `calls` what go-yaml counts: keys and aliases as well."""
+    """The value of an anchor. `size` counts its values; `calls`, as in go-yaml, counts keys and aliases too."""
 
     value: Any = None
-    mark: Mark | None = None  # until the end of what it names
+    mark: Mark | None = None  # None until the value is complete
     size: int = 0
     calls: int = 0
 
@@ -97,10 +98,10 @@ def parse(
     alone: bool = False,
     max_values: int = MAX_VALUES,
 ) -> tuple[Any, Mark]:
-    """Read the first YAML document of a text as a JSON value with its marks; None when it is empty.
+    """Read the first YAML document of a text. Returns its JSON value, None if it is empty, and its marks.
 
-    Raises Unreadable. A key that stands twice in one map is unreadable, unless the last is to win; so is what
-    follows the first document, if that has to stand `alone`.
+    Raises Unreadable; also for a repeated key in a map, unless the last one is to win, and for content after the first
+    document, if that has to be `alone`.
     """
     forbidden = _FORBIDDEN.search(text)
     if forbidden and alone:
@@ -108,7 +109,9 @@ def parse(
     readable = text[: forbidden.start()] if forbidden else text
     loader = yaml.CSafeLoader(readable)
     try:
-        value, mark, end = _compose(loader, readable.removeprefix("\ufeff"), first_line - 1, last_key_wins, max_values)
+        source = readable.removeprefix("\ufeff")
+        composer = _Composer(loader, source, first_line - 1, last_key_wins=last_key_wins, max_values=max_values)
+        value, mark, end = composer.document()
         while alone and loader.check_event():
             event = loader.get_event()
             if isinstance(event, yaml.DocumentStartEvent):
@@ -143,13 +146,13 @@ def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) 
     return Unreadable(first_line, f"not YAML: {' '.join(str(error).split())}")
 
 
-def _character(text: str, found: re.Match[str], first_line: int) -> Unreadable:
-    kind = "only text in UTF-8 is allowed" if "\udc80" <= found[0] <= "\udcff" else "control characters are not allowed"
-    return Unreadable(first_line + text.count("\n", 0, found.start()), f"not YAML: {kind}")
+def _character(text: str, match: re.Match[str], first_line: int) -> Unreadable:
+    kind = "only text in UTF-8 is allowed" if "\udc80" <= match[0] <= "\udcff" else "control characters are not allowed"
+    return Unreadable(first_line + text.count("\n", 0, match.start()), f"not YAML: {kind}")
 
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
-"""What YAML refuses (readerc.go); bytes that are not UTF-8 stand in a text as surrogates."""
+"""The characters that YAML refuses (readerc.go). Bytes that are not UTF-8 appear in a text as surrogates."""
 
 
 def is_clean(text: str) -> bool:
@@ -161,10 +164,10 @@ _CHUNK = 512
 
 
 def _is_seen(text: str, end: int, following: str) -> bool:
-    """Tell whether go-yaml looks at the character that follows a text, when the first document ends earlier.
+    """Tell whether go-yaml reads the character that follows a text although the first document ends earlier.
 
-    It reads 512 bytes at a time, as far as the four of the marker that ends the document, and never sees what is
-    wrong farther on (readerc.go, scannerc.go).
+    It reads 512 bytes at a time, up to the four bytes of the marker after the document. It never sees an error farther
+    on (readerc.go, scannerc.go).
     """
     needed = end + 4 + text.startswith("\ufeff")
     if needed > len(text):
@@ -176,142 +179,215 @@ def _is_seen(text: str, end: int, following: str) -> bool:
         if position >= len(raw) + len(following.encode("utf-8", "surrogateescape")):
             return True
         position = min(position, len(raw))
-        while position < len(raw) and raw[position] & 0xC0 == 0x80:  # a character that is cut waits for the next chunk
+        while position < len(raw) and raw[position] & 0xC0 == 0x80:  # a chunk ends before a character that it would cut
             position -= 1
     return False
 
 
-def _compose(loader: Any, text: str, offset: int, last_key_wins: bool, max_values: int) -> tuple[Any, Mark, int]:
-    """Read a document: its value, its marks, and where in the text it ends."""
-    anchors: dict[str, _Anchor] = {}
-    stack: list[_Open] = []
-    calls, aliased = 1, 0
-    unfit = False
-    tagged = "!" in text
-    next_event, scalar = loader.get_event, yaml.ScalarEvent
-    while True:
-        event: Any = next_event()
-        mark: Mark | None = None
-        anchor, kind, begins = None, type(event), event.start_mark
-        line, text_line = begins.line + offset + 1, 0
-        if kind is scalar:  # three of four, which is why it stands before all others
-            if event.anchor:
-                anchor = anchors[event.anchor] = _Anchor()
-            if tagged and event.tag and _ODD_TAG.match(text, begins.index):
-                raise Unread(line, _ODD_TAGS)
-            if "?" in event.value and event.implicit[0] and stack and stack[-1].flow:
-                raise Unread(line, _ODD_QUESTION)
-            if tagged or event.tag is not None:
-                value = _scalar(event, text, line, tagged)
-            else:
-                value = plain(event.value) if event.implicit[0] else event.value
-            size = cost = 1
-            if event.style == "|":
-                text_line = line + 1
-            if anchor or not stack:
-                mark = Mark(line, text_line)
-            calls += 1
-            unfit = unfit or (type(value) is float and not math.isfinite(value))
+_Document = tuple[Any, Mark, int]
+"""A document: its value, its marks, and its end in the text."""
+
+
+class _Composer:
+    """Builds a document from the events of libyaml, as go-yaml v2 would from its own.
+
+    The text is that of the loader. Marks count lines from `offset` + 1.
+    """
+
+    def __init__(self, loader: Any, text: str, offset: int, *, last_key_wins: bool, max_values: int) -> None:
+        self._loader = loader
+        self._text = text
+        self._offset = offset
+        self._last_key_wins = last_key_wins
+        self._max_values = max_values
+        self._tagged = "!" in text
+        self._anchors: dict[str, _Anchor] = {}
+        self._stack: list[_Open] = []
+        self._calls, self._aliased = 1, 0
+        self._unfit = False
+
+    def document(self) -> _Document:
+        """Read the first document; None if there is none. Raises Unreadable and yaml.YAMLError."""
+        next_event, handlers = self._loader.get_event, _HANDLERS
+        while True:
+            event = next_event()
+            document = handlers[type(event)](self, event)
+            if document is not None:
+                return document
+
+    # Events. A handler returns the document once it is complete.
+
+    def _line(self, event: Any) -> int:
+        line: int = event.start_mark.line + self._offset + 1
+        return line
+
+    def _stream_start(self, _: Any) -> None:
+        return None
+
+    def _stream_end(self, _: Any) -> _Document:
+        return None, Mark(self._offset + 1), len(self._text)
+
+    def _document_start(self, event: Any) -> None:
+        if event.version not in (None, (1, 1)):
+            raise Unreadable(self._line(event), "not YAML 1.1, which is all that Kubernetes' tools read")
+
+    def _scalar(self, event: Any) -> _Document | None:
+        begins, text, plain_style, stack = event.start_mark, event.value, event.implicit[0], self._stack
+        line = begins.line + self._offset + 1
+        if self._tagged and event.tag and _ODD_TAG.match(self._text, begins.index):
+            raise Unread(line, _ODD_TAGS)
+        if "?" in text and plain_style and stack and stack[-1].flow:
+            raise Unread(line, _ODD_QUESTION)
+        if self._tagged or event.tag is not None:
+            value = _scalar(event, self._text, line, self._tagged)
         else:
-            match event:
-                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    done = stack.pop()
-                    value, mark, size, anchor, cost = done.value, done.mark, done.size, done.anchor, done.calls
-                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                    start = begins.index
-                    if event.anchor:
-                        anchor = anchors[event.anchor] = _Anchor()
-                    if event.tag and _ODD_TAG.match(text, start):
-                        raise Unread(line, _ODD_TAGS)
-                    if len(stack) >= MAX_DEPTH:
-                        raise Unread(line, f"nested more than {MAX_DEPTH} deep")
-                    is_map = isinstance(event, yaml.MappingStartEvent)
-                    if stack and isinstance(stack[-1].value, dict) and stack[-1].key is None:
-                        if len(stack) == 1 and stack[0].start == start and text[start] in "{[" and _is_empty(loader):
-                            # go-yaml does not look on whether a first and empty collection is a key.
-                            return ({} if is_map else []), Mark(line), event.end_mark.index  # type: ignore[union-attr]
-                        raise Unreadable(line, "a key must be a scalar")
-                    # Of a merge's list go-yaml reads the maps alone.
-                    own = 0 if not is_map and stack and stack[-1].merging else 1
-                    calls += own
-                    empty: Any = {} if is_map else []
-                    begun = Mark(line, children={} if is_map else [])
-                    stack.append(_Open(empty, begun, anchor, own, start, bool(event.flow_style)))
-                    continue
-                case yaml.AliasEvent():
-                    if event.anchor not in anchors:
-                        raise Unreadable(line, f"not YAML: no anchor is named {shown(event.anchor)}")
-                    known = anchors[event.anchor]
-                    if known.mark is None:
-                        raise Unreadable(line, f"the alias {shown(event.anchor)} stands inside what it refers to")
-                    value, mark, size, cost = known.value, known.mark, known.size, known.calls + 1
-                    calls, aliased = calls + cost, aliased + known.calls
-                case yaml.DocumentStartEvent():
-                    if event.version not in (None, (1, 1)):
-                        raise Unreadable(line, "not YAML 1.1, which is all that Kubernetes' tools read")
-                    continue
-                case yaml.StreamStartEvent():
-                    continue
-                case yaml.StreamEndEvent():
-                    return None, Mark(offset + 1), len(text)
-        if aliased > 100 and calls > 1000 and aliased > calls * _ratio(calls):
+            value = plain(text) if plain_style else text
+        self._calls += 1
+        if type(value) is float and not math.isfinite(value):
+            self._unfit = True
+        text_line = line + 1 if event.style == "|" else 0
+        if event.anchor:
+            anchor = self._anchors[event.anchor] = _Anchor()
+            return self._add(event, value, line, text_line, Mark(line, text_line), anchor)
+        return self._add(event, value, line, text_line)
+
+    def _map_start(self, event: Any) -> _Document | None:
+        return self._collection_start(event, {}, Mark(self._line(event), children={}))
+
+    def _list_start(self, event: Any) -> _Document | None:
+        return self._collection_start(event, [], Mark(self._line(event), children=[]))
+
+    def _collection_start(self, event: Any, value: Any, mark: Mark) -> _Document | None:
+        start, stack, line = event.start_mark.index, self._stack, mark.line
+        anchor = None
+        if event.anchor:
+            anchor = self._anchors[event.anchor] = _Anchor()
+        if event.tag and _ODD_TAG.match(self._text, start):
+            raise Unread(line, _ODD_TAGS)
+        if len(stack) >= MAX_DEPTH:
+            raise Unread(line, f"nested more than {MAX_DEPTH} deep")
+        if stack and type(stack[-1].value) is dict and stack[-1].key is None:
+            first = len(stack) == 1 and stack[0].start == start and self._text[start] in "{["
+            if first and isinstance(self._loader.get_event(), yaml.CollectionEndEvent):
+                # go-yaml accepts a first, empty collection as a key, and ends the document there.
+                return value, Mark(line), event.end_mark.index
+            raise Unreadable(line, "a key must be a scalar")
+        # go-yaml counts the maps in a merge's list, but not the list itself.
+        calls = 0 if type(value) is list and stack and stack[-1].merging else 1
+        self._calls += calls
+        stack.append(_Open(value, mark, anchor, calls, start, bool(event.flow_style)))
+        return None
+
+    def _collection_end(self, event: Any) -> _Document | None:
+        done = self._stack.pop()
+        return self._add(event, done.value, self._line(event), 0, done.mark, done.anchor, done.size, done.calls)
+
+    def _alias(self, event: Any) -> _Document | None:
+        line = self._line(event)
+        if event.anchor not in self._anchors:
+            raise Unreadable(line, f"not YAML: no anchor is named {shown(event.anchor)}")
+        known = self._anchors[event.anchor]
+        if known.mark is None:
+            raise Unreadable(line, f"the alias {shown(event.anchor)} stands inside what it refers to")
+        self._calls, self._aliased = self._calls + known.calls + 1, self._aliased + known.calls
+        return self._add(event, known.value, line, 0, known.mark, None, known.size, known.calls + 1)
+
+    # Values
+
+    def _add(
+        self,
+        event: Any,
+        value: Any,
+        line: int,
+        text_line: int,
+        mark: Mark | None = None,
+        anchor: _Anchor | None = None,
+        size: int = 1,
+        calls: int = 1,
+    ) -> _Document | None:
+        """Add a complete value to the innermost open collection, or return it as the document.
+
+        `event` is the last one of the value. A scalar needs no `mark`; its `line` and `text_line` make one.
+        """
+        if self._aliased > 100 and self._calls > 1000 and self._aliased > self._calls * _ratio(self._calls):
             raise Unreadable(line, "not YAML: nearly nothing but aliases")
-        if anchor:
-            anchor.value, anchor.mark, anchor.size, anchor.calls = value, mark, size, cost
-        if not stack:
-            end = loader.get_event()  # of the document, or what is wrong there
-            mark = mark or Mark(line)
-            if unfit:
-                _refuse_unfit(value, mark)
-            mark.size = size
-            return whole(value) if isinstance(value, float) else value, mark, end.start_mark.index
-        parent = stack[-1]
-        parent.calls += cost
+        if anchor is not None:
+            anchor.value, anchor.mark, anchor.size, anchor.calls = value, mark, size, calls
+        if not self._stack:
+            return self._whole(value, mark or Mark(line, text_line), size)
+        parent = self._stack[-1]
+        parent.calls += calls
         if type(parent.value) is list:
             parent.value.append(whole(value) if type(value) is float else value)
             parent.mark.children.append(mark or Mark(line, text_line))
         elif parent.key is None:
-            parent.merging = value == "<<" and kind is scalar and _is_merge(event)
-            if parent.merging:
-                parent.calls, calls = parent.calls - 1, calls - 1
-            parent.key, parent.key_line = value if type(value) is str else _key(value, line), line
-            unfit = unfit or parent.key.startswith(_UNFIT)
-            if not last_key_wins and not parent.merging:
-                if parent.key in parent.own_keys:
-                    raise Unreadable(line, f"key {shown(parent.key)} stands twice in one map")
-                parent.own_keys.add(parent.key)
-            continue
+            self._set_key(parent, event, value, line)
+            return None
         elif parent.merging:
-            if kind is yaml.SequenceEndEvent and mark:
-                sources = list(zip(value, mark.children, strict=True))
-            else:
-                sources = [(value, mark)]
-            for source, marks in reversed(sources):  # the first of a list goes before the others
-                if not isinstance(source, dict):
-                    raise Unreadable(line, _WANTS_MAPS)
-                parent.value.update(source)
-                parent.mark.children.update(marks.children)
-            parent.key, parent.merging = None, False
+            _merge(parent, event, value, mark, line)
         else:
             parent.value[parent.key] = whole(value) if type(value) is float else value
-            # A value is found where its key stands.
+            # The mark of a value has the line of its key.
             parent.mark.children[parent.key] = (
                 Mark(parent.key_line, mark.text, mark.children) if mark else Mark(parent.key_line, text_line)
             )
             parent.key = None
         parent.size += size
-        if parent.size > max_values:
+        if parent.size > self._max_values:
             raise Unread(line, "more values than are read, once its aliases are expanded")
+        return None
+
+    def _whole(self, value: Any, mark: Mark, size: int) -> _Document:
+        end = self._loader.get_event()  # the end of the document, or an error
+        if self._unfit:
+            _refuse_unfit(value, mark)
+        mark.size = size
+        return whole(value) if isinstance(value, float) else value, mark, end.start_mark.index
+
+    def _set_key(self, parent: _Open, event: Any, value: Any, line: int) -> None:
+        parent.merging = value == "<<" and type(event) is yaml.ScalarEvent and _is_merge(event)
+        if parent.merging:
+            parent.calls, self._calls = parent.calls - 1, self._calls - 1
+        parent.key, parent.key_line = value if type(value) is str else _key(value, line), line
+        if parent.key.startswith(_UNFIT):
+            self._unfit = True
+        if not self._last_key_wins and not parent.merging:
+            if parent.key in parent.own_keys:
+                raise Unreadable(line, f"key {shown(parent.key)} stands twice in one map")
+            parent.own_keys.add(parent.key)
+
+
+_HANDLERS: dict[type, Callable[[_Composer, Any], _Document | None]] = {
+    yaml.StreamStartEvent: _Composer._stream_start,
+    yaml.StreamEndEvent: _Composer._stream_end,
+    yaml.DocumentStartEvent: _Composer._document_start,
+    yaml.ScalarEvent: _Composer._scalar,
+    yaml.MappingStartEvent: _Composer._map_start,
+    yaml.MappingEndEvent: _Composer._collection_end,
+    yaml.SequenceStartEvent: _Composer._list_start,
+    yaml.SequenceEndEvent: _Composer._collection_end,
+    yaml.AliasEvent: _Composer._alias,
+}
+
+
+def _merge(parent: _Open, event: Any, value: Any, mark: Mark | None, line: int) -> None:
+    """Merge the value of `<<` into a map: a map, or a list of maps that is no alias."""
+    if type(event) is yaml.SequenceEndEvent and mark:
+        sources = list(zip(value, mark.children, strict=True))
+    else:
+        sources = [(value, mark)]
+    for source, marks in reversed(sources):  # the first of a list takes precedence
+        if not isinstance(source, dict):
+            raise Unreadable(line, _WANTS_MAPS)
+        parent.value.update(source)
+        parent.mark.children.update(marks.children)
+    parent.key, parent.merging = None, False
 
 
 _ODD_TAGS = "a tag runs into one of , [ ]"
 _ODD_QUESTION = "a ? without quotes stands within [ ] or { }"
 _ODD_COLON = "a : without a blank after it stands within [ ] or { }"
-"""What libyaml and go-yaml read each in its own way."""
-
-
-def _is_empty(loader: Any) -> bool:
-    return isinstance(loader.get_event(), yaml.CollectionEndEvent)
+"""The constructs that libyaml and go-yaml read differently."""
 
 
 _WANTS_MAPS = "not YAML: << takes a map or a list of maps"
@@ -322,16 +398,16 @@ def _is_merge(event: Any) -> bool:
 
 
 def _ratio(calls: int) -> float:
-    """Return how much of its work go-yaml lets come from aliases (allowedAliasRatio)."""
+    """Return the share of its work that go-yaml allows for aliases (allowedAliasRatio)."""
     return 0.99 - 0.89 * min(max(calls - 400_000, 0), 3_600_000) / 3_600_000
 
 
 _UNFIT = "\ud800"
-"""Begins a key that JSON has no place for; no text in YAML holds this character."""
+"""The first character of keys that JSON cannot hold. No YAML text contains it."""
 
 
 def _refuse_unfit(value: Any, mark: Mark) -> None:
-    """Refuse what JSON has no place for, if no later key has replaced it."""
+    """Raise Unreadable for a value or key that JSON cannot hold, unless a later key has replaced it."""
     if isinstance(value, float) and not math.isfinite(value):
         raise Unreadable(mark.line, f"{str(value).lstrip('-')} has no place in JSON")
     if isinstance(value, dict):
@@ -345,7 +421,7 @@ def _refuse_unfit(value: Any, mark: Mark) -> None:
 
 
 def _key(value: Any, line: int) -> str:
-    """Turn a scalar key into the string that the way through JSON makes of it."""
+    """Return a scalar key as the string that the conversion to JSON makes of it."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and not math.isfinite(value):
@@ -379,7 +455,7 @@ def _scalar(event: Any, source: str, line: int, tagged: bool) -> Any:
     if tag == f"{_TAG}timestamp":
         fits = is_timestamp(text)
     else:
-        # Of an integer above the signed ones go-yaml makes no float.
+        # go-yaml makes no float of an integer above 2**63 - 1.
         fits = type(value) in _TAGGED[tag] and not (tag == f"{_TAG}float" and type(value) is int and value >= 2**63)
     if not fits:
         raise Unreadable(line, f"not YAML: {shown(text)} is not of its tag {shown(tag)}")
@@ -388,10 +464,10 @@ def _scalar(event: Any, source: str, line: int, tagged: bool) -> Any:
 
 _ANCHOR = r"(?:&[-0-9A-Za-z_]++(?:\s++|#[^\n\r]*+[\n\r])*+)?+"
 _BARE_TAG = re.compile(_ANCHOR + r"!(?=\s)")
-"""The tag `!`, which makes text of a plain scalar; libyaml does not tell of it."""
+"""The tag `!`, which makes a plain scalar a string. libyaml does not report it."""
 
 _ODD_TAG = re.compile(_ANCHOR + r"!(?!<)[-0-9A-Za-z_;/?:@&=+$.!~*'()%]*+[],[]")
-"""A tag with one of these: go-yaml reads on where libyaml stops."""
+"""A tag that contains `,`, `[` or `]`: go-yaml includes it, and libyaml ends the tag there."""
 
 _TAGGED: dict[str, tuple[type, ...]] = {
     f"{_TAG}bool": (bool,),
@@ -403,19 +479,19 @@ _TAGGED: dict[str, tuple[type, ...]] = {
 
 
 def write(value: Any) -> str:
-    """Write a JSON value as YAML, its keys in their order, and texts of several lines as they are."""
+    """Write a JSON value as YAML. Keys keep their order, and texts of several lines become block scalars."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes values that occur twice twice: an anchor would say something that the object does not."""
+    """A dumper without anchors: a repeated value is written twice, since the object has no aliases."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True
 
 
 def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Quote what go-yaml would not read as text, which is more than the dumper knows of: `y`, `1e3`."""
+    """Quote texts that go-yaml would not read as strings. PyYAML misses some: `y`, `1e3`."""
     style = "|" if "\n" in text else None if isinstance(plain(text), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

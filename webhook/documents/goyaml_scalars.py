@@ -1,4 +1,4 @@
-"""What go-yaml v2 makes of a scalar, and JSON of a number: YAML 1.1 (its resolve.go; encoding/json encode.go)."""
+"""Resolves scalars as go-yaml v2 does (YAML 1.1, resolve.go), and numbers as JSON does (encoding/json encode.go)."""
 
 import calendar
 import math
@@ -15,16 +15,16 @@ _WORDS: dict[str, Any] = {
 
 
 def plain(text: str) -> Any:
-    """Resolve a scalar without quotes (resolve.go); one that is nothing else is text."""
+    """Resolve a plain scalar (resolve.go); a string by default."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":
         return text
-    found = _float(text) if text[0] == "." else _number(text.replace("_", ""))
-    return text if found is None else found
+    number = _float(text) if text[0] == "." else _number(text.replace("_", ""))
+    return text if number is None else number
 
 
-# Possessive: what is a million digits long and then no number is looked at once.
+# Possessive, so that a million digits that are no number are scanned only once.
 _INTEGER = re.compile(
     r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]++)|0[bB](?P<bin>[01]++)|0[oO]?(?P<oct>[0-7]++)|(?P<dec>0|[1-9][0-9]*+))",
     re.ASCII,
@@ -35,7 +35,7 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]++|[0-9]++(?:\.[0-9]*+)?)(?:[eE][-+]?[0-9]+
 
 
 def _number(digits: str) -> int | float | None:
-    """Read an integer of 64 bits, signed or not, in one of Go's notations, else a decimal fraction."""
+    """Read an integer of 64 bits, signed or not, in one of Go's notations; else a decimal fraction."""
     if (integer := _INTEGER.fullmatch(digits)) and integer.lastgroup:
         significant = integer[integer.lastgroup].lstrip("0") or "0"
         if len(significant) <= 64:
@@ -55,7 +55,7 @@ def _float(digits: str) -> float | None:
 
 
 def whole(real: float) -> int | float:
-    """Make an int of a float that JSON writes as one (encoding/json floatEncoder); of -0.0 it keeps the sign."""
+    """Return an int for a float that JSON writes as an integer (encoding/json floatEncoder). -0.0 stays a float."""
     if not real.is_integer() or abs(real) >= 1e21 or (real == 0 and math.copysign(1, real) < 0):
         return real
     return int(real)
@@ -69,14 +69,14 @@ _TIMESTAMP = re.compile(
 
 
 def is_timestamp(text: str) -> bool:
-    """Tell whether go-yaml takes a text for a timestamp (parseTimestamp)."""
-    found = _TIMESTAMP.fullmatch(text)
-    if found is None:
+    """Tell whether go-yaml reads a text as a timestamp (parseTimestamp)."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
         return False
-    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year or 2000, month)[1]:
         return False
-    time = found["time"] or found["plain"]
+    time = match["time"] or match["plain"]
     if time is None:
         return True
     parts = time.split(":")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from webhook.allowance import FINDING, Allowance, Late, TooLarge, TooLate, never
+from webhook.allowance import FINDING, Allowance, Late, TooLarge, TooLate, no_deadline
 from webhook.api import jsonpatch
 from webhook.api.objects import POD, Labelled, Subject, count, judged, subjects
 from webhook.api.pods import Pod
@@ -40,7 +40,7 @@ class Engine:
         self._rules_of = {each: [r for r in rules if issubclass(each, r.subject)] for each in get_args(Subject)}
         self._mending = [rule for rule in self._rules_of[Pod] if rule.mends]
 
-    def mutate(self, request: Request, facts: Facts, late: Late = never) -> Verdict:
+    def mutate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
         """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies by a rule.
 
         Only pods and debug containers that are being created are patched: later most of their fields are fixed, and
@@ -54,7 +54,7 @@ class Engine:
         except Malformed:  # the API server or /validate refuses it, with a better place to say why
             return Verdict()
 
-    def validate(self, request: Request, facts: Facts, late: Late = never) -> Verdict:
+    def validate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
         """Answer `/validate`: every finding on the object as it stands. Never patches.
 
         A workload's template is judged as its pods would be once they are mutated. On UPDATE only what the

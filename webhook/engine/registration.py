@@ -1,7 +1,7 @@
-"""The webhook configurations by which an API server knows what to ask, made from the policy and the rules' own tables.
+"""Makes the webhook configurations of an API server from the policy and the rules' tables.
 
-What the conditions (CEL) leave out never reaches the webhook, and does not depend on it. They may let more through
-than is judged, and never less.
+A request that fails the conditions (CEL) never reaches the webhook, and does not depend on it. The conditions may pass
+more than the rules judge, but never less.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -17,25 +17,25 @@ from webhook.memory.budget import CARD_LABELS
 from webhook.policy.model import NAME_LABEL, Policy, Requesters
 
 NAMESPACE = "slicewarden-system"
-"""Where the webhook itself runs."""
+"""The namespace in which the webhook runs."""
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 
 Made = dict[str, Any]
-"""A configuration, or one webhook of it, as an API server takes it."""
+"""A configuration, or one webhook in it, as JSON for the API server."""
 
 Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""An API group, resources in it, and the operations that are asked about."""
+"""An API group, its resources and the operations that go to the webhook."""
 
 BOTH = ("CREATE", "UPDATE")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One webhook of a configuration: what it is asked about, and under which condition (a name and an expression).
+class Webhook:
+    """One webhook of a configuration: its rules, and its condition (a name and an expression).
 
-    `required` tells whether a request fails while it cannot be asked. `versions` are those of the resources that have
-    the shapes that are read. `excluded` are namespaces where it is not asked, None for what is in no namespace.
+    If it is `required`, a request fails while the webhook cannot be reached. `versions` are the API versions whose
+    shapes the rules can read. `excluded` are the namespaces that it skips; None for cluster-scoped resources.
     """
 
     name: str
@@ -56,11 +56,11 @@ def configurations(policy: Policy) -> tuple[Made, Made]:
 
 
 def bundles(policy: Policy, ca_bundle: str) -> tuple[Made, Made]:
-    """Make of the configurations only what an installation adds: the caBundle of every webhook."""
+    """Make the part of the configurations that an installation adds: the caBundle of every webhook."""
     mutating, validating = configurations(policy)
     for configuration in (mutating, validating):
         configuration["webhooks"] = [
-            {"name": each["name"], "clientConfig": {"caBundle": ca_bundle}} for each in configuration["webhooks"]
+            {"name": webhook["name"], "clientConfig": {"caBundle": ca_bundle}} for webhook in configuration["webhooks"]
         ]
     return mutating, validating
 
@@ -74,117 +74,118 @@ def _configuration(half: str, webhooks: list[Made]) -> Made:
     }
 
 
-def _webhook(entry: Entry) -> Made:
-    name, expression = entry.condition
+def _webhook(webhook: Webhook) -> Made:
+    name, expression = webhook.condition
     value: Made = {
-        "name": f"{entry.name}.slicewarden.dev",
+        "name": f"{webhook.name}.slicewarden.dev",
         "clientConfig": {
-            "service": {"namespace": NAMESPACE, "name": "slicewarden", "path": f"/{entry.half}", "port": 443}
+            "service": {"namespace": NAMESPACE, "name": "slicewarden", "path": f"/{webhook.half}", "port": 443}
         },
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "matchPolicy": "Equivalent",
-        "failurePolicy": "Fail" if entry.required else "Ignore",
-        "timeoutSeconds": {"mutate": 3, "validate": 5}[entry.half],
+        "failurePolicy": "Fail" if webhook.required else "Ignore",
+        "timeoutSeconds": {"mutate": 3, "validate": 5}[webhook.half],
         "rules": [
             {
                 "apiGroups": [group],
-                "apiVersions": [*entry.versions],
+                "apiVersions": [*webhook.versions],
                 "resources": [*resources],
                 "operations": [*operations],
             }
-            for group, resources, operations in entry.rules
+            for group, resources, operations in webhook.rules
         ],
         "matchConditions": [{"name": name, "expression": expression}],
     }
-    if entry.excluded is not None:
-        elsewhere = {"key": NAME_LABEL, "operator": "NotIn", "values": [*entry.excluded]}
+    if webhook.excluded is not None:
+        elsewhere = {"key": NAME_LABEL, "operator": "NotIn", "values": [*webhook.excluded]}
         value["namespaceSelector"] = {"matchExpressions": [elsewhere]}
     return value
 
 
 ALONE = ("kube-system", NAMESPACE)
-"""Namespaces that have to come up without the webhook."""
+"""Namespaces that must be able to start without the webhook."""
 
 
 def left_alone(policy: Policy) -> tuple[str, ...]:
-    """Namespaces whose pods nobody is asked about: those, and where the device plugin runs, without which are no GPUs.
+    """Return the namespaces whose pods do not go to the webhook: ALONE, and those of the device plugin.
 
-    Exemptions of other components are by service account, which a namespace's selector cannot see.
+    No node offers GPUs without the device plugin. Other components are exempted by service account, which a
+    namespace selector cannot see.
     """
     return (*ALONE, *policy.limits.namespaces)
 
 
-def _mutating(policy: Policy) -> Entry:
+def _mutating(policy: Policy) -> Webhook:
     rules = ("", ("pods",), ("CREATE",)), ("", ("pods/ephemeralcontainers",), ("UPDATE",))
     pods = _concerned(["[object]"], policy)
-    return Entry("mutate", rules, ("concerns-gpus", pods), left_alone(policy), required=False, half="mutate")
+    return Webhook("mutate", rules, ("concerns-gpus", pods), left_alone(policy), required=False, half="mutate")
 
 
-def _validating(policy: Policy) -> Iterator[Entry]:
+def _validating(policy: Policy) -> Iterator[Webhook]:
     system = left_alone(policy)
     pods = (("", ("pods", "pods/ephemeralcontainers", "pods/resize"), BOTH),)
-    yield Entry("pods", pods, ("concerns-gpus", _concerned(["[object]"], policy)), system)
+    yield Webhook("pods", pods, ("concerns-gpus", _concerned(["[object]"], policy)), system)
     yield _workloads("workloads", BUILT_IN.values(), policy)
-    # Their pods are judged in any case, so that a webhook that is away stops no operator. But where a grant names its
-    # requesters, the pods come from a controller, and who asked for them is only seen here.
-    heard_here = any(grant.requesters is not None for grant in policy.grants)
-    others = [each for key, each in policy.workloads.items() if key not in BUILT_IN]
+    # The pods of a custom workload are judged in any case, so an absent webhook need not stop its operator. But a
+    # controller creates them: a grant that names requesters can see the requester only here.
+    by_requester = any(grant.requesters is not None for grant in policy.grants)
+    others = [workload for key, workload in policy.workloads.items() if key not in BUILT_IN]
     for group, kinds in groupby(sorted(others, key=_group), key=_group):
-        yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=heard_here, versions=("*",))
+        yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=by_requester, versions=("*",))
 
-    if heard_here:
+    if by_requester:
         revisions = (("apps", ("controllerrevisions",), ("CREATE",)),)  # the API server lets none change its data
-        yield Entry("revisions", revisions, ("by-no-controller", f"!({_by(policy.controllers)})\n"), system)
+        yield Webhook("revisions", revisions, ("by-no-controller", f"!({_by(policy.controllers)})\n"), system)
 
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)
-    yield Entry("bindings", bindings, ("no-scheduler-or-annotations", _binding(policy)), system)
+    yield Webhook("bindings", bindings, ("no-scheduler-or-annotations", _binding(policy)), system)
     statuses = (("", ("pods/status",), ("UPDATE",)),)
-    yield Entry("statuses", statuses, ("annotations-or-labels-that-are-judged", _status(policy)), system)
+    yield Webhook("statuses", statuses, ("annotations-or-labels-that-are-judged", _status(policy)), system)
 
     namespaces = (("", ("namespaces", "namespaces/status", "namespaces/finalize"), BOTH),)
-    yield Entry("namespaces", namespaces, ("labels-that-grant", _changes(policy.namespace_keys)), ALONE)
+    yield Webhook("namespaces", namespaces, ("labels-that-grant", _changes(policy.namespace_keys)), ALONE)
     nodes = (("", ("nodes", "nodes/status"), BOTH),)
     labels = {r.key for pool in policy.pools for r in pool.nodes.requirements} | {*CARD_LABELS, CONFIG_LABEL}
-    yield Entry("nodes", nodes, ("labels-of-pools-and-cards", _changes(labels)), None)
+    yield Webhook("nodes", nodes, ("labels-of-pools-and-cards", _changes(labels)), None)
 
     config_maps = (("", ("configmaps",), (*BOTH, "DELETE")),)
-    yield Entry("configmaps", config_maps, ("may-share-gpus", _config_map(policy)), ALONE)
+    yield Webhook("configmaps", config_maps, ("may-share-gpus", _config_map(policy)), ALONE)
     cluster_policies = (("nvidia.com", ("clusterpolicies",), BOTH),)
-    yield Entry("clusterpolicies", cluster_policies, ("names-another-configuration", _CLUSTER_POLICY), None)
+    yield Webhook("clusterpolicies", cluster_policies, ("names-another-configuration", _CLUSTER_POLICY), None)
     devices = (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),)
     versions = ("v1", "v1beta2", "v1beta1")
-    yield Entry("devices", devices, ("may-be-for-gpus", _devices(policy)), ALONE, versions=versions)
+    yield Webhook("devices", devices, ("may-be-for-gpus", _devices(policy)), ALONE, versions=versions)
 
 
 def _group(workload: Workload) -> str:
     return workload.group
 
 
-def _workloads(name: str, kinds: Collection[Workload], policy: Policy) -> Entry:
-    """Ask about kinds together: where one has no template, another may, and nothing is lost by looking."""
+def _workloads(name: str, kinds: Collection[Workload], policy: Policy) -> Webhook:
+    """Make one webhook for several kinds. It looks for the templates of every kind in every object, which is safe."""
     resources: dict[str, tuple[str, ...]] = {}
-    for each in kinds:
-        resources[each.group] = (*resources.get(each.group, ()), each.resource)
-    templates = [template for each in kinds for template in each.templates]
+    for workload in kinds:
+        resources[workload.group] = (*resources.get(workload.group, ()), workload.resource)
+    templates = [template for workload in kinds for template in workload.templates]
     pods = dict.fromkeys(place for template in templates if not _deep(template) for place in _pods(template))
     expression = _concerned(pods, policy)
-    deep = sorted({each.resource for each in kinds if any(map(_deep, each.templates))})
-    if deep:  # lists of lists are not to be had; such kinds are always asked about
+    deep = sorted({workload.resource for workload in kinds if any(map(_deep, workload.templates))})
+    if deep:  # CEL cannot flatten lists of lists; these kinds always go to the webhook
         expression = f"request.resource.resource in {_list(deep)} || {expression}"
     rules = tuple((group, plurals, BOTH) for group, plurals in resources.items())
-    return Entry(name, rules, ("concerns-gpus", expression), left_alone(policy))
+    return Webhook(name, rules, ("concerns-gpus", expression), left_alone(policy))
 
 
 def _deep(template: Template) -> bool:
     return sum(key in (EACH_ITEM, EACH_VALUE) for key in keys(template.at)) > 1
 
 
-# Expressions in CEL. They read what tenants wrote, so every step of the way is optional.
+# Expressions in CEL. They read what tenants wrote, so every field on the path is optional.
 
 
 def _concerned(pods: Iterable[str], policy: Policy) -> str:
-    """Ask whether any of these lists of pods has one that a rule could speak of."""
+    """Return the expression that is true if any of these lists of pods has one that concerns a rule."""
     if policy.guard is not None and policy.guard.taint is None:
         return "true"
     lists, clauses = "\n  + ".join(pods), "\n  || ".join(_clauses(policy))
@@ -192,19 +193,19 @@ def _concerned(pods: Iterable[str], policy: Policy) -> str:
 
 
 def _clauses(policy: Policy) -> Iterator[str]:
-    """Whatever brings a pod here, one expression each; `pod` is the pod or a template."""
+    """Yield an expression for each property that brings a pod here; `pod` is the pod or a template."""
     annotations = " || ".join(_judged_annotation(policy))
     yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {annotations})"
     labels = " || ".join(_judged_label(policy))
     yield f"pod.?metadata.?labels.orValue({{}}).exists(key, {labels})"
-    # A pod that runs has its node, and every update of it would come here.
+    # Every running pod has a node, so this clause would bring every update of a pod here.
     yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
     runtimes = " || ".join(_matching("name", policy.forms.runtime_classes))
     yield f"[pod.?spec.?runtimeClassName.orValue('')].exists(name, {runtimes or 'false'})"
     yield "size(pod.?spec.?resourceClaims.orValue([])) > 0"
     keys_of_taints = ["", *filter(None, [policy.guard.taint if policy.guard else None])]
     yield f"pod.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in {_list(keys_of_taints)})"
-    if policy.guard is None:  # nothing keeps a pod off, and so what it is matters wherever it runs
+    if policy.guard is None:  # without a guard any pod may run on a GPU node, so its privileges always matter
         yield "pod.?spec.?hostPID.orValue(false) || pod.?spec.?hostIPC.orValue(false)"
         yield "pod.?spec.?volumes.orValue([]).exists(v, v.?hostPath.hasValue())"
         yield "pod.?spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
@@ -214,7 +215,7 @@ def _clauses(policy: Policy) -> Iterator[str]:
 
 
 def _container_clauses(policy: Policy) -> Iterator[str]:
-    # A resource by the name of the guard's taint may be given its toleration, when pods are made of a template.
+    # ExtendedResourceToleration adds a toleration for a resource that has the name of the guard's taint.
     taint = filter(None, [policy.guard.taint if policy.guard else None])
     asks = " || ".join(_matching("name", (*policy.gpu_resources.patterns, *taint)))
     for part in ("limits", "requests"):
@@ -231,9 +232,9 @@ def _container_clauses(policy: Policy) -> Iterator[str]:
 
 
 def _judged_annotation(policy: Policy) -> Iterator[str]:
-    """What a key of an annotation may be for a rule to speak of it; `key` is the key."""
+    """Yield the expressions for the annotation keys that rules judge; the variable is `key`."""
     yield from _matching("key", (policy.annotation, *policy.forms.annotations, *doors.PLACEMENT_ANNOTATIONS))
-    domains = sorted({each.removeprefix("*.") for each in doors.DEVICE_ANNOTATIONS})
+    domains = sorted({pattern.removeprefix("*.") for pattern in doors.DEVICE_ANNOTATIONS})
     yield f"{_list(domains)}.exists(domain, key.contains(domain))"
 
 
@@ -244,7 +245,7 @@ def _by(requesters: Requesters) -> str:
 
 
 def _judged_label(policy: Policy) -> Iterator[str]:
-    """The same of a label's key."""
+    """Yield the expressions for the label keys that rules judge; the variable is `key`."""
     yield from _matching("key", (*policy.forms.labels, *doors.PLACEMENT_LABELS))
 
 
@@ -254,7 +255,10 @@ def _binding(policy: Policy) -> str:
 
 
 def _status(policy: Policy) -> str:
-    """A pod's status is written with its annotations and labels; kubelets change none that is judged."""
+    """Return the expression for a status update that changes a judged annotation or label.
+
+    An update of a pod's status may write both; kubelets change none that is judged.
+    """
     parts = (("annotations", _judged_annotation(policy)), ("labels", _judged_label(policy)))
     changed = "\n  || ".join(
         f"pod.?metadata.?{part}.orValue({{}}).exists(key,\n"
@@ -274,12 +278,12 @@ def _changes(labels: Iterable[str]) -> str:
 
 
 def _config_map(policy: Policy) -> str:
-    """Only what can be a sharing configuration, or was one: by where it is, or by its text.
+    """Return the expression for a ConfigMap that may be a sharing configuration, or was one: by namespace or by text.
 
-    Elsewhere no plugin reads it, and a text with its letters escaped is passed over: JSON has many such.
-    The text has `timeSlicing` or `sharing` in it. (?i) folds as the device plugin does, where (?i)s is also U+017F;
-    four more characters would cost more than an expression may, on an edit of two times 1 MiB. Binary data cannot
-    be read here; of very many keys the reading has a limit.
+    The text contains `timeSlicing` or `sharing`. (?i) folds case as the device plugin does: (?i)s also matches U+017F.
+    Four more characters would exceed the cost limit of an expression on an edit of twice 1 MiB. Outside the sharing
+    namespaces no plugin reads the text, so escaped letters are not looked for: JSON has many. CEL cannot read
+    binary data, and reading very many keys would cost too much.
     """
     return (
         f"request.namespace in {_list(sorted(policy.sharing_namespaces))}\n"
@@ -297,12 +301,12 @@ object.?spec.?devicePlugin.?config.orValue({})
 
 
 def _devices(policy: Policy) -> str:
-    """What can be a claim for GPUs, a class that is asked for by name, or a word to NVIDIA's driver."""
+    """Return the expression for a claim on GPUs, a class with an extended resource, or a setting of NVIDIA's driver."""
     classes = " || ".join(_matching("name", policy.forms.device_classes))
     return _DEVICES.replace("CLASSES", classes or "false")
 
 
-# In a version before v1 a request is not split in two.
+# Before v1 a request had no `exactly`: its fields were in the request itself.
 _DEVICES = """\
 [
   request.kind.kind == 'DeviceClass' ? object.?spec.orValue({})
@@ -320,19 +324,24 @@ _DEVICES = """\
 
 
 def _matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
-    """Compare a variable with names, of which one that ends in `*` stands for all that begin so."""
+    """Yield expressions that compare a variable with patterns; a trailing `*` matches any suffix."""
     patterns = [*dict.fromkeys(patterns)]
-    beginnings = tuple(each[:-1] for each in patterns if each.endswith("*"))
-    beginnings = tuple(b for b in beginnings if not any(b != other and b.startswith(other) for other in beginnings))
-    exact = [each for each in patterns if not each.endswith("*") and not each.startswith(beginnings)]
+    prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
+    prefixes = tuple(
+        prefix for prefix in prefixes if not any(prefix != other and prefix.startswith(other) for other in prefixes)
+    )
+    exact = [pattern for pattern in patterns if not pattern.endswith("*") and not pattern.startswith(prefixes)]
     if exact:
         yield f"{variable} in {_list(exact)}"
-    if beginnings:
-        yield f"{_list(beginnings)}.exists(start, {variable}.startsWith(start))"
+    if prefixes:
+        yield f"{_list(prefixes)}.exists(start, {variable}.startsWith(start))"
 
 
 def _pods(template: Template) -> Iterator[str]:
-    """Lists of what a template's place leads to: maps with a pod's `metadata` and `spec`, and more `containers`."""
+    """Yield expressions for the lists of pods at a template's place.
+
+    A pod is a map with `metadata` and `spec`, and with `containers` for those outside a PodSpec.
+    """
     for part, places in (("metadata", template.metadata), ("spec", (template.defaults or "",))):
         for place in places:
             if place.startswith("/"):
@@ -342,12 +351,12 @@ def _pods(template: Template) -> Iterator[str]:
     if depth is None:
         yield f"[dyn({_as_pod(_at('object', at), template)})]"
     elif at[depth] == EACH_ITEM:
-        each = _as_pod(_at("i", at[depth + 1 :]), template)
-        yield f"{_at('object', at[:depth], '[]')}.map(i, dyn({each}))"
+        pod = _as_pod(_at("i", at[depth + 1 :]), template)
+        yield f"{_at('object', at[:depth], '[]')}.map(i, dyn({pod}))"
     else:
         values = _at("object", at[:depth])
-        each = _as_pod(_at(f"{values}[k]", at[depth + 1 :]), template)
-        yield f"{values}.map(k, dyn({each}))"
+        pod = _as_pod(_at(f"{values}[k]", at[depth + 1 :]), template)
+        yield f"{values}.map(k, dyn({pod}))"
 
 
 def _as_pod(value: str, template: Template) -> str:
@@ -363,11 +372,11 @@ def _as_pod(value: str, template: Template) -> str:
         lists = [_at(value, place[:-1], "[]") for place in places if place[-1] == EACH_ITEM]
         joined = " + ".join((f"[{alone}]", *lists))
         parts["containers"] = f"dyn({joined})"
-    return "{" + ", ".join(f"'{part}': {each}" for part, each in parts.items()) + "}"
+    return "{" + ", ".join(f"'{part}': {expression}" for part, expression in parts.items()) + "}"
 
 
 def _at(value: str, at: Iterable[str], default: str = "{}") -> str:
-    """Read what stands at a place, or the default where the way there ends."""
+    """Return the expression for the value at a place, or for the default if the path ends early."""
     steps = "".join(f".?{key}" if key.isidentifier() else f"[?{_text(key)}]" for key in at)
     return f"{value}{steps}.orValue({default})" if steps else value
 

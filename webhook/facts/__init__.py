@@ -1,1 +1,1 @@
-"""The cluster at one moment, as a value."""
+"""A snapshot of the cluster, as a value."""

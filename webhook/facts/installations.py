@@ -1,4 +1,4 @@
-"""How NVIDIA's device plugin is installed: what a ClusterPolicy or a DaemonSet says."""
+"""Reads how NVIDIA's device plugin is installed, from a ClusterPolicy or a DaemonSet."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from webhook.api.lenient import mapping, mappings, sequence, string
 
 @dataclass(frozen=True, eq=False)
 class Installation:
-    """A way in which the device plugin is installed with a ConfigMap: a ClusterPolicy's, or a DaemonSet's.
+    """An installation of the device plugin with a ConfigMap, by a ClusterPolicy or a DaemonSet (`kind`).
 
-    `namespace` is empty for a ClusterPolicy, whose ConfigMap and DaemonSet are where the GPU Operator is. Where
-    `chosen`, a node's label names its key, `key` is that of a node without the label, and `fallbacks` are tried where
-    that is empty; otherwise all nodes use `key`. `env` overrides flags; a value is None where it is not known.
+    `namespace` is empty for a ClusterPolicy, whose ConfigMap and DaemonSet are in the GPU Operator's namespace. If
+    `chosen`, a node's label names its key; a node without the label uses `key`, or the `fallbacks` if that is empty.
+    Otherwise all nodes use `key`. `env` overrides flags; None is an unknown value.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Installation:
 
 
 Texts = Mapping[str, str | None]
-"""The keys of a ConfigMap with their texts; None for one that is no text, or too large to keep."""
+"""The texts of a ConfigMap by key; None for data that is no text, or too large to keep."""
 
 
 OPERATORS_ENV: Mapping[str, str | None] = {
@@ -40,14 +40,14 @@ OPERATORS_ENV: Mapping[str, str | None] = {
     "DEVICE_ID_STRATEGY": "uuid",
     "MPS_ROOT": "/run/nvidia/mps",
 }
-"""What the GPU Operator always sets (gpu-operator assets/state-device-plugin/0500_daemonset.yaml).
+"""Variables that the GPU Operator always sets (gpu-operator assets/state-device-plugin/0500_daemonset.yaml).
 
-With CDI it changes the strategy by which devices are listed.
+The device list strategy is unknown, since the operator changes it for CDI.
 """
 
 
 def of_cluster_policy(name: str, spec: Mapping[str, Any]) -> Installation | None:
-    """Read what a ClusterPolicy of the GPU Operator says; None where it says nothing of the plugin."""
+    """Read the installation in a ClusterPolicy of the GPU Operator; None if its plugin has no ConfigMap."""
     plugin = mapping(spec.get("devicePlugin"))
     config = mapping(plugin.get("config"))
     config_map = string(config.get("name"))
@@ -56,21 +56,21 @@ def of_cluster_policy(name: str, spec: Mapping[str, Any]) -> Installation | None
     mig = string(mapping(spec.get("mig")).get("strategy"))
     env = {**OPERATORS_ENV, **({"MIG_STRATEGY": mig} if mig else {}), **_env(plugin)}
     key = string(config.get("default"))
-    # The operator's own fallback is to share nothing (gpu-operator controllers/object_controls.go).
+    # By default the operator shares nothing (gpu-operator controllers/object_controls.go).
     return Installation("ClusterPolicy", "", name, config_map, chosen=True, key=key, fallbacks=("empty",), env=env)
 
 
 _SIBLINGS = ("gpu-feature-discovery", "mps-control-daemon", "config-manager")
-"""Programs of the device plugin's image that are not the plugin."""
+"""Other programs in the device plugin's image."""
 
 
 _PROGRAM = "nvidia-device-plugin"
 
 
 def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> Installation | None:
-    """Read how a DaemonSet runs the device plugin with a ConfigMap, as the Helm chart and the GPU Operator write it.
+    """Read the installation in a DaemonSet, as the Helm chart and the GPU Operator write one; None if there is none.
 
-    Beside a config-manager the nodes choose; without one the plugin reads one file (k8s-device-plugin
+    With a config-manager the nodes choose their key. Without one the plugin reads one file (k8s-device-plugin
     deployments/helm/nvidia-device-plugin/templates/daemonset-device-plugin.yml).
     """
     containers = mappings(pod.get("containers"))
@@ -80,20 +80,20 @@ def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> Installa
     env, selector = _env(plugin), {k: v for k, v in mapping(pod.get("nodeSelector")).items() if isinstance(v, str)}
     for container in containers:
         if any("config-manager" in word for word in _words(container)):
-            told = _env(container)
-            folder = told.get("CONFIG_FILE_SRCDIR") or "/available-configs"
+            manager_env = _env(container)
+            folder = manager_env.get("CONFIG_FILE_SRCDIR") or "/available-configs"
             config_map = next((source for at, source, _ in _mounts(pod, container) if at == PurePosixPath(folder)), "")
-            fallbacks = tuple(filter(None, (told.get("FALLBACK_STRATEGIES") or "").split(",")))
-            key = told.get("DEFAULT_CONFIG") or ""
+            fallbacks = tuple(filter(None, (manager_env.get("FALLBACK_STRATEGIES") or "").split(",")))
+            key = manager_env.get("DEFAULT_CONFIG") or ""
             break
     else:
         config_map, key = _file(pod, plugin, env)
         fallbacks = ()
-        told = None
+        manager_env = None
     if not config_map:
         return None
     return Installation(
-        "DaemonSet", namespace, name, config_map, told is not None, key, fallbacks, env=env, selector=selector
+        "DaemonSet", namespace, name, config_map, manager_env is not None, key, fallbacks, env=env, selector=selector
     )
 
 
@@ -110,11 +110,11 @@ def _words(container: Mapping[str, Any]) -> list[str]:
 
 
 def _file(pod: Mapping[str, Any], plugin: Mapping[str, Any], env: Mapping[str, str | None]) -> tuple[str, str]:
-    """Find the ConfigMap and the key that the plugin's one file comes from."""
+    """Return the ConfigMap and the key of the file that the plugin reads; both empty if unknown."""
     words = _words(plugin)
-    said = [word.partition("=")[2] for word in words if word.startswith("--config-file=")]
-    said += [after for word, after in pairwise(words) if word == "--config-file"]
-    path = PurePosixPath((said[0] if said else env.get("CONFIG_FILE")) or "/")
+    paths = [word.partition("=")[2] for word in words if word.startswith("--config-file=")]
+    paths += [following for word, following in pairwise(words) if word == "--config-file"]
+    path = PurePosixPath((paths[0] if paths else env.get("CONFIG_FILE")) or "/")
     for at, source, keys in _mounts(pod, plugin):
         if at == path and len(keys) == 1:  # a subPath
             return source, next(iter(keys.values()))
@@ -126,12 +126,12 @@ def _file(pod: Mapping[str, Any], plugin: Mapping[str, Any], env: Mapping[str, s
 def _mounts(
     pod: Mapping[str, Any], container: Mapping[str, Any]
 ) -> Iterator[tuple[PurePosixPath, str, Mapping[str, str]]]:
-    """Yield where a container mounts ConfigMaps: the place, the ConfigMap, and its keys by file where named."""
-    volumes = {string(each.get("name")): mapping(each.get("configMap")) for each in mappings(pod.get("volumes"))}
+    """Yield a container's mounts of ConfigMaps: the path, the ConfigMap, and its keys by file name if listed."""
+    volumes = {string(volume.get("name")): mapping(volume.get("configMap")) for volume in mappings(pod.get("volumes"))}
     for mount in mappings(container.get("volumeMounts")):
         volume = volumes.get(string(mount.get("name")), {})
         if source := string(volume.get("name")):
-            items = {string(each.get("path")): string(each.get("key")) for each in mappings(volume.get("items"))}
+            items = {string(volume.get("path")): string(volume.get("key")) for volume in mappings(volume.get("items"))}
             if file := string(mount.get("subPath")):
                 items = {file: items.get(file, file)}
             yield PurePosixPath(string(mount.get("mountPath"))), source, items
@@ -139,6 +139,6 @@ def _mounts(
 
 def _env(container: Mapping[str, Any]) -> dict[str, str | None]:
     return {
-        string(each.get("name")): None if each.get("valueFrom") else string(each.get("value"))
-        for each in mappings(container.get("env"))
+        string(variable.get("name")): None if variable.get("valueFrom") else string(variable.get("value"))
+        for variable in mappings(container.get("env"))
     }

@@ -1,4 +1,4 @@
-"""The cluster at one moment, as a value. Rules read it; nothing in it calls out."""
+"""A snapshot of the cluster, as a value that rules read. Nothing here does input or output."""
 
 import base64
 import binascii
@@ -25,27 +25,26 @@ KINDS = frozenset(
         ("nvidia.com", "ClusterPolicy"),
     }
 )
-"""Group and kind of the objects that facts are made of."""
+"""The group and kind of the objects that facts come from."""
 
 VENDOR = "nvidia.com/"
-"""What every resource of NVIDIA's device plugin begins with, and every label of GPU Feature Discovery."""
+"""The prefix of the resources of NVIDIA's device plugin, and of the labels of GPU Feature Discovery."""
 
 PRESENT = f"{VENDOR}gpu.present"
-"""The GPU Operator's label of nodes with a GPU (gpu-operator controllers/state_manager.go)."""
+"""The GPU Operator's label on nodes with a GPU (gpu-operator controllers/state_manager.go)."""
 
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
-"""The label by which a node chooses its key of a sharing ConfigMap (k8s-device-plugin cmd/config-manager)."""
+"""The label by which a node chooses its key in a sharing ConfigMap (k8s-device-plugin cmd/config-manager)."""
 
 MAX_TEXT = 64 * 1024
-"""Characters of a ConfigMap's text, above which only its key is known."""
+"""Characters of the longest text of a ConfigMap that is kept. Of longer ones only the key is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's name and labels, and how much of NVIDIA's resources it says it has.
+    """A node: its name, its labels, and the amounts of NVIDIA's resources that it reports.
 
-    GPU Feature Discovery writes what a card is into the labels. `taints` are those that keep pods away which
-    do not tolerate them: the effects of each key.
+    GPU Feature Discovery describes the cards in the labels. `taints` has the NoSchedule and NoExecute effects by key.
     """
 
     name: str
@@ -55,12 +54,12 @@ class Node:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether it has GPUs, by its labels or by what it offers."""
+        """Whether it has GPUs, by its labels or its resources."""
         return PRESENT in self.labels or f"{VENDOR}gpu.product" in self.labels or bool(self.resources)
 
 
 class Holder(NamedTuple):
-    """A pod on a node that holds some of NVIDIA's resources; `asks` says how many of each."""
+    """A pod on a node that holds some of NVIDIA's resources; `asks` are their amounts."""
 
     namespace: str
     name: str
@@ -70,31 +69,31 @@ class Holder(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A snapshot: labels of namespaces by name, nodes, and how GPUs are shared and held.
+    """A snapshot: labels of namespaces by name, nodes, and the sharing and the holders of GPUs.
 
-    Two snapshots are the same only if they are one object, so what is derived from one can be remembered.
+    Snapshots compare by identity, so that results derived from one can be cached.
     """
 
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     config_maps: Mapping[tuple[str, str], Texts] = field(default_factory=dict)
-    """By namespace and name; of a live cluster those of the policy's sharing namespaces."""
+    """ConfigMaps by namespace and name. In a live cluster, only those of the policy's sharing namespaces."""
     installations: tuple[Installation, ...] = ()
     holders: tuple[Holder, ...] = ()
     today: date | None = None
-    """The day in UTC, by which exemptions end."""
+    """The day in UTC, which decides whether an exemption has ended."""
 
     @cached_property
     def named(self) -> Mapping[str, Node]:
-        """The nodes by their names."""
+        """The nodes by name."""
         return {node.name: node for node in self.nodes}
 
     @classmethod
     def of(cls, objects: Iterable[Object]) -> "Facts":
-        """Take the facts out of API objects, as `kubectl get -o yaml` prints them; other kinds are passed over.
+        """Make facts from API objects, as `kubectl get -o yaml` prints them.
 
-        So is a node without a name, which a file may have and no cluster. A later object replaces an earlier one of
-        its name; a later namespace adds its labels, as applying it would.
+        Objects of other kinds are skipped, and nodes without a name, which a file may have. A later object replaces an
+        earlier one with its name. A later namespace adds its labels, as `kubectl apply` does.
         """
         namespaces: dict[str, Mapping[str, str]] = {}
         nodes: dict[str, Node] = {}
@@ -124,47 +123,47 @@ class Facts:
             namespaces,
             tuple(nodes.values()),
             config_maps,
-            tuple(each for each in installations.values() if each),
-            tuple(each for each in holders.values() if each),
+            tuple(fact for fact in installations.values() if fact),
+            tuple(fact for fact in holders.values() if fact),
         )
 
 
 def kept(item: Object) -> Object | None:
-    """Return of an object what facts are made of, so that ten thousand nodes fit; None when that is nothing."""
+    """Return the part of an object that facts need, so that ten thousand nodes fit; None if they need nothing."""
     metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))
     named = {key: metadata[key] for key in ("namespace", "name") if key in metadata}
-    small: dict[str, Any] = {"apiVersion": item.get("apiVersion"), "kind": item.get("kind"), "metadata": named}
+    result: dict[str, Any] = {"apiVersion": item.get("apiVersion"), "kind": item.get("kind"), "metadata": named}
     match group_kind(item):
         case ("", "Namespace"):
             named["labels"] = _labels(item)
         case ("", "Node"):
             named["labels"] = _labels(item)
-            small["spec"] = {"taints": spec.get("taints")}
-            small["status"] = {"allocatable": _offered(mapping(item.get("status")))}
+            result["spec"] = {"taints": spec.get("taints")}
+            result["status"] = {"allocatable": _offered(mapping(item.get("status")))}
         case ("", "ConfigMap"):
-            small["data"] = _texts(item)
+            result["data"] = _texts(item)
         case ("", "Pod"):
             holder = _holder("", "", item)
             if holder is None:
                 return None
             container = {"resources": {"requests": holder.asks}}
-            small["spec"] = {"nodeName": holder.node, "containers": [container]}
+            result["spec"] = {"nodeName": holder.node, "containers": [container]}
         case ("apps", "DaemonSet"):
             pod = mapping(mapping(spec.get("template")).get("spec"))
             if of_daemon_set("", "", pod) is None:
                 return None
             parts = {key: pod.get(key) for key in ("nodeSelector", "containers", "volumes")}
-            small["spec"] = {"template": {"spec": parts}}
+            result["spec"] = {"template": {"spec": parts}}
         case ("nvidia.com", "ClusterPolicy"):
-            small["spec"] = {key: spec.get(key) for key in ("devicePlugin", "mig")}
-    return small
+            result["spec"] = {key: spec.get(key) for key in ("devicePlugin", "mig")}
+    return result
 
 
-# What nodes have and pods hold
+# Resources of nodes and pods
 
 
 def _offered(status: Mapping[str, Any]) -> dict[str, int]:
-    """Read what a node says it has; what is allocatable goes before what is there."""
+    """Read the amounts of a node's resources. `allocatable` overrides `capacity`."""
     return _amounts({**mapping(status.get("capacity")), **mapping(status.get("allocatable"))})
 
 
@@ -176,18 +175,22 @@ def _holder(namespace: str, name: str, item: Object) -> Holder | None:
 
 
 def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Sum what a pod holds: its containers and sidecars together, or what one init container needs."""
+    """Return the resources that a pod holds.
+
+    It is the larger of two: the sum of its containers and sidecars, or the need of an init container with the sidecars
+    before it.
+    """
     containers, first = mappings(spec.get("containers")), mappings(spec.get("initContainers"))
-    if len(containers) == 1 and not first:  # nearly all, of tens of thousands
+    if len(containers) == 1 and not first:  # the usual case, worth a short way with tens of thousands of pods
         return {name: amount for name, amount in _requested(containers[0]).items() if amount > 0}
     running, most = Counter[str](), Counter[str]()
-    for each in first:
-        if each.get("restartPolicy") == "Always":
-            running += Counter(_requested(each))
+    for container in first:
+        if container.get("restartPolicy") == "Always":
+            running += Counter(_requested(container))
         else:
-            most |= running + Counter(_requested(each))
-    for each in containers:
-        running += Counter(_requested(each))
+            most |= running + Counter(_requested(container))
+    for container in containers:
+        running += Counter(_requested(container))
     return running | most
 
 
@@ -209,7 +212,7 @@ def _count(amount: Any) -> int:
         return 0
 
 
-# How the device plugin is installed
+# ConfigMaps, labels and taints
 
 
 def _texts(item: Object) -> Texts:
@@ -230,14 +233,14 @@ def _small(text: Any) -> str | None:
 def _labels(item: Object) -> Mapping[str, str]:
     labels = mapping(mapping(item.get("metadata")).get("labels"))
     if all(isinstance(value, str) for value in labels.values()):
-        return labels  # one map for all the snapshots that a node is in
+        return labels  # shared between the snapshots
     return {key: value for key, value in labels.items() if isinstance(value, str)}
 
 
 def _taints(item: Object) -> Mapping[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
-    for each in map(mapping, sequence(mapping(item.get("spec")).get("taints"))):
-        key, effect = string(each.get("key")), each.get("effect")
+    effects: dict[str, frozenset[str]] = {}
+    for taint in map(mapping, sequence(mapping(item.get("spec")).get("taints"))):
+        key, effect = string(taint.get("key")), taint.get("effect")
         if effect in ("NoSchedule", "NoExecute"):
-            found[key] = found.get(key, frozenset()) | {effect}
-    return found
+            effects[key] = effects.get(key, frozenset()) | {effect}
+    return effects

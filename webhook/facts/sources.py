@@ -1,4 +1,4 @@
-"""Where facts come from at the moment of a review, and how old they may be."""
+"""Sources of facts: with the day, and with a limit on their age."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,11 +7,11 @@ from datetime import date
 from webhook.facts.snapshot import Facts
 
 Source = Callable[[], Facts | None]
-"""Gives the newest snapshot; None while there is none yet."""
+"""Returns the newest snapshot; None until there is one."""
 
 
 class Dated:
-    """A source whose facts know the day. They stay one object for as long as neither changes."""
+    """A source that adds the day to its facts. It returns the same object until the facts or the day change."""
 
     def __init__(self, source: Source, today: Callable[[], date]) -> None:
         self._source = source
@@ -29,7 +29,7 @@ class Dated:
 
 
 class Fresh:
-    """A source that gives nothing while what it has is older than a limit, in seconds."""
+    """A source that returns None while its facts are older than a limit, in seconds."""
 
     def __init__(self, source: Source, age: Callable[[], float], limit: float) -> None:
         self._source = source
@@ -37,5 +37,5 @@ class Fresh:
         self._limit = limit
 
     def __call__(self) -> Facts | None:
-        """Return the newest snapshot that is fresh enough."""
+        """Return the newest snapshot, or None if it is too old."""
         return self._source() if self._age() <= self._limit else None

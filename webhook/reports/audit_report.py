@@ -1,4 +1,4 @@
-"""The findings of an audit by their source: one for a workload, however many of its pods have it."""
+"""Reports an audit by source: a finding of a workload appears once, however many of its pods have it."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from webhook.text.words import listed, several, shown
 
 @dataclass(slots=True)
 class SourceFinding:
-    """A finding of a source, with the first of its objects that has it, and all of them."""
+    """A finding of a source, with the first object that has it, and all of them."""
 
     result: Result
     first: Audited
@@ -26,7 +26,7 @@ Findings = dict[Source, list[SourceFinding]]
 
 
 def grouped(report: Report, *, exempted: bool) -> Findings:
-    """Group findings by source, the worst first; those that are only recorded, for an exemption, if `exempted`."""
+    """Group findings by source, the worst first. `exempted` includes those that an exemption lets through."""
     by_source: dict[Source, dict[tuple[str, str, str], SourceFinding]] = {}
     for judged in report.judged:
         if not isinstance(judged, Audited):

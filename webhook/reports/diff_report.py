@@ -167,7 +167,7 @@ def _markdown(change: Change) -> Iterator[str]:
 
 
 def _fitting(rows: Iterable[str], room: int) -> list[str]:
-    """Take the first rows, as many as there is room for."""
+    """Return the first rows, as many as fit into `room` characters."""
     taken: list[str] = []
     for row in islice(rows, MOST):
         room -= len(row) + 1
@@ -229,7 +229,7 @@ def _operation(operation: Mapping[str, Any]) -> str:
 
 
 def _code(text: str) -> str:
-    """Show a text as code: no word of a tenant becomes Markdown."""
+    """Show a text as code, so that no tenant's text becomes Markdown."""
     return f"<code>{plain(text)}</code>" if text else ""
 
 

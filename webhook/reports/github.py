@@ -1,6 +1,6 @@
-"""Workflow commands, by which GitHub Actions shows a finding beside the line it is about.
+"""Writes workflow commands, which GitHub Actions shows as annotations of lines.
 
-The commands and their escapes are those of actions/toolkit packages/core/src/command.ts. A step shows ten of each sort.
+The commands and their escapes come from actions/toolkit packages/core/src/command.ts. A step shows ten of each sort.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _COMMANDS = {Action.DENY: "error", Action.WARN: "warning", Action.AUDIT: "notice
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
-    """Write a command for each finding and problem, the worst first: GitHub shows none over its limit."""
+    """Write a command for each finding and problem, the worst first, since GitHub shows only the first ones."""
     lines = [
         *(line for action in Action for line in _findings(report, action)),
         *(_command("error", p.file, p.line, "unusable input", p.message) for p in report.problems),
@@ -31,8 +31,8 @@ def _findings(report: Report, action: Action) -> Iterator[str]:
 
 
 def _command(command: str, file: str, line: int, title: str, message: str) -> str:
-    given = {"file": file, "line": str(line or ""), "title": title}
-    properties = ",".join(f"{key}={_property(value)}" for key, value in given.items() if value and value != "-")
+    fields = {"file": file, "line": str(line or ""), "title": title}
+    properties = ",".join(f"{key}={_property(value)}" for key, value in fields.items() if value and value != "-")
     return f"::{command} {properties}::{_data(message)}"
 
 

@@ -1,7 +1,7 @@
-"""Code quality of GitLab, which a merge request shows beside the lines it changes.
+"""Writes a GitLab code quality report, which a merge request shows beside the changed lines.
 
-The form is that of https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format: paths from the root of
-the repository, a line for everything.
+The format is https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format: paths from the root of the
+repository, and a line for everything.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _SEVERITIES = {Action.DENY: "critical", Action.WARN: "minor", Action.AUDIT: "inf
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
-    """Write every finding that no exemption lets through, and what could not be read."""
+    """Write every finding without an exemption, and every problem."""
     seen = Counter[str]()
     findings = [finding for judged in report.judged for finding in _findings(judged, seen)]
     return json.dumps([*findings, *map(_problem, report.problems)], indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""A CheckReport: one JSON object, for programs."""
+"""Writes a CheckReport: one JSON object, for programs."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from webhook.text.terminal import PLAIN, Look
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
-    """Write the report as JSON, a result a line: to indent ten thousand takes a third as long as to judge them."""
+    """Write the report as JSON, one line per result: indenting ten thousand takes a third of the time of judging."""
     results = [_result(judged, explained=report.explained) for judged in report.judged]
     parts = {
         "apiVersion": json.dumps(API_VERSION),

@@ -1,6 +1,6 @@
-"""A JUnit report, which most build servers show: a test case for each object.
+"""Writes a JUnit report, which most build servers show, with a test case for each object.
 
-It has everything that windyroad/JUnit-Schema JUnit.xsd asks for, in its order.
+It has all required elements of windyroad/JUnit-Schema JUnit.xsd, in order.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,8 +14,8 @@ from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line
 
 
-class Case(NamedTuple):
-    """A test case: a `failure` or an `error` in lines, of which the first is the message; neither where it passed."""
+class JUnitCase(NamedTuple):
+    """A test case with a `failure`, an `error` or neither. The first line of either is the message."""
 
     suite: str
     name: str
@@ -23,34 +23,34 @@ class Case(NamedTuple):
     error: str = ""
 
 
-class Suite(NamedTuple):
-    """Test cases that belong together, with their output."""
+class JUnitSuite(NamedTuple):
+    """A suite of test cases, with its output."""
 
     name: str
-    cases: Sequence[Case]
+    cases: Sequence[JUnitCase]
     output: str = ""
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
-    """Write the report; a problem is a test case in error, and warnings are the output of the suite."""
+    """Write the report. A problem is a test case with an error, and warnings are the suite's output."""
     cases = [
         *(
-            Case(judged.file or judged.kind, _name(judged), failure=_told(judged, Action.DENY))
+            JUnitCase(judged.file or judged.kind, _name(judged), failure=_texts(judged, Action.DENY))
             for judged in report.judged
         ),
         *map(unusable, report.problems),
     ]
-    warnings = (f"{judged.title}\n{text}" for judged in report.judged if (text := _told(judged, Action.WARN)))
-    return write([Suite("slicewarden", cases, "\n".join(warnings))], report.at)
+    warnings = (f"{judged.title}\n{text}" for judged in report.judged if (text := _texts(judged, Action.WARN)))
+    return write([JUnitSuite("slicewarden", cases, "\n".join(warnings))], report.at)
 
 
-def unusable(problem: Problem) -> Case:
-    """The test case of what could not be used, in error."""
-    return Case(problem.file, f"line {problem.line}" if problem.line else problem.file, error=problem.message)
+def unusable(problem: Problem) -> JUnitCase:
+    """Return the test case of a problem, with an error."""
+    return JUnitCase(problem.file, f"line {problem.line}" if problem.line else problem.file, error=problem.message)
 
 
-def write(suites: Iterable[Suite], at: datetime | None = None) -> str:
-    """Write suites of test cases as XML; `at` is when they ran."""
+def write(suites: Iterable[JUnitSuite], at: datetime | None = None) -> str:
+    """Write suites of test cases as XML. `at` is the time of the run."""
     root = ET.Element("testsuites")
     for number, suite in enumerate(suites):
         _suite(root, suite, str(number), at or datetime.fromtimestamp(0, UTC))
@@ -58,7 +58,7 @@ def write(suites: Iterable[Suite], at: datetime | None = None) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _suite(root: ET.Element, suite: Suite, number: str, at: datetime) -> None:
+def _suite(root: ET.Element, suite: JUnitSuite, number: str, at: datetime) -> None:
     element = ET.SubElement(
         root,
         "testsuite",
@@ -87,7 +87,7 @@ def _name(judged: Judged) -> str:
     return f"{judged.title}, line {judged.line}" if judged.line else judged.title
 
 
-def _told(judged: Judged, action: Action) -> str:
+def _texts(judged: Judged, action: Action) -> str:
     return "\n".join(_row(judged, result, line_) for result, line_ in judged.findings if result.action is action)
 
 

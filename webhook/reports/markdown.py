@@ -1,4 +1,4 @@
-"""Markdown for a comment on a pull request."""
+"""Writes Markdown for a comment on a pull request."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,13 +9,13 @@ from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line, several
 
 MAX_BODY = 65_536
-"""Characters of a comment that GitHub takes (https://github.com/orgs/community/discussions/41331)."""
+"""Characters of the longest comment on GitHub (https://github.com/orgs/community/discussions/41331)."""
 
 _SIGNS = {Action.DENY: "🛑 denied", Action.WARN: "⚠️ warning", Action.AUDIT: "recorded"}
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
-    """Write the findings as a table, then where pods land and what admission changes; cut between two rows."""
+    """Write tables of the findings, of the pods' pools and of the patches, cut between two rows if too long."""
     denied, objects = report.count(allowed=False), len(report.judged)
     head = [
         f"### Slicewarden: {denied} of {several(objects, 'object')} denied",
@@ -28,20 +28,20 @@ def render(report: Report, _: Look = PLAIN) -> str:
 
 
 def code(text: str) -> str:
-    """Write a text as code, in a table too."""
+    """Write a text as code that is safe in a table."""
     return f"`{line(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text else ""
 
 
 def plain(text: str) -> str:
-    """Write a text so that nothing in it is taken for Markdown, HTML or the name of a person."""
-    return "".join(f"&#{ord(c)};" if c in _SPEAKING else c for c in line(text))
+    """Write a text such that nothing in it becomes Markdown, HTML or a mention."""
+    return "".join(f"&#{ord(c)};" if c in _SPECIAL else c for c in line(text))
 
 
-_SPEAKING = frozenset("\\`*_{}[]<>&|@#~!")
+_SPECIAL = frozenset("\\`*_{}[]<>&|@#~!")
 
 
 def _bounded(head: list[str], sections: Iterable[Iterator[str]]) -> Iterator[str]:
-    """Yield rows for as long as they fit, and say how many do not."""
+    """Yield the rows that fit, and a line with the number of the others."""
     room = MAX_BODY - len("\n".join(head)) - 200
     yield from head
     left = 0

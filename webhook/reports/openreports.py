@@ -1,4 +1,4 @@
-"""Reports of openreports.io/v1alpha1 in a List, one for each object, as `kubectl apply -f` takes them."""
+"""Writes a List of openreports.io/v1alpha1 Reports for `kubectl apply -f`, one for each object."""
 
 from webhook.reports import report_objects
 from webhook.scan.results import Report

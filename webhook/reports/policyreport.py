@@ -1,4 +1,4 @@
-"""PolicyReports of wgpolicyk8s.io/v1alpha2 in a List, one for each object, for what reads no openreports.io yet."""
+"""Writes a List of wgpolicyk8s.io/v1alpha2 PolicyReports, for tools that cannot read openreports.io yet."""
 
 from webhook.reports import report_objects
 from webhook.scan.results import Report

@@ -1,70 +1,70 @@
-"""Writes what an audit found into the cluster: a report for each object, which goes when the object goes."""
+"""Writes the findings of an audit into the cluster: a report for each object, which is deleted with the object."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from webhook.cluster import listing, watch
-from webhook.cluster.watch import NOT_FOUND, Api, Refused, Resource
+from webhook.cluster import client, listing
+from webhook.cluster.client import NOT_FOUND, Api, Resource, StatusError
 from webhook.model import Problem, Unusable
 from webhook.reports import report_objects
 from webhook.scan.audit import Audited
 from webhook.telemetry.progress import Tell
 
 LABEL, COMPONENT = "app.kubernetes.io/component", "audit"
-"""By which our reports are known among others."""
+"""The label that marks our reports."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A kind of reports, and where it is kept: in a namespace, and for what is in none."""
+class ReportForm:
+    """A form of reports, with its resources for namespaced and for cluster-scoped objects."""
 
-    kind: report_objects.Kind
+    kind: report_objects.ReportKind
     within: Resource
     outside: Resource
     source: str
 
     def resource(self, namespace: str) -> Resource:
-        """The kind of report for an object of a namespace, or of none."""
+        """Return the resource of a report on an object in a namespace, or on a cluster-scoped one."""
         return self.within if namespace else self.outside
 
 
-def _form(kind: report_objects.Kind, source: str) -> Form:
+def _form(kind: report_objects.ReportKind, source: str) -> ReportForm:
     group, _, version = kind.api_version.partition("/")
-    within, outside = (Resource(group, version, f"{each.lower()}s", each) for each in (kind.namespaced, kind.cluster))
-    return Form(kind, within, outside, source)
+    within, outside = (Resource(group, version, f"{name.lower()}s", name) for name in (kind.namespaced, kind.cluster))
+    return ReportForm(kind, within, outside, source)
 
 
-FORMS: Mapping[str, Form] = {
+FORMS: Mapping[str, ReportForm] = {
     "openreports": _form(report_objects.OPEN, "https://github.com/openreports/reports-api"),
     "policyreport": _form(report_objects.OLDER, "https://github.com/kubernetes-sigs/wg-policy-prototypes"),
 }
-"""The kinds of reports, by the names that the formats of files have too."""
+"""The forms of reports, by the name of the format that writes them to a file."""
 
 
-def installed(api: Api, form: Form) -> None:
-    """See that the cluster has the kinds of a form. Raises Unusable where it has not."""
+def installed(api: Api, form: ReportForm) -> None:
+    """Check that the cluster has the kinds of a form. Raises Unusable if not."""
     try:
-        has = {each["name"] for each in watch.ask(api, f"/apis/{form.within.api_version}")["resources"]}
-    except Refused as error:
+        served = {resource["name"] for resource in client.ask(api, f"/apis/{form.within.api_version}")["resources"]}
+    except StatusError as error:
         if error.status != NOT_FOUND:
             raise Unusable((Problem("cluster", 0, str(error)),)) from error
-        has = set()
-    except watch.Unreachable as error:
+        served = set()
+    except client.Unreachable as error:
         raise Unusable((Problem("cluster", 0, str(error)),)) from error
-    if missing := [each.plural for each in (form.within, form.outside) if each.plural not in has]:
+    if missing := [resource.plural for resource in (form.within, form.outside) if resource.plural not in served]:
         named = " and ".join(f"{plural}.{form.within.group}" for plural in missing)
-        said = f"the cluster has no {named} {form.within.version}; install the definitions from {form.source}"
-        raise Unusable((Problem("--write-reports", 0, said),))
+        message = f"the cluster has no {named} {form.within.version}; install the definitions from {form.source}"
+        raise Unusable((Problem("--write-reports", 0, message),))
 
 
 def name_of(uid: str) -> str:
-    """What the report on an object is called."""
+    """Return the name of the report on an object."""
     return f"{report_objects.SOURCE}-{uid}"
 
 
-def report(audited: Audited, policy: str, form: Form) -> dict[str, Any]:
-    """Make the report on an object; nothing in it changes as long as the findings stay the same."""
+def report(audited: Audited, policy: str, form: ReportForm) -> dict[str, Any]:
+    """Make the report on an object. It stays the same as long as the findings do."""
     made = report_objects.of(audited, policy, form.kind)
     owner = {"apiVersion": audited.api_version, "kind": audited.kind, "name": audited.name, "uid": audited.uid}
     labels = {**made["metadata"]["labels"], LABEL: COMPONENT}
@@ -73,43 +73,43 @@ def report(audited: Audited, policy: str, form: Form) -> dict[str, Any]:
     return made
 
 
-def _told(audited: Audited) -> bool:
-    """Whether there is a finding that somebody has to see to."""
-    return any(not each.exemption for each in audited.verdict.results)
+def _has_findings(audited: Audited) -> bool:
+    """Tell whether there is a finding without an exemption."""
+    return any(not result.exemption for result in audited.verdict.results)
 
 
 def publish(
     api: Api,
-    form: Form,
+    form: ReportForm,
     policy: str,
     judged: Iterable[Audited],
     unread: Collection[str],
     namespace: str | None,
     tell: Tell,
 ) -> list[Problem]:
-    """Write a report for each object with findings, and remove ours on objects without, but of kinds not all read.
+    """Write a report for each object with findings, and delete ours on other objects, except of `unread` kinds.
 
-    The first refusal ends it: the next would be no other.
+    Stops at the first error, since the next requests would fail too.
     """
-    found = [each for each in judged if each.uid and _told(each)]
+    concerned = [audited for audited in judged if audited.uid and _has_findings(audited)]
     try:
-        for step, each in enumerate(found):
-            tell(step, len(found), f"reports: {step:,}")
-            resource = form.resource(each.namespace)
+        for step, audited in enumerate(concerned):
+            tell(step, len(concerned), f"reports: {step:,}")
+            resource = form.resource(audited.namespace)
             query = {"fieldManager": report_objects.SOURCE, "force": "true"}
-            path = _path(resource, each.namespace, name_of(each.uid))
+            path = _path(resource, audited.namespace, name_of(audited.uid))
             try:
-                watch.ask(api, path, query, method="PATCH", body=report(each, policy, form))
-            except Refused as error:
-                if error.status != NOT_FOUND:  # its namespace went while we read
+                client.ask(api, path, query, method="PATCH", body=report(audited, policy, form))
+            except StatusError as error:
+                if error.status != NOT_FOUND:  # its namespace was deleted meanwhile
                     raise
-        _remove(api, form, {name_of(each.uid) for each in found}, unread, namespace)
-    except (watch.Unreachable, Refused) as error:
+        _remove(api, form, {name_of(audited.uid) for audited in concerned}, unread, namespace)
+    except (client.Unreachable, StatusError) as error:
         return [Problem("--write-reports", 0, f"{form.within.plural}.{form.within.group} cannot be written: {error}")]
     return []
 
 
-def _remove(api: Api, form: Form, kept: Collection[str], unread: Collection[str], namespace: str | None) -> None:
+def _remove(api: Api, form: ReportForm, kept: Collection[str], unread: Collection[str], namespace: str | None) -> None:
     places = [form.within] if namespace else [form.within, form.outside]
     for resource in places:
         where = Resource(resource.group, resource.version, resource.plural, resource.kind, namespace=namespace or "")
@@ -119,8 +119,8 @@ def _remove(api: Api, form: Form, kept: Collection[str], unread: Collection[str]
                 if metadata["name"] in kept or about.get("kind") in unread:
                     continue
                 try:
-                    watch.ask(api, _path(resource, metadata.get("namespace", ""), metadata["name"]), method="DELETE")
-                except Refused as error:
+                    client.ask(api, _path(resource, metadata.get("namespace", ""), metadata["name"]), method="DELETE")
+                except StatusError as error:
                     if error.status != NOT_FOUND:
                         raise
 

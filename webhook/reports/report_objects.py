@@ -1,7 +1,7 @@
-"""Findings as the reports that Kubernetes' own tools read: openreports.io, and wgpolicyk8s.io before it.
+"""Makes the report objects that Kubernetes tools read: openreports.io, and its predecessor wgpolicyk8s.io.
 
-The fields are those of openreports/reports-api apis/openreports.io/v1alpha1/report_types.go, which are nearly those of
-kubernetes-sigs/wg-policy-prototypes policy-report/pkg/api/wgpolicyk8s.io/v1alpha2.
+The fields come from openreports/reports-api apis/openreports.io/v1alpha1/report_types.go. Those of
+kubernetes-sigs/wg-policy-prototypes policy-report/pkg/api/wgpolicyk8s.io/v1alpha2 are nearly the same.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ _RESULTS = {Action.DENY: "fail", Action.WARN: "warn", Action.AUDIT: "warn"}
 _SEVERITIES = {Action.DENY: "high", Action.WARN: "medium", Action.AUDIT: "low"}
 
 
-class Kind(NamedTuple):
-    """One of the two kinds of reports: its apiVersion, its names for a namespace and for a cluster.
+class ReportKind(NamedTuple):
+    """A kind of report: its apiVersion, and the kinds for namespaced and for cluster-scoped objects.
 
-    `sourced` tells whether the report itself says who made it.
+    `sourced` tells whether the report has a field `source`.
     """
 
     api_version: str
@@ -32,23 +32,20 @@ class Kind(NamedTuple):
     sourced: bool
 
 
-OPEN = Kind("openreports.io/v1alpha1", "Report", "ClusterReport", sourced=True)
-OLDER = Kind("wgpolicyk8s.io/v1alpha2", "PolicyReport", "ClusterPolicyReport", sourced=False)
+OPEN = ReportKind("openreports.io/v1alpha1", "Report", "ClusterReport", sourced=True)
+OLDER = ReportKind("wgpolicyk8s.io/v1alpha2", "PolicyReport", "ClusterPolicyReport", sourced=False)
 
 
-def write(report: Report, kind: Kind) -> str:
-    """Write a List of the reports of all objects, as `kubectl apply -f` takes it.
-
-    What could not be read was not judged, and is in none of them.
-    """
-    items = [of(each, report.policy, kind, report.at) for each in report.judged]
+def write(report: Report, kind: ReportKind) -> str:
+    """Write a List of the reports of all objects for `kubectl apply -f`. Problems are left out."""
+    items = [of(judged, report.policy, kind, report.at) for judged in report.judged]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1) + "\n"
 
 
-def of(judged: Judged, policy: str, kind: Kind = OPEN, at: datetime | None = None) -> dict[str, Any]:
-    """Make the report of one object: a result for each finding, or one that says it passes.
+def of(judged: Judged, policy: str, kind: ReportKind = OPEN, at: datetime | None = None) -> dict[str, Any]:
+    """Make the report of one object: a result for each finding, or one result `pass`.
 
-    An audited finding is a warning that is not scored, and an exempted one is skipped.
+    An audited finding is a warning that is not scored. An exempted one has the result `skip`.
     """
     scope = {"apiVersion": judged.api_version, "kind": judged.kind, "name": judged.name}
     if judged.namespace:
@@ -56,7 +53,7 @@ def of(judged: Judged, policy: str, kind: Kind = OPEN, at: datetime | None = Non
     stamp = {"timestamp": {"seconds": int(at.timestamp()), "nanos": 0}} if at else {}
     results = [{**_result(result, line, judged, policy), **stamp} for result, line in judged.findings]
     results = results or [{"source": SOURCE, "policy": policy, "result": "pass", "scored": True, **stamp}]
-    counted = Counter(each["result"] for each in results)
+    counted = Counter(value["result"] for value in results)
     return {
         "apiVersion": kind.api_version,
         "kind": kind.namespaced if judged.namespace else kind.cluster,
@@ -67,13 +64,13 @@ def of(judged: Judged, policy: str, kind: Kind = OPEN, at: datetime | None = Non
         },
         **({"source": SOURCE} if kind.sourced else {}),
         "scope": scope,
-        "summary": {each: counted[each] for each in ("pass", "fail", "warn", "error", "skip")},
+        "summary": {value: counted[value] for value in ("pass", "fail", "warn", "error", "skip")},
         "results": results,
     }
 
 
 def name(judged: Judged) -> str:
-    """The name of an object's report, the same in every run; what may be in a name of another kind may not be in it."""
+    """Return the name of an object's report, the same in every run. It is a hash, since some names are invalid here."""
     what = "\0".join((judged.api_version, judged.kind, judged.namespace, judged.name))
     return f"{SOURCE}-{judged.kind.lower()[:20]}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
 

@@ -1,8 +1,8 @@
-"""SARIF 2.1.0, which code scanning reads: https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
+"""Writes SARIF 2.1.0 for code scanning: https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 
-A rule's page stands in `help`; it has no `helpUri`, for the project has no address that would last. A result has no
-`fixes`: what a rule can mend is mended when the pod is created, which leaves no result, and what is written there
-follows from the cards and pools of a cluster, which a manifest should not be bound to.
+`help` holds a rule's page. There is no `helpUri`, since the project has no permanent address. A result has no `fixes`:
+the webhook makes them when the pod is created, which leaves no result. They also depend on the cards and pools of a
+cluster, to which a manifest should not be bound.
 """
 
 import json

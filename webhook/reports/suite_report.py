@@ -1,4 +1,4 @@
-"""What policy tests came to: a text for people, JSON for programs, JUnit for CI."""
+"""Reports the outcomes of policy tests: a table for people, JSON for programs, JUnit for CI."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -6,13 +6,13 @@ from difflib import ndiff
 
 from webhook.policy.model import API_VERSION
 from webhook.reports import junit
-from webhook.scan.policy_tests import Failure, Outcome, Run
+from webhook.scan.policy_tests import Failure, Outcome, SuiteRun
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import several
 
 
-def table(run: Run, look: Look) -> str:
-    """Write every case that failed, with both sides of each difference, and the count."""
+def table(run: SuiteRun, look: Look) -> str:
+    """Write the failed cases, with the expected and the actual value of each failure, and the count."""
     lines = [line for outcome in run.outcomes if not outcome.passed for line in _failed(outcome, look)]
     for problem in run.problems:
         lines += look.hang(f"{look.paint('error', 'denied')}  ", str(problem))
@@ -32,7 +32,7 @@ def _failed(outcome: Outcome, look: Look) -> Iterator[str]:
     where = f"{case.document.file}:{case.line()}"
     yield from look.hang(f"{look.paint('FAIL', 'denied')}   ", f"{where}  {outcome.suite.name}: {case.name}")
     for line in _details(outcome):
-        if line.startswith(" "):  # a side of a difference, which is held against the other
+        if line.startswith(" "):  # an expected or an actual value, shown as a diff
             yield f"  {look.paint(line, {'- ': 'removed', '+ ': 'added'}.get(line.lstrip()[:2], ''))}"
         else:
             yield from look.hang(f"  {line[:_HEAD]}", line[_HEAD:])
@@ -50,16 +50,16 @@ def _details(outcome: Outcome) -> Iterator[str]:
 
 
 _HEAD = 10
-"""Characters of a detail before what it says."""
+"""The width of the first column of a detail."""
 
 
 def _sides(failure: Failure) -> list[str]:
-    """Show the two sides of a failure: `-` what was expected, `+` what came, a space before what is in both."""
+    """Yield a failure as a diff: `-` before an expected line, `+` before an actual one, a space before a common one."""
     lines = ndiff(failure.expected.splitlines(), failure.got.splitlines())
     return [line for line in lines if not line.startswith("?")]
 
 
-def to_json(run: Run, _: Look) -> str:
+def to_json(run: SuiteRun, _: Look) -> str:
     """Write everything as one JSON object."""
     value = {
         "apiVersion": API_VERSION,
@@ -92,31 +92,31 @@ def to_json(run: Run, _: Look) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def to_junit(run: Run, _: Look) -> str:
-    """Write JUnit XML: a suite for each PolicyTest, and what could not be used as errors of a suite of its own."""
+def to_junit(run: SuiteRun, _: Look) -> str:
+    """Write JUnit XML: a suite for each PolicyTest, and one for the problems."""
     by_suite: dict[int, list[Outcome]] = {}
     for outcome in run.outcomes:
         by_suite.setdefault(id(outcome.suite), []).append(outcome)
-    suites = [junit.Suite(outcomes[0].suite.name, [*map(_case, outcomes)]) for outcomes in by_suite.values()]
+    suites = [junit.JUnitSuite(outcomes[0].suite.name, [*map(_case, outcomes)]) for outcomes in by_suite.values()]
     if run.problems:
-        suites.append(junit.Suite("unusable", [*map(junit.unusable, run.problems)]))
+        suites.append(junit.JUnitSuite("unusable", [*map(junit.unusable, run.problems)]))
     return junit.write(suites, run.at)
 
 
-def _case(outcome: Outcome) -> junit.Case:
+def _case(outcome: Outcome) -> junit.JUnitCase:
     case = outcome.case
     if outcome.passed:
-        return junit.Case(case.document.file, case.name)
+        return junit.JUnitCase(case.document.file, case.name)
     head = f"{case.document.file}:{case.line()}: {outcome.failures[0].what} is not as expected"
-    return junit.Case(case.document.file, case.name, failure="\n".join((head, *_details(outcome))))
+    return junit.JUnitCase(case.document.file, case.name, failure="\n".join((head, *_details(outcome))))
 
 
 FORMATS: Mapping[str, str] = {"table": "failures, for people", "json": "for programs", "junit": "for CI"}
 """The name and purpose of each format."""
 
-_RENDER: Mapping[str, Callable[[Run, Look], str]] = {"table": table, "json": to_json, "junit": to_junit}
+_RENDER: Mapping[str, Callable[[SuiteRun, Look], str]] = {"table": table, "json": to_json, "junit": to_junit}
 
 
-def render(name: str, run: Run, look: Look = PLAIN) -> str:
+def render(name: str, run: SuiteRun, look: Look = PLAIN) -> str:
     """Write the report in a format."""
     return _RENDER[name](run, look)

@@ -1,4 +1,4 @@
-"""A table for people: a line for each object, with its findings and its patch below."""
+"""Writes a table for people: a line for each object, with its findings and its patch below."""
 
 import json
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
 _STYLES = {Action.DENY: "denied", Action.WARN: "warned", Action.AUDIT: "faint"}
 _ROWS = {"+": "added", "-": "removed", "@": "faint"}
 _LONGEST = 200
-"""The most characters of a value that are shown; `--explain` shows all of them."""
+"""Characters of a value that are shown. `--explain` shows all of them."""
 
 
 def _change(operation: Operation, look: Look) -> Iterator[str]:

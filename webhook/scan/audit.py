@@ -1,4 +1,4 @@
-"""Judges a cluster as it stands: its objects are not patched any more."""
+"""Audits a live cluster: judges its objects without patching them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -44,9 +44,9 @@ class Audited(Judged):
 
 
 def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
-    """Judge an object as `/validate` does when it is created, with nothing patched into it.
+    """Judge an object as `/validate` does on its creation, without a patch.
 
-    Raises RuleBroke, and NotAReview for what JSON cannot carry.
+    Raises RuleBroke, and NotAReview for values that JSON cannot hold.
     """
     return engine.validate(live.request(item, engine.policy, facts), facts)
 
@@ -61,9 +61,9 @@ def run(
     system: bool = False,
     namespace: str | None = None,
 ) -> "Audit":
-    """Judge a cluster: the `objects` that its facts are made of, and what a `reading` yields, owners first.
+    """Judge a cluster: the `objects` of its facts, and those that `reading` yields, owners first.
 
-    `everything`, `system` and `namespace` are those of Audit. Raises Broke.
+    `everything`, `system` and `namespace` are passed to Audit. Raises Broke.
     """
     audit = Audit(engine, facts, everything=everything, system=system, namespace=namespace)
     sharing = []
@@ -77,10 +77,10 @@ def run(
 
 
 class Audit:
-    """Judges a cluster's objects, owners before what they own, and keeps the verdicts with findings.
+    """Judges a cluster's objects, owners before the objects that they own, and keeps the verdicts with findings.
 
-    `everything` keeps objects without findings too, and `system` judges also what the webhook is never asked about. Of
-    what facts are made of only what is in the `namespace` is judged, where one is given.
+    `everything` keeps objects without findings too. `system` judges also the namespaces that the webhook skips. With a
+    `namespace`, only its objects are judged among those of the facts.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Audit:
         self.passed_over = 0
 
     def take(self, item: Object) -> None:
-        """Judge one object, unless the webhook is never asked about it or a workload that is judged makes it."""
+        """Judge an object, unless the webhook skips its namespace or a workload that is judged creates it."""
         policy = self._engine.policy
         if group_kind(item) in policy.workloads:
             self._owners[item["metadata"].get("uid", "")] = _itself(item), live.controller(item).get("uid", "")
@@ -119,7 +119,7 @@ class Audit:
             self._holders.append(small)
 
     def finish(self, objects: Iterable[Object], sharing: Iterable[Object]) -> None:
-        """Judge what facts are made of, once all pods are known, and the ConfigMaps that say how GPUs are shared."""
+        """Judge the objects of the facts, once all pods are known, and the sharing ConfigMaps."""
         objects = list(objects)
         self._facts = replace(Facts.of((*objects, *self._holders)), today=self._facts.today)
         held = holders(self._facts)
@@ -130,7 +130,7 @@ class Audit:
                 self._judge(item, self._of_node(item, held) if group_kind(item) == live.NODE else ())
 
     def report(self, problems: Iterable[Problem], at: datetime) -> Report:
-        """Make the report of all that was judged, with the problems of its reading."""
+        """Make the report of all judged objects, with the problems from reading them."""
         policy = self._engine.policy
         return Report(
             tuple(self.judged), tuple(problems), pages=occupancy.PAGES, policy=policy.name, digest=policy.digest, at=at
@@ -191,12 +191,12 @@ class Audit:
                 for finding in occupancy.misplaced(review):
                     yield occupancy.MISPLACED, finding
 
-    # Where an object comes from
+    # The source of an object
 
     def _source(self, item: Object) -> Source:
         source, owner = _itself(item), live.controller(item)
         uid, seen = owner.get("uid", ""), set[str]()
-        if owner and uid not in self._owners:  # of a kind that is not or may not be read, or gone
+        if owner and uid not in self._owners:  # deleted, or of a kind that cannot be read
             return _unread(owner, item)
         while uid in self._owners and uid not in seen:
             seen.add(uid)
@@ -205,9 +205,9 @@ class Audit:
 
 
 def _unread(owner: Mapping[str, Any], item: Object) -> Source:
-    """The controller that an object names, of which no more is known; behind a Deployment's ReplicaSet the Deployment.
+    """Return an object's controller, which was not read; for a Deployment's ReplicaSet, the Deployment.
 
-    It is called after the Deployment and the hash that its pods are labelled with (kubernetes
+    The name of such a ReplicaSet is the Deployment's name with the value of the `pod-template-hash` label (kubernetes
     pkg/controller/deployment/sync.go).
     """
     kind, name = owner.get("kind", ""), owner.get("name", "")

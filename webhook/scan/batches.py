@@ -1,8 +1,8 @@
-"""Judges many files: twice through, for the facts of a run are known only when all of it was read, and on all cores.
+"""Judges many files on all cores, in two passes: the facts of a run are complete only when every file has been read.
 
-Between the two passes objects are kept packed, at about a tenth of their text; after it only the verdicts are kept. So
-memory grows with the findings and with the largest file, and hardly with the number of files. A few objects that one
-process reads and judges stay as they are: to pack and unpack them would cost more than to judge them.
+Between the passes the objects are packed, to about a tenth of their text. After the second only the verdicts are kept.
+So memory grows with the findings and the largest file, and hardly with the number of files. A few objects that one
+process reads and judges are not packed, since that would cost more than judging them.
 """
 
 import os
@@ -26,16 +26,16 @@ from webhook.scan import judge as check
 from webhook.scan.results import Judged, Kind, Report, count_unjudged, kind_of
 
 FILES = 64
-"""How many files are read, or documents judged, at a time."""
+"""Files that are read, or documents that are judged, at a time."""
 
 ALONE = 512 * 1024
-"""Bytes of files up to which one process is done before a second one is up."""
+"""Bytes of files that one process reads before a second one would have started."""
 
 FEW = 2
-"""Packs of objects that are judged before a second process is up."""
+"""Packs of objects that one process judges before a second one would have started."""
 
 PROCESSES = 8
-"""At most: reading is soon bound by the one process that gathers what was found."""
+"""The most processes. With more, the one process that gathers the results is the bottleneck."""
 
 
 _Given = TypeVar("_Given")
@@ -43,35 +43,35 @@ _Made = TypeVar("_Made")
 
 
 Pack = bytes | list[Item]
-"""Some objects, packed if they are many or go to another process."""
+"""Some objects, packed if there are many or if another process needs them."""
 
 
 @dataclass
 class Read:
-    """What was read of some files: packs of objects, what of them are facts, and what could not be read."""
+    """The contents of some files: packs of objects, those among them that are facts, and problems."""
 
     packs: list[Pack] = field(default_factory=list)
     facts: list[Object] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
-class Run(NamedTuple):
-    """A run over some paths that was read, and can be judged."""
+class ReadRun(NamedTuple):
+    """The contents of all files of a run, ready to be judged."""
 
     read: tuple[Read, ...]
 
     @property
     def facts(self) -> Iterator[Object]:
-        """The objects of the run that are facts, in their order."""
+        """The objects that are facts, in order."""
         return chain.from_iterable(read.facts for read in self.read)
 
     @property
     def problems(self) -> Iterator[Problem]:
-        """What could not be read."""
+        """The problems from reading the files."""
         return chain.from_iterable(read.problems for read in self.read)
 
     def each(self, work: Callable[[Item], _Made | None]) -> Iterator[_Made]:
-        """Do a work for each object, in order, and yield what it makes, if anything. Raises what the work raises."""
+        """Call `work` for each object in order, and yield the results that are not None. Raises its errors."""
         packs = [pack for read in self.read for pack in read.packs]
         return chain.from_iterable(_each(partial(_done, work), packs, _cores() if len(packs) > FEW else 1))
 
@@ -92,23 +92,23 @@ class Run(NamedTuple):
         )
 
 
-def read(paths: Iterable[str], namespace: str | None = None) -> Run:
-    """Read all files of some paths; see `files.find`. What cannot be read is a problem, and the rest is still read.
+def read(paths: Iterable[str], namespace: str | None = None) -> ReadRun:
+    """Read all files of some paths (see `files.find`). A file that cannot be read is a problem; the others are read.
 
     Objects without a namespace get `namespace`, if it is given.
     """
-    found = list(files.find(paths))
-    names = [name for name in found if isinstance(name, str)]
+    names_or_problems = list(files.find(paths))
+    names = [name for name in names_or_problems if isinstance(name, str)]
     alone = "-" in names or sum(map(_size, names)) < ALONE  # standard input is open in this process alone
     processes = 1 if alone else _cores()
     batches = [names[start : start + FILES] for start in range(0, len(names), FILES)]
     done = tuple(_each(partial(_read, namespace, sent=processes > 1), batches, processes))
-    unfound = Read(problems=[problem for problem in found if isinstance(problem, Problem)])
-    return Run((unfound, *done))
+    unfound = Read(problems=[problem for problem in names_or_problems if isinstance(problem, Problem)])
+    return ReadRun((unfound, *done))
 
 
 def _cores() -> int:
-    """How many processes there may be; one where they cannot be started as copies of this one."""
+    """Return the number of processes to use; 1 if this process cannot be forked."""
     return min(len(os.sched_getaffinity(0)), PROCESSES) if sys.platform.startswith("linux") else 1
 
 
@@ -119,50 +119,50 @@ def _size(name: str) -> int:
         return 0
 
 
-def _each(work: Callable[[_Given], _Made], given: Iterable[_Given], processes: int) -> Iterator[_Made]:
-    """Do a work for every argument, in order, in so many processes."""
+def _each(work: Callable[[_Given], _Made], arguments: Iterable[_Given], processes: int) -> Iterator[_Made]:
+    """Call `work` for every argument, and yield the results in order. Uses this number of processes."""
     if processes < 2:
-        yield from map(work, given)
+        yield from map(work, arguments)
         return
-    import multiprocessing  # a tenth of the start of a run that needs none
+    import multiprocessing  # only for large runs, since the import takes a tenth of the startup
 
-    # A copy of this process has the policy and the facts already: they are never sent, and stay one object each.
+    # A forked process has the policy and the facts already, so they are never pickled.
     with multiprocessing.get_context("fork").Pool(processes, _begin, (work,)) as pool:
-        yield from pool.imap(_do, given)
+        yield from pool.imap(_do, arguments)
 
 
 _work: list[Callable[[Any], Any]] = []
-"""The one work of a process that was started for it."""
+"""The work of this process, if it was forked for it."""
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     _work[:] = [work]
 
 
-def _do(given: Any) -> Any:
-    return _work[0](given)
+def _do(argument: Any) -> Any:
+    return _work[0](argument)
 
 
 def _read(namespace: str | None, names: Sequence[str], *, sent: bool) -> Read:
-    done, items = Read(), list[Item]()
+    contents, items = Read(), list[Item]()
     for name in names:
-        for one in files.read(name):
-            if isinstance(one, Problem):
-                done.problems.append(one)
+        for document in files.read(name):
+            if isinstance(document, Problem):
+                contents.problems.append(document)
                 continue
-            opened, unusable = files.items([one])
-            done.problems += unusable
+            opened, unusable = files.items([document])
+            contents.problems += unusable
             if namespace:
                 opened = [_placed(item, namespace) for item in opened]
-            done.facts += (_fact(item.value) for item in opened if group_kind(item.value) in KINDS)
+            contents.facts += (_fact(item.value) for item in opened if group_kind(item.value) in KINDS)
             items += opened
             while len(items) >= FILES:
-                done.packs.append(_packed(items[:FILES]))
+                contents.packs.append(_packed(items[:FILES]))
                 del items[:FILES]
     if items:
-        done.packs.append(_packed(items) if sent else items)
-    return done
+        contents.packs.append(_packed(items) if sent else items)
+    return contents
 
 
 def _placed(item: Item, namespace: str) -> Item:
@@ -173,10 +173,10 @@ def _placed(item: Item, namespace: str) -> Item:
 
 
 def _fact(value: Object) -> Object:
-    """Keep the part of an object that facts are made of; one without it still replaces an earlier namesake."""
-    small = kept(value)
-    if small is not None:
-        return small
+    """Return the part of an object that facts need; its name alone if there is none, to replace an earlier namesake."""
+    part = kept(value)
+    if part is not None:
+        return part
     metadata = value.get("metadata")
     named = {key: metadata.get(key) for key in ("namespace", "name")} if isinstance(metadata, dict) else {}
     return {"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": named}
@@ -188,7 +188,7 @@ def _judged(item: Item, engine: Engine, facts: Facts, *, diffs: bool) -> Judged 
 
 
 def _packed(items: list[Item]) -> bytes:
-    import pickle  # for many objects alone
+    import pickle  # only for many objects
     import zlib
 
     return zlib.compress(pickle.dumps(items, pickle.HIGHEST_PROTOCOL), 1)
@@ -205,4 +205,4 @@ def _unpacked(pack: Pack) -> list[Item]:
 
 
 def _done(work: Callable[[Item], _Made | None], pack: Pack) -> list[_Made]:
-    return [made for item in _unpacked(pack) if (made := work(item)) is not None]
+    return [result for item in _unpacked(pack) if (result := work(item)) is not None]

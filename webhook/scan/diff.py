@@ -1,4 +1,4 @@
-"""What a change of policy would do to objects: who would newly be denied, warned, patched or placed elsewhere."""
+"""Compares two policies: the objects that would newly be denied, warned, patched or placed elsewhere."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from webhook.scan.results import Judged, Kind, Unjudged, count_unjudged, kind_of
 
 
 class Effect(StrEnum):
-    """What a change does to an object, the worst first."""
+    """An effect of a change of policy on an object, the worst first."""
 
     DENIED = "denied"
     FREED = "freed"
@@ -29,7 +29,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A finding that one of the two policies has and the other has not, or has with another action."""
+    """A finding under one of the two policies that the other does not make, or makes with another action."""
 
     result: Result
     line: int
@@ -39,7 +39,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """An object of which the two policies say different things. `effects` has at least one, in the order of Effect."""
+    """An object that the two policies judge differently. `effects` has at least one, in the order of Effect."""
 
     before: Judged
     after: Judged
@@ -53,9 +53,9 @@ class Changed:
 
 
 class Compared(NamedTuple):
-    """What a change does to one object, or why that cannot be said; neither where nothing changes.
+    """The change of one object, or the problems that prevent a comparison; neither if nothing changes.
 
-    `passed_over` is the kind of one that neither policy judges.
+    `passed_over` is its kind if neither policy judges it.
     """
 
     changed: Changed | None = None
@@ -65,7 +65,7 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """All that a change does; objects of which nothing changes are only counted."""
+    """The effects of a change of policy on a run. Unchanged objects are only counted."""
 
     old: Policy
     new: Policy
@@ -76,7 +76,7 @@ class Change:
 
     @classmethod
     def of(cls, old: Engine, new: Engine, compared: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
-        """Gather the results for all objects, and what could not be read, sorted by file and line."""
+        """Gather the results of all objects, and the problems, sorted by file and line."""
         changed, problems, kinds, unchanged = list[Changed](), [*unread], list[Kind](), 0
         for result in compared:
             if result.changed:
@@ -94,14 +94,14 @@ class Change:
 
 
 Judge = Callable[[Item, Engine, Facts], Judged | Problem | None]
-"""Judges an object by a policy; None if the policy does not judge its kind."""
+"""Judges an object under a policy; returns None if the policy does not judge its kind."""
 
 
 def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = check.judge) -> Compared:
-    """Judge an object by two policies, with the same facts.
+    """Judge an object under two policies, with the same facts.
 
-    Findings are compared by rule and place, not by their words. What only one of the policies judges counts as allowed
-    by the other.
+    Findings are compared by rule and place, not by message. An object that only one of the policies judges counts as
+    allowed by the other.
     """
     one, other = judge(item, old, facts), judge(item, new, facts)
     if isinstance(one, Problem) or isinstance(other, Problem):
@@ -165,5 +165,5 @@ def _differences(one: Judged, other: Judged) -> Iterator[Difference]:
 
 
 def pools(judged: Judged) -> str:
-    """The pools that its pods are held to, `none` for pods that no pool takes; empty where none asks for a GPU."""
+    """Return the pools of an object's pods, `none` for pods without one; empty if no pod requests a GPU."""
     return ", ".join(landing.pool or "none" for landing in judged.landings)

@@ -1,4 +1,4 @@
-"""Judges the objects of files as an API server would send them."""
+"""Judges the objects of files as if an API server sent them."""
 
 from webhook.api import admission, jsonpatch
 from webhook.api.fields import group_kind
@@ -12,18 +12,18 @@ from webhook.model import Object, Path, Problem, Request, Verdict
 from webhook.scan.results import REVIEW, Judged
 
 CLUSTER_SCOPED = frozenset(("ClusterPolicy", "DeviceClass", "Namespace", "Node"))
-"""The judged kinds that are in no namespace."""
+"""The judged kinds that are cluster-scoped."""
 
 
 class Broke(RuntimeError):
-    """A rule raised on an object: a fault of ours, which the rest of the run would hide."""
+    """A rule raised an exception: a bug, which the rest of the run would hide."""
 
 
 def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> Judged | Problem | None:
-    """Judge one object as if it were created, or an AdmissionReview as the request it is.
+    """Judge an object as if it were created, or an AdmissionReview as its request.
 
-    None for an object of a kind that is not judged, and a problem of its file for one of the wrong shape, which an API
-    server would not have sent. Raises Broke.
+    Returns None for a kind that is not judged, and a Problem for a malformed object, which an API server would not
+    send. Raises Broke.
     """
     value = item.value
     reviewed = group_kind(value) == REVIEW
@@ -43,7 +43,7 @@ def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> J
 def answer(
     request: Request, item: Item, engine: Engine, facts: Facts, *, base: Path = (), diffs: bool = False
 ) -> Judged | Problem:
-    """Judge the request by which an object comes, which stands at `base` of the item. Raises Broke."""
+    """Judge the request for an object at the path `base` of the item. Raises Broke."""
     try:
         verdict = engine.judge(request, facts)
     except RuleBroke as error:
@@ -68,7 +68,7 @@ def answer(
 
 
 def _diff(value: Object, verdict: Verdict) -> str:
-    import difflib  # for the reports that show what a patch changes
+    import difflib  # only for reports with diffs
 
     before, after = (goyaml.write(text).splitlines() for text in (value, jsonpatch.apply(value, verdict.patch)))
     return "\n".join(list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:])

@@ -1,4 +1,4 @@
-"""Objects of a live cluster: which have something to say, and the requests by which they would come."""
+"""Objects of a live cluster: the choice of those to judge, and the requests that would create them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -23,11 +23,11 @@ from webhook.text.words import shown
 NAMESPACE, NODE = LABELLED
 
 
-# Which are judged
+# The objects to judge
 
 
 def ended(item: Object) -> bool:
-    """Tell whether a pod or a job is through."""
+    """Tell whether a pod or a job has ended."""
     kind, status = group_kind(item), item.get("status") or {}
     if kind == POD:
         return status.get("phase") in ("Succeeded", "Failed")
@@ -38,19 +38,19 @@ def ended(item: Object) -> bool:
 
 
 def made(item: Object, workloads: Workloads) -> bool:
-    """Tell whether a workload that is judged itself makes an object."""
+    """Tell whether a workload that is judged itself creates the object."""
     owner = controller(item)
     return group_kind({"apiVersion": owner.get("apiVersion"), "kind": owner.get("kind")}) in workloads
 
 
 def controller(item: Object) -> Mapping[str, Any]:
-    """The reference of an object to its controller; empty without one."""
+    """Return the object's reference to its controller; empty if there is none."""
     owners = item["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def passed_over(item: Object, policy: Policy) -> bool:
-    """Tell whether the webhook is never asked about an object because its namespace is excluded."""
+    """Tell whether the webhook never sees an object because its namespace is excluded."""
     metadata, kind = item["metadata"], group_kind(item)
     if kind == NAMESPACE:
         return metadata["name"] in ALONE
@@ -59,9 +59,9 @@ def passed_over(item: Object, policy: Policy) -> bool:
 
 
 def among_facts(objects: Iterable[Object], namespace: str | None) -> Iterator[Object]:
-    """Those that are judged of the objects that facts are made of; where a namespace is given that one alone.
+    """Yield the objects of the facts that are judged; with a `namespace`, only that Namespace.
 
-    Pods, and the ConfigMaps that say how GPUs are shared, are judged as they are, not as facts keep them.
+    Pods and sharing ConfigMaps are left out: they are judged whole, and facts keep only parts of them.
     """
     for item in objects:
         kind, name = group_kind(item), item["metadata"]["name"]
@@ -70,33 +70,33 @@ def among_facts(objects: Iterable[Object], namespace: str | None) -> Iterator[Ob
 
 
 def misnamed(namespace: str | None, facts: Facts) -> Iterator[Problem]:
-    """Say so where a namespace is asked for that a cluster has not; where none may be read nobody knows."""
+    """Yield a problem if the cluster has no such namespace; nothing if namespaces could not be read."""
     if namespace and facts.namespaces and namespace not in facts.namespaces:
         yield Problem("cluster", 0, f"there is no namespace {shown(namespace)}")
 
 
-# As the rules see them
+# Requests
 
 
 def judge(item: Item, engine: Engine, facts: Facts) -> Judged | Problem | None:
-    """Judge an object as if it were made anew, which is what will come of those that follow it.
+    """Judge an object as if it were created again, as its next version will be.
 
-    None for one that the webhook is never asked about. Raises Broke.
+    Returns None for an object that the webhook never sees. Raises Broke.
     """
     value, policy = item.value, engine.policy
     if not judges(*group_kind(value), policy.workloads) or passed_over(value, policy):
         return None
     try:
-        made_anew = request(value, policy, facts)
+        recreated = request(value, policy, facts)
     except admission.NotAReview as error:
         return Problem(item.source, 0, str(error))
-    return check.answer(made_anew, item, engine, facts)
+    return check.answer(recreated, item, engine, facts)
 
 
 def request(item: Object, policy: Policy, facts: Facts) -> Request:
-    """Make the request by which an object would have come; who sent it is not known any more.
+    """Make the request that would have created an object. Its sender is unknown by now.
 
-    Raises NotAReview for what JSON cannot carry.
+    Raises NotAReview for values that JSON cannot hold.
     """
     created, old, requester = item, None, None
     if group_kind(item) == POD:
@@ -105,17 +105,17 @@ def request(item: Object, policy: Policy, facts: Facts) -> Request:
 
 
 def bare(item: Object) -> Object:
-    """An object without what the API server and controllers write of it beside."""
+    """Return an object without `status` and `managedFields`, which its author does not write."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     return {**{key: value for key, value in item.items() if key != "status"}, "metadata": metadata}
 
 
 def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Object | None, Requester | None]:
-    """Take a pod back to what its author asked for; what it replaces, and who asked, as far as rules look at them.
+    """Return a running pod as its author created it, with the old object and the requester that rules need.
 
-    A scheduler's choice of node, and the annotations and labels in which others write theirs down, are not the
-    author's: whose they are is read off `managedFields`, and without these all is the author's. On a node without GPUs
-    it counts as one that no node was chosen for, on one with GPUs as one that is there already.
+    A scheduler chose the node, and schedulers write annotations and labels of their own. `managedFields` shows which
+    parts are the author's; without it all are. A pod on a node without GPUs counts as one without a node. A pod on a
+    node with GPUs counts as an update, since it is there already.
     """
     metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
     annotations, name = _map(metadata.get("annotations")), spec.get("nodeName")
@@ -136,13 +136,13 @@ def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Obje
 
 
 def _owned_by_node(metadata: Mapping[str, Any], name: str) -> bool:
-    """Tell whether a kubelet says that a pod is its own; nobody else has a reason to."""
+    """Tell whether the pod names the node as its owner, as kubelets write it in mirror pods."""
     owners = metadata.get("ownerReferences") or ()
     return any((owner.get("kind"), owner.get("name")) == ("Node", name) for owner in owners)
 
 
 def _authors(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The fields of those who wrote the pod's containers (apimachinery meta/v1 ManagedFieldsEntry)."""
+    """Yield the fields of the managers that wrote the pod's containers (apimachinery meta/v1 ManagedFieldsEntry)."""
     for entry in metadata.get("managedFields") or ():
         fields = _map(_map(entry).get("fieldsV1"))
         if "f:containers" in _map(fields.get("f:spec")) and not entry.get("subresource"):
@@ -153,7 +153,7 @@ _PLACEMENTS: Mapping[str, Names] = {"annotations": PLACEMENT_ANNOTATIONS, "label
 
 
 def _kept(metadata: Mapping[str, Any], authors: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Object]]:
-    """What is left of a pod's annotations and labels without those in which a scheduler wrote its choice down."""
+    """Yield a pod's annotations and labels without those of schedulers, if there are any of these."""
     for part, placements in _PLACEMENTS.items():
         there = _map(metadata.get(part))
         if any(key in placements for key in there):

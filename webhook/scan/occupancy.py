@@ -1,4 +1,4 @@
-"""Pods that run: what is to be said of them that nobody could know before they ran."""
+"""Findings about running pods: on a node of another pool, beside pods of another trust, or more than a node has."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -33,11 +33,11 @@ Its replicas were lowered under pods that keep theirs, cards have failed, or pod
 
 Way out: drain the node.""",
 }
-"""What the audit of a cluster says beside the rules: ids, and a page on each."""
+"""The findings that only an audit makes: their ids and pages."""
 
 
 class Tenant(NamedTuple):
-    """A pod on a node that asks for GPUs, with the trust it has in the node's pool."""
+    """A running pod that requests GPUs, with its trust level in the node's pool."""
 
     namespace: str
     name: str
@@ -46,7 +46,7 @@ class Tenant(NamedTuple):
 
 
 def tenant(review: PodReview, name: str) -> Tenant | None:
-    """Read what a pod is on its node; None where it asks for no GPU or the node is in no pool."""
+    """Return a pod as a tenant of its node; None if it requests no GPU or the node is in no pool."""
     node = _node(review)
     pool = review.policy.pool_of(node.labels) if node else None
     if node is None or pool is None or not review.requests:
@@ -55,7 +55,7 @@ def tenant(review: PodReview, name: str) -> Tenant | None:
 
 
 def misplaced(review: PodReview) -> Iterator[Finding]:
-    """Flag a pod on a node of another pool than its own; of one that no pool takes unsteered-pod speaks."""
+    """Flag a pod on a node outside its pool. The rule unsteered-pod flags a pod without a pool."""
     node = _node(review)
     placement = review.placement if node else None
     if node is None or placement is None or placement.pool is None:
@@ -71,7 +71,7 @@ def misplaced(review: PodReview) -> Iterator[Finding]:
 
 
 def mixed(node: Node, tenants: Iterable[Tenant], policy: Policy) -> Iterator[Finding]:
-    """Flag a node with shared cards that pods hold whose trust its pool does not take."""
+    """Flag a node with shared cards if some of the pods on it have a trust level that its pool does not accept."""
     pool = policy.pool_of(node.labels)
     if pool is None or not pool.shared:
         return
@@ -106,7 +106,7 @@ def _listed(tenants: Iterable[Tenant]) -> str:
 
 
 _NAMED = 3
-"""How many pods a line names."""
+"""Pods that a line names."""
 
 
 def _node(review: PodReview) -> Node | None:

@@ -1,4 +1,4 @@
-"""PolicyTest files: objects in, the verdicts that a policy is expected to give out."""
+"""Reads PolicyTest files, and compares the verdicts of their objects with the expected ones."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ ALLOWED, WARNED, DENIED = "allowed", "warned", "denied"
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One expectation, and where in its document it stands."""
+    """A case of a PolicyTest: objects with an expectation, at a path of the document."""
 
     document: Document
     path: Path
@@ -48,13 +48,13 @@ class Case:
         return str(self.value["name"])
 
     def line(self, *keys: str | int) -> int:
-        """The line of a place in the case."""
+        """Return the line of a place in the case."""
         return self.document.line((*self.path, *keys))
 
 
 @dataclass(frozen=True, eq=False)
 class Suite:
-    """A PolicyTest that has been checked; paths are as its file has them."""
+    """A valid PolicyTest. The paths are relative to its file."""
 
     document: Document
     name: str
@@ -65,7 +65,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What was expected and what came instead, with the line of the expectation."""
+    """An expectation that was not met: the expected and the actual value, with the expectation's line."""
 
     line: int
     what: str
@@ -75,7 +75,7 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a case came to; `found` are the findings of its objects, for whoever has to mend it."""
+    """The result of a case. `found` are the findings of its objects, which help to correct it."""
 
     suite: Suite
     case: Case
@@ -84,13 +84,13 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether everything was as expected."""
+        """Whether all expectations were met."""
         return not self.failures
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """What all cases came to, what in the files could not be used, and when they ran."""
+class SuiteRun:
+    """The outcomes of all cases, the problems in the files, and the time of the run."""
 
     outcomes: tuple[Outcome, ...]
     problems: tuple[Problem, ...]
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def failed(self) -> int:
-        """How many cases failed."""
+        """The number of cases that failed."""
         return sum(not outcome.passed for outcome in self.outcomes)
 
 
@@ -145,11 +145,11 @@ def _day(text: str | None) -> date | None:
     return None if text is None else date.fromisoformat(text)
 
 
-# What is sent
+# Requests
 
 
 def requests(case: Case, objects: Sequence[Object]) -> list[Request]:
-    """Make the requests of a case, each as an API server would send it. Raises Unusable."""
+    """Make the requests of a case as an API server would send them. Raises Unusable."""
     made = []
     for item in objects:
         try:
@@ -180,11 +180,11 @@ def _request(case: Case, item: Object) -> Request:
     )
 
 
-# What comes back
+# Verdicts
 
 
 def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, facts: Facts) -> Outcome:
-    """Judge what a case sends, and compare. Raises Unusable where there is nothing to judge."""
+    """Judge the objects of a case, and compare the verdicts. Raises Unusable if there is nothing to judge."""
     failures: list[Failure] = []
     findings: list[str] = []
     for request in requests(case, objects):
@@ -248,7 +248,7 @@ def _texts(verdict: Verdict, spoken: Iterable[Result]) -> list[str]:
 
 
 def pools_of(request: Request, engine: Engine, facts: Facts) -> list[str]:
-    """Name the pools that the pods of a request belong to; `none` for pods that no pool takes."""
+    """Return the names of the pools of a request's pods; `none` for pods without one."""
     try:
         landings = list(explain.landings(request, engine.policy, facts))
     except Malformed:
@@ -257,10 +257,10 @@ def pools_of(request: Request, engine: Engine, facts: Facts) -> list[str]:
 
 
 def unlike(expected: Any, got: Any, path: Path = ()) -> Iterator[tuple[Path, str, str]]:
-    """Find where a value is not as expected: path, what was expected, what is there.
+    """Yield the differences between a value and the expected one: the path, the expected text and the actual text.
 
-    Of a map only the expected keys are compared, null standing for one that is absent; the items of a list that all
-    have names are found by those, and any other list is compared as a whole.
+    Only the expected keys of a map are compared; an expected null means an absent key. If all expected items of a list
+    have names, they are compared by name; any other list is compared as a whole.
     """
     if isinstance(expected, dict) and isinstance(got, dict):
         for key, value in expected.items():
@@ -278,7 +278,7 @@ def unlike(expected: Any, got: Any, path: Path = ()) -> Iterator[tuple[Path, str
                 yield from unlike(wanted, there[-1], (*path, index))
             else:
                 yield (*path, index), _written(wanted), f"none named {wanted['name']}"
-    elif _written(expected) != _written(got):  # as texts, for Python's True is 1
+    elif _written(expected) != _written(got):  # as JSON, since True equals 1 in Python
         yield path, _written(expected), _written(got)
 
 

@@ -1,4 +1,4 @@
-"""What came of judging: objects, kinds that are not judged, and the report of a run."""
+"""The results of judging: objects with verdicts, kinds that were not judged, and the report of a run."""
 
 import hashlib
 from collections import Counter
@@ -20,11 +20,11 @@ from webhook.text.words import listed, several, shown
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An object with its verdict, and nothing of the object itself, so that ten thousand fit and can be sent on.
+    """The verdict of an object, without the object itself, so that ten thousand fit and can be pickled.
 
-    `file` is empty and `line` 0 for one that stands in no file. `lines` are those of the verdict's results.
-    `landings` say where its pods belong, one for each that asks for GPUs. `diff` is what the patch changes in its YAML,
-    where that was asked for. `operation` is that of the request, which is CREATE for what is no AdmissionReview.
+    `file` is empty and `line` is 0 for an object from a cluster. `lines` belong to the verdict's results. `landings`
+    are the pools of its pods, one for each pod that requests GPUs. `diff` shows the patch as a diff of the YAML, if it
+    was requested. `operation` is CREATE unless the object is an AdmissionReview.
     """
 
     file: str
@@ -42,7 +42,7 @@ class Judged:
 
     @property
     def findings(self) -> Iterator[tuple[Result, int]]:
-        """Each result with its line: of the finding, or of the nearest place above it that the file has."""
+        """The results with their lines: of the finding, or of the nearest parent in the file."""
         return zip(self.verdict.results, self.lines, strict=True)
 
     @property
@@ -52,29 +52,29 @@ class Judged:
 
     @property
     def title(self) -> str:
-        """Kind, namespace and name, in one line."""
+        """The kind, namespace and name, in one line."""
         return f"{self.kind} {shown('/'.join(filter(None, (self.namespace, self.name))), quotes=False)}"
 
     @property
     def place(self) -> str:
-        """File and line; empty for what stands in no file."""
+        """The file and line; empty for an object from a cluster."""
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
 class Kind(NamedTuple):
-    """A kind of objects by its group."""
+    """A kind of object, with its API group."""
 
     group: str
     kind: str
 
     @property
     def text(self) -> str:
-        """As kubectl names it."""
+        """The name that kubectl uses, `KIND.GROUP`."""
         return shown(".".join(filter(None, (self.kind, self.group))), quotes=False)
 
 
 class Unjudged(NamedTuple):
-    """A kind of the run that is not judged, with how many objects it has, and what it was likely `meant` to be."""
+    """A kind that is not judged, with the number of its objects. If it looks misspelt, `meant` is the likely kind."""
 
     kind: Kind
     objects: int
@@ -82,12 +82,12 @@ class Unjudged(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The kind, and what was meant."""
+        """The kind, and the likely one if it looks misspelt."""
         return f"{self.kind.text} (did you mean {self.meant}?)" if self.meant else self.kind.text
 
     @property
     def value(self) -> Object:
-        """The same as JSON."""
+        """The kind and the number of its objects, as JSON."""
         meant = {"meant": self.meant} if self.meant else {}
         return {**self.kind._asdict(), "objects": self.objects, **meant}
 
@@ -96,9 +96,9 @@ class Unjudged(NamedTuple):
 class Report:
     """The results of one run.
 
-    `explained` asks for the reasoning behind each landing. `pages` are of findings that no rule in `rules/` makes.
-    `unjudged` are the kinds that were passed over, those that are likely misspelt first. `policy` is the name of the
-    one that was used, `digest` its hash, and `at` when: a report without says nothing of the time.
+    `explained` tells whether reports show the reasoning behind each landing. `pages` describe findings that no rule in
+    `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `policy` is the
+    policy's name, `digest` its hash, and `at` the time of the run, if reports should show it.
     """
 
     judged: tuple[Judged, ...]
@@ -111,17 +111,17 @@ class Report:
     unjudged: tuple[Unjudged, ...] = ()
 
     def count(self, *, allowed: bool) -> int:
-        """How many objects were allowed, or denied."""
+        """Return the number of objects that were allowed, or denied."""
         return sum(judged.verdict.allowed is allowed for judged in self.judged)
 
     @property
     def warned(self) -> int:
-        """How many objects have a warning."""
+        """The number of objects with a warning."""
         return sum(judged.warned for judged in self.judged)
 
 
 _NAMED = 5
-"""How many kinds a line names."""
+"""Kinds that a line names."""
 
 
 def passed_over(unjudged: Sequence[Unjudged]) -> str:
@@ -134,16 +134,16 @@ def passed_over(unjudged: Sequence[Unjudged]) -> str:
 
 
 def count_unjudged(kinds: Iterable[Kind], workloads: Workloads) -> tuple[Unjudged, ...]:
-    """Count the kinds that were not judged, given once for every object, and guess which are misspelt."""
+    """Count the kinds that were not judged (one item per object), and guess which are misspelt."""
     guesses = Guesses(_GUESSED)
     counted = [Unjudged(kind, count, _meant(kind, workloads, guesses)) for kind, count in Counter(kinds).items()]
     return tuple(sorted(counted, key=lambda kind: (not kind.meant, -kind.objects, kind.text)))
 
 
 def _meant(kind: Kind, workloads: Workloads, guesses: Guesses) -> str:
-    """Guess the judged kind that was meant, among those of its group; Kubernetes' own groups without a dot are one.
+    """Guess the judged kind that was meant, among those of the same group. All groups without a dot count as one.
 
-    A kind of another group may well have a name that is like one of ours.
+    A kind of another group may rightly have a similar name.
     """
     known = map(Kind._make, judged_kinds(workloads))
     own = {one.kind: one for one in known if one.group == kind.group or "." not in one.group + kind.group}
@@ -152,15 +152,15 @@ def _meant(kind: Kind, workloads: Workloads, guesses: Guesses) -> str:
 
 
 _GUESSED = 100
-"""Kinds for which it is guessed what was meant: more than a cluster has, and few for a file that has thousands."""
+"""Kinds for which a guess is made: more than a cluster has, and few for a file with thousands."""
 
 
 _ALIKE = 0.85
-"""A ClusterTrainingRuntime is at 0.81 no misspelt TrainingRuntime, and Pods are Pod at 0.86."""
+"""The least similarity of a misspelt kind: Pods and Pod have 0.86, ClusterTrainingRuntime and TrainingRuntime 0.81."""
 
 
 def kind_of(item: Item) -> Kind:
-    """The kind of an object, or of that of the request which an AdmissionReview is, and which `judge` has read."""
+    """Return the kind of an object; for an AdmissionReview, which must be valid, the kind of its request."""
     if group_kind(item.value) != REVIEW:
         return Kind(*group_kind(item.value))
     request = admission.decode(admission.encoded(item.value))
@@ -168,7 +168,7 @@ def kind_of(item: Item) -> Kind:
 
 
 def fingerprint(judged: Judged, result: Result, seen: Counter[str]) -> str:
-    """Name a finding so that it is known again when its file is moved or its lines shift; twins are numbered."""
+    """Return an id of a finding that survives moves of its file and lines. Equal findings are numbered."""
     what = (judged.api_version, judged.kind, judged.namespace, judged.name, result.rule, dotted(result.finding.path))
     name = hashlib.sha256("\0".join(what).encode("utf-8", "backslashreplace")).hexdigest()[:32]
     seen[name] += 1

@@ -1,4 +1,4 @@
-"""Runs PolicyTests with the policies, facts and objects that they name, by paths from their own files."""
+"""Runs PolicyTests with the policies, facts and objects that they name, by paths relative to their files."""
 
 import glob
 import os
@@ -17,11 +17,11 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Path, Problem, Unusable, dotted
 from webhook.scan import policy_tests
-from webhook.scan.policy_tests import Case, Outcome, Run, Suite
+from webhook.scan.policy_tests import Case, Outcome, Suite, SuiteRun
 
 
 class Loaders(NamedTuple):
-    """Make an engine from the path of a policy, and objects from the path of a file. Both raise Unusable."""
+    """Functions that load an engine from a policy's path, and objects from a file's path. Both raise Unusable."""
 
     engine: Callable[[str], Engine]
     objects: Callable[[str], list[Item]]
@@ -35,10 +35,10 @@ def run(
     *,
     policy: str | None = None,
     named: str | None = None,
-) -> Run:
-    """Run the cases of PolicyTests, or those with `named` in their names, by their own policy or by another.
+) -> SuiteRun:
+    """Run the cases of PolicyTests under their own policy, or under `policy`. `named` selects cases by part of a name.
 
-    `rules` are the ids of all rules. The run has the given problems too, sorted by file and line.
+    `rules` are the ids of all rules. The result includes the given problems, sorted by file and line.
     """
     cached = Loaders(cache(loaders.engine), cache(loaders.objects))
     outcomes, unusable = list[Outcome](), [*problems]
@@ -49,7 +49,7 @@ def run(
             else:
                 unusable += result.problems
     unusable.sort(key=lambda problem: (problem.file, problem.line))
-    return Run(tuple(outcomes), tuple(unusable), datetime.now(UTC))
+    return SuiteRun(tuple(outcomes), tuple(unusable), datetime.now(UTC))
 
 
 def _suite(
@@ -77,10 +77,10 @@ def _suite(
 
 
 def _beside(suite: Suite, path: str, at: Path) -> str:
-    """Turn a path that a suite's file has at a place into one from here. Raises Unusable if nothing is there."""
+    """Return a path relative to a suite's file as one from here. Raises Unusable, at a place, if it does not exist."""
     whole = os.path.join(os.path.dirname(suite.document.file), path)  # noqa: PTH118, PTH120
     plain = os.path.normpath(whole)
-    if os.path.realpath(plain) != os.path.realpath(whole):  # `..` leads elsewhere behind a symbolic link
+    if os.path.realpath(plain) != os.path.realpath(whole):  # after a symbolic link `..` leads elsewhere
         plain = whole
     if not (FilePath(plain).exists() or glob.has_magic(plain)):
         text = f"{dotted(at)}: no such file or folder: {plain}"

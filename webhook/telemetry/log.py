@@ -1,4 +1,4 @@
-"""Log lines on standard output, written so that nothing at the other end can stop or fail a review."""
+"""Writes log lines to standard output, such that no reader of them can delay or fail a review."""
 
 import fcntl
 import json
@@ -15,31 +15,31 @@ Entry = Mapping[str, Any]
 Log = Callable[[Entry], None]
 
 MAX_LINE = select.PIPE_BUF
-"""Bytes that a pipe takes whole or not at all, so that the lines of several workers never mix."""
+"""Bytes that a pipe writes atomically, so that the lines of several workers never mix."""
 
 SHORT, FEW = 48, 16
-"""Characters of a text and items of a list that are kept of an entry which is too long."""
+"""Characters of a text, and items of a list, that remain of an entry which is too long."""
 
 
 class Lines:
-    """Writes entries as lines of JSON to a file descriptor; a line that cannot be written at once is dropped.
+    """Writes entries as JSON lines to a file descriptor. A line that cannot be written at once is dropped.
 
-    The next line that is written says under `dropped` how many were lost before it.
+    The next line gives under `dropped` the number of lines lost before it.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.dropped = 0
-        """Lines lost so far."""
-        self._untold = 0
+        """The number of lines lost so far."""
+        self._unreported = 0
         self._torn = False
         self._descriptor = descriptor
         self._open: int | None = None
 
     def __call__(self, entry: Entry) -> None:
-        """Write one entry with the time. Never waits and never raises."""
+        """Write an entry with the time. Never waits and never raises."""
         stamped = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}
-        if self._untold:
-            stamped["dropped"] = self._untold
+        if self._unreported:
+            stamped["dropped"] = self._unreported
         line = _line(stamped)
         if len(line) > MAX_LINE:
             line = _line({key: _short(value) for key, value in stamped.items()})
@@ -49,24 +49,24 @@ class Lines:
             if self._open is None:
                 self._open = _without_waiting(self._descriptor)
             written = os.write(self._open, line)
-        except OSError:  # full, closed, or nobody reads
+        except OSError:  # full, closed, or without a reader
             written = 0
         if written == len(line):
-            self._untold, self._torn = 0, False
+            self._unreported, self._torn = 0, False
             return
         self._torn = self._torn or written > 0
-        self._untold += 1
+        self._unreported += 1
         self.dropped += 1
 
 
 log_line = Lines(1)
-"""The log of this process: one JSON line an entry, all of it ASCII, so that no tenant's text can forge another."""
+"""The log of this process: one line of ASCII JSON per entry, so that no tenant's text can forge a line."""
 
 
 def _line(entry: Entry) -> bytes:
     try:
-        line = orjson.dumps(entry, default=str, option=orjson.OPT_APPEND_NEWLINE)  # at a fifth of the time
-    except orjson.JSONEncodeError:  # half a surrogate pair, or a number that no other reader takes
+        line = orjson.dumps(entry, default=str, option=orjson.OPT_APPEND_NEWLINE)  # five times as fast as json
+    except orjson.JSONEncodeError:  # a lone surrogate, or an integer of more than 64 bits
         line = b""
     if line and line.isascii():
         return line
@@ -77,21 +77,21 @@ def _short(value: Any) -> Any:
     if isinstance(value, str):
         return value[:SHORT]
     if isinstance(value, list | tuple):
-        return [_short(each) for each in value[:FEW]]
+        return [_short(item) for item in value[:FEW]]
     return value
 
 
 def _without_waiting(descriptor: int) -> int:
-    """A descriptor of the same file on which a write never waits. Raises OSError.
+    """Return a non-blocking descriptor of the same file. Raises OSError.
 
-    Whether writes wait belongs to what is open, which a terminal's other users share; so it is opened anew where
-    it may be. A regular file stays as it is: opened anew it would be written from its beginning.
+    O_NONBLOCK belongs to the open file description, which other users of a terminal share. So the file is opened again
+    if possible. A regular file is left as it is: opened again, it would be overwritten from its start.
     """
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)):
         return descriptor
     try:
         return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # a socket, or a pipe of another user, as containers have
+    except OSError:  # a socket, or another user's pipe, which is common in containers
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_NONBLOCK)
         return descriptor

@@ -1,8 +1,8 @@
-"""The numbers of the webhook for Prometheus, over all workers of a replica.
+"""The webhook's metrics for Prometheus, over all workers of a replica.
 
-They lie in files of the folder that PROMETHEUS_MULTIPROC_DIR names, which has to be set before this is imported;
-without it they are those of one process. A label's value is a word of ours, a rule, an exemption of the policy or a
-kind that is watched. Nothing that a tenant writes becomes one, so the number of series is bounded.
+They are kept in files of the folder PROMETHEUS_MULTIPROC_DIR, which must be set before this module is imported. Without
+it they are those of one process. A label's value is a constant, a rule, an exemption of the policy or a watched kind.
+It never comes from a tenant, so the number of series is bounded.
 """
 
 import fcntl
@@ -35,22 +35,22 @@ from webhook.model import Request, Verdict
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Seconds: from a review of a plain pod to the timeout of the slower webhook configuration."""
+"""Seconds, from the review of a plain pod to the timeout of the slower webhook configuration."""
 
 OUTCOMES = {"/mutate": ("allowed", "malformed", "failed"), "/validate": ("allowed", "denied", "malformed", "failed")}
-"""How a review may end, by endpoint."""
+"""The outcomes of a review, by endpoint."""
 
 _HEARD = "slicewarden_facts_heard"
 
 
 class Metrics:
-    """Numbers of one worker, which it writes, and of all of them, which `text` reads. A dry run is no decision."""
+    """The metrics of one worker. `text` reads those of all workers. A dry run does not count as a decision."""
 
     content_type = CONTENT_TYPE_PLAIN_0_0_4
 
     def __init__(self, place: int = 0) -> None:
-        """Begin the numbers of the worker at a place, from 0 on."""
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # several processes have none
+        """Create the metrics of the worker with this number, counted from 0."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # multiprocess mode does not support them
         self._registry = CollectorRegistry()
         self._lost_so_far = 0
         with _locked(fcntl.LOCK_EX):
@@ -95,8 +95,8 @@ class Metrics:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin every series: Prometheus sees no increase in a series that begins with its first event."""
-        # Looked up here once, which costs as much as counting.
+        """Create every series: Prometheus sees no increase in a series that starts with its first event."""
+        # Looked up once, since a lookup costs as much as counting.
         self._ended = {
             (endpoint, outcome): self._reviews.labels(endpoint, outcome)
             for endpoint, outcomes in OUTCOMES.items()
@@ -106,9 +106,9 @@ class Metrics:
             self._unjudged.labels(status)
         for outcome in ("written", "dropped", "failed"):
             self._events.labels(outcome)
-        self._waiting.set(0)  # a process of the same number may have died over some
+        self._waiting.set(0)  # a dead worker with this number may have left some
         self._loaded.set(0)
-        self._expiry.set(math.inf)  # not known; the earliest of all workers counts
+        self._expiry.set(math.inf)  # unknown; the earliest of all workers counts
         self._build.labels(version("slicewarden"), platform.python_version()).set(1)
         self._starts.inc()
 
@@ -164,7 +164,7 @@ class Metrics:
         self._breaks.labels(kind).inc()
 
     def heard(self, kind: str, at: float) -> None:
-        """Set when the API server last sent something about a kind, or that nothing changed (`time.monotonic`)."""
+        """Set the time (`time.monotonic`) of the API server's last message about a kind."""
         self._breaks.labels(kind)
         self._heard.labels(kind).set(at)
 
@@ -177,18 +177,18 @@ class Metrics:
         self._policy.labels(policy).set(1)
 
     def certificate(self, expiry: float) -> None:
-        """Set when the serving certificate expires, in seconds of Unix time."""
+        """Set the Unix time in seconds at which the serving certificate expires."""
         self._expiry.set(expiry)
 
     def text(self) -> bytes:
-        """Write all numbers in Prometheus' text format."""
+        """Write all metrics in Prometheus' text format."""
         together = CollectorRegistry()
         together.register(_Aged(self._registry))
         return generate_latest(together)
 
 
 class _Aged:
-    """All metrics, with how long ago in place of a clock that only this machine knows."""
+    """A collector of all metrics that replaces the monotonic time of the facts by their age in seconds."""
 
     def __init__(self, single: CollectorRegistry) -> None:
         self._single = single
@@ -219,9 +219,9 @@ class _Aged:
 
 
 def _take_over(place: int) -> None:
-    """Go on with the counts of the worker that had this place before, without its gauges.
+    """Continue the counters of the previous worker with this number, without its gauges.
 
-    So there are as many files as places, however many workers die.
+    The number of files stays that of the workers, however many die.
     """
     if FOLDER in os.environ:
         values.ValueClass = values.MultiProcessValue(lambda: place)  # type: ignore[no-untyped-call]
@@ -230,7 +230,7 @@ def _take_over(place: int) -> None:
 
 @contextmanager
 def _locked(how: int) -> Iterator[None]:
-    """Keep scrapes from reading a file that is just being made; the lock goes with the process."""
+    """Hold the lock that keeps scrapes from reading an unfinished file. It ends with the process."""
     if FOLDER not in os.environ:
         yield
         return

@@ -1,24 +1,24 @@
-"""How far a long run has come, on a terminal."""
+"""Shows the progress of a long run on a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 WIDTH = 24
-"""Characters of the bar."""
+"""The width of the bar in characters."""
 
 
 Tell = Callable[[int, int, str], None]
-"""Is told how many of how many steps are done, and what is being done."""
+"""Takes the number of steps done, the number of all steps, and the name of the current one."""
 
 
 def quietly(_done: int, _steps: int, _what: str) -> None:
-    """Tell nobody."""
+    """Show no progress."""
 
 
 @contextmanager
 def bar() -> Iterator[Tell]:
-    """Draw a bar on standard error while the block runs, and nothing where that is no terminal."""
+    """Draw a bar on standard error while the block runs, if that is a terminal."""
     shown = sys.stderr.isatty()
 
     def tell(done: int, steps: int, what: str) -> None:

@@ -1,8 +1,8 @@
-"""How often something may be told of: times are seconds of any clock that does not go back."""
+"""A token bucket that limits a rate. Times are seconds of a monotonic clock."""
 
 
 class Bucket:
-    """Allows a burst, and so many a second after it."""
+    """A token bucket of `burst` tokens that refills at `rate` tokens a second."""
 
     __slots__ = ("_at", "_burst", "_rate", "_tokens")
 
@@ -11,11 +11,11 @@ class Bucket:
         self._tokens, self._at = burst, now
 
     def ready(self, now: float) -> bool:
-        """Tell whether there is one to take."""
+        """Tell whether there is a token to take."""
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now
         return self._tokens >= 1
 
     def take(self) -> None:
-        """Take one that is ready."""
+        """Take a token."""
         self._tokens -= 1

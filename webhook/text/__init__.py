@@ -1,1 +1,1 @@
-"""Words in messages: values, lists, spelling, tables, the width of a terminal."""
+"""Text for people: values and lists in messages, spelling, tables, the width of a terminal."""

@@ -1,17 +1,17 @@
-"""Guesses which word a misspelt one was meant to be."""
+"""Guesses the known word that a misspelt word was meant to be."""
 
 from collections.abc import Iterable
 
 LONGEST = 100
-"""The most characters of a word that are compared: the cost of a guess grows with their square."""
+"""Characters of a word that are compared. The cost of a guess grows with the square of the length."""
 
 HANDFUL = 10
-"""Words of one object for which a guess is made."""
+"""Words per object for which a guess is made."""
 
 
 def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
-    """Return the known word nearest to a word, or nothing if none is so much `alike` (1 is the same). Ignores case."""
-    import difflib  # for the few who err
+    """Return the nearest known word, ignoring case; empty if its similarity is below `alike` (1 is equality)."""
+    import difflib  # only for misspelt words
 
     plain = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(word[:LONGEST].casefold(), plain, n=1, cutoff=alike)
@@ -19,9 +19,9 @@ def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
 
 
 class Guesses:
-    """Guesses what a handful of words were meant to be, the same for the same word; of more it says nothing.
+    """Guesses of misspelt words: the same for the same word, and only for the first `most` words.
 
-    A guess costs thousands of times what it takes to send a word.
+    Making a guess costs thousands of times as much as sending a word.
     """
 
     def __init__(self, most: int = HANDFUL) -> None:
@@ -30,7 +30,7 @@ class Guesses:
         self._made: dict[tuple[str, float, tuple[str, ...]], str] = {}
 
     def nearest(self, word: str, known: Iterable[str], alike: float = 0.6) -> str:
-        """Guess as `nearest` does, for the first words that are asked about, however often."""
+        """Guess as `nearest` does; return nothing for new words after the first `most`."""
         if word not in self._words:
             if len(self._words) == self._most:
                 return ""

@@ -1,10 +1,10 @@
-"""Tables in plain text and in Markdown."""
+"""Writes tables in plain text and in Markdown."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 
 def columns(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
-    """Yield rows of equal length as lines with aligned columns; `right` are the numbers of those aligned right."""
+    """Yield rows of equal length as lines with aligned columns. `right` are the indices of right-aligned columns."""
     lines = [*rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -16,7 +16,7 @@ def columns(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> Itera
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table. Cells are written as they are; `escaped` makes a cell of any text."""
+    """Yield the lines of a Markdown table. The cells must be valid Markdown; `escaped` makes them so."""
     yield from map(row, (head, ["---"] * len(head), *rows))
 
 
@@ -26,5 +26,5 @@ def row(cells: Sequence[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Write a text so that it stays within its cell."""
+    """Escape a text for a cell of a Markdown table."""
     return text.replace("|", "\\|")

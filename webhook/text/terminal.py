@@ -1,4 +1,4 @@
-"""The look of text on a terminal: its width and its colours."""
+"""Formats text for a terminal: wraps it to the width, and colours it."""
 
 import re
 from collections.abc import Iterator
@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 
 class Look(NamedTuple):
-    """The width in characters, None for a file or a pipe, which has no end of a line; and whether colours are shown."""
+    """The width of a terminal in characters, None for a file or a pipe; and whether it shows colours."""
 
     width: int | None = None
     colour: bool = False
 
     def paint(self, text: str, style: str) -> str:
-        """Give a text one of the styles, if colours are shown."""
+        """Colour a text in one of the styles, if colours are shown."""
         return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and text and style else text
 
     def wrap(self, text: str, indent: str) -> Iterator[str]:
-        """Break a text of one line at blanks into lines that fit, each behind the indent; a long word stays whole."""
+        """Wrap a text of one line at blanks, and indent every line. A long word stays whole."""
         if self.width is None or len(indent) + len(text) <= self.width:
             yield indent + text
             return
@@ -30,13 +30,13 @@ class Look(NamedTuple):
         yield indent + line.rstrip()
 
     def hang(self, head: str, text: str, style: str = "") -> Iterator[str]:
-        """Put a text of one line beside a head, and wrap it below if it does not fit."""
+        """Write a text of one line after a head, and wrap it with a hanging indent if it does not fit."""
         indent = " " * _width(head)
         for number, row in enumerate(self.wrap(text, indent)):
             yield (indent if number else head) + self.paint(row[len(indent) :], style)
 
     def beside(self, head: str, whole: str, indent: str, style: str = "") -> Iterator[str]:
-        """Put text that people copy beside a head, or below it, wrapped, if it does not fit."""
+        """Write text that people copy after a head; or below it, wrapped, if it does not fit."""
         if self.width is None or _width(head) + 2 + len(whole) <= self.width:
             yield f"{head}  {self.paint(whole, style)}"
         else:
@@ -44,7 +44,7 @@ class Look(NamedTuple):
             yield from (indent + self.paint(row[len(indent) :], style) for row in self.wrap(whole, indent))
 
     def error(self, text: str) -> Iterator[str]:
-        """Show a problem in the place where objects have their verdict."""
+        """Write a problem in the column of the verdicts."""
         yield from self.hang(f"{self.paint('error', 'denied')}    ", text)
 
 
@@ -53,7 +53,7 @@ def _width(text: str) -> int:
 
 
 PLAIN = Look()
-"""The look of a file."""
+"""The look of a file or a pipe: without a width and colours."""
 
 _STYLES = {
     "denied": "1;31",

@@ -1,4 +1,4 @@
-"""Words in messages."""
+"""Writes values, counts and lists for messages."""
 
 import json
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 def shown(value: object, *, quotes: bool = True) -> str:
     """Show a tenant's value in a message: one line of printable ASCII, at most 80 characters."""
-    if isinstance(value, (dict, list)):  # as deep as its author likes
+    if isinstance(value, (dict, list)):  # which may be nested without limit
         return "a map" if isinstance(value, dict) else "a list"
     text = _JSON.encode(value)
     if isinstance(value, str) and not quotes:
@@ -14,22 +14,22 @@ def shown(value: object, *, quotes: bool = True) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-_JSON = json.JSONEncoder(default=str)  # made once: a new one costs ten times what it does for a short text
+_JSON = json.JSONEncoder(default=str)  # made once, since making one costs ten times as much as encoding a short text
 
 
 def several(count: int, word: str) -> str:
-    """Count things: `1 object`, `2 objects`."""
+    """Write a count of things: `1 object`, `2 objects`."""
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Name the first of some: `a, b and 2 more`."""
+    """Write the first names, and the number of the others: `a, b and 2 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def line(text: str) -> str:
-    """Make one line of at most 1,000 printable characters of a message, whatever a tenant's values put into it."""
+    """Return a message as one line of at most 1,000 printable characters, whatever values of tenants it holds."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     return text if len(text) <= 1000 else text[:997] + "..."

@@ -239,15 +239,15 @@ def keep(
     """Do what is due, with a line for each thing that is done."""
     from webhook.cluster import (
         cert_store,  # 30 MiB, which only a live cluster needs
-        watch,
+        client,
     )
 
     terms = Terms((*service_names(service, namespace), *dns), days, ca_days, overlap)
     wishes: list[Choice] = [rotate] if rotate_ca else []
     if renews:
         wishes.append(renew)
-    names = cert_store.Names(namespace, ca_secret_name, secret_name, configuration)
-    store = cert_store.Keeper(watch.connect(kubeconfig, context), names, lambda line: outputs.say([line]))
+    names = cert_store.ObjectNames(namespace, ca_secret_name, secret_name, configuration)
+    store = cert_store.ClusterStore(client.connect(kubeconfig, context), names, lambda line: outputs.say([line]))
     for line in keep_certificates(store, terms, partial(datetime.now, UTC), wishes, dry_run=dry_run):
         print(f"would be: {line}" if dry_run else line, flush=True)
 

@@ -154,11 +154,11 @@ def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
 def _live(
     policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
 ) -> processes.Load:
-    from webhook.cluster import watch  # 30 MiB, which only a live cluster needs
+    from webhook.cluster import client  # 30 MiB, which only a live cluster needs
 
     try:
-        watch.connect(kubeconfig, context)
-    except watch.Unreachable as error:
+        client.connect(kubeconfig, context)
+    except client.Unreachable as error:
         raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
     return partial(_watching, policy, kubeconfig, context, max_age, events=events)
 
@@ -166,13 +166,13 @@ def _live(
 def _watching(
     policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
 ) -> "tuple[Engine, Follow]":
-    from webhook.cluster import watch
+    from webhook.cluster import client, watch
     from webhook.cluster.events import Events
 
     engine = Engine(inputs.load_policy(policy), rules.walk())
 
     def follow(metrics: "Metrics") -> "Followed":
-        connection = watch.connect(kubeconfig, context)
+        connection = client.connect(kubeconfig, context)
         watched = watch.Cluster(connection, log_line, watch.namespaces(engine.policy), metrics)
         watched.start()
         source = Fresh(watched.facts, watched.age, float(max_age)) if max_age else watched.facts

@@ -1,0 +1,167 @@
+"""A client of the API server: connects, and sends single requests.
+
+It does without the Kubernetes client's classes for all kinds, which take 25 MiB.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes import client, config
+
+PAGE = 500
+"""Objects per page of a list."""
+
+FORBIDDEN, NOT_FOUND, GONE = 403, 404, 410
+
+Api = client.ApiClient
+"""A connection to an API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object in the API, everywhere or in one namespace. `fields` is a field selector."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    fields: str = ""
+    namespace: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """Group and kind."""
+        return self.group, self.kind
+
+    @property
+    def path(self) -> str:
+        """The path at which the API server lists it."""
+        root = "/apis" if self.group else "/api"
+        within = f"/namespaces/{self.namespace}" if self.namespace else ""
+        return f"{root}/{self.api_version}{within}/{self.plural}"
+
+
+class Unreachable(ValueError):
+    """The cluster cannot be reached, or no configuration names one."""
+
+
+def connect(kubeconfig: str | None = None, context: str | None = None) -> client.ApiClient:
+    """Make a client from the given kubeconfig, else from the pod's service account, else as kubectl does.
+
+    Sends nothing. Raises Unreachable.
+    """
+    settings = client.Configuration()
+    try:
+        if kubeconfig:
+            Path(kubeconfig).open("rb").close()  # an unreadable file raises OSError
+        if not (kubeconfig or context):
+            try:
+                config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+            except config.ConfigException:  # not in a pod
+                config.load_kube_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+        else:
+            config.load_kube_config(kubeconfig, context=context, client_configuration=settings)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise Unreachable(error.strerror or str(error)) from error
+    except config.ConfigException as error:
+        if not (kubeconfig or _kubeconfigs()):
+            message = "no cluster is configured; name a kubeconfig with --kubeconfig, or in KUBECONFIG"
+            raise Unreachable(message) from error
+        raise Unreachable(" ".join(str(error).split())) from error
+    except Exception as error:  # the loader does not validate, and fails on other files in many ways
+        raise Unreachable(f"not a kubeconfig ({type(error).__name__})") from error
+    return client.ApiClient(settings)
+
+
+def _kubeconfigs() -> list[Path]:
+    """Return the files that kubectl would read."""
+    named = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return [path for name in named.split(os.pathsep) if (path := Path(name).expanduser()).exists()]
+
+
+class StatusError(Exception):
+    """The API server answered with an error. `status` is the HTTP status, and the text is the server's message."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+CONNECT_SECONDS, READ_SECONDS = 5, 60
+"""Seconds to connect, and seconds that the API server may be silent."""
+
+APPLY = "application/apply-patch+yaml"
+"""The content type of server-side apply, as `kubectl apply --server-side` sends it."""
+
+
+def ask(api: Api, path: str, query: Mapping[str, Any] | None = None, *, method: str = "GET", body: Any = None) -> Any:
+    """Send a request and return the decoded answer. A `body` is sent as a server-side apply.
+
+    Raises StatusError and Unreachable.
+    """
+    try:
+        response = send(api, method, path, query or {}, body)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+    try:
+        answer = json.loads(response.data)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise StatusError(response.status, "not an answer of Kubernetes")
+    if response.status >= 400:
+        raise StatusError(response.status, " ".join(str(answer.get("message") or response.reason).split()))
+    return answer
+
+
+def send(
+    api: Api,
+    method: str,
+    path: str,
+    query: Mapping[str, Any],
+    body: Any = None,
+    *,
+    silence: float = READ_SECONDS,
+    preload_content: bool = True,
+) -> urllib3.BaseHTTPResponse:
+    """Send a request and return the response, whatever its status. `silence` is the read timeout in seconds."""
+    headers = {**api.default_headers, "Accept": "application/json"}
+    for setting in api.configuration.auth_settings().values():
+        headers[setting["key"]] = setting["value"]
+    if body is not None:
+        headers["Content-Type"] = APPLY
+    words = {key: str(value) for key, value in query.items() if value not in ("", None)}
+    url = f"{api.configuration.host}{path}?{urlencode(words)}" if words else f"{api.configuration.host}{path}"
+    response: urllib3.BaseHTTPResponse = api.rest_client.pool_manager.request(
+        method,
+        url,
+        headers=headers,
+        body=None if body is None else json.dumps(body),
+        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
+        retries=False,
+        preload_content=preload_content,
+    )
+    return response
+
+
+def _why(error: BaseException) -> str:
+    """Return the reason why a connection failed: the system's message, if there is one."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    if message := next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None):
+        return message
+    if any(isinstance(cause, (urllib3.exceptions.TimeoutError, TimeoutError)) for cause in causes):
+        return "timed out"
+    return " ".join(str(error).split()) or type(error).__name__
