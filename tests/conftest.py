@@ -1,19 +1,17 @@
 """What every test may ask for: the sample policy, the sample cluster, and an engine with all rules."""
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import ROOT
 from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.policy.load import load
 from webhook.policy.model import Policy
 from webhook.rules import walk
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # No deadline: a busy machine is no failure. In CI the same examples are tried every time.
 settings.register_profile(

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
-from go_programs import Missing
 
-from chart import helm
-from cluster import binaries
+from tests import ROOT
+from tests.chart import helm
+from tests.e2e import binaries
+from tests.support.go_programs import Missing
 
 HERE = Path(__file__).resolve().parent
-MANIFESTS = HERE.parents[1] / "manifests"
+MANIFESTS = ROOT / "manifests"
 
 Object = dict[str, Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
-from registration_contract import broken
 
-from chart.conftest import MANIFESTS, Run
+from tests.chart.conftest import MANIFESTS, Run
+from tests.support.registration_contract import broken
 from webhook.cli.inputs import load_policy
 from webhook.documents.goyaml import write
 from webhook.engine.registration import configurations

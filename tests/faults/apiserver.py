@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from faults.replicas import FACTS
+from tests.faults.replicas import FACTS
 
 Object = dict[str, Any]
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from faults import apiserver
-from faults.apiserver import ApiServer, sample
-from faults.load import DEADLINE, Load, load
-from faults.replicas import Replica, Secret, replica
-from faults.silence import Silence, kept
+from tests.faults import apiserver
+from tests.faults.apiserver import ApiServer, sample
+from tests.faults.load import DEADLINE, Load, load
+from tests.faults.replicas import Replica, Secret, replica
+from tests.faults.silence import Silence, kept
 
 HERE = Path(__file__).resolve().parent
 ROWS = pytest.StashKey[list[tuple[str, ...]]]()

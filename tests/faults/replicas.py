@@ -19,8 +19,8 @@ from typing import IO, Any
 
 import certs
 from bench import processes
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
 
 LONG = 60.0

@@ -1,4 +1,4 @@
-"""`python -m faults.soak`: half of what saturates the webhook, for a long time, in a cluster that never rests."""
+"""`python -m tests.faults.soak`: half of what saturates the webhook, for a long time, in a cluster that never rests."""
 
 import argparse
 import itertools
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import generator, payloads, processes
-from faults import apiserver
-from faults.replicas import Replica, Secret, replica
+from tests.faults import apiserver
+from tests.faults.replicas import Replica, Secret, replica
 
 NUMBER = "#" * 12
 """What the load generator replaces by a request's number, so that no two requests are the same."""
@@ -88,7 +88,7 @@ class Soak:
 
 def main() -> int:
     """Soak it. Exit status: 0, 1 a review failed or memory grew, 2 something is missing."""
-    parser = argparse.ArgumentParser(prog="python -m faults.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("minutes", type=float, help="how long to load it, once saturation is known")
     minutes = parser.parse_args().minutes
     with tempfile.TemporaryDirectory(prefix="slicewarden-soak-") as name:

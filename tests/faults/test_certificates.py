@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from bench import payloads
-from faults.conftest import Under
-from faults.replicas import POLICY, Replica, Secret, replica, until
-from faults.world import WORLD, World
+from tests.faults.conftest import Under
+from tests.faults.replicas import POLICY, Replica, Secret, replica, until
+from tests.faults.world import WORLD, World
 
 DAY = 24 * 3600
 EXEMPTION = """

@@ -6,9 +6,9 @@ import signal
 from contextlib import ExitStack
 from pathlib import Path
 
-from faults.conftest import Under
-from faults.load import CONNECTIONS, Load
-from faults.replicas import POLICY, Replica, Secret, replica, until
+from tests.faults.conftest import Under
+from tests.faults.load import CONNECTIONS, Load
+from tests.faults.replicas import POLICY, Replica, Secret, replica, until
 
 POLICY_INFO = re.compile(r'^slicewarden_policy_info\{.*?hash="([^"]+)"', re.MULTILINE)
 MOVING = 0.5

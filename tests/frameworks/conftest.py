@@ -1,4 +1,4 @@
-"""The tests here run when they are asked for by path: `pytest tests/frameworks`, after `python -m frameworks`."""
+"""The tests here run when they are asked for by path: `pytest tests/frameworks`, after `python -m tests.frameworks`."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.gpu import greedy
-from frameworks import environments
-from frameworks.card import Card
+from tests.frameworks import environments
+from tests.frameworks.card import Card
 
 HERE = Path(__file__).resolve().parent
 GREEDY = Path(greedy.__file__)

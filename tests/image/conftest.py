@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 
 

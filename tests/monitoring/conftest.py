@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from go_programs import Missing, built
+
+from tests.support.go_programs import Missing, built
 
 HERE = Path(__file__).resolve().parent
 

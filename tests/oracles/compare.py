@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from oracles import choices
-from oracles.cases import NUMBERS, PODS, QUANTITIES, SELECTIONS
-from oracles.containers import engine
-from oracles.needless import let_through, needless
-from oracles.programs import Oracle
+from tests import ROOT
+from tests.oracles import choices
+from tests.oracles.cases import NUMBERS, PODS, QUANTITIES, SELECTIONS
+from tests.oracles.containers import engine
+from tests.oracles.needless import let_through, needless
+from tests.oracles.programs import Oracle
 from webhook.documents.documents import read
 from webhook.facts.snapshot import Facts
 from webhook.policy.load import load
@@ -17,8 +17,6 @@ from webhook.policy.model import Policy
 from webhook.rules import walk
 
 Differences = dict[str, Any]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache

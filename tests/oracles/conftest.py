@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from go_programs import Missing
 
-from oracles.programs import Oracle, running
+from tests.oracles.programs import Oracle, running
+from tests.support.go_programs import Missing
 
 HERE = Path(__file__).resolve().parent
 
