@@ -5,20 +5,17 @@ from typing import Any
 
 import pytest
 
-from tests import ROOT
+from tests.support.policies import POLICY, policy_of
 from webhook.api import admission
 from webhook.api.objects import subjects
 from webhook.api.pods import Pod
 from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, keys
-from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Malformed, Object, Request, dotted
-from webhook.policy.load import load
 from webhook.policy.model import Policy
 from webhook.rules import walk
 
-SAMPLE = (ROOT / "policies" / "sample.yaml").read_text("utf-8")
 CONTAINER = {"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": 2}}}
 TEMPLATES = [(each.group, each.kind, template) for each in WORKLOADS.values() for template in each.templates]
 
@@ -121,9 +118,7 @@ WORDS = """\
     ],
 )
 def test_a_policy_adds_kinds(sample_policy: Policy, sample_facts: Facts, kind: str, item: Object, place: str) -> None:
-    documents, problems = read(SAMPLE + WORDS, "p.yaml")
-    assert not problems
-    policy = load(documents, [rule.id for rule in walk()], "p.yaml")
+    policy = policy_of(POLICY.read_text("utf-8") + WORDS)
     value = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"namespace": "vision"}, "spec": item}
     asked = admission.decode(admission.wrap(value))
     assert not list(subjects(asked, value))

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests import ROOT
+from tests.support.policies import OPTIONS
 from webhook import rules
 from webhook.cli import main as cli
 from webhook.cli.commands import serve
 from webhook.cli.inputs import load_policy
-
-SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
 
 GOOD = """\
 apiVersion: v1
@@ -62,7 +61,7 @@ class Run(NamedTuple):
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments: str | Path, options: Sequence[str] = SAMPLE, stdin: str = "") -> Run:
+    def call(*arguments: str | Path, options: Sequence[str] = OPTIONS, stdin: str = "") -> Run:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         status = cli.main(["check", *map(str, arguments), *options])
         captured = capsys.readouterr()
@@ -78,7 +77,7 @@ def test_a_denial_names_file_line_rule_and_place(run: Any, tmp_path: Path) -> No
     report = done.report
     assert (report["apiVersion"], report["kind"]) == ("slicewarden.dev/v1alpha1", "CheckReport")
     assert report["summary"] == {"objects": 2, "allowed": 1, "denied": 1, "warned": 0, "errors": 0, "unjudged": 0}
-    assert report["policy"] == {"name": "sample", "digest": load_policy(SAMPLE[1]).digest}
+    assert report["policy"] == {"name": "sample", "digest": load_policy(OPTIONS[1]).digest}
     good, bad = report["results"]
     assert (good["allowed"], good["findings"], bool(good["patch"])) == (True, [], True)
     assert {k: bad[k] for k in ("file", "line", "document", "apiVersion", "kind", "namespace", "name", "allowed")} == {
@@ -133,7 +132,7 @@ def test_a_mounted_config_map_is_read_once(run: Any, tmp_path: Path) -> None:
 
 def test_live_without_a_cluster_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tls = ["--tls-cert", "none", "--tls-key", "none"]
-    assert cli.main(["serve", *SAMPLE[:2], "--live", "--kubeconfig", str(tmp_path / "none"), *tls]) == 2
+    assert cli.main(["serve", *OPTIONS[:2], "--live", "--kubeconfig", str(tmp_path / "none"), *tls]) == 2
     captured = capsys.readouterr().err
     assert captured.startswith(f"{tmp_path}/none: ")
     assert captured.count("\n") == 1
@@ -205,7 +204,7 @@ def test_what_cannot_be_read_is_an_error_with_its_line_and_the_rest_is_judged(ru
 
 def test_the_objects_of_a_run_are_facts_for_each_other(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
-    options = SAMPLE[:2]
+    options = OPTIONS[:2]
     assert run("pod.yaml", options=options).status == 1
     (tmp_path / "namespace.yaml").write_text(NAMESPACE)
     assert run("pod.yaml", "namespace.yaml", options=options).status == 0
@@ -244,7 +243,7 @@ data:
 def test_a_configuration_and_what_names_and_uses_it_are_judged_together(run: Any, tmp_path: Path) -> None:
     def findings(text: str) -> list[tuple[str, str, str]]:
         (tmp_path / "cluster.yaml").write_text(text)
-        report = run("cluster.yaml", "--format", "json", options=SAMPLE[:2]).report
+        report = run("cluster.yaml", "--format", "json", options=OPTIONS[:2]).report
         return [(each["kind"], f["rule"], f["message"]) for each in report["results"] for f in each["findings"]]
 
     assert findings(CLUSTER) == []
@@ -260,7 +259,7 @@ def test_a_configuration_and_what_names_and_uses_it_are_judged_together(run: Any
 
 def test_without_a_policy_the_one_in_the_folder_is_used_and_else_the_sample(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
-    facts = SAMPLE[2:]
+    facts = OPTIONS[2:]
     told = "note: no policies/ here: judged by the sample policy; --policy names yours\n"
     assert run("pod.yaml", options=facts)[0::2] == (0, told)
     (tmp_path / "policies").mkdir()
@@ -283,7 +282,7 @@ def test_what_nobody_has_given_is_said_once(
 ) -> None:
     for name, text in {"pod.yaml": GOOD, "pod2.yaml": BAD, **files}.items():
         (tmp_path / name).write_text(text)
-    said = run(".", options=SAMPLE[:2]).err
+    said = run(".", options=OPTIONS[:2]).err
     way = "--facts takes what `kubectl get -A namespaces,nodes,configmaps,daemonsets,pods -o yaml` prints, --live asks"
     assert said == (f"note: {missing} are known: {way} the cluster\n" if missing else "")
     assert run(".").err == ""
@@ -366,7 +365,7 @@ def test_a_misspelt_kind_is_told_from_one_that_is_only_alike(
     assert told.get("meant") == meant
 
 
-SERVE = ("serve", "--facts", SAMPLE[3], "--tls-cert", "none.crt", "--tls-key", "none.key")
+SERVE = ("serve", "--facts", OPTIONS[3], "--tls-cert", "none.crt", "--tls-key", "none.key")
 
 
 @pytest.mark.parametrize("command", [("explain", "caps"), ("registration",), SERVE])
@@ -404,7 +403,7 @@ def test_wrong_usage_is_status_2(run: Any, arguments: list[str]) -> None:
 def test_facts_that_hold_none_are_refused(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
     (tmp_path / "service.yaml").write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
-    done = run("pod.yaml", options=[*SAMPLE[:2], "--facts", "service.yaml"])
+    done = run("pod.yaml", options=[*OPTIONS[:2], "--facts", "service.yaml"])
     assert done.status == 2
     assert done.err.startswith("service.yaml: no facts in it: none of ClusterPolicy, ConfigMap, DaemonSet, Namespace, ")
 
@@ -454,7 +453,7 @@ def test_what_a_run_fails_for_can_be_chosen(
     (tmp_path / "pod.yaml").write_text(BAD)
     sample = (ROOT / "policies/sample.yaml").read_text()
     (tmp_path / "policy.yaml").write_text(sample.replace("multiple-slices: Deny", f"multiple-slices: {action}"))
-    options = ["--policy", "policy.yaml", *SAMPLE[2:], *(("--fail-on", *fail_on) if fail_on else ())]
+    options = ["--policy", "policy.yaml", *OPTIONS[2:], *(("--fail-on", *fail_on) if fail_on else ())]
     assert run("pod.yaml", options=options).status == status
     (tmp_path / "broken.yaml").write_text("a: [")
     assert run("pod.yaml", "broken.yaml", options=options).status == 2
@@ -492,7 +491,7 @@ def test_certs_are_a_part_of_the_command(tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text("---\n".join([BAD] * 400))
-    command = f"{sys.executable} -m webhook check {tmp_path} {' '.join(SAMPLE)} | head -1"
+    command = f"{sys.executable} -m webhook check {tmp_path} {' '.join(OPTIONS)} | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
     assert done.stdout.startswith("denied")
     assert done.stderr == ""

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.support.policies import OPTIONS
 from webhook import reports
 from webhook.cli import main as cli
 from webhook.documents import documents, files, goyaml
 from webhook.scan import batches
 
-SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
 RECORDED = ROOT / "tests/recorded"
 
 POD = """\
@@ -39,7 +39,7 @@ def check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
 
     def call(*arguments: str) -> tuple[int, Any]:
         capsys.readouterr()
-        status = cli.main(["check", *arguments, "--format", "json", *SAMPLE])
+        status = cli.main(["check", *arguments, "--format", "json", *OPTIONS])
         return status, json.loads(capsys.readouterr().out)
 
     return call
@@ -91,7 +91,7 @@ def test_what_tools_render_is_read(check: Any, tmp_path: Path, text: str) -> Non
 
 
 def test_the_shells_own_streams_are_read() -> None:
-    command = f"{sys.executable} -m webhook check <(printf '%s' '{GOOD}') --format json {' '.join(SAMPLE)}"
+    command = f"{sys.executable} -m webhook check <(printf '%s' '{GOOD}') --format json {' '.join(OPTIONS)}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
     assert [each["name"] for each in json.loads(done.stdout)["results"]] == ["good"], done.stderr
 
@@ -213,7 +213,7 @@ def test_what_is_broken_is_one_line_and_the_rest_is_judged(
 ) -> None:
     said = break_(tmp_path, what)
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["check", path, "bad.yaml", *SAMPLE]) == 2
+    assert cli.main(["check", path, "bad.yaml", *OPTIONS]) == 2
     captured = capsys.readouterr()
     errors = [line for line in captured.out.splitlines() if line.startswith("error")]
     assert len(errors) == 1
@@ -233,7 +233,7 @@ def test_what_is_broken_is_told_whatever_the_format(
 
     def run(names: Iterable[str]) -> int:
         options = [word for name in names for word in ("--format", name, "--output", f"reports/{name}")]
-        return cli.main(["check", "x.yaml", "bad.yaml", *options, *SAMPLE])
+        return cli.main(["check", "x.yaml", "bad.yaml", *options, *OPTIONS])
 
     assert run(reports.FORMATS) == 2
     assert capsys.readouterr() == ("", "")
@@ -252,10 +252,10 @@ def test_what_one_of_the_formats_carries_is_said_once(
     break_(tmp_path, "a loop")
     monkeypatch.chdir(tmp_path)
     both = ["--format", "openreports", "--output", "r.json"]
-    assert cli.main(["check", "x.yaml", *both, *SAMPLE, "--format", "table"]) == 2
+    assert cli.main(["check", "x.yaml", *both, *OPTIONS, "--format", "table"]) == 2
     captured = capsys.readouterr()
     assert (captured.out.count("Too many levels"), captured.err) == (1, "")
-    assert cli.main(["check", "x.yaml", *both, *SAMPLE]) == 2
+    assert cli.main(["check", "x.yaml", *both, *OPTIONS]) == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
 
@@ -320,7 +320,7 @@ def test_a_kubeconfig_without_a_cluster_is_one_line(
     config = tmp_path / "config"
     if content is not None:
         config.write_text(content)
-    status = cli.main(["check", str(tmp_path / "pod.yaml"), *SAMPLE[:2], "--live", "--kubeconfig", str(config)])
+    status = cli.main(["check", str(tmp_path / "pod.yaml"), *OPTIONS[:2], "--live", "--kubeconfig", str(config)])
     captured = capsys.readouterr()
     assert status == 2
     assert said.lower() in captured.err.lower()
@@ -334,7 +334,7 @@ def test_without_any_kubeconfig_the_way_to_one_is_said(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     tls = ("--tls-cert", "none", "--tls-key", "none")
     for command in (("audit",), ("check", str(tmp_path / "pod.yaml"), "--live"), ("serve", "--live", *tls)):
-        assert cli.main([*command, *SAMPLE[:2]]) == 2
+        assert cli.main([*command, *OPTIONS[:2]]) == 2
         said = "no cluster is configured; name a kubeconfig with --kubeconfig, or in KUBECONFIG"
         assert capsys.readouterr().err == f"kubeconfig: {said}\n"
 
@@ -345,14 +345,14 @@ def test_facts_may_be_given_several_times_and_whatever_else_would_be_dropped_is_
     (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab, labels: {slicewarden.dev/trust: trusted}}\n"
     (tmp_path / "lab.yaml").write_text(namespace)
-    command = ["check", str(tmp_path / "pod.yaml"), *SAMPLE]
+    command = ["check", str(tmp_path / "pod.yaml"), *OPTIONS]
     assert cli.main(command) == 1
     assert cli.main([*command, "--facts", str(tmp_path / "lab.yaml")]) == 0
     capsys.readouterr()
     assert cli.main([*command, "--facts", str(tmp_path / "pod.yaml")]) == 1  # a pod is a fact
     assert cli.main([*command, "--facts", str(tmp_path / "none.yaml")]) == 2
     assert capsys.readouterr().err == f"{tmp_path}/none.yaml: No such file or directory\n"
-    for option, value in (("--policy", SAMPLE[1]), ("--namespace", "a"), ("--kubeconfig", "x"), ("--context", "x")):
+    for option, value in (("--policy", OPTIONS[1]), ("--namespace", "a"), ("--kubeconfig", "x"), ("--context", "x")):
         assert cli.main([*command[:2], option, value, option, value]) == 2
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith(f"Error: Invalid value for '{option}'")
@@ -413,7 +413,7 @@ def test_several_processes_find_what_one_does(many: Path, monkeypatch: pytest.Mo
             monkeypatch.setattr(batches, "_cores", lambda n=processes: n)
             monkeypatch.setattr(batches, "ALONE", 0)
             output = many.parent / f"{processes}.json"
-            assert cli.main(["check", str(many), "--format", "json", "--output", str(output), *SAMPLE]) == 2
+            assert cli.main(["check", str(many), "--format", "json", "--output", str(output), *OPTIONS]) == 2
             yield output.read_text()
 
     one, two = reports()
@@ -468,7 +468,7 @@ def test_one_file_is_neither_packed_nor_parsed_a_second_time_for_its_lines(
     monkeypatch.setattr(documents, "parse", parse)
     monkeypatch.setattr(batches, "_packed", packed)
     (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
-    assert cli.main(["check", str(tmp_path / "pod.yaml"), *SAMPLE, "--format", "json"]) == 1
+    assert cli.main(["check", str(tmp_path / "pod.yaml"), *OPTIONS, "--format", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["results"][0]["findings"][0]["line"] > 1
     assert sum("name: good" in text for text in texts) == 1
 
@@ -480,7 +480,7 @@ def test_a_check_imports_nothing_that_only_others_need(tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
     program = (
         "import sys\nfrom webhook.cli import main as cli\n"
-        f"status = cli.main(['check', {str(tmp_path / 'pod.yaml')!r}, *{SAMPLE!r}])\n"
+        f"status = cli.main(['check', {str(tmp_path / 'pod.yaml')!r}, *{OPTIONS!r}])\n"
         "print(status, *sorted({name.partition('.')[0] for name in sys.modules} & set(sys.argv[1:])))"
     )
     heavy = (

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from kubernetes import client
 
 from tests.support.listening import Asked, listening
+from tests.support.waiting import until
 from webhook.cluster import events
 from webhook.cluster.events import Backlog, Denial, Events, Owner, denial
 from webhook.model import Action, Finding, Malformed, Request, Result, Verdict
@@ -193,14 +193,6 @@ def told(server: Server, logged: list[Any], metrics: Metrics) -> Iterator[Callab
     yield start
     for each in started:
         each.stop()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if holds():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come to hold")
 
 
 def counted(metrics: Metrics, outcome: str) -> float:

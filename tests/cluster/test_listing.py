@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests import ROOT
 from tests.support.listening import Asked, listening
+from tests.support.policies import POLICY
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy
 from webhook.cluster import listing, watch
@@ -368,8 +368,6 @@ def test_no_bar_is_drawn_where_nobody_looks(
 
 
 # What a change of policy would do to it
-
-POLICY = ROOT / "policies" / "sample.yaml"
 
 
 @pytest.fixture

@@ -8,17 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.policies import policy_of
 from webhook import rules
 from webhook.api import admission
 from webhook.deviceplugin.usage import key_of, users
-from webhook.documents import documents
 from webhook.documents.goyaml import write
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, kept
 from webhook.model import Action
-from webhook.policy import load
-
-RULES = [rule.id for rule in rules.walk()]
 
 POLICY = """\
 apiVersion: slicewarden.dev/v1alpha1
@@ -30,9 +27,7 @@ spec:
 
 
 def engine(sharing: str) -> Engine:
-    found, problems = documents.read(f"{POLICY}  sharing: {sharing}\n", "p.yaml")
-    assert not problems
-    return Engine(load.load(found, RULES, "p.yaml"), rules.walk())
+    return Engine(policy_of(f"{POLICY}  sharing: {sharing}\n"), rules.walk())
 
 
 def config_map(text: str, name: str = "c", namespace: str = "gpu-operator") -> dict[str, Any]:

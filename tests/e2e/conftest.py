@@ -12,20 +12,12 @@ from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.guard import Guard
 from tests.e2e.objects import TRUSTED, pod
 
-HERE = Path(__file__).resolve().parent
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the tests use a cluster that somebody has."""
     group = parser.getgroup("cluster")
     group.addoption("--kubeconfig", type=Path, help="of an administrator of a cluster to use instead of our own")
     group.addoption("--webhook-host", default="localhost", help="where that cluster's API server reaches this machine")
-
-
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave this folder out of a run of all tests."""
-    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(HERE) for path in asked) else True
 
 
 def find(*names: str) -> Path:

@@ -104,7 +104,7 @@ class Guard:
 
     def logged(self) -> list[Object]:
         """Every line of its log so far."""
-        whole, _, _ = (self.cluster.folder / "webhook.telemetry.log").read_text("utf-8", "replace").rpartition("\n")
+        whole, _, _ = (self.cluster.folder / "webhook.log").read_text("utf-8", "replace").rpartition("\n")
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def reviews(self, namespace: str) -> list[Object]:

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import certs
+from tests.support.objects import Object
 
-Object = dict[str, Any]
 Answer = Callable[[Object], Object]
 """Takes an AdmissionReview and gives the fields of its response, but for the uid."""
 

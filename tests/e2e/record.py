@@ -26,6 +26,7 @@ from tests import ROOT
 from tests.e2e import binaries, control_plane
 from tests.e2e.control_plane import Cluster
 from tests.e2e.neighbour import answering
+from tests.support.objects import Object
 
 RECORDED = ROOT / "tests/recorded"
 PATIENCE = 60
@@ -58,7 +59,6 @@ REPLACED = (
     (re.compile(r"X509SHA256=[0-9a-f]{64}"), f"X509SHA256={'0' * 64}"),
 )
 
-Object = dict[str, Any]
 Wanted = Callable[[Object], bool]
 
 

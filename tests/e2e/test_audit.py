@@ -18,15 +18,13 @@ from tests.e2e import control_plane
 from tests.e2e.control_plane import ADMIN, Cluster, User, eventually
 from tests.e2e.guard import IDENTITY, MANIFESTS
 from tests.e2e.objects import ONE, TRUSTED, Object, pod, template, workload
+from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.api import admission, jsonpatch
 from webhook.cluster import listing
-from webhook.documents import documents
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.policy import load
 
-POLICY = ROOT / "policies" / "sample.yaml"
 PAGE = ROOT / "docs" / "audit.md"
 ACCOUNT = "slicewarden-system:slicewarden-audit"
 SCHEMAS = ROOT / "tests" / "schemas"
@@ -79,8 +77,7 @@ def slicewarden(*words: str | Path) -> Run:
 
 def steered(cluster: Cluster, item: Object) -> Object:
     """A pod as the mutating webhook would have made it."""
-    found, _ = documents.read(POLICY.read_text("utf-8"), POLICY.name)
-    policy = load.load(found, [rule.id for rule in rules.walk()], POLICY.name)
+    policy = policy_of(POLICY)
     objects, problems = listing.facts(listing.connect(str(cluster.kubeconfig())), [policy])
     assert not problems
     operations = Engine(policy, rules.walk()).mutate(admission.decode(admission.wrap(item)), Facts.of(objects)).patch

@@ -12,7 +12,7 @@ from tests.e2e.conftest import Space, granted
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS, Guard
 from tests.e2e.objects import ONE, TRUST, TRUSTED, Object, pod, template, workload
-from tests.tree.test_monitoring import API_SERVERS
+from tests.support.api_server_metrics import METRICS as API_SERVERS
 from webhook.cli.commands import serve
 
 ACCOUNT = User("system:serviceaccount:slicewarden-system:slicewarden", ("system:serviceaccounts",))

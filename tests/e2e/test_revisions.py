@@ -12,14 +12,12 @@ import pytest
 import yaml
 
 from tests.e2e import control_plane
+from tests.e2e.access import bound, refusal, role
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import Guard, policy_of
 from tests.e2e.objects import ONE, TRUSTED, Object, template, workload
-from tests.e2e.test_trust import bound, refusal, role
-from webhook.documents.documents import read
+from tests.support import policies
 from webhook.engine.registration import configurations
-from webhook.policy.load import load
-from webhook.rules import walk
 
 OWNER, STRANGER = User("mia"), User("eve")
 """The one whom the grant names, and one who was given more than the role `edit` has."""
@@ -53,9 +51,7 @@ def policy(cluster: Cluster) -> str:
 
 
 def made(text: str) -> list[Object]:
-    documents, problems = read(text, "policy.yaml")
-    assert not problems
-    return [*configurations(load(documents, [rule.id for rule in walk()], "policy.yaml"))]
+    return [*configurations(policies.policy_of(text))]
 
 
 def test_a_stranger_writes_no_revision_of_a_trusted_stateful_set(guard: Guard) -> None:

@@ -10,8 +10,7 @@ import pytest
 from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import Guard, policy_of
-from tests.e2e.objects import Object, config_map
-from tests.e2e.test_live import CRD
+from tests.e2e.objects import CRD, Object, config_map
 
 JANE = User("jane", ("vision",))
 LABEL = "nvidia.com/device-plugin.config"
@@ -62,7 +61,7 @@ def shared(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def reviews(cluster: Cluster) -> list[str]:
     """The path of every review so far; each is logged before it is answered."""
-    lines = (cluster.folder / "webhook.telemetry.log").read_text("utf-8").splitlines()
+    lines = (cluster.folder / "webhook.log").read_text("utf-8").splitlines()
     return [entry["endpoint"] for entry in map(json.loads, lines) if "endpoint" in entry]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import control_plane
+from tests.e2e.access import bound, refusal, role
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import Guard
 from tests.e2e.objects import TRUSTED, Object, plain, pod
@@ -48,35 +49,9 @@ def rights() -> Iterator[Object]:
         yield bound("ClusterRoleBinding", user.name.rpartition(":")[2], "node", user.name)
 
 
-def role(name: str, *rules: Object) -> Object:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": rules,
-    }
-
-
-def bound(kind: str, name: str, to: str, user: str, **where: str) -> Object:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": name, **where},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": to},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-    }
-
-
-def refusal(cluster: Cluster, user: User | None, *arguments: str, item: Object | None = None) -> str:
-    """What is said to a kubectl command that has to fail."""
-    done = cluster.kubectl(*arguments, user=user, stdin=json.dumps(item) if item else None)
-    assert done.returncode, done.stdout
-    return done.stderr
-
-
 def judged(cluster: Cluster) -> list[Object]:
     """Every review so far, as logged."""
-    lines = (cluster.folder / "webhook.telemetry.log").read_text("utf-8").splitlines()
+    lines = (cluster.folder / "webhook.log").read_text("utf-8").splitlines()
     return [entry for entry in map(json.loads, lines) if "endpoint" in entry]
 
 

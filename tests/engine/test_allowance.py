@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_hostile import affinity, calls, config_map, expression, pod
+from tests.support.cost import calls
+from tests.support.objects import Object, affinity, config_map, expression, pod
 from webhook.allowance import UNITS, Allowance, TooLarge, TooLate, weight
 from webhook.api import admission
 from webhook.api.jsonpatch import MAX_OPERATIONS, build
@@ -18,8 +19,6 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Fix, Request, Result
 from webhook.text.spelling import HANDFUL, Guesses, nearest
-
-Object = dict[str, Any]
 
 GPU = {"limits": {"nvidia.com/gpu": 1}}
 LOADER = [{"name": "LD_LIBRARY_PATH", "value": "/x"}, {"name": "LD_PRELOAD", "value": "/y"}]

@@ -4,7 +4,6 @@ What each costs is counted in calls of Python functions, not in seconds: the cou
 """
 
 import json
-import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cost import calls
+from tests.support.objects import affinity, config_map, expression, pod
 from webhook.api import admission
 from webhook.api.jsonpatch import MAX_OPERATIONS
 from webhook.documents.documents import read
@@ -22,46 +23,6 @@ from webhook.policy.load import MOST, load
 
 CALLS_PER_BYTE = 8
 """Far above what an honest object of the size costs, and far below anything that is not linear."""
-
-
-def calls(work: Callable[[], object]) -> int:
-    count = 0
-
-    def counted(_: Any, event: str, __: Any) -> None:
-        nonlocal count
-        if event in ("call", "c_call"):
-            count += 1
-
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-def pod(**spec: Any) -> dict[str, Any]:
-    gpu = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
-    metadata = {"name": "p", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [gpu], **spec}}
-
-
-def affinity(*terms: list[dict[str, Any]]) -> dict[str, Any]:
-    required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-
-
-def expression(operator: str, *values: object, key: str = "k") -> dict[str, Any]:
-    return {"key": key, "operator": operator, "values": [str(value) for value in values]}
-
-
-def config_map(text: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "c", "namespace": "visitors"},
-        "data": {"a": text},
-    }
 
 
 BOUNDS = [expression("Gt", n) for n in range(500)] + [expression("Lt", 10**9)]

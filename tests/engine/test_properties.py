@@ -15,7 +15,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from jsonpointer import JsonPointerException
 
-from tests import ROOT
+from tests.support.policies import POLICY, RULES
 from tests.support.strategies import (
     LABELS,
     MEMORY,
@@ -44,9 +44,7 @@ FRACTION = "per_process_memory_fraction"
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
-RULES = [rule.id for rule in walk()]
-SAMPLE = ROOT / "policies" / "sample.yaml"
-POOLS = yaml.safe_load(SAMPLE.read_text("utf-8"))["spec"]["pools"]
+POOLS = yaml.safe_load(POLICY.read_text("utf-8"))["spec"]["pools"]
 
 
 def mutated(engine: Engine, pod: dict[str, Any], facts: Facts) -> tuple[dict[str, Any], Verdict]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rules import test_fixtures
+from tests.support import fixtures
 from tests.support.strategies import put
 from webhook.engine.engine import CREATE, UPDATE, Engine
 from webhook.facts.snapshot import Facts
@@ -193,11 +193,11 @@ def worse(rule: str) -> Iterator[tuple[Path, Request, Place]]:
 
     What has parts of its own may be anything around them, and is left out where it is more than one value.
     """
-    engine, facts = test_fixtures.engine_of(rule)
+    engine, facts = fixtures.engine_of(rule)
     bad: list[tuple[Path, Request, Place, Any]] = []
     seen: dict[Any, list[Any]] = defaultdict(list)
-    for file in test_fixtures.files_of(rule):
-        request = test_fixtures.fixture(file)[2]
+    for file in fixtures.files_of(rule):
+        request = fixtures.fixture(file)[2]
         if request.object is None or request.operation not in (CREATE, UPDATE):
             continue
         request = replace(request, requester=request.requester or TENANT, operation=CREATE, old_object=None)
@@ -225,10 +225,10 @@ NONE_WORSE = {
 }
 
 
-@pytest.mark.parametrize("rule", [rule for rule in test_fixtures.FOLDERS if rule not in NONE_WORSE])
+@pytest.mark.parametrize("rule", [rule for rule in fixtures.FOLDERS if rule not in NONE_WORSE])
 def test_another_wrong_value_is_news(rule: str) -> None:
     """No denied value excuses another, whatever a message shows of them. A rule that is added is tried too."""
-    engine, facts = test_fixtures.engine_of(rule)
+    engine, facts = fixtures.engine_of(rule)
     updates = [*worse(rule)]
     assert updates
     for file, request, path in updates:
@@ -236,12 +236,12 @@ def test_another_wrong_value_is_news(rule: str) -> None:
         assert path in news, (file.stem, path, at(request.object, path))
 
 
-@pytest.mark.parametrize("rule", test_fixtures.FOLDERS)
+@pytest.mark.parametrize("rule", fixtures.FOLDERS)
 def test_what_is_left_as_it_was_is_excused(rule: str) -> None:
     """A label on an object makes nothing worse, denied as it may be."""
-    engine, facts = test_fixtures.engine_of(rule)
-    for file in test_fixtures.files_of(rule):
-        request = test_fixtures.fixture(file)[2]
+    engine, facts = fixtures.engine_of(rule)
+    for file in fixtures.files_of(rule):
+        request = fixtures.fixture(file)[2]
         item = request.object
         if item is None or request.kind in ("Namespace", "Node", "Binding") or request.operation == "DELETE":
             continue

@@ -1,18 +1,16 @@
 """The webhook configurations that are made from a policy; tests/e2e has an API server follow them."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from tests.support.objects import Object
 from webhook.catalog import doors
 from webhook.catalog.workloads import WORKLOADS, Template, Workload, table
 from webhook.engine.registration import bundles, configurations
 from webhook.facts.snapshot import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
 from webhook.policy.model import Exemption, Grant, Guard, Policy, Requesters, Scope
-
-Object = dict[str, Any]
 
 
 def hooks(policy: Policy) -> dict[str, Object]:

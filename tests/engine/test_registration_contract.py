@@ -5,14 +5,12 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support.manifests import BASE, read
+from tests.support.objects import Object
 from tests.support.registration_contract import LINES, broken
-from tests.tree.test_manifests import BASE
 from webhook.engine.registration import configurations
 from webhook.policy.model import Policy
-
-Object = dict[str, Any]
 
 RULE: Object = {"apiVersions": ["v1"], "operations": ["CREATE"]}
 # One breach of every line: done to the first webhook of the validating half, but where a line speaks of another.
@@ -41,7 +39,7 @@ BREACHES: dict[int, Callable[[Object, Object], Any]] = {
 
 
 def test_the_base_keeps_the_contract() -> None:
-    assert broken(yaml.safe_load_all((BASE / "webhooks.yaml").read_text("utf-8"))) == []
+    assert broken(read(BASE / "webhooks.yaml")) == []
 
 
 def test_every_line_has_its_breach() -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from bench import generator, payloads, processes
 from tests.faults import apiserver
 from tests.faults.replicas import Replica, Secret, replica
+from tests.support.objects import Object
 
 NUMBER = "#" * 12
 """What the load generator replaces by a request's number, so that no two requests are the same."""
@@ -134,7 +135,7 @@ def _total(reports: list[dict[str, Any]]) -> float:
     return sum(float(report["rps"]) for report in reports)
 
 
-def cluster() -> list[apiserver.Object]:
+def cluster() -> list[Object]:
     """The sample's objects, and many more nodes and namespaces."""
     return [
         *apiserver.sample(),
@@ -143,13 +144,13 @@ def cluster() -> list[apiserver.Object]:
     ]
 
 
-def _node(number: int, turn: int) -> apiserver.Object:
+def _node(number: int, turn: int) -> Object:
     labels = {"kubernetes.io/hostname": f"node-{number}", "example.com/turn": str(turn)}
     metadata = {"name": f"node-{number}", "labels": labels}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": {}}
 
 
-def _namespace(number: int) -> apiserver.Object:
+def _namespace(number: int) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{number}", "labels": {}}}
 
 

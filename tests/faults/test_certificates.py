@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bench import payloads
 from tests.faults.conftest import Under
-from tests.faults.replicas import POLICY, Replica, Secret, replica, until
+from tests.faults.replicas import Replica, Secret, replica, until
 from tests.faults.world import WORLD, World
+from tests.support.policies import POLICY
 
 DAY = 24 * 3600
 EXEMPTION = """

@@ -9,8 +9,7 @@ from tests.faults import apiserver
 from tests.faults.apiserver import ApiServer
 from tests.faults.conftest import Live, Under
 from tests.faults.load import CONNECTIONS, RATE
-from tests.faults.replicas import Replica, Secret, replica, until
-from tests.faults.test_processes import BROKEN, kill
+from tests.faults.replicas import BROKEN, Replica, Secret, kill, replica, until
 from tests.faults.world import WORLD, World
 
 NUMBERS = itertools.count()

@@ -13,16 +13,9 @@ from bench.gpu import greedy
 from tests.frameworks import environments
 from tests.frameworks.card import Card
 
-HERE = Path(__file__).resolve().parent
 GREEDY = Path(greedy.__file__)
 T4 = 15360
 """MiB."""
-
-
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave this folder out of a run of all tests."""
-    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(HERE) for path in asked) else True
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from tests.rules import test_fixtures
+from tests.support import fixtures
+from tests.support.fixtures import DOORS
+from tests.support.objects import Object
 from tests.support.strategies import TRUST, containers, pods, request_for, workload
 from webhook.catalog import doors
 from webhook.cli.inputs import cautious
@@ -20,26 +22,6 @@ from webhook.gpu.guard import unguarded
 from webhook.model import Action, Requester
 from webhook.policy.model import Forms, Guard, Policy, Scope
 from webhook.rules import walk
-
-DOORS = frozenset(
-    {
-        "broad-toleration",
-        "chosen-node",
-        "device-annotation",
-        "device-mount",
-        "device-path",
-        "forged-placement",
-        "host-namespaces",
-        "privileged-container",
-        "unguarded-container",
-        "unlisted-claim",
-        "unread-variables",
-        "visible-devices",
-    }
-)
-"""Rules that judge a place by itself; lifted-limit asks as well which pool a pod belongs to."""
-
-Object = dict[str, Any]
 
 
 def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: Any) -> Object:
@@ -634,8 +616,8 @@ VOID = {"name": doors.VISIBLE, "value": doors.VOID}
 FIXTURES = [
     file
     for rule in sorted(DOORS - {"unguarded-container"})  # which void is what is missing for
-    for file in sorted(test_fixtures.FIXTURES.glob(f"{rule}/deny-*.yaml"))
-    if test_fixtures.fixture(file)[2].kind == "Pod"
+    for file in sorted(fixtures.FIXTURES.glob(f"{rule}/deny-*.yaml"))
+    if fixtures.fixture(file)[2].kind == "Pod"
 ]
 
 
@@ -663,8 +645,8 @@ def additions(asked: Object) -> Iterator[Object]:
 
 @pytest.mark.parametrize("file", FIXTURES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_a_fixture_stays_denied_whatever_is_added(file: Path) -> None:
-    judging, facts = test_fixtures.engine_of(file.parent.name)
-    request = test_fixtures.fixture(file)[2]
+    judging, facts = fixtures.engine_of(file.parent.name)
+    request = fixtures.fixture(file)[2]
     assert request.object
     for more in additions(copy.deepcopy(dict(request.object))):
         assert not judging.validate(replace(request, object=more), facts).allowed, more

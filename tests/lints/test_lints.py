@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from webhook import lints, rules
+from tests.support.policies import RULES, facts_of
+from webhook import lints
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.documents.documents import read
-from webhook.facts.snapshot import Facts
 from webhook.policy.load import load_with_document
-
-RULES = [rule.id for rule in rules.walk()]
 
 POLICY = """\
 apiVersion: slicewarden.dev/v1alpha1
@@ -86,11 +84,8 @@ def found(policy: str = POLICY, facts: str = FACTS, today: date = TODAY, soon: i
     """Each finding's lint, line and message."""
     documents, problems = read(policy, "p.yaml")
     assert problems == []
-    known, problems = read(facts, "f.yaml")
-    assert problems == []
-    items = [item for document in known for item in document.value["items"]]
     (judged,) = lints.lint(
-        *load_with_document(documents, RULES, "p.yaml"), Facts.of(items), today, timedelta(soon)
+        *load_with_document(documents, RULES, "p.yaml"), facts_of(facts), today, timedelta(soon)
     ).judged
     return [(result.rule, line, result.finding.message) for result, line in judged.findings]
 

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import assume, given
 
 from tests import ROOT
+from tests.support.policies import OPTIONS
 from tests.support.strategies import gpu_pods, request_for
 from webhook.api.jsonpatch import apply
 from webhook.cli import main as cli
@@ -21,8 +22,6 @@ from webhook.memory.command_line import PROGRAMS
 from webhook.model import Requester
 from webhook.policy.model import Grant, Policy, Requesters, Scope
 from webhook.rules import walk
-
-SAMPLE = ["--policy", str(ROOT / "policies/sample.yaml"), "--facts", str(ROOT / "webhook/sample/facts.yaml")]
 
 
 def node(name: str, **labels: str) -> Node:
@@ -63,13 +62,13 @@ def test_the_hosts_memory_has_no_fraction(sample_policy: Policy) -> None:
 
 
 def test_explain_caps_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explain", "caps", "--pool", "shared", *SAMPLE]) == 0
+    assert cli.main(["explain", "caps", "--pool", "shared", *OPTIONS]) == 0
     out = capsys.readouterr().out
     assert "3251" in out
     assert "exclusive" not in out
-    assert cli.main(["explain", "caps", "--pool", "other", *SAMPLE]) == 2
+    assert cli.main(["explain", "caps", "--pool", "other", *OPTIONS]) == 2
     assert capsys.readouterr().err == "other: no such pool; known are shared, mig, exclusive\n"
-    assert cli.main(["explain", "caps", "--pool", "share", *SAMPLE]) == 2
+    assert cli.main(["explain", "caps", "--pool", "share", *OPTIONS]) == 2
     assert capsys.readouterr().err == "share: no such pool, did you mean shared?\n"
 
 
@@ -94,9 +93,9 @@ WORDS = {"kind": "Pod", "trust": "trusted", "more": "", "product": "Tesla-T4-SHA
 def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str], **changes: str) -> tuple[list[Any], str]:
     file = tmp_path / "pod.yaml"
     file.write_text(POD.format(**{**WORDS, **changes}))
-    cli.main(["check", str(file), "--explain", "--format", "json", *SAMPLE])
+    cli.main(["check", str(file), "--explain", "--format", "json", *OPTIONS])
     placements = json.loads(capsys.readouterr().out)["results"][0].get("placements", [])
-    cli.main(["check", str(file), "--explain", *SAMPLE])
+    cli.main(["check", str(file), "--explain", *OPTIONS])
     return placements, capsys.readouterr().out
 
 
@@ -163,7 +162,7 @@ def test_a_pod_lands_on_nodes_that_it_selects_and_that_offer_what_it_asks_for(
     assert (value["nodes"], value["nodeCount"]) == (names, len(names))
     assert f"  lands  {where}" in text
     assert value["where"] in where
-    cli.main(["check", str(tmp_path / "pod.yaml"), "--format", "markdown", *SAMPLE])
+    cli.main(["check", str(tmp_path / "pod.yaml"), "--format", "markdown", *OPTIONS])
     assert f"| {where}" in capsys.readouterr().out
 
 
@@ -198,7 +197,7 @@ def test_what_asks_for_no_gpu_and_what_is_not_asked_about_has_no_explanation(
 ) -> None:
     assert explained(tmp_path, capsys, resource="cpu")[0] == []
     (tmp_path / "pod.yaml").write_text(POD.format(**WORDS))
-    cli.main(["check", str(tmp_path / "pod.yaml"), "--format", "json", *SAMPLE])
+    cli.main(["check", str(tmp_path / "pod.yaml"), "--format", "json", *OPTIONS])
     (value,) = json.loads(capsys.readouterr().out)["results"][0]["placements"]
     assert not {"budget", "why"} & value.keys()
 

@@ -14,12 +14,6 @@ Promtool = Callable[..., "subprocess.CompletedProcess[str]"]
 """Runs promtool with arguments and standard input."""
 
 
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave this folder out of a run of all tests."""
-    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(HERE) for path in asked) else True
-
-
 @pytest.fixture(scope="session")
 def promtool() -> Promtool:
     """Prometheus' own tool; the run ends in one line when it cannot be had."""

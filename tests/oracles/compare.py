@@ -4,17 +4,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from tests import ROOT
 from tests.oracles import choices
 from tests.oracles.cases import NUMBERS, PODS, QUANTITIES, SELECTIONS
 from tests.oracles.containers import engine
 from tests.oracles.needless import let_through, needless
 from tests.oracles.programs import Oracle
-from webhook.documents.documents import read
+from tests.support.policies import POLICY, policy_of
 from webhook.facts.snapshot import Facts
-from webhook.policy.load import load
 from webhook.policy.model import Policy
-from webhook.rules import walk
 
 Differences = dict[str, Any]
 
@@ -22,8 +19,7 @@ Differences = dict[str, Any]
 @cache
 def sample_policy() -> Policy:
     """The policy that the project ships as an example."""
-    path = ROOT / "policies" / "sample.yaml"
-    return load(read(path.read_text("utf-8"), path.name)[0], [rule.id for rule in walk()], path.name)
+    return policy_of(POLICY)
 
 
 def of_pods(oracle: Oracle) -> Differences:

@@ -13,15 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import ROOT
+from tests.support.policies import POLICY, RULES, policy_of
 from webhook.documents.documents import read
 from webhook.memory import frameworks
 from webhook.model import Action, Unusable
 from webhook.policy.load import MOST, load, schema
 from webhook.policy.model import Guard, Limits, Policy, Requesters
-from webhook.rules import walk
 
-SAMPLE = (ROOT / "policies" / "sample.yaml").read_text("utf-8")
-RULES = [rule.id for rule in walk()]
+SAMPLE = POLICY.read_text("utf-8")
 
 SMALL = """\
 apiVersion: slicewarden.dev/v1alpha1
@@ -57,12 +56,6 @@ spec:
   rules:
     multiple-slices: Warn
 """
-
-
-def policy_of(text: str, file: str = "p.yaml") -> Policy:
-    documents, problems = read(text, file)
-    assert problems == []
-    return load(documents, RULES, file)
 
 
 def problems_of(text: str) -> list[str]:

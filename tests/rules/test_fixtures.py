@@ -5,87 +5,34 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jsonpatch
 import pytest
 
-from tests import ROOT
-from webhook import rules
+from tests.support.fixtures import (
+    FILES,
+    FIXTURES,
+    FOLDERS,
+    RULES,
+    SETTINGS,
+    engine_of,
+    files_of,
+    fixture,
+    judged,
+    settings,
+    verb,
+)
 from webhook.api import admission
 from webhook.api import jsonpatch as patch
 from webhook.api.objects import subjects
-from webhook.documents import documents
-from webhook.documents.documents import Document
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.model import Action, Finding, Malformed, Request, Verdict, dotted
-from webhook.model import Path as Place
-from webhook.policy.load import load
-from webhook.policy.model import Policy
+from webhook.model import Action, Finding, Malformed, Verdict, dotted
 
-FIXTURES = ROOT / "tests" / "fixtures"
-RULES = {rule.id: rule for rule in rules.walk()}
-FOLDERS = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir())
-SETTINGS = ("policy.yaml", "facts.yaml")
-FILES = sorted(file for file in FIXTURES.glob("*/*.yaml") if file.name not in SETTINGS)
 VERBS = ("allow", "deny", "warn", "patch")
 
 each_rule = pytest.mark.parametrize("rule", FOLDERS)
-
-
-def read(file: Path) -> list[Document]:
-    found, problems = documents.read(file.read_text("utf-8"), file.name)
-    assert not problems
-    return found
-
-
-def objects(found: list[Document]) -> Iterator[dict[str, Any]]:
-    for document in found:
-        yield from document.value["items"] if document.value["kind"] == "List" else [document.value]
-
-
-@cache
-def settings(rule: str) -> tuple[Policy, Facts]:
-    """The policy and facts of a rule's folder, each the sample's where the folder has none."""
-    own_policy, own_facts = (FIXTURES / rule / name for name in SETTINGS)
-    policy_file = own_policy if own_policy.exists() else ROOT / "policies" / "sample.yaml"
-    facts_file = own_facts if own_facts.exists() else ROOT / "webhook" / "sample" / "facts.yaml"
-    return (
-        load(read(policy_file), RULES, policy_file.name),
-        Facts.of(objects(read(facts_file))),
-    )
-
-
-@cache
-def fixture(file: Path) -> tuple[Document, Place, Request]:
-    """The file's one document, where the judged object stands in it, and the request it makes."""
-    (document,) = read(file)
-    if document.value["kind"] == "AdmissionReview":
-        return document, ("request", "object"), admission.decode(json.dumps(document.value).encode())
-    return document, (), admission.decode(admission.wrap(document.value))
-
-
-@cache
-def engine_of(rule: str, *, alone: bool = True) -> tuple[Engine, Facts]:
-    """What judges a rule's fixtures: the rule alone, or all of them."""
-    chosen, facts = settings(rule)
-    return Engine(chosen, [RULES[rule]] if alone else [*RULES.values()]), facts
-
-
-def files_of(rule: str) -> list[Path]:
-    return [file for file in FILES if file.parent.name == rule]
-
-
-def judged(file: Path) -> Verdict:
-    engine, facts = engine_of(file.parent.name)
-    return engine.judge(fixture(file)[2], facts)
-
-
-def verb(file: Path) -> str:
-    return file.name.partition("-")[0]
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -7,17 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.policies import policy_of
 from webhook.api import admission
 from webhook.catalog.doors import ADMIN_ACCESS
-from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Request, Requester, Unusable
-from webhook.policy.load import load
-from webhook.policy.model import CONTROLLERS, Policy, Requesters
+from webhook.policy.model import CONTROLLERS, Requesters
 from webhook.rules import walk
 
-RULES = [rule.id for rule in walk()]
 TRUST = "slicewarden.dev/trust"
 
 POLICY = """\
@@ -61,12 +59,6 @@ spec:
 """
 LABELS = {"robotics": {"lab": "yes"}, "vision": {}, "audio": {}, "speech": {}, "studio": {}, "visitors": {}}
 FACTS = Facts(namespaces=LABELS)
-
-
-def policy_of(text: str) -> Policy:
-    documents, problems = read(text, "p.yaml")
-    assert problems == []
-    return load(documents, RULES, "p.yaml")
 
 
 ENGINE = Engine(policy_of(POLICY), walk())

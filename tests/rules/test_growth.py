@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.rules.test_fixtures import FOLDERS, engine_of, files_of, fixture, verb
+from tests.support.fixtures import FOLDERS, engine_of, files_of, fixture, verb
 from tests.support.pod_fields import POD_SPEC, RECORDED
 from webhook import allowance
 from webhook.api import admission

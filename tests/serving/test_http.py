@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import uvloop
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -27,20 +26,17 @@ from cryptography.hazmat.primitives.serialization import (
     KeySerializationEncryption,
     NoEncryption,
     PrivateFormat,
-    load_pem_private_key,
 )
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 import certs
+from tests.support.callers import caller, write
+from tests.support.waiting import LONG, until
 from webhook.api import duration
 from webhook.serving import app as serving
 from webhook.serving import tls, worker
 from webhook.serving.http import Port
 from webhook.serving.limits import Limits
 from webhook.serving.messages import HttpRequest, Reply
-
-LONG = 30.0
-"""Seconds after which a test gives up; nothing here takes them."""
 
 
 @dataclass
@@ -186,13 +182,6 @@ def talk(door: Open, text: bytes) -> tuple[int, bytes]:
 GET = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /x HTTP/1.1\r\nHost: a\r\n"
 SOON = Limits(parting=0.1)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG
-    while not holds():
-        assert time.monotonic() < end, "it did not come to hold"
-        time.sleep(0.005)
 
 
 # What is understood in one way only
@@ -743,31 +732,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def files(folder: Path) -> tls.Files:
     return tls.Files(folder / "tls.crt", folder / "tls.key")
-
-
-def write(folder: Path, name: str, pair: certs.Pair) -> None:
-    (folder / f"{name}.crt").write_bytes(pair.certificate_pem)
-    (folder / f"{name}.key").write_bytes(pair.key_pem)
-
-
-def caller(ca: certs.Pair, name: str, *dns: str) -> certs.Pair:
-    issuer, key = x509.load_pem_x509_certificate(ca.certificate_pem), ec.generate_private_key(ec.SECP256R1())
-    signer = load_pem_private_key(ca.key_pem, None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.now(UTC) - timedelta(hours=1))
-        .not_valid_after(datetime.now(UTC) + timedelta(hours=1))
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-    )
-    if dns:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in dns]), False)
-    certificate = builder.sign(signer, hashes.SHA256())
-    return certs.Pair(certificate.public_bytes(Encoding.PEM), pem(key, NoEncryption()))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.serving.test_workers import BODY, FACTS, LONG, POLICY, Running, running, until
+from tests.support.policies import FACTS, POLICY
+from tests.support.waiting import LONG, until
+from tests.support.webhooks import BODY, Running, running
 from webhook.api import admission
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy

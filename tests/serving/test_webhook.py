@@ -21,9 +21,11 @@ from hypothesis import given, settings
 
 import certs
 from tests import ROOT
-from tests.serving.test_http import caller, write
 from tests.support import strategies
 from tests.support.asking import ask as answered
+from tests.support.callers import caller, write
+from tests.support.objects import untrusted_pod as pod
+from tests.support.policies import FACTS, POLICY
 from webhook.api import admission, jsonpatch
 from webhook.cli import demo
 from webhook.cli import main as cli
@@ -31,17 +33,6 @@ from webhook.cli.inputs import load_engine, load_policy
 from webhook.documents import files
 from webhook.engine.engine import Engine
 from webhook.serving import app as serving
-
-POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
-
-
-def pod(**metadata: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "train", "namespace": "vision", **metadata},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
-    }
 
 
 @pytest.fixture(scope="module")

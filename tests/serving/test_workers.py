@@ -1,28 +1,27 @@
 """The processes that serve: replaced when they die, ended in order, and never in the way of a review."""
 
-import contextlib
 import http.client
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
-import certs
 from tests import ROOT
 from tests.support.asking import ask
+from tests.support.policies import FACTS, POLICY
+from tests.support.waiting import LONG, until
+from tests.support.webhooks import BODY, Running, certify, running
 from webhook.allowance import TooLate
 from webhook.api import admission
 from webhook.cli.inputs import load_engine
@@ -32,95 +31,6 @@ from webhook.serving import app as serving
 from webhook.serving import worker
 from webhook.serving.messages import Reply
 from webhook.telemetry import log
-
-POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
-
-LONG = 30.0
-"""Seconds after which a test gives up."""
-
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "train", "namespace": "vision"},
-    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
-}
-BODY = admission.wrap(POD)
-CA = certs.issue_ca("ca", datetime.now(UTC), days=30)
-
-
-def certify(folder: Path) -> bytes:
-    """Write a new pair of the authority; return its certificate."""
-    pair = certs.issue_serving(CA, ["localhost"], [], datetime.now(UTC), days=20)
-    for name, content in (("tls.key", pair.key_pem), ("tls.crt", pair.certificate_pem)):
-        (folder / f"{name}.new").write_bytes(content)
-        (folder / f"{name}.new").rename(folder / name)
-    return pair.certificate_pem
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG
-    while not holds():
-        assert time.monotonic() < end, "it did not come to hold"
-        time.sleep(0.02)
-
-
-@dataclass
-class Running:
-    """A webhook in processes of its own."""
-
-    process: subprocess.Popen[bytes]
-    folder: Path
-    port: int
-    health: int
-
-    def connect(self) -> http.client.HTTPSConnection:
-        context = ssl.create_default_context(cafile=self.folder / "ca.crt")
-        return http.client.HTTPSConnection("localhost", self.port, timeout=LONG, context=context)
-
-    def review(self, connection: http.client.HTTPSConnection) -> int:
-        connection.request("POST", "/mutate?timeout=10s", BODY, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status
-
-    def ready(self) -> int:
-        """The status of readiness; 0 when nobody answers."""
-        plain = http.client.HTTPConnection("localhost", self.health, timeout=LONG)
-        try:
-            plain.request("GET", "/readyz")
-            return plain.getresponse().status
-        except (OSError, http.client.HTTPException):
-            return 0
-        finally:
-            plain.close()
-
-    def workers(self) -> set[int]:
-        main = self.process.pid
-        return {int(each) for each in Path(f"/proc/{main}/task/{main}/children").read_text().split()}
-
-
-@contextlib.contextmanager
-def running(folder: Path, *options: str, output: int | IO[Any] = subprocess.DEVNULL) -> Iterator[Running]:
-    with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
-        port, health = a.getsockname()[1], b.getsockname()[1]
-    (folder / "ca.crt").write_bytes(CA.certificate_pem)
-    command: list[str | Path] = [sys.executable, "-m", "webhook", "serve", "--policy", POLICY, "--facts", FACTS]
-    command += ["--listen", f"127.0.0.1:{port}", "--health-listen", f"127.0.0.1:{health}"]
-    command += ["--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key", *options]
-    certify(folder)
-    with subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE) as process:
-        started = Running(process, folder, port, health)
-        try:
-            until(lambda: started.ready() == 200 or process.poll() is not None)
-            yield started
-        finally:
-            process.terminate()
-            try:
-                status = process.wait(LONG)
-            finally:
-                process.kill()
-            assert process.stderr is not None
-            assert (status, process.stderr.read()) in ((0, b""), (-signal.SIGKILL, b""))
 
 
 class Load:

@@ -7,9 +7,9 @@ kubernetes/website concepts/cluster-administration/admission-webhooks-good-pract
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-Object = dict[str, Any]
+from tests.support.objects import Object
+
 Check = Callable[[Sequence[Object]], Iterable[str]]
 
 WHOLE_REQUEST = 34

@@ -308,6 +308,34 @@ def test_impurity_is_found(source: str) -> None:
     assert list(impurities(ast.parse(source)))
 
 
+TESTS = sorted((ROOT / "tests").glob("*/*.py"))
+
+
+def imports_of_tests(tree: ast.Module) -> list[str]:
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return [name for node in nodes for alias in node.names if ".test_" in (name := f"{node.module}.{alias.name}")]
+
+
+def test_no_test_is_imported() -> None:
+    for file in TESTS:
+        assert imports_of_tests(ast.parse(file.read_text("utf-8"))) == [], file
+
+
+@pytest.mark.parametrize("source", ["from tests.rules import test_rules", "from tests.rules.test_rules import KINDS"])
+def test_an_imported_test_is_found(source: str) -> None:
+    assert imports_of_tests(ast.parse(source))
+
+
+PACKAGES = {file.parent.name for file in (ROOT / "webhook").glob("*/__init__.py")}
+SUITES = {"chart", "conformance", "e2e", "faults", "frameworks", "fuzz", "image", "monitoring", "oracles"}
+
+
+def test_a_folder_of_tests_is_a_package_or_a_suite() -> None:
+    folders = {file.parent.name for file in TESTS if file.name.startswith("test_")}
+    assert folders <= PACKAGES | SUITES | {"certs", "tree"}
+    assert not PACKAGES & SUITES
+
+
 @each_rule
 def test_rule_says_the_way_out(rule: str) -> None:
     page = ast.get_docstring(MODULES[rule])

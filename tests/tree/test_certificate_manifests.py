@@ -1,7 +1,6 @@
 """The manifests of certificates as they stand in Git; tests/e2e has them judged by an API server."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -9,19 +8,14 @@ import yaml
 import certs
 from tests import ROOT
 from tests.support.command_lines import read as read_command
+from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, read
+from tests.support.objects import Object
 
-BASE, OVERLAYS = ROOT / "manifests" / "base", ROOT / "manifests" / "overlays"
-COMPONENT = ROOT / "manifests" / "components" / "certificates"
 PAGE = (ROOT / "docs" / "certificates.md").read_text("utf-8")
 HOME, OURS = "slicewarden-system", "slicewarden-certificates"
-Object = dict[str, Any]
 
 
-def read(file: Path) -> list[Object]:
-    return list(yaml.safe_load_all(file.read_text("utf-8")))
-
-
-OBJECTS = read(COMPONENT / "certificates.yaml")
+OBJECTS = read(COMPONENTS / "certificates" / "certificates.yaml")
 CERT_MANAGERS = read(OVERLAYS / "cert-manager" / "certificates.yaml")
 BY_NAME = {(each["kind"], each["metadata"]["name"]): each for each in (*OBJECTS, *CERT_MANAGERS)}
 JOB: Object = BY_NAME["CronJob", OURS]["spec"]["jobTemplate"]["spec"]["template"]
@@ -105,7 +99,7 @@ def test_the_secrets_are_empty_so_that_an_apply_leaves_what_is_in_them() -> None
 
 
 def test_the_webhook_mounts_what_is_served_and_never_a_ca() -> None:
-    (volume,) = patched(COMPONENT)["spec"]["template"]["spec"]["volumes"]
+    (volume,) = patched(COMPONENTS / "certificates")["spec"]["template"]["spec"]["volumes"]
     (base,) = [each for each in WEBHOOK["spec"]["template"]["spec"]["volumes"] if "secret" in each]
     assert volume["name"] == base["name"]
     assert volume["secret"]["secretName"] == OPTIONS["secret_name"]

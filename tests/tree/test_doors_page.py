@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests import ROOT
-from tests.gpu.test_doors import DOORS
+from tests.support.fixtures import DOORS
 from webhook.catalog.doors import DEVICE_VARIABLES
 from webhook.rules import walk
 

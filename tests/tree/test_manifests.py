@@ -3,13 +3,14 @@
 import runpy
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests import ROOT
 from tests.support.command_lines import read as read_command
+from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, read
+from tests.support.objects import Object
 from tests.support.registration_contract import WHOLE_REQUEST
 from webhook.api.objects import DEVICES
 from webhook.cli import inputs
@@ -17,9 +18,6 @@ from webhook.cluster import watch
 from webhook.engine import registration
 from webhook.policy.model import Policy
 
-BASE = ROOT / "manifests" / "base"
-OVERLAYS = ROOT / "manifests" / "overlays"
-COMPONENTS = ROOT / "manifests" / "components"
 PLURALS = {
     ("", "PodTemplate"): "podtemplates",
     ("", "ReplicationController"): "replicationcontrollers",
@@ -35,11 +33,6 @@ BINDINGS = {("", "pods/binding"), ("", "bindings")}
 NAMESPACES = {("", "namespaces"), ("", "namespaces/status"), ("", "namespaces/finalize")}
 NODES = {("", "nodes"), ("", "nodes/status")}
 WORKLOADS = {(group, plural) for (group, _), plural in PLURALS.items()}
-Object = dict[str, Any]
-
-
-def read(file: Path) -> list[Object]:
-    return list(yaml.safe_load_all(file.read_text("utf-8")))
 
 
 OBJECTS = [each for file in sorted(BASE.glob("*.yaml")) if file.stem != "kustomization" for each in read(file)]

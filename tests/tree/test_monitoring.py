@@ -11,20 +11,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests import ROOT
+from tests.support.api_server_metrics import METRICS as API_SERVERS
 from webhook.cluster import watch
 from webhook.model import Action, Finding, Request, Result, Verdict
 from webhook.telemetry.metrics import Metrics
 
 MONITORING, COMPONENT = ROOT / "manifests" / "monitoring", ROOT / "manifests" / "components" / "events"
 PAGE = ROOT / "docs" / "watching.md"
-API_SERVERS = {
-    "apiserver_admission_webhook_admission_duration_seconds": ("name", "type", "operation", "rejected"),
-    "apiserver_admission_webhook_rejection_count": ("name", "type", "operation", "error_type", "rejection_code"),
-    "apiserver_admission_webhook_fail_open_count": ("name", "type"),
-    "apiserver_admission_webhook_request_total": ("name", "type", "operation", "code", "rejected"),
-    "apiserver_admission_match_condition_evaluation_errors_total": ("name", "kind", "type", "operation"),
-}
-"""The API server's, with their labels (kubernetes staging/src/k8s.io/apiserver/pkg/admission/metrics/metrics.go)."""
 
 TARGET = {"pod", "namespace"}
 """Labels that Prometheus adds to what it scrapes."""
