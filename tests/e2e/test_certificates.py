@@ -49,7 +49,8 @@ class Kept(Guard):
 
     def keep(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Run the command as its CronJob does."""
-        command = [sys.executable, "-m", "webhook", "certs", "keep", "--kubeconfig", str(self.account)]
+        named = () if "--kubeconfig" in options else ("--kubeconfig", str(self.account))
+        command = [sys.executable, "-m", "webhook", "certs", "keep", *named]
         return subprocess.run(
             [*command, "--dns", "localhost", *options],
             cwd=MANIFESTS.parent,

@@ -358,7 +358,7 @@ class Connection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # which the server documents
             max_line_size=limits.line_bytes,
             max_headers=limits.headers,
-            max_field_size=limits.header_bytes,
+            max_field_size=limits.line_bytes,
             lingering_time=limits.parting,
             auto_decompress=False,
         )
@@ -371,6 +371,8 @@ class Connection(web.RequestHandler):
         self._limits = limits
         self._stage = Stage.IDLE
         self._arrived = 0.0
+        self._head_bytes = 0
+        self._end = b""
         self._ahead = False
         self._wire: asyncio.Transport | None = None
 
@@ -397,14 +399,29 @@ class Connection(web.RequestHandler):
             # Its answer will be the last one, and a client that sends ahead has to expect that (RFC 9112, 9.3.2).
             self._ahead = self._ahead or bool(data)
             return
-        if self._stage is Stage.IDLE and data:
+        if self._stage is Stage.IDLE and (begun := data.lstrip(b"\r\n")):
             self._head()
+            self._read_head(begun)
+        elif self._stage is Stage.HEAD:
+            self._read_head(data)
         super().data_received(data)
 
     def _head(self) -> None:
         self._stage = Stage.HEAD
         self._arrived = monotonic()
         self.until = self._arrived + self._limits.head
+        self._head_bytes, self._end = 0, b""
+
+    def _read_head(self, data: bytes) -> None:
+        """Look whether the head is complete, or too long: aiohttp limits each line, and not all of them together."""
+        self._head_bytes += len(data)
+        self._end += data
+        if b"\r\n\r\n" in self._end:
+            self._stage = Stage.BODY
+            self.until = float("inf")
+        elif self._head_bytes > self._limits.head_bytes:
+            self._cut_off(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        self._end = self._end[-3:]
 
     # One request
 
@@ -480,16 +497,24 @@ class Connection(web.RequestHandler):
 
     def out_of_time(self) -> None:
         """End what has lasted too long."""
-        if self._stage is Stage.HEAD and self.transport is not None:
-            self._port.watch.refused(HTTPStatus.REQUEST_TIMEOUT)
-            reply = Reply(HTTPStatus.REQUEST_TIMEOUT)
-            self.transport.write(_written(reply, self._port.date, bare=False, last=True))
-        if self._stage in (Stage.HEAD, Stage.IDLE):
-            self.until = monotonic() + self._limits.parting
-            self._stage = Stage.WRITING
-            self.force_close()
+        if self._stage is Stage.HEAD:
+            self._cut_off(HTTPStatus.REQUEST_TIMEOUT)
+        elif self._stage is Stage.IDLE:
+            self._part()
         else:
             self.abort()
+
+    def _cut_off(self, status: HTTPStatus) -> None:
+        """Refuse a request before its head is complete."""
+        self._port.watch.refused(status)
+        if self.transport is not None:
+            self.transport.write(_written(Reply(status), self._port.date, bare=False, last=True))
+        self._part()
+
+    def _part(self) -> None:
+        self.until = monotonic() + self._limits.parting
+        self._stage = Stage.WRITING
+        self.force_close()
 
     def abort(self) -> None:
         """End it at once."""

@@ -19,8 +19,8 @@ class Limits:
     """How long a connection that is to end is still read from, so that its peer gets to read our answer."""
     line_bytes: int = 8 * 1024
     headers: int = 64
-    header_bytes: int = 4 * 1024
-    """Bytes of one header."""
+    head_bytes: int = 40 * 1024
+    """Bytes of the request line and all headers, each of which may have `line_bytes`."""
     body_bytes: int = 7 * 1024 * 1024
     small_bytes: int = 64 * 1024
     """Bodies up to this size are always taken. Larger ones share `large_bytes`, and are answered beside the others."""
