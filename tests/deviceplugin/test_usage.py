@@ -202,7 +202,7 @@ def test_what_pods_hold() -> None:
     ],
     ids=lambda item: item["kind"],
 )
-def test_what_is_kept_of_an_object_makes_the_same_facts(item: dict[str, Any]) -> None:
+def test_a_trimmed_object_makes_the_same_facts(item: dict[str, Any]) -> None:
     small = kept(item)
     assert small is not None
     whole, made = Facts.of([item]), Facts.of([small])

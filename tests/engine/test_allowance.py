@@ -91,7 +91,7 @@ TOO_LARGE = {
 
 
 @pytest.mark.parametrize(("what", "item"), TOO_LARGE.items(), ids=TOO_LARGE)
-def test_what_is_too_large_is_refused_by_both_halves_with_what_there_is_too_much_of(
+def test_an_object_that_is_too_large_is_refused_by_both_calls_with_the_reason(
     engine: Engine, sample_facts: Facts, what: str, item: Object
 ) -> None:
     request = created(item)
@@ -118,7 +118,7 @@ def len_of(what: str, item: Object) -> int:
     raise AssertionError(what)
 
 
-def test_nothing_else_is_done_with_what_is_too_large(engine: Engine, sample_facts: Facts) -> None:
+def test_an_object_that_is_too_large_costs_little(engine: Engine, sample_facts: Facts) -> None:
     for item in TOO_LARGE.values():
         request = created(item)
         work = calls(lambda request=request: engine.validate(request, sample_facts))  # type: ignore[misc]
@@ -167,13 +167,13 @@ HONEST = {
 
 
 @pytest.mark.parametrize("item", HONEST.values(), ids=HONEST)
-def test_what_is_honest_and_large_is_judged(engine: Engine, sample_facts: Facts, item: Object) -> None:
+def test_a_large_honest_object_is_judged(engine: Engine, sample_facts: Facts, item: Object) -> None:
     for half in (engine.mutate, engine.validate):
         assert not isinstance(half(created(item), sample_facts).malformed, TooLarge)
     assert not isinstance(engine.validate(updated(item, item), sample_facts).malformed, TooLarge)
 
 
-def test_what_is_not_judged_may_be_as_large_as_it_likes(engine: Engine, sample_facts: Facts) -> None:
+def test_an_object_of_another_kind_may_have_any_size(engine: Engine, sample_facts: Facts) -> None:
     item = {"apiVersion": "example.com/v1", "kind": "Other", "metadata": {}, "spec": {"env": [{}] * 150_000}}
     for half in (engine.mutate, engine.validate):
         assert half(created(item), sample_facts).allowed
@@ -182,7 +182,7 @@ def test_what_is_not_judged_may_be_as_large_as_it_likes(engine: Engine, sample_f
 # Old and new
 
 
-def test_what_is_stored_and_too_large_may_lose_its_finalizers_and_gain_a_status(
+def test_a_stored_object_that_is_too_large_may_lose_its_finalizers_and_gain_a_status(
     engine: Engine, sample_facts: Facts
 ) -> None:
     for item in TOO_LARGE.values():
@@ -191,7 +191,7 @@ def test_what_is_stored_and_too_large_may_lose_its_finalizers_and_gain_a_status(
         assert engine.validate(replace(updated(item, item), operation="DELETE"), sample_facts).allowed
 
 
-def test_what_is_stored_and_too_large_may_not_be_changed_otherwise(engine: Engine, sample_facts: Facts) -> None:
+def test_a_stored_object_that_is_too_large_may_not_change_otherwise(engine: Engine, sample_facts: Facts) -> None:
     stored = TOO_LARGE["initContainers"]
     labelled = {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}}
     reaching = {**stored, "spec": {**stored["spec"], "hostPID": True}}
@@ -199,7 +199,7 @@ def test_what_is_stored_and_too_large_may_not_be_changed_otherwise(engine: Engin
         assert not engine.validate(updated(changed, stored), sample_facts).allowed
 
 
-def test_what_is_stored_and_too_large_may_be_made_smaller(engine: Engine, sample_facts: Facts) -> None:
+def test_a_stored_object_that_is_too_large_may_shrink(engine: Engine, sample_facts: Facts) -> None:
     stored = workload("apps/v1", "Deployment", {"template": {"spec": TOO_LARGE["initContainers"]["spec"]}})
     smaller = workload("apps/v1", "Deployment", {"template": {"spec": {"containers": [{"name": "a"}]}}})
     assert engine.validate(updated(smaller, stored), sample_facts).allowed
@@ -209,7 +209,7 @@ def test_what_is_stored_and_too_large_may_be_made_smaller(engine: Engine, sample
     assert "host-namespaces" in {each.rule for each in verdict.having(Action.DENY)}
 
 
-def test_what_could_be_created_can_be_changed(engine: Engine, sample_facts: Facts) -> None:
+def test_an_object_that_may_be_created_may_be_updated(engine: Engine, sample_facts: Facts) -> None:
     for count in (500, 600, 700):
         item = deployment(count)
         assert engine.validate(created(item), sample_facts).allowed
@@ -248,7 +248,7 @@ WORK: dict[str, Callable[[], Request]] = {
 
 
 @pytest.mark.parametrize("request_of", WORK.values(), ids=WORK)
-def test_what_is_late_is_given_up_soon_wherever_it_is(
+def test_a_late_review_is_given_up_wherever_it_is(
     engine: Engine, sample_facts: Facts, request_of: Callable[[], Request]
 ) -> None:
     request, clock = request_of(), Clock(10**9)

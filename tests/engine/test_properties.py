@@ -238,7 +238,9 @@ def test_judging_is_mutating_then_validating(engine: Engine, sample_facts: Facts
 
 
 @given(pod=pods())
-def test_what_mutation_mends_validation_does_not_find(engine: Engine, sample_facts: Facts, pod: dict[str, Any]) -> None:
+def test_validation_finds_nothing_that_mutation_mended(
+    engine: Engine, sample_facts: Facts, pod: dict[str, Any]
+) -> None:
     after, _ = mutated(engine, pod, sample_facts)
     for result in engine.validate(request_for(after), sample_facts).results:
         assert result.finding.fixes == ()

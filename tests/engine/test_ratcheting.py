@@ -88,14 +88,14 @@ NO_WORSE = {
 
 
 @pytest.mark.parametrize(("old", "new"), WORSE.values(), ids=WORSE)
-def test_what_makes_a_workload_worse_is_denied(
+def test_an_update_that_makes_a_workload_worse_is_denied(
     engine: Engine, sample_facts: Facts, old: dict[str, Any], new: dict[str, Any]
 ) -> None:
     assert not update(engine, sample_facts, "apps", "Deployment", old, new).allowed
 
 
 @pytest.mark.parametrize(("old", "new"), NO_WORSE.values(), ids=NO_WORSE)
-def test_what_makes_a_workload_no_worse_is_allowed(
+def test_an_update_that_makes_a_workload_no_worse_is_allowed(
     engine: Engine, sample_facts: Facts, old: dict[str, Any], new: dict[str, Any]
 ) -> None:
     assert update(engine, sample_facts, "apps", "Deployment", old, new).allowed
@@ -237,7 +237,7 @@ def test_another_wrong_value_is_news(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", fixtures.FOLDERS)
-def test_what_is_left_as_it_was_is_excused(rule: str) -> None:
+def test_a_finding_that_was_there_before_is_excused(rule: str) -> None:
     """A label on an object makes nothing worse, denied as it may be."""
     engine, facts = fixtures.engine_of(rule)
     for file in fixtures.files_of(rule):

@@ -723,7 +723,7 @@ def test_a_wrapped_object_is_read_as_its_creation() -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", 2**64, -(2**63) - 1, nested(2000)], ids=["text", "big", "small", "deep"])
-def test_what_json_cannot_carry_is_no_review(value: Any) -> None:
+def test_a_value_that_json_cannot_carry_is_no_review(value: Any) -> None:
     with pytest.raises(NotAReview):
         wrap(pod_of(value))
 

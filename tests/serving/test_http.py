@@ -788,7 +788,7 @@ def test_a_caller_needs_a_certificate_of_the_authority_and_an_allowed_name(
         assert door.seen.strangers == ([] if status == 200 else [borne] * 3)
 
 
-def test_who_is_refused_is_told_by_name_and_however_often_seldom() -> None:
+def test_refused_callers_are_logged_by_name_at_a_limited_rate() -> None:
     lines: list[Any] = []
     clock = [0.0]
     told = worker.Strangers(lines.append, lambda: clock[0])

@@ -24,9 +24,7 @@ def test_no_less_alike_than_is_asked_for() -> None:
 
 
 @given(word=st.text(), known=st.lists(st.text()), more=st.text())
-def test_it_is_a_known_word_or_none_in_any_order_and_of_long_ones_the_beginning(
-    word: str, known: list[str], more: str
-) -> None:
+def test_nearest_ignores_order_and_truncates_long_words(word: str, known: list[str], more: str) -> None:
     known = list({each.casefold(): each for each in known}.values())
     found = nearest(word, known)
     assert found in (*known, "")

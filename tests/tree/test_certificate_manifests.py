@@ -58,7 +58,7 @@ def test_its_powers_are_over_what_it_keeps_and_by_name() -> None:
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": OURS, "namespace": HOME}]
 
 
-def test_it_runs_the_command_far_oftener_than_it_needs() -> None:
+def test_the_cron_job_runs_more_often_than_renewal_needs() -> None:
     assert JOB["spec"]["containers"][0]["args"][0] == "certs"
     assert (ARGUMENTS[:2], OPTIONS["namespace"], OPTIONS["service"]) == (["certs", "keep"], HOME, "slicewarden")
     assert (OPTIONS["rotate_ca"], OPTIONS["renews"], OPTIONS["dry_run"]) == (False, False, False)

@@ -36,7 +36,7 @@ def test_every_line_is_there_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_every_line_is_held_by_a_test_or_spoken_of(name: str) -> None:
+def test_every_line_has_a_test_or_an_explanation(name: str) -> None:
     for numbers, held in rows(name):
         named = re.findall(r"`([^`]+)`", held)
         if not named:
@@ -48,14 +48,14 @@ def test_every_line_is_held_by_a_test_or_spoken_of(name: str) -> None:
                 assert (TESTS / "fixtures" / f"{holder}.yaml").exists(), holder
 
 
-def test_what_is_spoken_of_has_no_test() -> None:
+def test_a_line_that_security_md_explains_has_no_test() -> None:
     spoken = {(name, int(number)) for name, number in re.findall(r"\((contract|threat) (\d+)\)", SECURITY)}
     assert spoken == {
         (name, number) for name in LISTS for numbers, held in rows(name) if "`" not in held for number in numbers
     }
 
 
-def test_what_is_held_otherwise_has_a_test() -> None:
+def test_a_line_that_is_held_otherwise_has_a_test() -> None:
     said = re.findall(r"^- (contract|threat) (\d+): ", PAGE.partition("\n## Held otherwise\n")[2], re.MULTILINE)
     assert said
     for name, number in said:

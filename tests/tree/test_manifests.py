@@ -141,7 +141,7 @@ def test_one_pod_goes_at_a_time() -> None:
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
 
 
-def test_what_is_in_flight_is_answered_before_the_pod_is_killed() -> None:
+def test_reviews_in_flight_are_answered_before_the_pod_is_killed() -> None:
     """No longer an endpoint, it waits until that is known everywhere; then it drains for as long as a request lives."""
     spec = one("Deployment")["spec"]["template"]["spec"]
     pause = CONTAINERS[0]["lifecycle"]["preStop"]["sleep"]["seconds"]
