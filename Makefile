@@ -26,23 +26,23 @@ test: lint  ## every test that needs no cluster
 
 # KUBECONFIG_E2E=FILE takes a cluster that is there; WEBHOOK_HOST=ADDRESS is where its API server reaches this machine.
 e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs Go; builds Kubernetes the first time, ten minutes)
-	cd tests && ../$(BIN)/python -m cluster.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
-	$(BIN)/pytest tests/cluster tests/conformance tests/oracles tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
+	$(BIN)/python -m tests.e2e.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
+	$(BIN)/pytest tests/e2e tests/conformance tests/oracles tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
 faults: $(READY)  ## what killed workers, rotated certificates, slow peers and lost API servers cost, counted under load
 	$(BIN)/pytest tests/faults
 
 soak: $(READY)  ## half of what saturates it for 20 minutes, or MINUTES=N: memory must not grow, nothing may fail (needs Go)
-	cd tests && ../$(BIN)/python -m faults.soak $(or $(MINUTES),20)
+	$(BIN)/python -m tests.faults.soak $(or $(MINUTES),20)
 
 frameworks: $(READY)  ## the caps in real PyTorch, JAX, TensorFlow and CuPy, on a pretended card (4 GB of wheels the first time)
-	cd tests && ../$(BIN)/python -m frameworks
+	$(BIN)/python -m tests.frameworks
 	$(BIN)/pytest -n 2 tests/frameworks
 
 # MINUTES=60 goes on for so long; SEED=... gives the cases of another run again.
 fuzz: $(READY)  ## 120,000 hostile reviews, streams, configurations and policies; what they break is kept as a test
-	cd tests && ../$(BIN)/python -m fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 lint: $(READY)  ## ruff and mypy alone
 	$(BIN)/ruff check .
@@ -50,7 +50,7 @@ lint: $(READY)  ## ruff and mypy alone
 	$(BIN)/mypy
 
 fixtures: $(READY)  ## write the golden pages of the rules again; read the diff before you commit it
-	UPDATE_GOLDEN=1 $(BIN)/pytest tests/test_fixtures.py
+	UPDATE_GOLDEN=1 $(BIN)/pytest tests/rules/test_fixtures.py
 
 docs: $(READY)  ## write the generated pages again, and the schemas that editors read
 	$(BIN)/slicewarden explain frameworks > docs/frameworks.md

@@ -19,8 +19,8 @@ from bench.decision import ROOT
 from bench.generator import WARM_UP, CannotRun, Wrong
 from bench.https import OURS, SERVE, YARDSTICK, Server, certificates, patched, serving
 from bench.payloads import Payload
-from cluster import binaries, control_plane, pki
-from cluster.control_plane import Cluster
+from tests.e2e import binaries, control_plane, pki
+from tests.e2e.control_plane import Cluster
 
 NONE = "none"
 ENFORCE = ROOT / "manifests" / "overlays" / "enforce"

@@ -17,9 +17,9 @@ import yaml
 from bench import tables
 from bench.decision import POLICY, ROOT
 from bench.generator import CannotRun, Wrong
-from cluster import binaries, control_plane
-from cluster.control_plane import Cluster
-from cluster.objects import ONE, pod
+from tests.e2e import binaries, control_plane
+from tests.e2e.control_plane import Cluster
+from tests.e2e.objects import ONE, pod
 from webhook.api import admission, jsonpatch
 from webhook.cli.inputs import load_policy
 from webhook.cluster import client as live

@@ -96,7 +96,7 @@ Of the containers one asks for a GPU, and all have the same variables, mounts an
 for pods, each as often as it takes, for a pod that has been mutated:
 {", ".join(FIVE)}.
 Nodes are those of the sample facts under other names. That nothing grows worse is also tested by counting calls
-(`tests/test_hostile.py`).
+(`tests/engine/test_hostile.py`).
 """
 
 

@@ -4,9 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from go_programs import Missing, built
-
 from bench.generator import HERE, CannotRun
+from tests.support.go_programs import Missing, built
 
 EKS, HAMI = "EKS pod-identity", "HAMi"
 PEERS = {"eks": EKS, "hami": HAMI}

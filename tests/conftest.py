@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from webhook.documents.documents import read
+from tests import ROOT
+from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.policy.load import load
 from webhook.policy.model import Policy
 from webhook.rules import walk
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # No deadline: a busy machine is no failure. In CI the same examples are tried every time.
 settings.register_profile(
@@ -27,22 +25,31 @@ settings.register_profile("slicewarden-ci", settings.get_profile("slicewarden"),
 settings.load_profile("slicewarden-ci" if os.environ.get("CI") else "slicewarden")
 
 
+SUITES = {
+    ROOT / "tests" / name
+    for name in ["chart", "conformance", "e2e", "faults", "frameworks", "image", "monitoring", "oracles"]
+}
+"""Tests that need more than Python, or long: they run when they are asked for by path, as in `pytest tests/e2e`."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a suite out of a run of all tests."""
+    if collection_path not in SUITES:
+        return None
+    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
+    return None if any(path.is_relative_to(collection_path) for path in asked) else True
+
+
 @pytest.fixture(scope="session")
 def sample_policy() -> Policy:
     """The policy that the project ships as an example."""
-    path = ROOT / "policies" / "sample.yaml"
-    documents, problems = read(path.read_text("utf-8"), path.name)
-    assert problems == []
-    return load(documents, [rule.id for rule in walk()], path.name)
+    return policy_of(POLICY)
 
 
 @pytest.fixture(scope="session")
 def sample_facts() -> Facts:
     """Two namespaces, of which only vision may be trusted, and a node of each kind."""
-    path = ROOT / "webhook" / "sample" / "facts.yaml"
-    documents, problems = read(path.read_text("utf-8"), path.name)
-    assert problems == []
-    return Facts.of(item for document in documents for item in document.value["items"])
+    return facts_of(FACTS)
 
 
 @pytest.fixture(scope="session")

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import go_programs
-
 from bench import tables
 from bench.check import OPTIONS, SPEC, Cost, cost
 from bench.decision import ROOT
 from bench.generator import Wrong
+from tests.support import go_programs
 
 HERE = Path(__file__).parent
 PODS = 1_000

@@ -7,22 +7,16 @@ from typing import Any
 
 import pytest
 import yaml
-from go_programs import Missing
 
-from chart import helm
-from cluster import binaries
+from tests import ROOT
+from tests.chart import helm
+from tests.e2e import binaries
+from tests.support.go_programs import Missing
 
-HERE = Path(__file__).resolve().parent
-MANIFESTS = HERE.parents[1] / "manifests"
+MANIFESTS = ROOT / "manifests"
 
 Object = dict[str, Any]
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave this folder out of a run of all tests."""
-    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(HERE) for path in asked) else True
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from go_programs import built
+from tests.support.go_programs import built
 
 HERE = Path(__file__).resolve().parent
 

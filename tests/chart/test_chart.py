@@ -2,18 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from registration_contract import broken
 
-from chart.conftest import MANIFESTS, Run
+from tests.chart.conftest import MANIFESTS, Run
+from tests.support.objects import Object
+from tests.support.registration_contract import broken
 from webhook.cli.inputs import load_policy
 from webhook.documents.goyaml import write
 from webhook.engine.registration import configurations
 
-Object = dict[str, Any]
 Kustomized = Callable[[str], list[Object]]
 CHART = MANIFESTS / "chart"
 OVERLAYS = sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir())

@@ -1,1 +1,0 @@
-"""A real control plane, and the tests that need one."""

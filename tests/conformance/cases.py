@@ -1,4 +1,4 @@
-"""Configurations by what they are about, to be asked about once and remembered (`python -m conformance.record`).
+"""Configurations by what they are about, to be asked about once and remembered (`python -m tests.conformance.record`).
 
 Each group holds what the device plugin refuses and what it takes beside that; the last one what it was found out on.
 """
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from conformance import configs
+from tests.conformance import configs
 
 HERE = Path(__file__).resolve().parent
 

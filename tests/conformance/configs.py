@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from hypothesis import strategies as st
+
+from tests import ROOT
 
 
 def words(row: str) -> list[str]:
@@ -14,7 +15,7 @@ def words(row: str) -> list[str]:
     return row.split(" ")
 
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+FIXTURES = ROOT / "tests/fixtures"
 
 
 class Node(NamedTuple):

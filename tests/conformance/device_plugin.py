@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from go_programs import built
+from tests.support.go_programs import built
 
 HERE = Path(__file__).resolve().parent
 WITHOUT_GO = "the conformance tests need Go 1.26 (https://go.dev/dl)"

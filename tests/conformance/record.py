@@ -1,4 +1,4 @@
-"""Write down what the device plugin says of each case: `cd tests && python -m conformance.record`, and read the diff.
+"""Write down what the device plugin says of each case: `python -m tests.conformance.record`, and read the diff.
 
 `verdicts.json` holds an error for each configuration of each group, empty where the plugin would start. `make test`
 goes by it without Go; `make e2e` asks again.
@@ -8,10 +8,9 @@ import json
 import sys
 from pathlib import Path
 
-from go_programs import Missing, say
-
-from conformance.cases import cases
-from conformance.device_plugin import DevicePlugin, running
+from tests.conformance.cases import cases
+from tests.conformance.device_plugin import DevicePlugin, running
+from tests.support.go_programs import Missing, say
 
 VERDICTS = Path(__file__).resolve().parent / "verdicts.json"
 

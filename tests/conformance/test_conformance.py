@@ -8,10 +8,10 @@ and the node has NVML. The pinned version of the plugin does not know `sharedDev
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from conformance.configs import FAMILY, families
-from conformance.device_plugin import DevicePlugin
-from conformance.record import Verdicts, asked, recorded
-from conformance.rule import UNREAD, engine, findings
+from tests.conformance.configs import FAMILY, families
+from tests.conformance.device_plugin import DevicePlugin
+from tests.conformance.record import Verdicts, asked, recorded
+from tests.conformance.rule import UNREAD, engine, findings
 from webhook.policy.model import Policy
 
 EXAMPLES = 5_000

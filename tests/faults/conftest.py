@@ -4,18 +4,16 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from faults import apiserver
-from faults.apiserver import ApiServer, sample
-from faults.load import DEADLINE, Load, load
-from faults.replicas import Replica, Secret, replica
-from faults.silence import Silence, kept
+from tests.faults import apiserver
+from tests.faults.apiserver import ApiServer, sample
+from tests.faults.load import DEADLINE, Load, load
+from tests.faults.replicas import Replica, Secret, replica
+from tests.faults.silence import Silence, kept
 
-HERE = Path(__file__).resolve().parent
 ROWS = pytest.StashKey[list[tuple[str, ...]]]()
 HEAD = (
     *("fault", "reviews", "failed", "asked again"),
@@ -24,12 +22,6 @@ HEAD = (
 
 TAIL, SLACK = 10.0, 2.0
 """How many times slower than the slowest review before a fault one may be, and seconds beside: CI is not alone."""
-
-
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave this folder out of a run of all tests."""
-    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(HERE) for path in asked) else True
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bench import payloads, tables
-from faults.replicas import Replica, Secret, until
+from tests.faults.replicas import Replica, Secret, until
 
 DEADLINE = 10.0
 """Seconds after which a caller has given up."""

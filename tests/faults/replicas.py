@@ -19,9 +19,8 @@ from typing import IO, Any
 
 import certs
 from bench import processes
-
-ROOT = Path(__file__).resolve().parents[2]
-POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
+from tests import ROOT
+from tests.support.policies import FACTS, POLICY
 
 LONG = 60.0
 """Seconds after which something that has to come to hold has not."""
@@ -186,3 +185,14 @@ def replica(
         errors.seek(0)
         said = errors.read().decode("utf-8", "replace")
         assert (process.returncode, said) in ((0, ""), (-signal.SIGKILL, "")), f"{process.returncode}: {said}"
+
+
+BROKEN = {"IncompleteReadError", "ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError", "SSLEOFError"}
+"""How a connection ends whose other end was killed."""
+
+
+def kill(webhook: Replica) -> None:
+    """Kill one worker, and wait for the one in its stead."""
+    before = webhook.workers()
+    os.kill(min(before), signal.SIGKILL)
+    until(lambda: len(webhook.workers()) == len(before) and webhook.workers() != before, "a worker is replaced")

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from faults.load import DEADLINE, REVIEWS
+from tests.faults.load import DEADLINE, REVIEWS
 
 PATIENCE = 100.0
 """Seconds. An API server asks on a connection that was idle for up to 90 (client-go transport/cache.go)."""

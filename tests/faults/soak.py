@@ -1,4 +1,4 @@
-"""`python -m faults.soak`: half of what saturates the webhook, for a long time, in a cluster that never rests."""
+"""`python -m tests.faults.soak`: half of what saturates the webhook, for a long time, in a cluster that never rests."""
 
 import argparse
 import itertools
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import generator, payloads, processes
-from faults import apiserver
-from faults.replicas import Replica, Secret, replica
+from tests.faults import apiserver
+from tests.faults.replicas import Replica, Secret, replica
+from tests.support.objects import Object
 
 NUMBER = "#" * 12
 """What the load generator replaces by a request's number, so that no two requests are the same."""
@@ -88,7 +89,7 @@ class Soak:
 
 def main() -> int:
     """Soak it. Exit status: 0, 1 a review failed or memory grew, 2 something is missing."""
-    parser = argparse.ArgumentParser(prog="python -m faults.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("minutes", type=float, help="how long to load it, once saturation is known")
     minutes = parser.parse_args().minutes
     with tempfile.TemporaryDirectory(prefix="slicewarden-soak-") as name:
@@ -134,7 +135,7 @@ def _total(reports: list[dict[str, Any]]) -> float:
     return sum(float(report["rps"]) for report in reports)
 
 
-def cluster() -> list[apiserver.Object]:
+def cluster() -> list[Object]:
     """The sample's objects, and many more nodes and namespaces."""
     return [
         *apiserver.sample(),
@@ -143,13 +144,13 @@ def cluster() -> list[apiserver.Object]:
     ]
 
 
-def _node(number: int, turn: int) -> apiserver.Object:
+def _node(number: int, turn: int) -> Object:
     labels = {"kubernetes.io/hostname": f"node-{number}", "example.com/turn": str(turn)}
     metadata = {"name": f"node-{number}", "labels": labels}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": {}}
 
 
-def _namespace(number: int) -> apiserver.Object:
+def _namespace(number: int) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{number}", "labels": {}}}
 
 

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from bench import payloads
-from faults.conftest import Under
-from faults.replicas import POLICY, Replica, Secret, replica, until
-from faults.world import WORLD, World
+from tests.faults.conftest import Under
+from tests.faults.replicas import Replica, Secret, replica, until
+from tests.faults.world import WORLD, World
+from tests.support.policies import POLICY
 
 DAY = 24 * 3600
 EXEMPTION = """

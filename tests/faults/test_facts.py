@@ -5,13 +5,12 @@ import time
 from pathlib import Path
 
 from bench import payloads
-from faults import apiserver
-from faults.apiserver import ApiServer
-from faults.conftest import Live, Under
-from faults.load import CONNECTIONS, RATE
-from faults.replicas import Replica, Secret, replica, until
-from faults.test_processes import BROKEN, kill
-from faults.world import WORLD, World
+from tests.faults import apiserver
+from tests.faults.apiserver import ApiServer
+from tests.faults.conftest import Live, Under
+from tests.faults.load import CONNECTIONS, RATE
+from tests.faults.replicas import BROKEN, Replica, Secret, kill, replica, until
+from tests.faults.world import WORLD, World
 
 NUMBERS = itertools.count()
 AGE = 4

@@ -4,8 +4,8 @@ import json
 import os
 from pathlib import Path
 
-from faults.conftest import Under
-from faults.replicas import Secret, replica, until
+from tests.faults.conftest import Under
+from tests.faults.replicas import Secret, replica, until
 
 
 def test_the_disk_is_full(under: Under, secret: Secret) -> None:

@@ -17,9 +17,10 @@ import pytest
 import yaml
 
 from bench import payloads
-from faults.conftest import Live, Under
-from faults.load import DEADLINE
-from faults.replicas import ROOT, Replica, Secret, until
+from tests import ROOT
+from tests.faults.conftest import Live, Under
+from tests.faults.load import DEADLINE
+from tests.faults.replicas import Replica, Secret, until
 from webhook.api.admission import MAX_BODY, MAX_PARTS
 from webhook.serving.limits import Limits
 

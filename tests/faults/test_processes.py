@@ -1,14 +1,13 @@
 """Processes that die, and replicas that come and go."""
 
-import os
 import re
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 
-from faults.conftest import Under
-from faults.load import CONNECTIONS, Load
-from faults.replicas import POLICY, Replica, Secret, replica, until
+from tests.faults.conftest import Under
+from tests.faults.load import CONNECTIONS, Load
+from tests.faults.replicas import BROKEN, Replica, Secret, kill, replica
+from tests.support.policies import POLICY
 
 POLICY_INFO = re.compile(r'^slicewarden_policy_info\{.*?hash="([^"]+)"', re.MULTILINE)
 MOVING = 0.5
@@ -16,16 +15,6 @@ MOVING = 0.5
 
 DELAY = ("--stop-delay", "2")
 """How long a replica that is told to end goes on: four times as long as they take here."""
-
-BROKEN = {"IncompleteReadError", "ConnectionResetError", "ConnectionAbortedError", "BrokenPipeError", "SSLEOFError"}
-"""How a connection ends whose other end was killed."""
-
-
-def kill(webhook: Replica) -> None:
-    """Kill one worker, and wait for the one in its stead."""
-    before = webhook.workers()
-    os.kill(min(before), signal.SIGKILL)
-    until(lambda: len(webhook.workers()) == len(before) and webhook.workers() != before, "a worker is replaced")
 
 
 def leave(load: Load, leaving: Replica, *others: Replica) -> None:

@@ -2,7 +2,7 @@
 
 from concurrent.futures import Future
 
-from faults.silence import PATIENCE, Silence
+from tests.faults.silence import PATIENCE, Silence
 
 
 def test_a_connection_outlives_a_silence_of_100_s(silence: Future[Silence]) -> None:

@@ -1,9 +1,9 @@
-"""`python -m frameworks`: make ready what the tests here need. Exit status 2 after one line on what is missing."""
+"""`python -m tests.frameworks`: prepare what these tests need. Exits with 2 after one line on what is missing."""
 
 import sys
 
-from frameworks import card, environments
-from frameworks.cache import Missing
+from tests.frameworks import card, environments
+from tests.frameworks.cache import Missing
 
 
 def main() -> int:

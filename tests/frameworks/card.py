@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from frameworks.cache import Missing, made
+from tests.frameworks.cache import Missing, made
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "card"

@@ -1,4 +1,4 @@
-"""The tests here run when they are asked for by path: `pytest tests/frameworks`, after `python -m frameworks`."""
+"""The tests here run when they are asked for by path: `pytest tests/frameworks`, after `python -m tests.frameworks`."""
 
 import json
 import os
@@ -10,19 +10,12 @@ from pathlib import Path
 import pytest
 
 from bench.gpu import greedy
-from frameworks import environments
-from frameworks.card import Card
+from tests.frameworks import environments
+from tests.frameworks.card import Card
 
-HERE = Path(__file__).resolve().parent
 GREEDY = Path(greedy.__file__)
 T4 = 15360
 """MiB."""
-
-
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave this folder out of a run of all tests."""
-    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(HERE) for path in asked) else True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from frameworks.cache import Missing, made
+from tests.frameworks.cache import Missing, made
 
 WHEELS = Path(__file__).resolve().parent / "wheels"
 NAMES = tuple(sorted(file.stem for file in WHEELS.glob("*.txt")))

@@ -5,11 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from frameworks import environments
-from frameworks.card import Card
-from frameworks.conftest import T4
-
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+from tests.frameworks import environments
+from tests.frameworks.card import Card
+from tests.frameworks.conftest import T4
 
 
 def bench(card: Card, *options: str) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.gpu.injected import Denied, injected
-from frameworks.conftest import T4, Program, Ran
+from tests.frameworks.conftest import T4, Program, Ran
 
 PARSE = str(Path(__file__).parent / "probes" / "parse.py")
 BUDGET = 3251

@@ -1,4 +1,4 @@
-"""The grammars that merging is held against (tests/grammars.py), against the parsers that they were written after.
+"""The grammars of tests/support/grammars.py, against the parsers that they were written after.
 
 A grammar may be stricter than its parser, never more lenient: then something would be let through that ends a process.
 """
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
-import grammars
 import pytest
 
-from frameworks.conftest import Program
+from tests.frameworks.conftest import Program
+from tests.support import grammars
 
 PARSE = str(Path(__file__).parent / "probes" / "parse.py")
 

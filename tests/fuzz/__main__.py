@@ -1,4 +1,4 @@
-"""`python -m fuzz`: put hostile input to every reader, for so many cases or so many minutes.
+"""`python -m tests.fuzz`: put hostile input to every reader, for so many cases or so many minutes.
 
 Exit status 0 when nothing was found, else 1; what was found lies in `tests/fuzz/cases`, and `make test` tries it
 from then on. The same seed and number of cases give the same cases.
@@ -11,9 +11,9 @@ import secrets
 import sys
 import time
 
-from fuzz import workers
-from fuzz.campaign import Found
-from fuzz.found import FOUND
+from tests.fuzz import workers
+from tests.fuzz.campaign import Found
+from tests.fuzz.found import FOUND
 
 
 def main() -> int:
@@ -51,5 +51,5 @@ if __name__ == "__main__":
     if "PYTHONMALLOC" not in os.environ:
         # Python's own allocator keeps each arena of which the smallest part is in use: that would look like growth.
         environment = {**os.environ, "PYTHONMALLOC": "malloc"}
-        os.execve(sys.executable, [sys.executable, "-m", "fuzz", *sys.argv[1:]], environment)  # noqa: S606 - itself
+        os.execve(sys.executable, [sys.executable, "-m", "tests.fuzz", *sys.argv[1:]], environment)  # noqa: S606 - itself
     sys.exit(main())

@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from fuzz import changes
-from fuzz.fault import Fault
+from tests.fuzz import changes
+from tests.fuzz.fault import Fault
 
 CPU = 10.0
 """Seconds of a processor that a case may take, on a machine that is busy and slow. Most take a thousandth."""

@@ -2,16 +2,16 @@
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests import ROOT
 from webhook.api import admission
 from webhook.documents import goyaml
 from webhook.documents.documents import read
 
-TESTS = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
 ROOT = TESTS.parent
 RULES = ROOT / "webhook" / "rules"
 

@@ -16,8 +16,8 @@ import jsonpatch
 import orjson
 from kubernetes.client import ApiClient
 
-from fuzz import changes, corpus
-from fuzz.fault import Fault
+from tests.fuzz import changes, corpus
+from tests.fuzz.fault import Fault
 from webhook.allowance import TooLate, no_deadline
 from webhook.api import admission
 from webhook.cluster.events import MAX_NOTE, Events, body, denial

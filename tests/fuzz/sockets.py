@@ -7,8 +7,8 @@ from collections.abc import Hashable
 
 import uvloop
 
-from fuzz import wire
-from fuzz.fault import Fault
+from tests.fuzz import wire
+from tests.fuzz.fault import Fault
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.serving.http import Port

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fuzz import campaign, changes, found, workers
-from fuzz.campaign import Hunt, Target
-from fuzz.fault import Fault
-from fuzz.reviews import Reviews
-from fuzz.texts import Configurations, Policies
-from fuzz.wire import Wire, asked, message, within
+from tests.fuzz import campaign, changes, found, workers
+from tests.fuzz.campaign import Hunt, Target
+from tests.fuzz.fault import Fault
+from tests.fuzz.reviews import Reviews
+from tests.fuzz.texts import Configurations, Policies
+from tests.fuzz.wire import Wire, asked, message, within
 from webhook.api.pods import Pod
 from webhook.deviceplugin import config
 from webhook.documents import goyaml

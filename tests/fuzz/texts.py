@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from fuzz import changes, corpus
-from fuzz.fault import Fault
+from tests.fuzz import changes, corpus
+from tests.fuzz.fault import Fault
 from webhook import rules
 from webhook.api import admission
 from webhook.deviceplugin import config

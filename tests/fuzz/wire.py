@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import h11
 
-from fuzz import changes
-from fuzz.fault import Fault
+from tests.fuzz import changes
+from tests.fuzz.fault import Fault
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.serving.app import Webhook

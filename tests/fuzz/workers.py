@@ -14,11 +14,10 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from statistics import median
 
-from fuzz import reviews, sockets, texts, wire
-from fuzz.campaign import Found, Hunt, Tally, Target
+from tests import ROOT
+from tests.fuzz import reviews, sockets, texts, wire
+from tests.fuzz.campaign import Found, Hunt, Tally, Target
 from webhook.cli import inputs
-
-ROOT = Path(__file__).resolve().parents[2]
 
 DEADLINE = 60.0
 """Seconds by the clock after which a case hangs; a thousand times what the slowest takes on a busy machine."""

@@ -24,7 +24,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from image.conftest import DOCKERFILE, ROOT, build
+from tests import ROOT
+from tests.image.conftest import DOCKERFILE, build
 from webhook.cli import main as cli
 
 (DEPLOYMENT,) = (

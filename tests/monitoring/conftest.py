@@ -5,18 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from go_programs import Missing, built
+
+from tests.support.go_programs import Missing, built
 
 HERE = Path(__file__).resolve().parent
 
 Promtool = Callable[..., "subprocess.CompletedProcess[str]"]
 """Runs promtool with arguments and standard input."""
-
-
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave this folder out of a run of all tests."""
-    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(HERE) for path in asked) else True
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from monitoring.conftest import Promtool
+from tests import ROOT
+from tests.monitoring.conftest import Promtool
 from webhook.telemetry.metrics import Metrics
 
 HERE = Path(__file__).resolve().parent
-MONITORING = HERE.parents[1] / "manifests" / "monitoring"
+MONITORING = ROOT / "manifests" / "monitoring"
 CASES: dict[str, Any] = yaml.safe_load((HERE / "cases.yaml").read_text("utf-8"))
 TRIED = [each for test in CASES["tests"] for each in test["alert_rule_test"]]
 RULES = [

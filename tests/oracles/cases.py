@@ -1,10 +1,10 @@
-"""What was disagreed on once, and what lies beside it: asked about in every run (`python -m oracles.record`)."""
+"""What was disagreed on once, and what lies beside it: asked about in every run (`python -m tests.oracles.record`)."""
 
 from typing import Any
 
-from oracles import choices
-from oracles.containers import FOLDER
-from oracles.pods import VOLUMES
+from tests.oracles import choices
+from tests.oracles.containers import FOLDER
+from tests.oracles.pods import VOLUMES
 
 
 def pod(*containers: dict[str, Any], **annotations: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from oracles.programs import Oracle
+from tests.oracles.programs import Oracle
 from webhook.api import admission, quantity
 from webhook.api.jsonpatch import apply
 from webhook.api.objects import subjects

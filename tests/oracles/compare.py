@@ -2,30 +2,24 @@
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from oracles import choices
-from oracles.cases import NUMBERS, PODS, QUANTITIES, SELECTIONS
-from oracles.containers import engine
-from oracles.needless import let_through, needless
-from oracles.programs import Oracle
-from webhook.documents.documents import read
+from tests.oracles import choices
+from tests.oracles.cases import NUMBERS, PODS, QUANTITIES, SELECTIONS
+from tests.oracles.containers import engine
+from tests.oracles.needless import let_through, needless
+from tests.oracles.programs import Oracle
+from tests.support.policies import POLICY, policy_of
 from webhook.facts.snapshot import Facts
-from webhook.policy.load import load
 from webhook.policy.model import Policy
-from webhook.rules import walk
 
 Differences = dict[str, Any]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
 def sample_policy() -> Policy:
     """The policy that the project ships as an example."""
-    path = ROOT / "policies" / "sample.yaml"
-    return load(read(path.read_text("utf-8"), path.name)[0], [rule.id for rule in walk()], path.name)
+    return policy_of(POLICY)
 
 
 def of_pods(oracle: Oracle) -> Differences:

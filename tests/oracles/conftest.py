@@ -1,20 +1,11 @@
 """The tests here run when they are asked for by path: `pytest tests/oracles`. They need Go."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from go_programs import Missing
 
-from oracles.programs import Oracle, running
-
-HERE = Path(__file__).resolve().parent
-
-
-def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Leave this folder out of a run of all tests."""
-    asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
-    return None if any(path.is_relative_to(HERE) for path in asked) else True
+from tests.oracles.programs import Oracle, running
+from tests.support.go_programs import Missing
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ counts). A mount has its source from its volume.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from oracles.programs import Oracle
+from tests.oracles.programs import Oracle
 from webhook.api import admission
 from webhook.api.jsonpatch import apply
 from webhook.engine.engine import Engine

@@ -5,8 +5,8 @@ import posixpath
 from collections.abc import Iterable
 from typing import Any
 
-from oracles.containers import FOLDER, Given, findings, mutated, past_requests
-from oracles.programs import Oracle
+from tests.oracles.containers import FOLDER, Given, findings, mutated, past_requests
+from tests.oracles.programs import Oracle
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Path

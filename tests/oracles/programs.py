@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from go_programs import built
+from tests.support.go_programs import built
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = {"toolkit": "./toolkit", "kubernetes": "./kubernetes"}

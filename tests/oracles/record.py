@@ -1,4 +1,4 @@
-"""Write down what the oracles say of each case: `cd tests && python -m oracles.record`, and read the diff.
+"""Write down what the oracles say of each case: `python -m tests.oracles.record`, and read the diff.
 
 `answers.json` holds an answer for each question that the cases lead to. `make test` goes by it without Go; `make e2e`
 asks again. A patch that says more of what the toolkit reads leads to new questions.
@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from go_programs import Missing, say
-
-from oracles import compare
-from oracles.programs import PROGRAMS, Oracle, running
+from tests.oracles import compare
+from tests.oracles.programs import PROGRAMS, Oracle, running
+from tests.support.go_programs import Missing, say
 
 ANSWERS = Path(__file__).resolve().parent / "answers.json"
 
@@ -26,7 +25,7 @@ class Recorded:
     def ask(self, question: Any) -> Any:
         """Look a question up."""
         line = written(question)
-        assert line in self._answers, f"not recorded; cd tests && python -m oracles.record: {line}"
+        assert line in self._answers, f"not recorded; python -m tests.oracles.record: {line}"
         return self._answers[line]
 
 

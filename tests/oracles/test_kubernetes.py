@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from oracles.choices import (
+from tests.oracles.choices import (
     amount,
     astray,
     differing_nodes,
@@ -19,9 +19,9 @@ from oracles.choices import (
     steering,
     wrong_clashes,
 )
-from oracles.programs import Oracle
-from oracles.record import ANSWERS
-from oracles.record import asked as asked_now
+from tests.oracles.programs import Oracle
+from tests.oracles.record import ANSWERS
+from tests.oracles.record import asked as asked_now
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 

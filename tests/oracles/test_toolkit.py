@@ -5,12 +5,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from oracles.containers import engine
-from oracles.needless import let_through, needless
-from oracles.pods import pods
-from oracles.programs import Oracle
-from oracles.record import ANSWERS
-from oracles.record import asked as asked_now
+from tests.oracles.containers import engine
+from tests.oracles.needless import let_through, needless
+from tests.oracles.pods import pods
+from tests.oracles.programs import Oracle
+from tests.oracles.record import ANSWERS
+from tests.oracles.record import asked as asked_now
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 

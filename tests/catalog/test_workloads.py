@@ -1,0 +1,127 @@
+"""The table of workloads: every place is found, a policy adds kinds, and what is not there is no fault."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.policies import POLICY, policy_of
+from webhook.api import admission
+from webhook.api.objects import subjects
+from webhook.api.pods import Pod
+from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, keys
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Malformed, Object, Request, dotted
+from webhook.policy.model import Policy
+from webhook.rules import walk
+
+CONTAINER = {"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": 2}}}
+TEMPLATES = [(each.group, each.kind, template) for each in WORKLOADS.values() for template in each.templates]
+
+
+def at(place: str, value: Any) -> Any:
+    """Build what leads to a value at a place."""
+    for key in reversed(keys(place)):
+        value = [value] if key == EACH_ITEM else {"x" if key == EACH_VALUE else key: value}
+    return value
+
+
+def request(group: str, kind: str, item: Object) -> Request:
+    return Request("u", "CREATE", group, "v1", kind, "", "vision", "x", None, False, item, None)
+
+
+@pytest.mark.parametrize(("group", "kind", "template"), TEMPLATES, ids=lambda value: getattr(value, "at", value))
+def test_every_place_is_found(group: str, kind: str, template: Template) -> None:
+    pods = []
+    for inner in ("containers.[]", *template.containers):
+        item = at(
+            template.at, at(template.spec, at(inner, CONTAINER)) if inner == "containers.[]" else at(inner, CONTAINER)
+        )
+        (pod,) = (
+            each for each in subjects(request(group, kind, item), item) if isinstance(each, Pod) and each.containers
+        )
+        assert [container.spec for container in pod.containers] == [CONTAINER]
+        value: Any = item
+        for key in pod.containers[0].path:
+            value = value[key]
+        assert value == CONTAINER
+        pods.append(pod)
+    assert all(pod.template and pod.namespace == "vision" for pod in pods)
+
+
+@pytest.mark.parametrize(("group", "kind"), sorted(WORKLOADS))
+@pytest.mark.parametrize("item", [{}, {"spec": None}, {"spec": {}, "metadata": {}}])
+def test_what_is_not_there_is_no_fault(
+    engine: Engine, sample_facts: Facts, group: str, kind: str, item: Object
+) -> None:
+    assert engine.judge(request(group, kind, item), sample_facts).allowed
+
+
+@pytest.mark.parametrize(
+    ("item", "place"),
+    [
+        ({"spec": {"pytorchReplicaSpecs": [1]}}, "spec.pytorchReplicaSpecs"),
+        ({"spec": {"pytorchReplicaSpecs": {"Worker": 1}}}, "spec.pytorchReplicaSpecs.Worker"),
+        ({"spec": {"pytorchReplicaSpecs": {"Worker": {"template": "a"}}}}, "spec.pytorchReplicaSpecs.Worker.template"),
+    ],
+)
+def test_another_shape_is_refused_where_it_stands(
+    engine: Engine, sample_facts: Facts, item: Object, place: str
+) -> None:
+    verdict = engine.judge(request("kubeflow.org", "PyTorchJob", item), sample_facts)
+    assert isinstance(verdict.malformed, Malformed)
+    assert dotted(verdict.malformed.path) == place
+
+
+def test_annotations_of_a_workflow_come_from_both_places() -> None:
+    spec = {
+        "podMetadata": {"annotations": {"a": "1", "b": "1"}},
+        "nodeSelector": {"zone": "x"},
+        "templates": [
+            {"metadata": {"annotations": {"b": "2"}}, "container": CONTAINER},
+            {"nodeSelector": {"zone": "y"}},
+        ],
+    }
+    item = {"spec": spec}
+    first, second = (each for each in subjects(request("argoproj.io", "Workflow", item), item) if isinstance(each, Pod))
+    assert (first.annotations, first.node_selector) == ({"a": "1", "b": "2"}, {"zone": "x"})
+    assert (second.annotations, second.node_selector) == ({"a": "1", "b": "1"}, {"zone": "y"})
+
+
+def test_an_old_template_is_paired_with_its_place() -> None:
+    old = at("spec.tasks.[].template", {"spec": {"containers": [CONTAINER]}})
+    asked = replace(request("batch.volcano.sh", "Job", old), operation="UPDATE")
+    (pod,) = subjects(asked, old, old)
+    assert isinstance(pod, Pod)
+    assert pod.old is not None
+    assert pod.old.spec_path == pod.spec_path
+    assert pod.old.old is None
+
+
+WORDS = """\
+  workloads:
+    - {group: example.com, kind: Pipeline, resource: pipelines, templates: ["spec.stages.[].pod"]}
+    - {group: example.com, kind: Lab, resource: labs, podSpecs: [spec.lab]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "item", "place"),
+    [
+        (
+            "Pipeline",
+            {"stages": [{}, {"pod": {"spec": {"containers": [CONTAINER]}}}]},
+            "spec.stages[1].pod.spec.containers[0]",
+        ),
+        ("Lab", {"lab": {"containers": [CONTAINER]}}, "spec.lab.containers[0]"),
+    ],
+)
+def test_a_policy_adds_kinds(sample_policy: Policy, sample_facts: Facts, kind: str, item: Object, place: str) -> None:
+    policy = policy_of(POLICY.read_text("utf-8") + WORDS)
+    value = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"namespace": "vision"}, "spec": item}
+    asked = admission.decode(admission.wrap(value))
+    assert not list(subjects(asked, value))
+    verdict = Engine(policy, walk()).judge(asked, sample_facts)
+    assert any(dotted(result.finding.path).startswith(place) for result in verdict.results)
+    assert Engine(sample_policy, walk()).judge(asked, sample_facts).allowed

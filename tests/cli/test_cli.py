@@ -1,0 +1,497 @@
+"""The command, run as people run it."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests import ROOT
+from tests.support.policies import OPTIONS
+from webhook import rules
+from webhook.cli import main as cli
+from webhook.cli.commands import serve
+from webhook.cli.inputs import load_policy
+
+GOOD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: good, namespace: vision, annotations: {slicewarden.dev/trust: trusted}}
+spec:
+  containers:
+    - name: c
+      resources: {limits: {nvidia.com/gpu: 1}}
+"""
+BAD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: bad
+  namespace: vision
+  annotations: {slicewarden.dev/trust: trusted}
+spec:
+  containers:
+    - name: c
+      resources:
+        limits:
+          cpu: "1"
+          nvidia.com/gpu.shared: 2
+"""
+NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: plain}\n"
+NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab, labels: {slicewarden.dev/trust: trusted}}\n"
+
+
+class Run(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str | Path, options: Sequence[str] = OPTIONS, stdin: str = "") -> Run:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        status = cli.main(["check", *map(str, arguments), *options])
+        captured = capsys.readouterr()
+        return Run(status, captured.out, captured.err)
+
+    return call
+
+
+def test_a_denial_names_file_line_rule_and_place(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(f"{GOOD}---\n{BAD}")
+    done = run("pod.yaml", "--format", "json")
+    assert done.status == 1
+    report = done.report
+    assert (report["apiVersion"], report["kind"]) == ("slicewarden.dev/v1alpha1", "CheckReport")
+    assert report["summary"] == {"objects": 2, "allowed": 1, "denied": 1, "warned": 0, "errors": 0, "unjudged": 0}
+    assert report["policy"] == {"name": "sample", "digest": load_policy(OPTIONS[1]).digest}
+    good, bad = report["results"]
+    assert (good["allowed"], good["findings"], bool(good["patch"])) == (True, [], True)
+    assert {k: bad[k] for k in ("file", "line", "document", "apiVersion", "kind", "namespace", "name", "allowed")} == {
+        "file": "pod.yaml",
+        "line": 9,
+        "document": 1,
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "vision",
+        "name": "bad",
+        "allowed": False,
+    }
+    (finding,) = bad["findings"]
+    assert finding["message"].startswith("2 slices in one pod")
+    assert {k: finding[k] for k in ("rule", "action", "line", "path")} == {
+        "rule": "multiple-slices",
+        "action": "Deny",
+        "line": 21,
+        "path": "spec.containers[0].resources.limits[nvidia.com/gpu.shared]",
+    }
+
+
+def test_the_table_says_the_same_to_people(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(BAD)
+    done = run("pod.yaml")
+    assert done.status == 1
+    assert done.out.startswith("denied   pod.yaml:1  Pod vision/bad\n  Deny   line 13   multiple-slices")
+    assert done.out.endswith("1 object: 0 allowed, 1 denied, 0 with warnings; 0 errors\n")
+
+
+def test_folders_are_walked_and_other_files_passed_over(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/pod.yml").write_text(GOOD)
+    (tmp_path / "a/pod.json").write_text('{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}')
+    (tmp_path / "a/values.yaml").write_text("replicas: 3\n")
+    (tmp_path / "a/patch.yaml").write_text("- op: remove\n  path: /spec\n")
+    (tmp_path / "a/service.yaml").write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
+    (tmp_path / "a/README.md").write_text("# not a manifest: [")
+    done = run("a", "--format", "json")
+    assert done.status == 0
+    assert [r["file"] for r in done.report["results"]] == ["a/b/pod.yml", "a/pod.json"]
+
+
+def test_a_mounted_config_map_is_read_once(run: Any, tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    (mounted / "..2026_01_01").mkdir(parents=True)
+    (mounted / "..2026_01_01/pod.yaml").write_text(BAD)
+    (mounted / "..data").symlink_to("..2026_01_01")
+    (mounted / "pod.yaml").symlink_to("..data/pod.yaml")
+    assert [r["file"] for r in run("mounted", "--format", "json").report["results"]] == ["mounted/pod.yaml"]
+
+
+def test_live_without_a_cluster_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tls = ["--tls-cert", "none", "--tls-key", "none"]
+    assert cli.main(["serve", *OPTIONS[:2], "--live", "--kubeconfig", str(tmp_path / "none"), *tls]) == 2
+    captured = capsys.readouterr().err
+    assert captured.startswith(f"{tmp_path}/none: ")
+    assert captured.count("\n") == 1
+
+
+def test_standard_input_is_read(run: Any) -> None:
+    done = run("-", "--format", "json", stdin=BAD)
+    assert done.status == 1
+    assert done.report["results"][0]["file"] == "-"
+
+
+def test_what_is_no_object_on_standard_input_is_an_error_and_an_empty_list_is_none(run: Any) -> None:
+    done = run("-", stdin='Error: chart "x" not found\n')
+    assert (done.status, done.out.splitlines()[0]) == (2, "error    -: no Kubernetes object on standard input")
+    assert run("-", stdin="apiVersion: v1\nkind: List\nitems: []\n").status == 0
+
+
+def test_a_pod_that_is_too_large_for_all_pools_is_told_of_the_largest(run: Any, tmp_path: Path) -> None:
+    pools = """\
+    - {name: small, sharing: none, trust: [untrusted], resources: [nvidia.com/gpu], maxRequest: 2,
+       nodes: {matchLabels: {gpus: small}}}
+    - {name: big, sharing: none, trust: [untrusted], resources: [nvidia.com/gpu], maxRequest: 8,
+       nodes: {matchLabels: {gpus: big}}}
+"""
+    head = "apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata: {name: a}\nspec:\n  pools:\n"
+    (tmp_path / "policy.yaml").write_text(head + pools)
+    pod = BAD.replace("  annotations: {slicewarden.dev/trust: trusted}\n", "").replace("gpu.shared: 2", "gpu: 9")
+    done = run("-", "--policy", "policy.yaml", options=(), stdin=pod)
+    assert "too much for pool big; ask for at most 8" in " ".join(done.out.split())
+
+
+def test_lists_are_opened_and_each_item_knows_its_line(run: Any, tmp_path: Path) -> None:
+    indented = "".join(f"    {line}\n" for line in BAD.splitlines())
+    (tmp_path / "list.yaml").write_text(f"apiVersion: v1\nkind: List\nitems:\n  -\n{indented}  -\n{indented}")
+    done = run("list.yaml", "--format", "json")
+    assert [(r["line"], r["document"], r["findings"][0]["line"]) for r in done.report["results"]] == [
+        (5, 0, 17),
+        (19, 0, 31),
+    ]
+
+
+def test_items_of_a_typed_list_have_the_kind_it_implies(run: Any, tmp_path: Path) -> None:
+    pod = {"metadata": {"name": "x"}, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 9}}}]}}
+    (tmp_path / "pods.json").write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [pod]}, indent=1))
+    done = run("pods.json", "--format", "json")
+    assert done.status == 1
+    (result,) = done.report["results"]
+    assert (result["kind"], result["namespace"], result["name"]) == ("Pod", "default", "x")
+    assert result["findings"][0]["line"] == 14
+
+
+def test_what_cannot_be_read_is_an_error_with_its_line_and_the_rest_is_judged(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "mixed.yaml").write_text(f"{GOOD}---\na: [\n---\n{BAD}")
+    (tmp_path / "broken.json").write_text('{"a": 1,\n  "b": }')
+    (tmp_path / "binary.yaml").write_bytes(b"kind: Pod\n\xff\xfe\x00")
+    (tmp_path / "wrong.yaml").write_text("apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    name: c\n")
+    done = run("mixed.yaml", "broken.json", "binary.yaml", "wrong.yaml", "missing.yaml", "--format", "json")
+    assert done.status == 2
+    assert [(e["file"], e["line"]) for e in done.report["errors"]] == [
+        ("binary.yaml", 2),
+        ("broken.json", 2),
+        ("missing.yaml", 0),
+        ("mixed.yaml", 10),
+        ("wrong.yaml", 4),
+    ]
+    assert [r["name"] for r in done.report["results"]] == ["good", "bad"]
+    assert done.report["errors"][4]["message"] == "spec.containers: must be a list, not a map"
+
+
+def test_the_objects_of_a_run_are_facts_for_each_other(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
+    options = OPTIONS[:2]
+    assert run("pod.yaml", options=options).status == 1
+    (tmp_path / "namespace.yaml").write_text(NAMESPACE)
+    assert run("pod.yaml", "namespace.yaml", options=options).status == 0
+
+
+def test_the_facts_file_and_the_objects_of_the_run_add_up(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD + "---\n" + GOOD.replace("vision", "lab") + "---\n" + NAMESPACE)
+    assert run("pod.yaml").status == 0
+
+
+CLUSTER = """\
+apiVersion: nvidia.com/v1
+kind: ClusterPolicy
+metadata: {name: cluster-policy}
+spec: {devicePlugin: {config: {name: plugin-config, default: any}}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: t4-a
+  labels: {nvidia.com/gpu.present: "true", nvidia.com/gpu.product: Tesla-T4, nvidia.com/device-plugin.config: t4}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: plugin-config, namespace: gpu-operator}
+data:
+  any: "version: v1"
+  t4: |
+    sharing:
+      timeSlicing:
+        failRequestsGreaterThanOne: true
+        resources: [{name: nvidia.com/gpu, replicas: 4}]
+"""
+
+
+def test_a_configuration_and_what_names_and_uses_it_are_judged_together(run: Any, tmp_path: Path) -> None:
+    def findings(text: str) -> list[tuple[str, str, str]]:
+        (tmp_path / "cluster.yaml").write_text(text)
+        report = run("cluster.yaml", "--format", "json", options=OPTIONS[:2]).report
+        return [(each["kind"], f["rule"], f["message"]) for each in report["results"] for f in each["findings"]]
+
+    assert findings(CLUSTER) == []
+    ((kind, rule, message),) = findings(CLUSTER.replace("default: any", "default: all"))
+    assert (kind, rule) == ("ClusterPolicy", "missing-sharing-config")
+    assert "known are any, t4" in message
+    ((kind, rule, message),) = findings(CLUSTER.replace("config: t4", "config: t5"))
+    assert (kind, rule) == ("Node", "missing-sharing-config")
+    ((kind, rule, message),) = findings(CLUSTER.replace("name: nvidia.com/gpu,", "name: nvidia.com/mig-1g.5gb,"))
+    assert (kind, rule) == ("ConfigMap", "ignored-sharing-key")
+    assert "1 node (t4-a)" in message
+
+
+def test_without_a_policy_the_one_in_the_folder_is_used_and_else_the_sample(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    facts = OPTIONS[2:]
+    told = "note: no policies/ here: judged by the sample policy; --policy names yours\n"
+    assert run("pod.yaml", options=facts)[0::2] == (0, told)
+    (tmp_path / "policies").mkdir()
+    sample = (ROOT / "policies/sample.yaml").read_text()
+    (tmp_path / "policies/p.yaml").write_text(sample.replace("slicewarden.dev/trust: trusted}", "other: label}"))
+    assert run("pod.yaml", options=facts)[0::2] == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({}, "no nodes and no namespaces"),
+        ({"namespace.yaml": NAMESPACE}, "no nodes"),
+        ({"node.yaml": NODE}, "no namespaces"),
+        ({"namespace.yaml": NAMESPACE, "node.yaml": NODE}, None),
+    ],
+)
+def test_what_nobody_has_given_is_said_once(
+    run: Any, tmp_path: Path, files: dict[str, str], missing: str | None
+) -> None:
+    for name, text in {"pod.yaml": GOOD, "pod2.yaml": BAD, **files}.items():
+        (tmp_path / name).write_text(text)
+    said = run(".", options=OPTIONS[:2]).err
+    way = "--facts takes what `kubectl get -A namespaces,nodes,configmaps,daemonsets,pods -o yaml` prints, --live asks"
+    assert said == (f"note: {missing} are known: {way} the cluster\n" if missing else "")
+    assert run(".").err == ""
+
+
+# What is not judged
+
+
+def manifests(*kinds: str) -> str:
+    """Objects of kinds, each written as apiVersion and kind."""
+    each = (kind.split() for kind in kinds)
+    return "---\n".join(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n" for version, kind in each)
+
+
+def test_what_is_not_judged_is_counted_in_one_line_which_names_the_kinds(run: Any, tmp_path: Path) -> None:
+    kinds = (
+        "v1 Service",
+        "apps/v1 Deploymnet",
+        "extensions/v1beta1 Deployment",
+        "example.com/v1 Trainer",
+        "v1 Service",
+    )
+    review = {"uid": "a", "kind": {"group": "", "version": "v1", "kind": "Secret"}, "operation": "CREATE"}
+    review |= {"object": {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}, "namespace": "vision"}
+    saved = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review}
+    (tmp_path / "a.yaml").write_text(f"{GOOD}---\n{manifests(*kinds)}---\n{json.dumps(saved)}\n")
+    said = (
+        "6 objects are of kinds that are not judged: Deployment.extensions (did you mean Deployment.apps?), "
+        "Deploymnet.apps (did you mean Deployment?), Service, Secret, Trainer.example.com"
+    )
+    done = run("a.yaml")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.endswith(f"1 object: 1 allowed, 0 denied, 0 with warnings; 0 errors\n{said}\n")
+    assert f"\n{said}\n" in run("a.yaml", "--format", "markdown").out
+    assert run("a.yaml", "--format", "sarif").err == f"note: {said}\n"
+    report = run("a.yaml", "--format", "json").report
+    assert (report["summary"]["objects"], report["summary"]["unjudged"]) == (1, 6)
+    assert report["unjudged"] == [
+        {"group": "extensions", "kind": "Deployment", "objects": 1, "meant": "Deployment.apps"},
+        {"group": "apps", "kind": "Deploymnet", "objects": 1, "meant": "Deployment"},
+        {"group": "", "kind": "Service", "objects": 2},
+        {"group": "", "kind": "Secret", "objects": 1},
+        {"group": "example.com", "kind": "Trainer", "objects": 1},
+    ]
+    (tmp_path / "one.yaml").write_text(manifests("v1 Secret"))
+    assert run("one.yaml").out.endswith("\n1 object is of a kind that is not judged: Secret\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [
+        ("apps/v1 deployment", "Deployment"),
+        ("apps/v1 DeamonSet", "DaemonSet"),
+        ("v1 Deployment", "Deployment.apps"),
+        ("batch/v1 CronJobs", "CronJob"),
+        ("kubeflow.org/v1 PytorchJob", "PyTorchJob"),
+        ("apps/v1 Pod", "Pod"),
+        *(
+            (kind, None)
+            for kind in (
+                "v1 Service",
+                "v1 ResourceQuota",
+                "rbac.authorization.k8s.io/v1 RoleBinding",
+                "resource.k8s.io/v1 ResourceSlice",
+                "policy/v1 PodDisruptionBudget",
+                "longhorn.io/v1beta2 Node",
+                "trainer.kubeflow.org/v1alpha1 ClusterTrainingRuntime",
+                "serving.kserve.io/v1alpha1 ClusterServingRuntime",
+                "serving.kserve.io/v1alpha1 InferenceGraph",
+                "argoproj.io/v1alpha1 ClusterWorkflowTemplate",
+            )
+        ),
+    ],
+)
+def test_a_misspelt_kind_is_told_from_one_that_is_only_alike(
+    run: Any, tmp_path: Path, kind: str, meant: str | None
+) -> None:
+    (tmp_path / "a.yaml").write_text(manifests(kind))
+    (told,) = run("a.yaml", "--format", "json").report["unjudged"]
+    assert told.get("meant") == meant
+
+
+SERVE = ("serve", "--facts", OPTIONS[3], "--tls-cert", "none.crt", "--tls-key", "none.key")
+
+
+@pytest.mark.parametrize("command", [("explain", "caps"), ("registration",), SERVE])
+def test_the_sample_is_nowhere_used_without_a_word(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serve, "log_line", lambda entry: print(entry, file=sys.stderr))
+    monkeypatch.chdir(tmp_path)
+
+    def said() -> bool:
+        cli.main(command)
+        return "no policies/ here: judged by the sample policy; --policy names yours" in capsys.readouterr().err
+
+    assert said()
+    (tmp_path / "policies").mkdir()
+    shutil.copy(ROOT / "policies/sample.yaml", tmp_path / "policies")
+    assert not said()
+
+
+def test_a_bad_policy_is_status_2_with_file_and_line(run: Any, tmp_path: Path) -> None:
+    bad = tmp_path / "policy.yaml"
+    bad.write_text((ROOT / "policies/sample.yaml").read_text().replace('"*": Deny', "multiple-slice: Deny"))
+    done = run(".", options=["--policy", str(bad)])
+    line = next(i for i, row in enumerate(bad.read_text().splitlines(), 1) if "multiple-slice:" in row)
+    assert done.status == 2
+    assert done.err == f"{bad}:{line}: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?\n"
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("arguments", [["--format", "xml"], ["--colour"], ["--facts"]])
+def test_wrong_usage_is_status_2(run: Any, arguments: list[str]) -> None:
+    assert run(*arguments).status == 2
+
+
+def test_facts_that_hold_none_are_refused(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    (tmp_path / "service.yaml").write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
+    done = run("pod.yaml", options=[*OPTIONS[:2], "--facts", "service.yaml"])
+    assert done.status == 2
+    assert done.err.startswith("service.yaml: no facts in it: none of ClusterPolicy, ConfigMap, DaemonSet, Namespace, ")
+
+
+def test_output_goes_to_a_file(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    done = run("pod.yaml", "--format", "json", "--output", "report.json")
+    assert (done.status, done.out) == (0, "")
+    assert json.loads((tmp_path / "report.json").read_text())["summary"]["allowed"] == 1
+    assert run("pod.yaml", "--output", "no/such/folder").status == 2
+
+
+def test_several_reports_of_one_run(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(BAD)
+    done = run("pod.yaml", "--format", "json", "--output", "a.json", "--format", "table")
+    assert done.status == 1
+    assert done.out.startswith("denied")
+    assert json.loads((tmp_path / "a.json").read_text())["summary"]["denied"] == 1
+    run("pod.yaml", "--output", "b.json", "--format", "json")
+    assert (tmp_path / "b.json").read_text() == (tmp_path / "a.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--format", "json", "--format", "table"), "json and table would both go to standard output"),
+        (("--format", "json", "--output", "a", "--format", "table", "--output", "a"), "two reports would go to a"),
+        (("--format", "json", "--output", "a", "--output", "b"), "name its --format before it"),
+    ],
+)
+def test_reports_that_would_overwrite_each_other_are_wrong_usage(
+    run: Any, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    done = run("pod.yaml", *arguments)
+    assert done.status == 2
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("action", "fail_on", "status"),
+    [("Warn", (), 0), ("Warn", ("warn",), 4), ("Warn", ("never",), 0), ("Deny", ("warn",), 1), ("Deny", ("never",), 0)],
+)
+def test_what_a_run_fails_for_can_be_chosen(
+    run: Any, tmp_path: Path, action: str, fail_on: tuple[str, ...], status: int
+) -> None:
+    (tmp_path / "pod.yaml").write_text(BAD)
+    sample = (ROOT / "policies/sample.yaml").read_text()
+    (tmp_path / "policy.yaml").write_text(sample.replace('"*": Deny', f"multiple-slices: {action}"))
+    options = ["--policy", "policy.yaml", *OPTIONS[2:], *(("--fail-on", *fail_on) if fail_on else ())]
+    assert run("pod.yaml", options=options).status == status
+    (tmp_path / "broken.yaml").write_text("a: [")
+    assert run("pod.yaml", "broken.yaml", options=options).status == 2
+
+
+def test_a_rule_that_breaks_is_status_3_and_says_which(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("oh")
+
+    walked = [replace(r, check=broken) if r.id == "multiple-slices" else r for r in rules.walk()]
+    monkeypatch.setattr(rules, "walk", lambda: walked)
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    done = run("pod.yaml")
+    assert done.status == 3
+    assert done.err.endswith("slicewarden: internal error: pod.yaml:1: rule multiple-slices broke\n")
+
+
+def test_schema_and_rules_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    names = schema["$defs"]["rule"]["enum"]
+    assert cli.main(["rules"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == names
+    assert cli.main(["rules", "multiple-slices"]) == 0
+    assert "Way out:" in capsys.readouterr().out
+    assert cli.main(["rules", "nothing"]) == 2
+
+
+def test_certs_are_a_part_of_the_command(tmp_path: Path) -> None:
+    assert cli.main(["certs", "issue", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "tls.crt").read_text().startswith("-----BEGIN CERTIFICATE-----")
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text("---\n".join([BAD] * 400))
+    command = f"{sys.executable} -m webhook check {tmp_path} {' '.join(OPTIONS)} | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert done.stdout.startswith("denied")
+    assert done.stderr == ""

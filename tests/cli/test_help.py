@@ -1,0 +1,293 @@
+"""What `--help` says, what a shell completes, and what kubectl finds: for every command there is."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tests import ROOT
+from tests.support.command_lines import pages, read
+from webhook import rules
+from webhook.cli import main as cli
+from webhook.cli import parser
+from webhook.cli.commands import COMMANDS
+
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+
+PAGES = {page.command_path: page for page in pages()}
+
+
+def test_every_command_is_there() -> None:
+    assert {f"slicewarden {name}" for name in COMMANDS} <= set(PAGES)
+    assert {"slicewarden policy lint", "slicewarden explain caps", "slicewarden certs keep"} <= set(PAGES)
+
+
+@pytest.mark.parametrize("prog", PAGES)
+def test_a_page_describes_shows_and_fits_the_terminal(prog: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    text = PAGES[prog].get_help()
+    assert text.startswith(f"Usage: {prog} [OPTIONS]")
+    assert len(PAGES[prog].command.help or "") > 50
+    assert "\nExamples:\n  $ " in text
+    assert "\nExit status:\n  0 " in text
+    shown = [line for line in text.splitlines() if not line.startswith("  $ ")]
+    assert max(map(len, shown)) <= 72
+    if "--policy" in text:
+        assert "\nFiles:\n  ./policies  " in text
+    if "--kubeconfig" in text:
+        assert "\nEnvironment:\n  KUBECONFIG  " in text
+
+
+@pytest.mark.parametrize("prog", PAGES)
+def test_every_argument_and_option_of_a_page_is_explained(prog: str) -> None:
+    for parameter in PAGES[prog].command.get_params(PAGES[prog]):
+        assert isinstance(parameter, (click.Argument, click.Option))
+        assert parameter.help, parameter.name
+
+
+@pytest.mark.parametrize("prog", PAGES)
+def test_the_examples_of_a_page_can_be_typed(prog: str) -> None:
+    page = PAGES[prog].command
+    assert isinstance(page, (parser.Command, parser.Group))
+    for line in page.page.examples:
+        (words,) = [part for part in _commands(line) if part[0] == "slicewarden"][:1]
+        if words[-1] != "--help":
+            read(*words[1:])
+
+
+def _commands(line: str) -> Iterator[list[str]]:
+    line = line.replace('eval "$(', "").replace(')"', "").replace('"$(slicewarden certs bundle tls/ca.crt', "QUJD")
+    for part in line.partition(" > ")[0].split(" | "):
+        yield shlex.split(part)
+
+
+def loaded(*words: str) -> set[str]:
+    """The modules that a command line loads."""
+    code = f"import sys; from webhook.cli.main import main; main({[*words]!r}); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {*done.stderr.split()}
+
+
+def test_only_the_command_that_is_asked_for_is_loaded() -> None:
+    foreign = {"argparse", "kubernetes", "jsonschema", "cryptography", "webhook.cli.commands.check", "certs"}
+    assert foreign.isdisjoint(loaded("rules"))
+    assert not {name for name in loaded("--help") if name.startswith("webhook.cli.commands.")}
+
+
+def test_prose_is_wrapped_and_hung_and_examples_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    page = parser.Page((f"slicewarden {'x' * 90}",), {"10": "short", "0": "word " * 30}, more="prose " * 30)
+    command = parser.Command("p", page=page)
+    lines = command.get_help(click.Context(command)).splitlines()
+    assert f"  $ slicewarden {'x' * 90}" in lines
+    start = next(i for i, line in enumerate(lines) if line.startswith("  0   word"))
+    assert lines[start + 1].startswith("      word")
+    assert "  10  short" in lines
+
+
+# What is typed
+
+
+def test_paths_may_stand_anywhere_among_options() -> None:
+    for words in (
+        ("old", "new", "--facts", "x", "a", "b"),
+        ("--facts", "x", "old", "new", "a", "b"),
+        ("old", "--facts", "x", "new", "a", "--fail-on", "any", "b"),
+    ):
+        given = read("diff", *words)
+        assert (given["old"], given["new"], given["paths"]) == ("old", "new", ("a", "b"))
+    assert read("check", "a", "--explain", "b")["paths"] == ("a", "b")
+    assert read("check", "--explain")["paths"] == ()
+    assert read("check", "--explain", "--", "-a", "-")["paths"] == ("-a", "-")
+    assert read("check", "-", "--explain")["paths"] == ("-",)
+    assert read("test", "--run", "x")["paths"] == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "prog", "text"),
+    [
+        ("check --polcy x deploy", "slicewarden check", "No such option '--polcy'. Did you mean '--policy'?"),
+        ("check --polcy=x deploy", "slicewarden check", "No such option '--polcy'. Did you mean '--policy'?"),
+        ("check --zzz", "slicewarden check", "No such option '--zzz'."),
+        ("rules --markdwon", "slicewarden rules", "No such option '--markdwon'. Did you mean '--markdown'?"),
+        ("policy lint --sooon 3", "slicewarden policy lint", "No such option '--sooon'. Did you mean '--soon'?"),
+        ("completion bash zsh", "slicewarden completion", "Got unexpected extra argument (zsh)"),
+        ("--verzion", "slicewarden", "No such option '--verzion'. Did you mean '--version'?"),
+        ("chekc deploy", "slicewarden", "No such command 'chekc'. Did you mean 'check'?"),
+        ("policy lynt", "slicewarden policy", "No such command 'lynt'. (Did you mean one of: 'lint', 'lints'?)"),
+        (
+            "check --format tabel",
+            "slicewarden check",
+            "Invalid value for '--format': unknown 'tabel', did you mean table?",
+        ),
+        ("certs isue", "slicewarden certs", "No such command 'isue'. Did you mean 'issue'?"),
+        ("certs issue --ot x", "slicewarden certs issue", "No such option '--ot'. Did you mean '--out'?"),
+        ("certs show", "slicewarden certs show", "Missing argument 'FILE...'."),
+        ("diff old", "slicewarden diff", "Missing argument 'NEW'."),
+        ("check --facts a --live", "slicewarden check", "--facts and --live exclude each other"),
+        ("serve --tls-cert a --tls-key a", "slicewarden serve", "one of --facts and --live is needed"),
+        ("rules multiple-slices --markdown", "slicewarden rules", "--markdown shows all pages: leave out RULE, or it"),
+        ("policy lints x --markdown", "slicewarden policy lints", "--markdown shows all pages: leave out LINT, or it"),
+        (
+            "check --policy a --policy b",
+            "slicewarden check",
+            "Invalid value for '--policy': given twice, and only one counts; `slicewarden diff` compares two policies",
+        ),
+        (
+            "check --facts=",
+            "slicewarden check",
+            "Invalid value for '--facts': is empty, and names nothing; is a variable not set?",
+        ),
+        (
+            "check -n Vision",
+            "slicewarden check",
+            "Invalid value for '--namespace' / '-n': 'Vision' is no name of a namespace: "
+            "up to 63 of a-z, 0-9 and - within",
+        ),
+        (
+            "audit --page-size 0",
+            "slicewarden audit",
+            "Invalid value for '--page-size': '0' is not a number from 1 to 10000",
+        ),
+        (
+            "policy lint --today 2026-13-01",
+            "slicewarden policy lint",
+            "Invalid value for '--today': '2026-13-01' does not match the format '%Y-%m-%d'.",
+        ),
+    ],
+)
+def test_wrong_usage_is_answered_with_the_usage_of_its_own_command(
+    line: str, prog: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(line.split()) == 2
+    answer = capsys.readouterr().err
+    assert answer.startswith(f"Usage: {prog} [OPTIONS]")
+    assert answer.endswith(f"\n\nError: {text}\n")
+
+
+def test_nothing_at_all_is_answered_with_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["policy"], ["explain"], ["certs"]):
+        assert cli.main(words) == 2
+        answer = capsys.readouterr().err
+        assert "\nCommands:\n  " in answer
+        assert all(f"\n  {name} " in answer for name in (() if words else COMMANDS))
+    assert cli.main(["-V"]) == 0
+    assert capsys.readouterr().out.startswith("slicewarden 0.")
+    assert (cli.main(["-h"]), capsys.readouterr().out[:6]) == (0, "Usage:")
+
+
+# Completion
+
+
+def offered(shell: str, *words: str) -> list[str]:
+    """What the command offers a shell for the last word, as the shell's script asks for it."""
+    asked = {
+        "_SLICEWARDEN_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": shlex.join(("slicewarden", *(words if shell != "fish" else words[:-1]))),
+        "COMP_CWORD": str(len(words)) if shell != "fish" else words[-1],
+    }
+    command = [sys.executable, "-m", "webhook"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | asked, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_commands_options_values_rules_and_files_are_completed() -> None:
+    assert {*offered("bash", "")} >= {f"plain,{name}" for name in COMMANDS}
+    assert offered("bash", "ch") == ["plain,check"]
+    assert offered("bash", "rules", "multiple") == ["plain,multiple-slices"]
+    assert {*offered("bash", "rules", "")} >= {f"plain,{rule.id}" for rule in rules.walk()}
+    assert offered("bash", "policy", "lints", "empty-p") == ["plain,empty-pool"]
+    assert offered("bash", "check", "--fa") == ["plain,--facts", "plain,--fail-on"]
+    assert offered("bash", "check", "--format", "sar") == ["plain,sarif"]
+    assert offered("bash", "check", "--policy", "polic") == ["file,polic"]
+    assert offered("bash", "check", "polic") == ["file,polic"]
+    assert offered("bash", "check", "--facts", "a", "--live", "--form") == ["plain,--format"]
+    assert offered("bash", "policy", "li") == ["plain,lint", "plain,lints"]
+    assert {*offered("bash", "certs", "")} >= {"plain,issue", "plain,keep"}
+
+
+def test_other_shells_are_answered_with_what_a_command_does() -> None:
+    assert offered("zsh", "ch") == ["plain", "check", COMMANDS["check"]]
+    assert offered("fish", "ch") == [f"plain,check\t{COMMANDS['check']}"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_takes_its_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert f"_SLICEWARDEN_COMPLETE={shell}_complete" in text
+    if found := shutil.which(shell):
+        (tmp_path / "script").write_text(text)
+        subprocess.run([found, "-n", tmp_path / "script"], check=True)
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_completes_by_the_script_it_has_sourced(plugin: Path) -> None:
+    code = """
+        eval "$(slicewarden completion bash)"
+        COMP_WORDS=(slicewarden ch); COMP_CWORD=1
+        [[ $(complete -p slicewarden) =~ -F\\ ([^ ]+) ]] && "${BASH_REMATCH[1]}" slicewarden ch slicewarden
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{plugin}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "check\n"
+
+
+# kubectl
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """A folder with the scripts that an installation makes."""
+    for name, entry in SCRIPTS.items():
+        module, _, function = entry.partition(":")
+        script = tmp_path / name
+        script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        script.chmod(0o755)
+    return tmp_path
+
+
+def test_the_plugin_calls_itself_as_kubectl_does(plugin: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{plugin}:{os.environ['PATH']}"}
+    kubectl = next(Path("~/.cache/slicewarden").expanduser().glob("*/kubectl"), shutil.which("kubectl"))
+    command = [str(kubectl), "slicewarden"] if kubectl else ["kubectl-slicewarden"]
+    done = subprocess.run([*command, "rules", "multiple-slices"], env=environment, capture_output=True, text=True)
+    assert done.stdout.startswith("multiple-slices\n"), done.stderr
+    done = subprocess.run([*command, "check", "--help"], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: kubectl slicewarden check")
+
+
+# What is generated
+
+
+@pytest.mark.parametrize(
+    ("page", "command"), [("rules", ["rules", "--markdown"]), ("policy", ["schema", "--markdown"])]
+)
+def test_a_generated_page_is_as_the_command_writes_it(
+    page: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command) == 0
+    assert capsys.readouterr().out == (ROOT / "docs" / f"{page}.md").read_text("utf-8"), "write it again: make docs"
+
+
+def test_the_schema_says_what_every_key_means(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("GPUSharingPolicy", "PolicyTest"):
+        assert cli.main(["schema", "--kind", kind, "--markdown"]) == 0
+        rows = [row for row in capsys.readouterr().out.splitlines() if row.startswith("| `")]
+        assert len(rows) > 20
+        assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_the_smallest_policy_of_the_page_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "policy.md").read_text("utf-8")
+    file = tmp_path / "policy.yaml"
+    file.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    assert cli.main(["policy", "lint", str(file), "--fail-on", "warn"]) == 0, capsys.readouterr().out

@@ -1,0 +1,443 @@
+"""Facts watched from a cluster, against an API server of our own that misbehaves to order."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from kubernetes import client
+
+from tests.support.listening import Asked, listening
+from webhook.cluster import client as connection
+from webhook.cluster import watch as cluster
+from webhook.cluster.watch import Cluster
+from webhook.facts.snapshot import Facts
+from webhook.facts.sources import Fresh
+from webhook.telemetry.metrics import Metrics
+
+NAMESPACES, NODES, POLICIES = "/api/v1/namespaces", "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
+PODS, CONFIG_MAPS = "/api/v1/pods", "/api/v1/namespaces/gpu-operator/configmaps"
+DAEMON_SETS = "/apis/apps/v1/namespaces/gpu-operator/daemonsets"
+ALL = (NAMESPACES, NODES, POLICIES, PODS, CONFIG_MAPS, DAEMON_SETS)
+
+
+def item(name: str, version: int, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version), "labels": labels}}
+
+
+def event(kind: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "object": value}
+
+
+class Server:
+    """Answers lists from `lists` and watches from `watches`, each in its order; the last list is given again."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[Any]] = {path: [404 if path == POLICIES else []] for path in ALL}
+        self.watches: dict[str, list[Any]] = {path: [] for path in ALL}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.done = threading.Event()
+        self.url = ""
+
+    def answer(self, path: str, query: dict[str, str]) -> Any:
+        self.asked.append((path, query))
+        if "watch" in query:
+            return self.watches[path].pop(0) if self.watches[path] else None
+        answers = self.lists[path]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def of(self, path: str, *, watch: bool) -> list[dict[str, str]]:
+        return [query for asked, query in self.asked if asked == path and ("watch" in query) is watch]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    known = Server()
+
+    def respond(asked: Asked) -> None:
+        url = urlsplit(asked.path)
+        answer = known.answer(url.path, {key: values[0] for key, values in parse_qs(url.query).items()})
+        if isinstance(answer, int):
+            asked.give(answer, b"")
+            return
+        asked.begin(200, Content_Type="application/json", Connection="close")
+        if isinstance(answer, list) and "watch=" not in url.query:
+            answer = {"metadata": {"resourceVersion": "10"}, "items": answer}
+        if isinstance(answer, dict):
+            asked.wfile.write(json.dumps(answer).encode())
+        elif answer is None:  # a watch in which nothing happens
+            known.done.wait(10)
+        else:
+            for each in answer:
+                asked.wfile.write(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n")
+                asked.wfile.flush()
+
+    with listening(respond) as known.url:
+        yield known
+        known.done.set()
+
+
+@pytest.fixture
+def logged() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def follow(server: Server, monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -> Iterator[Callable[..., Cluster]]:
+    started: list[Cluster] = []
+    monkeypatch.setattr(cluster, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(cluster, "LAST_PAUSE", 0.05)
+    monkeypatch.setattr(cluster, "SETTLE_SECONDS", 0.01)
+
+    def start(metrics: Metrics | None = None) -> Cluster:
+        settings = client.Configuration()
+        settings.host = server.url
+        followed = Cluster(client.ApiClient(settings), logged.append, ["gpu-operator"], metrics)
+        followed.start()
+        started.append(followed)
+        return followed
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+def until(cluster_: Cluster, holds: Callable[[Facts], bool]) -> Facts:
+    for _ in range(500):
+        facts = cluster_.facts()
+        if facts is not None and holds(facts):
+            return facts
+        time.sleep(0.01)
+    raise AssertionError(f"it did not come to hold: {cluster_.facts()}")
+
+
+def labels(facts: Facts, namespace: str) -> dict[str, str]:
+    return {k: v for k, v in facts.namespaces.get(namespace, {}).items() if not k.startswith("kubernetes.io/")}
+
+
+def test_lists_are_read_page_by_page(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.lists[NAMESPACES] = [
+        {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [item("a", 1, x="1")]},
+        {"metadata": {"resourceVersion": "9"}, "items": [item("b", 2)]},
+    ]
+    facts = until(follow(), lambda facts: "b" in facts.namespaces)
+    assert set(facts.namespaces) == {"a", "b"}
+    assert [query.get("continue", "") for query in server.of(NAMESPACES, watch=False)] == ["", "more"]
+
+
+def test_a_cluster_is_followed_by_what_was_imported_before_workers_were_forked() -> None:
+    """Else each of them has memory of its own for it; the client's classes for all kinds take 25 MiB."""
+    program = """
+import sys
+from webhook.cluster import events, watch
+known = set(sys.modules)
+api = watch.client.ApiClient(watch.client.Configuration())
+watch.Cluster(api, print, ["gpu-operator"])
+events.Events(api, print)
+print(len(set(sys.modules) - known))
+"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"0\n"
+
+
+def test_there_are_no_facts_before_every_kind_was_listed(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.lists[NODES] = [500, 500, 500, []]
+    followed = follow()
+    assert followed.facts() is None
+    until(followed, lambda _: True)
+    assert len(server.of(NODES, watch=False)) == 4
+
+
+def test_changes_come_in_by_watch(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.lists[NAMESPACES] = [[item("a", 1), item("gone", 2)]]
+    server.watches[NAMESPACES] = [
+        [
+            event("MODIFIED", item("a", 11, x="1")),
+            event("BOOKMARK", {"metadata": {"resourceVersion": "15"}}),
+            event("ADDED", item("new", 16, x="2")),
+            event("DELETED", item("gone", 17)),
+        ]
+    ]
+    facts = until(follow(), lambda facts: "gone" not in facts.namespaces and "new" in facts.namespaces)
+    assert (labels(facts, "a"), labels(facts, "new")) == ({"x": "1"}, {"x": "2"})
+    assert server.of(NAMESPACES, watch=True)[0]["resourceVersion"] == "10"
+
+
+def test_a_watch_that_ends_is_taken_up_where_it_was(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.watches[NODES] = [[event("ADDED", item("n1", 21))], [event("ADDED", item("n2", 22))]]
+
+    def both(facts: Facts) -> bool:
+        return {node.name for node in facts.nodes} == {"n1", "n2"} and len(server.of(NODES, watch=True)) >= 3
+
+    until(follow(), both)
+    assert [q["resourceVersion"] for q in server.of(NODES, watch=True)[:3]] == ["10", "21", "22"]
+    assert len(server.of(NODES, watch=False)) == 1
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [410, [event("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})]],
+    ids=["by status", "by event"],
+)
+def test_a_version_that_is_too_old_starts_over_with_a_list(
+    server: Server, follow: Callable[[], Cluster], gone: Any, logged: list[Any]
+) -> None:
+    server.lists[NODES] = [[item("old", 1)], [item("new", 30)]]
+    server.watches[NODES] = [gone]
+    facts = until(follow(), lambda facts: [node.name for node in facts.nodes] == ["new"])
+    assert facts.nodes[0].name == "new"
+    assert len(server.of(NODES, watch=False)) == 2
+    assert [entry for entry in logged if entry["kind"] == "Node"] == []
+
+
+@pytest.mark.parametrize(
+    "broken", [500, [b"{not json\n"], [b'{"type": "ADDED"}\n']], ids=["status", "half", "no object"]
+)
+def test_the_last_snapshot_stands_while_a_watch_is_broken(
+    server: Server, follow: Callable[[], Cluster], broken: Any, logged: list[Any]
+) -> None:
+    server.lists[NODES] = [[item("n1", 1)]]
+    server.watches[NODES] = [broken] * 5
+    followed = follow()
+    until(followed, lambda facts: len(facts.nodes) == 1)
+    for _ in range(500):
+        if len([entry for entry in logged if entry["kind"] == "Node"]) == 5:
+            break
+        facts = followed.facts()
+        assert facts is not None
+        assert [node.name for node in facts.nodes] == ["n1"]
+        time.sleep(0.01)
+    else:
+        raise AssertionError(logged)
+
+
+def test_a_heartbeat_makes_no_new_snapshot(server: Server, follow: Callable[[], Cluster]) -> None:
+    beat = {**item("n1", 0, x="1"), "status": {"conditions": []}}
+    server.lists[NODES] = [[item("n1", 1, x="1")]]
+    server.watches[NODES] = [
+        [event("MODIFIED", {**beat, "metadata": item("n1", n, x="1")["metadata"]}) for n in range(11, 60)]
+    ]
+    followed = follow()
+    facts = until(followed, lambda facts: len(facts.nodes) == 1)
+    while len(server.of(NODES, watch=True)) < 2:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert followed.facts() is facts
+
+
+def test_a_kind_that_is_not_installed_is_none_of_it_and_looked_for_again(
+    server: Server, follow: Callable[[], Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ABSENT_PAUSE", 0.05)
+    policy = {
+        **item("cluster-policy", 1),
+        "spec": {"devicePlugin": {"config": {"name": "plugin-config"}}, "driver": {}},
+    }
+    server.lists[POLICIES] = [404, 404, [policy]]
+    followed = follow()
+    assert until(followed, lambda _: True).installations == ()
+    until(followed, lambda facts: [each.config_map for each in facts.installations] == ["plugin-config"])
+
+
+def config_map(name: str, version: int, **data: str) -> dict[str, Any]:
+    return {"metadata": {**item(name, version)["metadata"], "namespace": "gpu-operator"}, "data": data}
+
+
+def pod(name: str, version: int, gpus: int, node: str = "n1") -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
+    metadata = {**item(name, version)["metadata"], "namespace": "vision"}
+    return {"metadata": metadata, "spec": {"nodeName": node, "containers": containers}, "status": {"phase": "Running"}}
+
+
+def test_config_maps_are_read_where_sharing_is_configured(server: Server, follow: Callable[[], Cluster]) -> None:
+    server.lists[CONFIG_MAPS] = [[config_map("c", 1, any="a"), config_map("d", 2)]]
+    server.watches[CONFIG_MAPS] = [
+        [event("MODIFIED", config_map("c", 11, any="b")), event("DELETED", config_map("d", 12))]
+    ]
+    facts = until(follow(), lambda facts: len(facts.config_maps) == 1)
+    assert facts.config_maps == {("gpu-operator", "c"): {"any": "b"}}
+
+
+@pytest.mark.parametrize("path", [CONFIG_MAPS, DAEMON_SETS, PODS])
+def test_a_version_of_any_kind_that_is_too_old_starts_over(
+    server: Server, follow: Callable[[], Cluster], path: str
+) -> None:
+    server.watches[path] = [410, [event("ERROR", {"code": 410, "reason": "Expired"})]]
+    until(follow(), lambda _: True)
+    waiting_for(lambda: len(server.of(path, watch=False)) == 3)
+
+
+def test_a_namespace_that_is_not_there_holds_nothing(
+    server: Server, follow: Callable[[], Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ABSENT_PAUSE", 0.05)
+    server.lists[CONFIG_MAPS] = [403]
+    followed = follow()
+    assert until(followed, lambda _: True).config_maps == {}
+    server.lists[CONFIG_MAPS] = [[config_map("c", 1)]]
+    until(followed, lambda facts: ("gpu-operator", "c") in facts.config_maps)
+
+
+def test_a_namespace_that_may_not_be_read_keeps_facts_back(
+    server: Server, follow: Callable[[], Cluster], logged: list[Any]
+) -> None:
+    server.lists[NAMESPACES] = [[item("gpu-operator", 1)]]
+    server.lists[CONFIG_MAPS] = [403]
+    followed = follow()
+    waiting_for(lambda: len([entry for entry in logged if entry["kind"] == "ConfigMap"]) > 3)
+    assert followed.facts() is None
+
+
+def test_pods_that_hold_gpus_come_in_by_and_by(server: Server, follow: Callable[[], Cluster]) -> None:
+    calm = threading.Event()
+
+    def events() -> Iterator[dict[str, Any]]:
+        calm.wait(10)
+        yield event("ADDED", pod("c", 11, 2))
+        yield event("DELETED", pod("b", 12, 0))
+
+    server.lists[PODS] = [[pod("a", 1, 1), pod("b", 2, 0)]]
+    server.watches[PODS] = [events()]
+    followed = follow()
+    until(followed, lambda facts: len(facts.holders) > 0)
+    time.sleep(0.2)
+    calm.set()
+    while len(server.of(PODS, watch=True)) < 2:
+        time.sleep(0.01)
+    assert [each.name for each in until(followed, lambda _: True).holders] == ["a"]
+    (options, *_) = server.of(PODS, watch=False)
+    assert options["fieldSelector"] == "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+
+def test_pods_alone_make_a_snapshot_in_the_end(
+    server: Server, follow: Callable[[], Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "HOLDERS_SECONDS", 0.2)
+    server.lists[PODS] = [[pod("a", 1, 1)]]
+    server.watches[PODS] = [[event("ADDED", pod("c", 11, 2))]]
+    until(follow(), lambda facts: {each.name for each in facts.holders} == {"a", "c"})
+
+
+# What is told of it
+
+
+def waiting_for(holds: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come to hold")
+
+
+def shown(metrics: Metrics, name: str) -> float:
+    (line,) = [line for line in metrics.text().decode().splitlines() if line.startswith(f"{name} ")]
+    return float(line.rpartition(" ")[2])
+
+
+def test_facts_age_while_the_api_server_is_silent_and_are_fresh_when_it_speaks(
+    server: Server, follow: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ABSENT_PAUSE", 0.05)
+    speak = threading.Event()
+
+    def events() -> Iterator[dict[str, Any]]:
+        speak.wait(10)
+        yield event("BOOKMARK", {"metadata": {"resourceVersion": "15"}})
+
+    for path in ALL:
+        server.watches[path] = [events()]
+    server.lists[NODES] = [500, []]
+    followed = follow()
+    fresh = Fresh(followed.facts, followed.age, 0.3)
+    assert (followed.age(), fresh()) == (float("inf"), None)
+    until(followed, lambda _: True)
+    assert fresh() is followed.facts()
+    waiting_for(lambda: followed.age() > 0.3)
+    assert (fresh(), followed.facts()) == (None, followed.facts())
+    assert followed.facts() is not None
+    speak.set()
+    waiting_for(lambda: fresh() is not None)
+
+
+def test_how_old_facts_are_and_what_broke_is_counted(server: Server, follow: Callable[..., Cluster]) -> None:
+    metrics = Metrics()
+    assert shown(metrics, "slicewarden_facts_loaded") == 0
+    server.watches[NODES] = [500, 500, 410]
+    until(follow(metrics), lambda _: True)
+    waiting_for(lambda: shown(metrics, "slicewarden_facts_loaded") == 1)
+    waiting_for(lambda: shown(metrics, 'slicewarden_watch_breaks_total{kind="Node"}') == 2)
+    assert shown(metrics, 'slicewarden_watch_breaks_total{kind="Pod"}') == 0
+    for kind in ("Namespace", "Node", "ClusterPolicy", "Pod", "ConfigMap", "DaemonSet"):
+        assert 0 <= shown(metrics, f'slicewarden_facts_age_seconds{{kind="{kind}"}}') < 60
+
+
+def test_a_break_says_where_and_why(server: Server, follow: Callable[..., Cluster], logged: list[Any]) -> None:
+    server.lists[NODES] = [503]
+    follow()
+    waiting_for(lambda: bool(logged))
+    line = logged[0]
+    assert line["host"] == server.url.removeprefix("http://")
+    assert (line["message"], line["kind"], line["error"]) == ("watch broke", "Node", "503 Service Unavailable")
+
+
+def refusal(message: str) -> client.ApiException:
+    error = client.ApiException(status=403, reason="Forbidden")
+    error.body = json.dumps({"kind": "Status", "message": message})
+    return error
+
+
+def caused(*errors: Exception) -> Exception:
+    for outer, inner in pairwise(errors):
+        outer.__cause__ = inner
+    return errors[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (refusal("nodes is forbidden"), "nodes is forbidden"),
+        (refusal("x" * 9000), "x" * cluster.MAX_REASON),
+        (client.ApiException(status=502, reason="Bad Gateway"), ""),
+        (
+            caused(RuntimeError("https://u:canary@h/"), ConnectionRefusedError(111, "Connection refused")),
+            "ConnectionRefusedError: Connection refused",
+        ),
+        (caused(OSError("canary"), ValueError("canary")), "ValueError"),
+        (KeyError("canary"), "KeyError"),
+    ],
+)
+def test_the_reason_of_a_break_holds_no_secret(error: Exception, reason: str) -> None:
+    assert cluster._reason(error) == reason
+
+
+def test_nothing_but_the_host_is_said_of_an_address() -> None:
+    settings = client.Configuration()
+    settings.host = "https://user:canary@api.example:6443/canary"
+    assert Cluster(client.ApiClient(settings), print)._host == "api.example:6443"
+
+
+def test_only_what_facts_are_made_of_is_kept() -> None:
+    taints = [{"key": "slicewarden.dev/pool", "effect": "NoSchedule"}]
+    spec = {"podCIDR": "10.0.0.0/8", "taints": taints}
+    whole = {**item("n", 1, x="1"), "status": {"images": ["i"] * 50}, "spec": spec}
+    whole["status"]["allocatable"] = {"cpu": "8", "nvidia.com/gpu": "4"}
+    whole["metadata"]["managedFields"] = [{}] * 9
+    node = next(resource for resource in cluster.READ if resource.kind == "Node")
+    assert cluster._trimmed(node, whole) == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": {"x": "1"}},
+        "spec": {"taints": taints},
+        "status": {"allocatable": {"nvidia.com/gpu": 4}},
+    }
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Any) -> None:
+    with pytest.raises(connection.Unreachable) as raised:
+        connection.connect(str(tmp_path / "none"))
+    assert "\n" not in str(raised.value)

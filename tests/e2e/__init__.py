@@ -1,0 +1,1 @@
+"""A real control plane, and the tests that need one."""

@@ -1,0 +1,306 @@
+"""The doors on a real API server: shut or harmless by whatever call they are tried, and honest neighbours let by."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Space
+from tests.e2e.control_plane import Cluster, User, eventually
+from tests.e2e.guard import Guard
+from tests.e2e.objects import TRUST, TRUSTED, Object, pod, template, workload
+
+TENANT = User("tenant")
+"""Has the cluster's ordinary role `edit` in a namespace of their own."""
+POOL = "slicewarden.dev/pool"
+STRATEGY = "nvidia.com/gpu.sharing-strategy"
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+VOID = {"name": VISIBLE, "value": "void"}
+TOLERANT = {"tolerations": [{"key": POOL, "operator": "Exists"}]}
+
+
+def opened(name: str, namespace: str, spec: Object, container: Object, limits: dict[str, int] | None = None) -> Object:
+    """A pod with more in its spec and in its one container; of one GPU, unless the limits say otherwise."""
+    made = pod(name, namespace, limits, **spec)
+    made["spec"]["containers"][0] |= container
+    return made
+
+
+def refusal(cluster: Cluster, *arguments: str, item: Object | None = None, user: User | None = None) -> str:
+    """What is said to a kubectl command that has to fail."""
+    done = cluster.kubectl(*arguments, user=user, stdin=json.dumps(item) if item else None)
+    assert done.returncode, done.stdout
+    return done.stderr
+
+
+def created(cluster: Cluster, item: Object, user: User | None = None) -> Any:
+    """The object as it is stored, which has to succeed."""
+    return json.loads(cluster.do("create", "--filename=-", "--output=json", stdin=json.dumps(item), user=user))
+
+
+def blind(item: Object) -> bool:
+    """Whether every container is told to see no GPU, so that neither its image nor its sources can say otherwise."""
+    return all(VOID in container.get("env", ()) for container in item["spec"]["containers"])
+
+
+def mounted(path: str) -> Object:
+    return {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
+
+
+# Shut
+
+DOORS: dict[str, tuple[str, Object, Object]] = {
+    "variable": ("visible-devices", {}, {"env": [{"name": VISIBLE, "value": "all"}]}),
+    "variables": ("unread-variables", {}, {"envFrom": [{"secretRef": {"name": "mine"}}]}),
+    "privileged": ("privileged-container", {}, {"securityContext": {"privileged": True}}),
+    "capability": ("privileged-container", {}, {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
+    "another capability": (
+        "privileged-container",
+        {},
+        {"securityContext": {"capabilities": {"add": ["DAC_READ_SEARCH"]}}},
+    ),
+    "path": ("device-path", mounted("/dev/nvidia0"), {}),
+    "what the node starts": ("device-path", mounted("/opt/cni/bin"), {}),
+    "mount": (
+        "device-mount",
+        {"volumes": [{"name": "v", "emptyDir": {}}]},
+        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]},
+    ),
+    "mount without a slash": (
+        "device-mount",
+        {"volumes": [{"name": "v", "emptyDir": {}}]},
+        {"volumeMounts": [{"name": "v", "mountPath": "/var/run/nvidia-container-devicesall"}]},
+    ),
+    "card of KubeVirt's": ("unsteered-pod", {}, {"resources": {"limits": {"nvidia.com/GA102GL_A10": 1}}}),
+    "processes": ("host-namespaces", {"hostPID": True}, {}),
+    "node": ("chosen-node", {"nodeName": "a100-exclusive"}, {}),
+    "toleration": ("broad-toleration", {"tolerations": [{"operator": "Exists"}]}, {}),
+    "claim": ("unlisted-claim", {"resourceClaims": [{"name": "r", "resourceClaimName": "r"}]}, {}),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_is_shut(guarded: Guard, strangers: str, door: str) -> None:
+    rule, spec, container = DOORS[door]
+    item = opened("door", strangers, spec, container)
+    assert f"{rule}:" in refusal(guarded.cluster, "apply", "--filename=-", item=item)
+    assert guarded.cluster.kubectl("get", "pod", "door", f"--namespace={strangers}").returncode
+
+
+@pytest.mark.parametrize("key", ["cdi.k8s.io/mine", "nvidia.cdi.k8s.io/pod", "hami.io/vgpu-node", "gpu-fraction"])
+def test_an_annotation_opens_nothing_later_either(guarded: Guard, strangers: str, key: str) -> None:
+    here = f"--namespace={strangers}"
+    guarded.cluster.do("run", "plain", "--image=i", here)
+    annotate = ("annotate", "pod", "plain", f"{key}=x", here)
+    said = refusal(guarded.cluster, *annotate, user=tenant(guarded.cluster, strangers))
+    assert "slicewarden.dev" in said
+    assert key in said
+
+
+@pytest.mark.parametrize("key", ["runai-gpu-group", "runai-gpu-group/g", "tensor-fusion.ai/enabled"])
+def test_a_label_opens_nothing_later_either(guarded: Guard, strangers: str, key: str) -> None:
+    here = f"--namespace={strangers}"
+    guarded.cluster.do("run", "plain", "--image=i", here)
+    labelled = ("label", "pod", "plain", f"{key}=x", here)
+    said = refusal(guarded.cluster, *labelled, user=tenant(guarded.cluster, strangers))
+    assert "slicewarden.dev" in said
+    assert key in said
+
+
+def test_a_toleration_that_comes_later_does_not_bring_a_privileged_pod_to_a_gpu(guarded: Guard, strangers: str) -> None:
+    waits = {"schedulerName": "nobody"}
+    created(guarded.cluster, opened("agent", strangers, waits, {"securityContext": {"privileged": True}}, {}))
+    patch = f"--patch={json.dumps({'spec': TOLERANT})}"
+    said = refusal(guarded.cluster, "patch", "pod", "agent", "--type=merge", patch, f"--namespace={strangers}")
+    assert "privileged-container:" in said
+
+
+def test_a_debug_container_sees_no_gpu(guarded: Guard, strangers: str) -> None:
+    cluster, here = guarded.cluster, f"--namespace={strangers}"
+    created(cluster, pod("busy", strangers))
+    assert cluster.node_of("busy", strangers) == "a100-exclusive"
+    cluster.do("debug", "busy", "--image=i", "--container=look", here)
+    (look,) = cluster.get("pod", "busy", here)["spec"]["ephemeralContainers"]
+    assert look["env"] == [VOID]
+    greedy = ("debug", "busy", "--image=i", f"--env={VISIBLE}=all", "--container=take", here)
+    assert "visible-devices:" in refusal(cluster, *greedy)
+    assert "privileged-container:" in refusal(
+        cluster, "debug", "busy", "--image=i", "--profile=sysadmin", "--container=take", here
+    )
+
+
+def test_a_debug_container_sees_no_gpu_by_a_raw_call_either(guarded: Guard, strangers: str) -> None:
+    cluster, here = guarded.cluster, f"--namespace={strangers}"
+    created(cluster, pod("busy", strangers))
+    raw = f"--raw=/api/v1/namespaces/{strangers}/pods/busy/ephemeralcontainers"
+
+    def debugged(**container: Any) -> Object:
+        item: Object = cluster.get("pod", "busy", here)
+        item["spec"]["ephemeralContainers"] = [
+            {"name": "look", "image": "i", "terminationMessagePolicy": "File", "imagePullPolicy": "Always", **container}
+        ]
+        return item
+
+    for rule, more in (
+        ("visible-devices", {"env": [{"name": VISIBLE, "value": "all"}]}),
+        ("privileged-container", {"securityContext": {"privileged": True}}),
+    ):
+        assert f"{rule}:" in refusal(cluster, "replace", raw, "--filename=-", item=debugged(**more))
+    cluster.do("replace", raw, "--filename=-", stdin=json.dumps(debugged()))
+    (look,) = cluster.get("pod", "busy", here)["spec"]["ephemeralContainers"]
+    assert look["env"] == [VOID]
+
+
+# Claims
+
+CLASS = {"deviceClassName": "gpu.nvidia.com"}
+ASKING: dict[str, Object] = {
+    "exactly": {"exactly": CLASS},
+    "first": {"firstAvailable": [{"name": "card", "deviceClassName": "nic.example.com"}, {"name": "gpu", **CLASS}]},
+}
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize("asking", ASKING)
+def test_a_gpu_is_not_claimed(guarded: Guard, strangers: str, kind: str, asking: str) -> None:
+    spec: Object = {"devices": {"requests": [{"name": "r", **ASKING[asking]}]}}
+    item = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "mine", "namespace": strangers},
+        "spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec,
+    }
+    assert "claimed-gpu:" in refusal(guarded.cluster, "apply", "--filename=-", item=item)
+
+
+@pytest.mark.usefixtures("guarded")
+def test_a_class_offers_gpus_only_under_a_name_that_the_policy_knows(cluster: Cluster) -> None:
+    item: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "fast"},
+        "spec": {"extendedResourceName": "example.com/unheard-of"},
+    }
+    create = ("create", "--dry-run=server", "--filename=-")
+    assert "unlisted-resource:" in refusal(cluster, *create, item=item)
+    item["spec"]["extendedResourceName"] = "nvidia.com/gpu"
+    cluster.do(*create, stdin=json.dumps(item))
+
+
+# As a tenant
+
+
+def tenant(cluster: Cluster, namespace: str) -> User:
+    """Somebody with the ordinary role `edit` in a namespace, and nothing elsewhere."""
+    here = f"--namespace={namespace}"
+    cluster.do("create", "rolebinding", "tenant", "--clusterrole=edit", f"--user={TENANT.name}", here)
+    assert eventually(lambda: not cluster.kubectl("auth", "can-i", "create", "pods", here, user=TENANT).returncode)
+    return TENANT
+
+
+SHARED: dict[str, tuple[str, Object]] = {
+    "trust": ("unearned-trust", {}),
+    "slice": ("unsteered-pod", {}),
+    "selector": ("unsteered-pod", {"nodeSelector": {STRATEGY: "time-slicing"}}),
+    "name": ("chosen-node", {"nodeName": "t4-shared"}),
+}
+
+
+@pytest.mark.parametrize("way", SHARED)
+def test_a_tenant_does_not_reach_a_shared_node_untrusted(guarded: Guard, strangers: str, way: str) -> None:
+    rule, spec = SHARED[way]
+    user = tenant(guarded.cluster, strangers)
+    limits = {"nvidia.com/gpu.shared": 1} if way == "slice" else None
+    annotations = TRUSTED if way == "trust" else None
+    item = pod("mine", strangers, limits, annotations, **spec)
+    assert f"{rule}:" in refusal(guarded.cluster, "create", "--filename=-", item=item, user=user)
+    deployment = workload(
+        "Deployment", "mine", strangers, template(limits or {"nvidia.com/gpu": 1}, annotations, **spec)
+    )
+    assert f"{rule}:" in refusal(guarded.cluster, "create", "--filename=-", item=deployment, user=user)
+
+
+def test_a_tenant_does_not_raise_the_trust_of_what_runs(guarded: Guard, strangers: str) -> None:
+    cluster, user = guarded.cluster, tenant(guarded.cluster, strangers)
+    created(cluster, pod("mine", strangers), user)
+    here = f"--namespace={strangers}"
+    assert "changed-trust:" in refusal(cluster, "annotate", "pod", "mine", f"{TRUST}=trusted", here, user=user)
+    assert "cannot patch" in refusal(cluster, "label", "namespace", strangers, f"{TRUST}=trusted", user=user)
+
+
+@pytest.mark.parametrize("more", [{}, TOLERANT, {"schedulerName": "mine"}], ids=["plain", "tolerant", "scheduler"])
+def test_a_tenant_s_pod_that_asks_is_steered(guarded: Guard, strangers: str, more: Object) -> None:
+    """Whoever schedules it, the kubelet of another node would refuse it."""
+    cluster = guarded.cluster
+    steered = created(cluster, pod("mine", strangers, **more), tenant(cluster, strangers))
+    assert {"key": STRATEGY, "operator": "NotIn", "values": ["mps", "time-slicing"]} in selections(steered)
+    if "schedulerName" not in more:
+        assert cluster.node_of("mine", strangers).endswith("-exclusive")
+
+
+def selections(item: Object) -> list[Object]:
+    """What a pod's required node affinity demands, in all its terms."""
+    affinity = item["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = affinity["nodeSelectorTerms"]
+    return list(term["matchExpressions"])
+
+
+@pytest.mark.parametrize("node", ["t4-shared", "a100-exclusive"])
+def test_a_tenant_s_pod_that_asks_for_nothing_sees_no_gpu_where_one_is(
+    guarded: Guard, strangers: str, node: str
+) -> None:
+    cluster, user = guarded.cluster, tenant(guarded.cluster, strangers)
+    there = {**TOLERANT, "nodeSelector": {"kubernetes.io/hostname": node}}
+    sources = {"envFrom": [{"configMapRef": {"name": "mine", "optional": True}}]}
+    assert blind(created(cluster, opened("mine", strangers, there, sources, {}), user))
+    assert cluster.node_of("mine", strangers) == node
+
+
+UNASKED: dict[str, tuple[str, Object, Object]] = {
+    "variable": ("visible-devices", {}, {"env": [{"name": VISIBLE, "value": "all"}]}),
+    "privileged": ("privileged-container", TOLERANT, {"securityContext": {"privileged": True}}),
+    "path": ("device-path", {**TOLERANT, **mounted("/dev")}, {}),
+    "processes": ("host-namespaces", {**TOLERANT, "hostPID": True}, {}),
+    "node": ("chosen-node", {"nodeName": "t4-shared"}, {}),
+    "toleration": ("broad-toleration", {"tolerations": [{"operator": "Exists"}]}, {}),
+}
+
+
+@pytest.mark.parametrize("door", UNASKED)
+def test_a_tenant_sees_no_gpu_without_asking(guarded: Guard, strangers: str, door: str) -> None:
+    rule, spec, container = UNASKED[door]
+    item = opened("mine", strangers, spec, container, {})
+    said = refusal(guarded.cluster, "create", "--filename=-", item=item, user=tenant(guarded.cluster, strangers))
+    assert f"{rule}:" in said
+
+
+# Honest neighbours
+
+PLAIN: dict[str, tuple[Object, Object]] = {
+    "plain": ({}, {}),
+    "variables": ({}, {"envFrom": [{"configMapRef": {"name": "settings", "optional": True}}]}),
+    "logs": (mounted("/var/log"), {}),
+    "privileged": ({}, {"securityContext": {"privileged": True}}),
+    "spot": ({"tolerations": [{"key": "spot", "operator": "Exists"}]}, {}),
+}
+
+
+@pytest.mark.parametrize("neighbour", PLAIN)
+def test_a_plain_pod_is_let_in_unseen(guarded: Guard, space: Space, neighbour: str) -> None:
+    namespace = space()
+    item = opened("plain", namespace, *PLAIN[neighbour], {})
+    assert guarded.reached_by(item, refused=False) == []
+    assert not blind(created(guarded.cluster, item, tenant(guarded.cluster, namespace)))
+    assert guarded.cluster.node_of("plain", namespace) == "cpu"
+
+
+def test_an_agent_of_every_node_is_let_in_unseen(guarded: Guard, space: Space) -> None:
+    namespace = space()
+    spec: Object = {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}
+    agent = workload("DaemonSet", "agent", namespace, template({}, **spec))
+    assert guarded.reached_by(agent, refused=False) == []
+    created(guarded.cluster, agent)
+    guarded.cluster.do("rollout", "status", "daemonset/agent", "--timeout=60s", f"--namespace={namespace}")
+    (one,) = guarded.cluster.get("pods", f"--namespace={namespace}")["items"]
+    assert one["spec"]["nodeName"] == "cpu"
+    assert guarded.asked(namespace) == []

@@ -1,0 +1,103 @@
+"""Every rule is asked about what it judges: each fixture, against the registration made from its policy.
+
+A fixture whose request an API server never sends says why, in a last line of its own: `# not sent: ...`.
+"""
+
+import re
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.conditions import Object, receivers, request_of
+from tests.support.fixtures import FILES, RULES, fixture, settings, verb
+from webhook.api.admission import decode, wrap
+from webhook.engine.engine import Engine
+from webhook.engine.registration import configurations
+from webhook.policy.model import Policy
+
+NOT_SENT = re.compile(r"^# not sent: .+\n\Z", re.MULTILINE)
+SPOKEN_OF = [file for file in FILES if verb(file) != "allow"]
+
+
+@cache
+def webhooks(rule: str, half: str) -> Sequence[Object]:
+    """The webhooks of a half, as they are registered for the policy of a rule's fixtures."""
+    return _half(settings(rule)[0], half)
+
+
+def _half(policy: Policy, half: str) -> Sequence[Object]:
+    return [hook for each in configurations(policy) if each["kind"].startswith(half) for hook in each["webhooks"]]
+
+
+@pytest.mark.parametrize("file", SPOKEN_OF, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_an_api_server_sends_what_a_rule_speaks_of(file: Path) -> None:
+    document, _, _ = fixture(file)
+    half = "Mutating" if verb(file) == "patch" else "Validating"
+    heard = receivers(webhooks(file.parent.name, half), request_of(document.value))
+    if NOT_SENT.search(file.read_text("utf-8")):
+        assert heard == [], "it is sent: remove the comment"
+    else:
+        assert len(heard) == 1, f"{half}: the conditions in webhook/engine/registration.py do not let it through"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_where_nothing_guards_the_nodes_pods_that_tolerate_nothing_are_sent_too(rule: str) -> None:
+    policy, facts = settings(rule)
+    policy = replace(policy, guard=None)
+    hooks, engine = _half(policy, "Validating"), Engine(policy, [RULES[rule]])
+    for file in SPOKEN_OF:
+        item = deepcopy(fixture(file)[0].value)
+        if file.parent.name == rule and verb(file) == "deny" and item["kind"] == "Pod":
+            item["spec"].pop("tolerations", None)
+            verdict = engine.judge(decode(wrap(item)), facts)
+            assert verdict.malformed or verdict.allowed or receivers(hooks, request_of(item)), file.stem
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_api_server_sends_something_of_every_rule(rule: str) -> None:
+    sent = [file for file in SPOKEN_OF if file.parent.name == rule and not NOT_SENT.search(file.read_text("utf-8"))]
+    assert sent
+
+
+def pod(namespace: str = "vision", **spec: Any) -> Object:
+    metadata = {"name": "a", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a"}], **spec}}
+
+
+ASKS: Object = {"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}
+
+
+@pytest.mark.parametrize(
+    ("item", "heard"),
+    [
+        (pod(**ASKS), ["pods.slicewarden.dev"]),
+        (pod(), []),
+        (pod("kube-system", **ASKS), []),
+        (pod("gpu-operator", **ASKS), []),
+        ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "nvidia.com/gpu"}}, []),
+    ],
+)
+def test_nothing_else_is_sent(sample_policy: Policy, item: Object, heard: list[str]) -> None:
+    assert receivers(_half(sample_policy, "Validating"), request_of(item)) == heard
+
+
+def test_who_writes_and_how_counts(sample_policy: Policy) -> None:
+    hooks = _half(sample_policy, "Validating")
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a", "namespace": "vision"}, "target": {}}
+    scheduler = {"username": "system:kube-scheduler", "groups": []}
+    assert receivers(hooks, request_of(binding)) == ["bindings.slicewarden.dev"]
+    assert receivers(hooks, {**request_of(binding), "userInfo": scheduler}) == []
+    assert receivers(hooks, {**request_of(pod(**ASKS)), "operation": "DELETE"}) == []
+
+
+@pytest.mark.parametrize(("policy", "heard"), [("Fail", ["mine"]), ("Ignore", [])])
+def test_a_condition_that_breaks_refuses_where_the_webhook_is_required(policy: str, heard: list[str]) -> None:
+    rule = {"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"]}
+    conditions = [{"name": "breaks", "expression": "object.spec.nothing == 1"}]
+    hook = {"name": "mine", "rules": [rule], "matchConditions": conditions, "failurePolicy": policy}
+    assert receivers([hook], request_of(pod())) == heard

@@ -1,0 +1,250 @@
+"""An update: what it makes worse is refused, what was there before is not."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import fixtures
+from tests.support.strategies import put
+from webhook.engine.engine import CREATE, UPDATE, Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Finding, Request, Requester, Verdict
+from webhook.model import Path as Place
+
+TRUSTED = {"slicewarden.dev/trust": "trusted"}
+
+
+def container(name: str, slices: int = 1, env: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
+    limits = {"nvidia.com/gpu.shared": slices} if slices else {}
+    variables = [{"name": key, "value": value} for key, value in env]
+    return {"name": name, "resources": {"limits": limits}, "env": variables}
+
+
+def deployment(*containers: dict[str, Any]) -> dict[str, Any]:
+    return {"spec": {"template": {"metadata": {"annotations": TRUSTED}, "spec": {"containers": [*containers]}}}}
+
+
+def config_map(**data: str) -> dict[str, Any]:
+    return {"metadata": {"labels": {}}, "data": data}
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {},
+        "spec": {"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}], **spec},
+    }
+
+
+def sharing(name: str = "nvidia.com/gpu", replicas: int = 4, more: str = "") -> str:
+    return f"sharing: {{timeSlicing: {{resources: [{{name: {name}, replicas: {replicas}}}{more}]}}}}"
+
+
+def update(engine: Engine, facts: Facts, group: str, kind: str, old: dict[str, Any], new: dict[str, Any]) -> Verdict:
+    request = Request("u", "UPDATE", group, "v1", kind, "", "vision", "x", None, False, new, old)
+    assert not engine.validate(
+        Request("u", "CREATE", group, "v1", kind, "", "vision", "x", None, False, old, None), facts
+    ).allowed
+    return engine.validate(request, facts)
+
+
+CAP = "PYTORCH_ALLOC_CONF"
+RAISED = (CAP, "per_process_memory_fraction:90%")
+
+WORSE = {
+    "more containers take slices": (
+        deployment(container("a", 2)),
+        deployment(container("a", 2), *(container(f"b{n}") for n in range(9))),
+    ),
+    "a slice more": (deployment(container("a", 2)), deployment(container("a", 3))),
+    "the same wrong value twice": (
+        deployment(container("a", 1, (RAISED,))),
+        deployment(container("a", 1, (RAISED,)), container("b", 1, (RAISED,))),
+    ),
+    "another wrong value": (
+        deployment(container("a", 1, (RAISED,))),
+        deployment(container("a", 1, ((CAP, "per_process_memory_fraction:95%"),))),
+    ),
+}
+
+NO_WORSE = {
+    "a label": (deployment(container("a", 2)), {**deployment(container("a", 2)), "metadata": {"labels": {"a": "b"}}}),
+    "a container before it goes": (
+        deployment(container("side", 0), container("a", 2)),
+        deployment(container("a", 2)),
+    ),
+    "a variable comes before it": (
+        deployment(container("a", 1, (RAISED,))),
+        deployment(container("a", 1, (("OTHER", "1"), RAISED))),
+    ),
+    "one of two things is put right": (
+        deployment(container("a", 1, (RAISED, ("XLA_PYTHON_CLIENT_MEM_FRACTION", "90%")))),
+        deployment(container("a", 1, (RAISED,))),
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), WORSE.values(), ids=WORSE)
+def test_an_update_that_makes_a_workload_worse_is_denied(
+    engine: Engine, sample_facts: Facts, old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    assert not update(engine, sample_facts, "apps", "Deployment", old, new).allowed
+
+
+@pytest.mark.parametrize(("old", "new"), NO_WORSE.values(), ids=NO_WORSE)
+def test_an_update_that_makes_a_workload_no_worse_is_allowed(
+    engine: Engine, sample_facts: Facts, old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    assert update(engine, sample_facts, "apps", "Deployment", old, new).allowed
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        config_map(a=sharing(replicas=8)),
+        config_map(a=sharing("nvidia.com/mig-1g.5gb")),
+        config_map(a=sharing(more=", {name: nvidia.com/mig-1g.5gb, replicas: 2}")),
+        config_map(**{"a": sharing(), "k" * 90 + "2": sharing()}),
+    ],
+    ids=["more replicas", "another resource", "one resource more", "one key more"],
+)
+def test_a_bad_configuration_cannot_grow(engine: Engine, sample_facts: Facts, new: dict[str, Any]) -> None:
+    old = config_map(**{"a": sharing(), "k" * 90 + "1": sharing()})
+    assert not update(engine, sample_facts, "", "ConfigMap", old, new).allowed
+
+
+def test_a_bad_configuration_may_be_labelled_and_its_good_neighbour_edited(engine: Engine, sample_facts: Facts) -> None:
+    old = config_map(a=sharing(), b="version: v1")
+    new = {**config_map(a=sharing(), b="version: v1\n# edited"), "metadata": {"labels": {"a": "b"}}}
+    assert update(engine, sample_facts, "", "ConfigMap", old, new).allowed
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"tolerations": [{"key": "slicewarden.dev/pool", "operator": "Exists"}]},
+        {"nodeSelector": {"nvidia.com/gpu.present": "true"}},
+        {"nodeSelector": {"other": "label"}},
+    ],
+)
+def test_a_pod_that_was_never_steered_may_come_closer(
+    engine: Engine, sample_facts: Facts, spec: dict[str, Any]
+) -> None:
+    assert update(engine, sample_facts, "", "Pod", pod(), pod(**spec)).allowed
+
+
+def test_a_pod_that_was_never_steered_may_not_ask_for_another_pool(engine: Engine, sample_facts: Facts) -> None:
+    assert not update(engine, sample_facts, "", "Pod", pod(), {**pod(), "metadata": {"annotations": TRUSTED}}).allowed
+
+
+@pytest.mark.parametrize("levels", [10, 900, 1000])
+def test_a_value_is_compared_as_deep_as_it_is_read(engine: Engine, sample_facts: Facts, levels: int) -> None:
+    """What is deeper than can be compared counts as another, and breaks nothing."""
+
+    def claim(inner: Any) -> dict[str, Any]:
+        deep: Any = inner
+        for _ in range(levels):
+            deep = [deep]
+        parameters = {"apiVersion": deep}
+        config = {"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}
+        return {"metadata": {}, "spec": {"devices": {"config": [config]}}}
+
+    assert not update(engine, sample_facts, "resource.k8s.io", "ResourceClaim", claim(1), claim(2)).allowed
+    same = update(engine, sample_facts, "resource.k8s.io", "ResourceClaim", claim(1), claim(1)).allowed
+    assert same or levels == 1000
+
+
+# From bad to worse, for every rule
+
+
+TENANT = Requester("dana", frozenset({"system:authenticated"}))
+
+
+def at(value: Any, path: Iterable[Any]) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else value[key] if isinstance(value, list) else None
+    return value
+
+
+def denied(engine: Engine, facts: Facts, request: Request) -> list[Finding]:
+    verdict = engine.validate(request, facts)
+    return [result.finding for result in verdict.having(Action.DENY)]
+
+
+def others(value: Any, seen: list[Any]) -> Iterator[Any]:
+    """Other values of a kind: what other fixtures have there, and what is like it. Of a map one entry at a time."""
+    if isinstance(value, dict):
+        for key in value.keys() - {"name"}:  # by its name it is another one
+            for other in others(value[key], []):
+                yield {**value, key: other}
+    elif isinstance(value, str):
+        yield from (each for each in seen if isinstance(each, str))
+        yield from (f"{value}x", f"{value}0", f"{value}/x", f"{value}\n# x", f"./{value}", value.swapcase())
+        yield f"/{'x/../' * 20}{value}"  # a message shows no more than the beginning
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield value + 1
+
+
+def worse(rule: str) -> Iterator[tuple[Path, Request, Place]]:
+    """Updates of denied objects by which one denied value becomes another, with the place where it stands.
+
+    What has parts of its own may be anything around them, and is left out where it is more than one value.
+    """
+    engine, facts = fixtures.engine_of(rule)
+    bad: list[tuple[Path, Request, Place, Any]] = []
+    seen: dict[Any, list[Any]] = defaultdict(list)
+    for file in fixtures.files_of(rule):
+        request = fixtures.fixture(file)[2]
+        if request.object is None or request.operation not in (CREATE, UPDATE):
+            continue
+        request = replace(request, requester=request.requester or TENANT, operation=CREATE, old_object=None)
+        for finding in denied(engine, facts, request):
+            value = at(request.object, finding.path)
+            if finding.path and not (finding.parts and isinstance(value, (dict, list))):
+                bad.append((file, request, finding.path, value))
+                seen[finding.path[-1]].append(value)
+    for file, request, path, value in bad:
+        for other in others(value, seen[path[-1]][:5]):
+            made = replace(request, object=put(request.object, path, other))
+            if other != value and path in [finding.path for finding in denied(engine, facts, made)]:
+                yield file, replace(made, operation=UPDATE, old_object=request.object), path
+
+
+NONE_WORSE = {
+    "changed-trust": "looks at what changes, and at nothing else",
+    "host-namespaces": "true is all that is denied",
+    "overcommitted-slices": "only warns",
+    "relabelled-node": "looks at what changes, and at nothing else",
+    "sharing-config-in-use": "denies what is gone",
+    "unapplied-sharing-config": "only warns",
+    "unguarded-container": "denies what is missing",
+    "unknown-annotation": "only warns",
+}
+
+
+@pytest.mark.parametrize("rule", [rule for rule in fixtures.FOLDERS if rule not in NONE_WORSE])
+def test_another_wrong_value_is_news(rule: str) -> None:
+    """No denied value excuses another, whatever a message shows of them. A rule that is added is tried too."""
+    engine, facts = fixtures.engine_of(rule)
+    updates = [*worse(rule)]
+    assert updates
+    for file, request, path in updates:
+        news = [finding.path for finding in denied(engine, facts, request)]
+        assert path in news, (file.stem, path, at(request.object, path))
+
+
+@pytest.mark.parametrize("rule", fixtures.FOLDERS)
+def test_a_finding_that_was_there_before_is_excused(rule: str) -> None:
+    """A label on an object makes nothing worse, denied as it may be."""
+    engine, facts = fixtures.engine_of(rule)
+    for file in fixtures.files_of(rule):
+        request = fixtures.fixture(file)[2]
+        item = request.object
+        if item is None or request.kind in ("Namespace", "Node", "Binding") or request.operation == "DELETE":
+            continue
+        labelled = {**item, "metadata": {**item.get("metadata", {}), "labels": {"reviewed": "yes"}}}
+        again = replace(request, requester=TENANT, operation=UPDATE, object=labelled, old_object=item)
+        assert not denied(engine, facts, again), file.stem

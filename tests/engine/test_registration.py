@@ -1,0 +1,237 @@
+"""The webhook configurations that are made from a policy; tests/e2e has an API server follow them."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.objects import Object
+from webhook.catalog import doors
+from webhook.catalog.workloads import WORKLOADS, Template, Workload, table
+from webhook.engine.registration import bundles, configurations
+from webhook.facts.snapshot import CONFIG_LABEL
+from webhook.memory.budget import CARD_LABELS
+from webhook.policy.model import Exemption, Grant, Guard, Policy, Requesters, Scope
+
+
+def hooks(policy: Policy) -> dict[str, Object]:
+    return {hook["name"]: hook for configuration in configurations(policy) for hook in configuration["webhooks"]}
+
+
+def expression(hook: Object) -> str:
+    (condition,) = hook["matchConditions"]
+    return str(condition["expression"])
+
+
+def excluded(hook: Object) -> list[str]:
+    (requirement,) = hook["namespaceSelector"]["matchExpressions"]
+    return list(requirement["values"])
+
+
+def asked(hook: Object) -> set[tuple[str, str]]:
+    return {(rule["apiGroups"][0], resource) for rule in hook["rules"] for resource in rule["resources"]}
+
+
+CREATED, WRITTEN = {"CREATE"}, {"CREATE", "UPDATE"}
+ALONE = ("kube-system", "slicewarden-system")
+# Written by hand: what is asked about, by webhook.
+ASKED = {
+    "mutate": {"pods": CREATED, "pods/ephemeralcontainers": {"UPDATE"}},
+    "pods": dict.fromkeys(("pods", "pods/ephemeralcontainers", "pods/resize"), WRITTEN),
+    "workloads": dict.fromkeys(
+        (
+            *("cronjobs", "daemonsets", "deployments", "jobs", "podtemplates"),
+            *("replicasets", "replicationcontrollers", "statefulsets"),
+        ),
+        WRITTEN,
+    ),
+    "bindings": dict.fromkeys(("bindings", "pods/binding"), CREATED),
+    "statuses": {"pods/status": {"UPDATE"}},
+    "namespaces": dict.fromkeys(("namespaces", "namespaces/finalize", "namespaces/status"), WRITTEN),
+    "nodes": dict.fromkeys(("nodes", "nodes/status"), WRITTEN),
+    "configmaps": {"configmaps": {*WRITTEN, "DELETE"}},
+    "clusterpolicies": {"clusterpolicies": WRITTEN},
+    "devices": dict.fromkeys(("deviceclasses", "resourceclaims", "resourceclaimtemplates"), WRITTEN),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_asked_about(sample_policy: Policy, name: str) -> None:
+    hook = hooks(sample_policy)[f"{name}.slicewarden.dev"]
+    found = {resource: set(rule["operations"]) for rule in hook["rules"] for resource in rule["resources"]}
+    assert found == ASKED[name]
+    half = "mutate" if name == "mutate" else "validate"
+    assert hook["failurePolicy"] == {"mutate": "Ignore", "validate": "Fail"}[half]
+    assert hook["timeoutSeconds"] == {"mutate": 3, "validate": 5}[half]
+    assert hook.get("reinvocationPolicy") == {"mutate": "IfNeeded", "validate": None}[half]
+    service = {"namespace": "slicewarden-system", "name": "slicewarden", "path": f"/{half}", "port": 443}
+    assert hook["clientConfig"] == {"service": service}
+
+
+def test_every_hook_is_what_an_api_server_takes(sample_policy: Policy) -> None:
+    for name, hook in hooks(sample_policy).items():
+        assert (hook["sideEffects"], hook["matchPolicy"]) == ("None", "Equivalent")
+        assert hook["admissionReviewVersions"] == ["v1"]
+        assert name.count(".") == 2
+        assert "objectSelector" not in hook  # tenants write labels
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_where_it_is_not_asked(sample_policy: Policy, name: str) -> None:
+    """The GPU Operator's pods come up alone; its ConfigMaps are judged. Nodes are in no namespace."""
+    hook = hooks(sample_policy)[f"{name}.slicewarden.dev"]
+    if name in ("nodes", "clusterpolicies"):
+        assert "namespaceSelector" not in hook
+    else:
+        judged = name in ("configmaps", "namespaces", "devices")
+        assert excluded(hook) == [*ALONE, *([] if judged else ["gpu-operator"])]
+
+
+def test_both_halves_are_asked_about_the_same_pods(sample_policy: Policy) -> None:
+    found = hooks(sample_policy)
+    pods = expression(found["pods.slicewarden.dev"])
+    assert expression(found["mutate.slicewarden.dev"]) == pods
+    assert expression(found["workloads.slicewarden.dev"]).endswith(pods.partition("pod,")[2])
+
+
+def test_a_guard_of_every_pod_asks_about_every_pod(sample_policy: Policy) -> None:
+    for name, hook in hooks(replace(sample_policy, guard=Guard())).items():
+        if name.startswith(("mutate.", "pods.", "workloads.")):
+            assert expression(hook) == "true"
+
+
+def test_where_a_grant_hears_requesters_no_workload_goes_unasked(sample_policy: Policy) -> None:
+    """Its pods come from a controller, which is always heard: what went past unasked would be trusted."""
+    scope = Scope(frozenset({"vision"}), None, frozenset())
+    for requesters, policies in ((None, {"Fail", "Ignore"}), (Requesters(frozenset({"mia"})), {"Fail"})):
+        found = hooks(replace(sample_policy, grants=(Grant(scope, requesters=requesters),)))
+        assert {hook["failurePolicy"] for name, hook in found.items() if not name.startswith("mutate.")} == policies
+
+
+def test_revisions_are_asked_about_where_a_grant_hears_requesters(sample_policy: Policy) -> None:
+    """A controller's are its own business; the data of one that exists nobody can change."""
+    scope = Scope(frozenset({"vision"}), None, frozenset())
+    assert "revisions.slicewarden.dev" not in hooks(sample_policy)
+    narrow = replace(sample_policy, grants=(Grant(scope, requesters=Requesters(frozenset({"mia"}))),))
+    hook = hooks(narrow)["revisions.slicewarden.dev"]
+    assert asked(hook) == {("apps", "controllerrevisions")}
+    assert hook["rules"][0]["operations"] == ["CREATE"]
+    assert hook["failurePolicy"] == "Fail"
+    assert expression(hook).startswith("!(request.userInfo.username in [")
+    for name in narrow.controllers.users:
+        assert f"'{name}'" in expression(hook)
+
+
+def test_a_resource_by_the_name_of_the_guards_taint_is_asked_about(sample_policy: Policy) -> None:
+    """An API server may give its toleration to the pods of a template, which has none itself."""
+    tainted = replace(sample_policy, guard=Guard("example.com/card"))
+    for name in ("pods", "workloads"):
+        lines = expression(hooks(tainted)[f"{name}.slicewarden.dev"]).splitlines()
+        asking = [line for line in lines if "resources.?limits" in line or "resources.?requests" in line]
+        assert ["'example.com/card'" in line for line in asking] == [True, True]
+
+
+def test_labels_and_schedulers_of_the_policy_are_in_the_conditions(sample_policy: Policy) -> None:
+    found = hooks(replace(sample_policy, schedulers=Requesters(frozenset({"mine"}), frozenset({"ours"}))))
+    for key in sample_policy.namespace_keys:
+        assert f"'{key}'" in expression(found["namespaces.slicewarden.dev"])
+    for key in {r.key for pool in sample_policy.pools for r in pool.nodes.requirements} | {*CARD_LABELS, CONFIG_LABEL}:
+        assert f"'{key}'" in expression(found["nodes.slicewarden.dev"])
+    bindings = expression(found["bindings.slicewarden.dev"])
+    assert (
+        "!(request.userInfo.username in ['mine'] || request.userInfo.groups.exists(group, group in ['ours']))"
+        in bindings
+    )
+    for name in ("bindings", "statuses"):
+        assert f"'{sample_policy.annotation}'" in expression(found[f"{name}.slicewarden.dev"])
+    assert "request.namespace in ['gpu-operator']" in expression(found["configmaps.slicewarden.dev"])
+
+
+def test_the_device_classes_of_the_policy_are_in_the_condition(sample_policy: Policy) -> None:
+    assert "[''].exists(start, name.startsWith(start))" in expression(hooks(sample_policy)["devices.slicewarden.dev"])
+    classes = doors.Names(("gpu.nvidia.com", "gpu-*"))
+    named = replace(sample_policy, forms=replace(sample_policy.forms, device_classes=classes))
+    found = expression(hooks(named)["devices.slicewarden.dev"])
+    assert "name in ['gpu.nvidia.com'] || ['gpu-'].exists(start, name.startsWith(start))" in found
+    for always in ("name.contains('nvidia')", "driver.orValue('') == 'gpu.nvidia.com'", "extendedResourceName"):
+        assert always in found  # what unsafe-device-claim and unlisted-resource judge, whatever the classes
+
+
+def test_bundles_are_of_every_webhook_and_nothing_else(sample_policy: Policy) -> None:
+    for whole, part in zip(configurations(sample_policy), bundles(sample_policy, "Y2E="), strict=True):
+        assert {**whole, "webhooks": None} == {**part, "webhooks": None}
+        assert part["webhooks"] == [
+            {"name": each["name"], "clientConfig": {"caBundle": "Y2E="}} for each in whole["webhooks"]
+        ]
+
+
+def test_every_workload_is_asked_about_once(sample_policy: Policy) -> None:
+    everywhere = [
+        pair for name, hook in hooks(sample_policy).items() if not name.startswith("mutate") for pair in asked(hook)
+    ]
+    assert len(everywhere) == len(set(everywhere))
+    assert {(each.group, each.resource) for each in WORKLOADS.values()} <= set(everywhere)
+
+
+def test_other_operators_do_not_wait_for_the_webhook(sample_policy: Policy) -> None:
+    others = {name: hook for name, hook in hooks(sample_policy).items() if name.partition(".")[0] not in ASKED}
+    assert {hook["failurePolicy"] for hook in others.values()} == {"Ignore"}
+
+
+def test_the_words_of_the_policy_are_in_every_condition_on_pods(sample_policy: Policy) -> None:
+    policy = replace(sample_policy, annotation="example.com/it's")
+    for name, hook in hooks(policy).items():
+        if "pods" in name or "workloads" in name:
+            assert r"key in ['example.com/it\'s', " in expression(hook)
+            assert "['nvidia.com/', 'amd.com/gpu', " in expression(hook)
+            assert "'NVIDIA_VISIBLE_DEVICES'" in expression(hook)
+
+
+def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
+    named = expression(hooks(sample_policy)["pods.slicewarden.dev"])
+    for name in (
+        *doors.DEVICE_VARIABLES,
+        "cdi.k8s.io",
+        "devices.nri.io",
+        "hami.io/",
+        "ALIYUN_COM_GPU_",
+        "gpu-fraction",
+        "runai-gpu-group",
+        "runai-gpu-group/",
+        "nvidia.com/assigned-phase",
+        "tensor-fusion.ai/enabled",
+        "k8s.amazonaws.com/vgpu",
+    ):
+        assert f"'{name}'" in named
+    assert "pod.?metadata.?labels.orValue({}).exists(key, " in named
+    assert "m.?mountPath.orValue('').contains('nvidia-container-devices')" in named
+    assert "['nvidia', 'kata-qemu-nvidia'].exists(start, name.startsWith(start))" in named
+    assert "t.?key.orValue('') in ['', 'slicewarden.dev/pool']" in named
+    assert "hostPID" not in named
+    unguarded = expression(hooks(replace(sample_policy, guard=None))["pods.slicewarden.dev"])
+    for word in ("hostPID", "hostIPC", "hostPath", "privileged", "capabilities", "hostProcess"):
+        assert f".?{word}" in unguarded
+    assert "slicewarden.dev/pool" not in unguarded
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("spec.a.pod-template", "[dyn(object.?spec.?a[?'pod-template'].orValue({}))]"),
+        ("spec.a.[].pod", "object.?spec.?a.orValue([]).map(i, dyn(i.?pod.orValue({})))"),
+        ("spec.a.{}.pod", "object.?spec.?a.orValue({}).map(k, dyn(object.?spec.?a.orValue({})[k].?pod.orValue({})))"),
+        ("spec.[].a.[].pod", "request.resource.resource in ['things'] || "),
+    ],
+)
+def test_a_place_of_the_policy_is_looked_at(sample_policy: Policy, place: str, found: str) -> None:
+    more = table((Workload("example.com", "Thing", "things", (Template(place), Template("spec.b"))),))
+    hook = hooks(replace(sample_policy, workloads={**WORKLOADS, **more}))["example-com.slicewarden.dev"]
+    assert found in expression(hook)
+    assert "[dyn(object.?spec.?b.orValue({}))]" in expression(hook)
+
+
+def test_the_system_comes_up_alone(sample_policy: Policy) -> None:
+    limits = replace(sample_policy.limits, namespaces=("gpu-plugin",))
+    agents = Exemption("agents", Scope(frozenset({"monitoring"}), None, frozenset({"a"})), frozenset(), None)
+    found = hooks(replace(sample_policy, limits=limits, exemptions=(agents,)))
+    # Others than the exempted accounts may run pods in the namespace, so they are asked about.
+    assert excluded(found["pods.slicewarden.dev"]) == [*ALONE, "gpu-plugin"]

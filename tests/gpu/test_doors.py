@@ -1,0 +1,658 @@
+"""The doors as a whole: their tables, the guard, the system's own pods, and that nothing added opens one again."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from tests.support import fixtures
+from tests.support.fixtures import DOORS
+from tests.support.objects import Object
+from tests.support.strategies import TRUST, containers, pods, request_for, workload
+from webhook.catalog import doors
+from webhook.cli.inputs import cautious
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
+from webhook.gpu.guard import unguarded
+from webhook.model import Action, Requester
+from webhook.policy.model import Forms, Guard, Policy, Scope
+from webhook.rules import walk
+
+
+def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: Any) -> Object:
+    metadata = {"name": "x", "namespace": namespace, "annotations": annotations or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}], **spec}}
+
+
+# Tables
+
+
+@pytest.mark.parametrize(
+    ("path", "leads"),
+    [
+        ("/dev/nvidia0", True),
+        ("/dev", True),
+        ("/", True),
+        ("", True),
+        ("/var", True),
+        ("/var/run/", True),
+        ("/run/../dev/dri/card0", True),
+        ("/../../dev", True),
+        ("/var/run/cdi/nvidia.yaml", True),
+        ("/dev/shm", False),  # noqa: S108 - a path of nodes
+        ("/dev/shm/../nvidia0", True),  # noqa: S108 - the same
+        ("/devices", False),
+        ("/home", True),
+        ("/homes", False),
+        ("/var/lib", True),
+        ("/var/lib/app", False),
+        ("/var/log", True),
+        ("/var/log/app", False),
+        ("/run/nvidia-fabricmanager/socket", True),
+        ("/run/nvidium", False),
+        ("/etc/localtime", False),
+        ("/sys/fs/cgroup", True),
+        ("/opt", True),
+        ("/opt/models", False),
+    ],
+)
+def test_paths_of_a_node(path: str, leads: bool) -> None:
+    assert doors.leads_to_gpu(path) is leads
+
+
+@pytest.mark.parametrize(
+    ("path", "leads"),
+    [("/var/log", False), ("/lib/modules/6.1", False), ("/lib", True), ("/etc/ssl", True), ("/etc/ssl/certs", False)],
+)
+def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
+    assert doors.leads_to_gpu(path)
+    assert doors.leads_to_gpu(path, written=False) is leads
+
+
+@pytest.mark.parametrize("path", doors.HOST_PATHS)
+def test_what_is_below_and_above_a_place_of_a_node_is_the_place(path: str) -> None:
+    place = path.rstrip("*")
+    assert doors.leads_to_gpu(place)
+    assert doors.leads_to_gpu(f"{place}/x")
+    assert doors.leads_to_gpu(place.rpartition("/")[0])
+
+
+def test_a_mount_is_compared_by_how_it_begins() -> None:
+    for folder in doors.MOUNT_PATHS:
+        assert all(doors.asks_for_device(doors.normal(f"{folder}{rest}")) for rest in ("", "/", "/all", "all", "-x/0"))
+    assert not doors.asks_for_device("/data/run/nvidia-container-devices/all")
+
+
+def test_as_many_devices_are_looked_at_as_any_container_needs() -> None:
+    devices = ["/dev/fuse"] * doors.MAX_DEVICES
+    assert doors.harmless_devices("devices.crio.io", ",".join(devices))
+    assert not doors.harmless_devices("devices.crio.io", ",".join([*devices, "/dev/fuse"]))
+
+
+@given(steps=st.lists(st.sampled_from(("..", ".", "", "dev", "nvidia0", "var", "run", "srv")), max_size=6))
+def test_a_path_is_written_one_way(steps: list[str]) -> None:
+    normal = doors.normal("/" + "/".join(steps))
+    assert doors.normal(normal) == normal
+    assert not {"..", "."} & set(normal.split("/"))
+    assert not normal.endswith("/")
+
+
+def test_harmless_paths_are_exceptions_of_something() -> None:
+    exceptions = (*doors.HARMLESS_PATHS, *doors.READ_ONLY_PATHS)
+    places = (*doors.HOST_PATHS, "/var/log")  # which is above two of them
+    assert all(doors.within(path, places) for path in exceptions)
+    assert all(doors.normal(path) == path for path in (*doors.HOST_PATHS, *exceptions))
+    assert not set(doors.HARMLESS_PATHS) & set(doors.READ_ONLY_PATHS)
+
+
+@pytest.mark.parametrize("prefix", ["", "N", "NVIDIA_", "NVIDIA_VISIBLE_DEVICES", "LD_", "CUDA_MPS", "NVSHARE_X", "C"])
+def test_prefixes_that_may_open(prefix: str) -> None:
+    assert doors.may_open(prefix)
+
+
+@pytest.mark.parametrize("prefix", ["APP_", "NVIDIA_VISIBLE_DEVICES_", "nvidia_", "X"])
+def test_prefixes_that_open_nothing(prefix: str) -> None:
+    assert not doors.may_open(prefix)
+
+
+def test_no_name_stands_twice() -> None:
+    for table in (
+        doors.RESOURCES,
+        doors.ANNOTATIONS.patterns,
+        doors.LIMIT_VARIABLES.patterns,
+        doors.DEVICE_ANNOTATIONS,
+        doors.PLACEMENT_ANNOTATIONS.patterns,
+        doors.PLACEMENT_LABELS.patterns,
+        doors.HOST_PATHS,
+    ):
+        assert len(set(table)) == len(table)
+
+
+# The guard
+
+
+@pytest.mark.parametrize(
+    ("guard", "spec", "void"),
+    [
+        (Guard("slicewarden.dev/pool"), {}, False),
+        (Guard("slicewarden.dev/pool"), {"tolerations": [{"key": "slicewarden.dev/pool"}]}, True),
+        (Guard("slicewarden.dev/pool"), {"tolerations": [{"key": "slicewarden.dev/pool", "operator": "Lt"}]}, True),
+        (Guard("slicewarden.dev/pool"), {"tolerations": [{"operator": "Exists"}]}, True),
+        (Guard("slicewarden.dev/pool"), {"tolerations": [{"key": "spot", "operator": "Exists"}]}, False),
+        (Guard("slicewarden.dev/pool"), {"runtimeClassName": "nvidia"}, True),
+        (Guard("slicewarden.dev/pool"), {"runtimeClassName": "gvisor"}, False),
+        (Guard("slicewarden.dev/pool"), {"nodeName": "t4-shared"}, True),
+        (Guard("gpus"), {"tolerations": [{"key": "slicewarden.dev/pool"}]}, False),
+        (Guard(), {}, True),
+        (None, {}, True),
+    ],
+)
+def test_guard(sample_policy: Policy, sample_facts: Facts, guard: Guard | None, spec: Object, void: bool) -> None:
+    engine = Engine(replace(sample_policy, guard=guard), walk())
+    patched = engine.mutate(request_for(pod(**spec)), sample_facts).patch
+    added = [op for op in patched if op["value"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]]
+    assert bool(added) is void
+
+
+@pytest.mark.parametrize(
+    ("toleration", "pools", "node", "exposed"),
+    [
+        ({"operator": "Exists", "effect": "NoExecute"}, "NoSchedule", "NoSchedule", False),
+        ({"operator": "Exists", "effect": "NoSchedule"}, "NoSchedule", "NoSchedule", True),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoSchedule", "NoSchedule", False),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoExecute", "NoExecute", True),
+        ({"key": "gpus", "effect": "NoExecute"}, "NoSchedule", "NoExecute", True),
+        ({"key": "gpus", "effect": "NoExecute"}, None, "NoSchedule", True),
+        ({"key": "gpus", "effect": "PreferNoSchedule"}, "NoSchedule", "NoSchedule", False),
+        ({"key": "gpus", "effect": ""}, "NoSchedule", "NoSchedule", True),
+    ],
+)
+def test_a_toleration_opens_the_guard_by_its_effect(
+    sample_policy: Policy, toleration: Object, pools: str | None, node: str, exposed: bool
+) -> None:
+    """A pool that tolerates any effect tells of none, and a node may have another than the pools tolerate."""
+    told = {"key": "gpus", "operator": "Exists"} | ({"effect": pools} if pools else {})
+    policy = replace(
+        sample_policy,
+        guard=Guard("gpus"),
+        pools=tuple(replace(each, tolerations=(told,)) for each in sample_policy.pools),
+    )
+    facts = Facts(nodes=(Node("n", {}, {}, {"gpus": frozenset({node})}),))
+    asked = pod(tolerations=[toleration], containers=[{"name": "c", "securityContext": {"privileged": True}}])
+    assert Engine(policy, walk()).judge(request_for(asked), facts).allowed is not exposed
+
+
+PRIVILEGED = {"privileged": True}
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+@pytest.mark.parametrize("where", ["initContainers", "containers"])
+@pytest.mark.parametrize("kind", [None, "Deployment"])
+def test_a_request_for_none_is_tolerated_as_the_api_server_does(
+    sample_policy: Policy, sample_facts: Facts, part: str, where: str, kind: str | None
+) -> None:
+    """A resource by the name of the guard's taint brings its toleration (ExtendedResourceToleration), 0 of it too."""
+    taint = "nvidia.com/gpu"
+    asking = {"name": "a", "image": "nvidia/cuda", "resources": {part: {taint: 0}}, "securityContext": PRIVILEGED}
+    spec: Object = {"containers": [{"name": "c"}], where: [asking]}
+    asked = pod(**spec)
+    item = workload(kind, asked) if kind else asked
+    for guarded_by, denied in ((taint, {"privileged-container"}), ("gpus", set())):
+        pools = tuple(
+            replace(each, tolerations=({"key": guarded_by, "operator": "Exists", "effect": "NoSchedule"},))
+            for each in sample_policy.pools
+        )
+        judging = Engine(replace(sample_policy, guard=Guard(guarded_by), pools=pools), walk())
+        verdict = judging.judge(request_for(item), sample_facts)
+        assert {result.rule for result in verdict.having(Action.DENY)} - {"multiple-slices"} == denied
+    plain = pod(containers=[{"name": "c", "securityContext": PRIVILEGED}])
+    plain = workload(kind, plain) if kind else plain
+    assert Engine(replace(sample_policy, guard=Guard(taint)), walk()).judge(request_for(plain), sample_facts).allowed
+
+
+DEBUGGER = {
+    "containers": [
+        {"name": "debugger", "image": "busybox", "volumeMounts": [{"name": "host-root", "mountPath": "/host"}]},
+    ],
+    "hostIPC": True,
+    "hostNetwork": True,
+    "hostPID": True,
+    "tolerations": [{"operator": "Exists"}],
+    "volumes": [{"name": "host-root", "hostPath": {"path": "/"}}],
+}
+"""What `kubectl debug node/NAME` makes (kubernetes staging/src/k8s.io/kubectl/pkg/cmd/debug/debug.go)."""
+HELPER = {
+    "containers": [{"name": "helper", "image": "busybox", "securityContext": PRIVILEGED}],
+    "tolerations": [{"key": "node.kubernetes.io/disk-pressure", "operator": "Exists", "effect": "NoSchedule"}],
+    "volumes": [{"name": "data", "hostPath": {"path": "/opt/local-path-provisioner"}}],
+}
+"""What local-path-provisioner makes for a volume (rancher/local-path-provisioner provisioner.go)."""
+
+
+@pytest.mark.parametrize("guard", [Guard("slicewarden.dev/pool"), Guard(), None])
+@pytest.mark.parametrize("spec", [DEBUGGER, HELPER], ids=["debugger", "helper"])
+def test_on_a_node_without_gpus_a_node_may_be_named(
+    sample_policy: Policy, sample_facts: Facts, guard: Guard | None, spec: Object
+) -> None:
+    """Of the node it is known; on any other nobody is excused, an administrator neither."""
+    plain = Node("cpu-1", {"kubernetes.io/hostname": "cpu-1"})
+    counted = Node("counted", {}, {"nvidia.com/gpu": 1})
+    tainted = Node("tainted", {}, {}, {"slicewarden.dev/pool": frozenset({"NoSchedule"})})
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, plain, counted, tainted))
+    judging = Engine(replace(sample_policy, guard=guard), walk())
+    for node, allowed in {
+        "cpu-1": True,
+        "cpu-2": False,
+        "t4-shared": False,
+        "counted": False,
+        "tainted": guard is None or guard.taint is None,
+    }.items():
+        request = replace(
+            request_for(pod(nodeName=node, **spec)),
+            requester=Requester("admin", frozenset({"system:masters", "system:authenticated"})),
+        )
+        assert judging.judge(request, facts).allowed is allowed, node
+        assert judging.judge(request_for(workload("Deployment", pod(nodeName=node, **spec))), facts).allowed is allowed
+
+
+def test_every_container_of_every_pod_is_made_blind(sample_policy: Policy, sample_facts: Facts) -> None:
+    engine = Engine(replace(sample_policy, guard=Guard()), walk())
+    many = pod(initContainers=[{"name": "a"}, {"name": "b", "restartPolicy": "Always"}])
+    assert len(engine.mutate(request_for(many), sample_facts).patch) == 3
+    assert engine.judge(request_for(many), sample_facts).allowed
+
+
+@pytest.mark.parametrize(("handed_out", "written"), [(False, {"", "NVIDIA_IMEX_CHANNELS"}), (True, {""})])
+def test_channels_that_the_device_plugin_hands_out_are_left_to_it(
+    sample_policy: Policy, sample_facts: Facts, handed_out: bool, written: set[str]
+) -> None:
+    policy = replace(sample_policy, forms=replace(sample_policy.forms, imex_channels=handed_out))
+    asked = pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}])
+    engine = Engine(policy, [rule for rule in walk() if rule.id == "unguarded-container"])
+    (operation,) = engine.mutate(request_for(asked), sample_facts).patch
+    assert {each["name"].replace("NVIDIA_NVSWITCH", "") for each in operation["value"]} == written
+    assert engine.judge(request_for(asked), sample_facts).allowed
+
+
+def test_what_is_written_over_an_image_opens_nothing() -> None:
+    for name, value in doors.CLOSED.items():
+        assert value in (doors.DEVICE_VARIABLES[name].harmless or ())
+
+
+def test_nodes_that_the_guard_does_not_cover_are_named(sample_policy: Policy, sample_facts: Facts) -> None:
+    assert unguarded(sample_policy, sample_facts) is None
+    bare = Node("new", {"nvidia.com/gpu.present": "true"})
+    plain = Node("plain", {"kubernetes.io/os": "linux"})
+    facts = replace(sample_facts, nodes=(*sample_facts.nodes, bare, plain))
+    assert unguarded(sample_policy, facts) == (
+        "the guard of policy sample is the taint slicewarden.dev/pool, which new lacks, so an image alone may see its "
+        "GPUs; taint it NoSchedule or NoExecute"
+    )
+    two = replace(facts, nodes=(*facts.nodes, replace(bare, name="another")))
+    assert unguarded(sample_policy, two) == (
+        "the guard of policy sample is the taint slicewarden.dev/pool, which another, new lack, so an image alone may "
+        "see their GPUs; taint them NoSchedule or NoExecute"
+    )
+    nameless = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": dict(bare.labels)}}
+    assert unguarded(sample_policy, Facts.of([nameless])) is None
+    assert unguarded(replace(sample_policy, guard=Guard()), facts) is None
+    said = unguarded(replace(sample_policy, guard=None), facts)
+    assert said
+    assert "no guard" in said
+    assert "a100-exclusive, a100-mig, new, t4-shared, t4-shared-renamed;" in said
+    assert unguarded(replace(sample_policy, guard=None), Facts()) is None
+
+
+@pytest.mark.parametrize("effect", ["PreferNoSchedule", "", None])
+def test_a_taint_that_keeps_nobody_away_is_none(sample_policy: Policy, effect: str | None) -> None:
+    labels = {"nvidia.com/gpu.present": "true"}
+    taints = [{"key": "slicewarden.dev/pool", "effect": effect}]
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}}
+    assert unguarded(sample_policy, Facts.of([node]))
+
+
+def test_the_start_of_the_webhook_says_it_once(sample_policy: Policy, sample_facts: Facts) -> None:
+    logged: list[Any] = []
+    waiting = [None, sample_facts, sample_facts]
+    source = cautious(replace(sample_policy, guard=None), lambda: waiting.pop(0), logged.append)
+    assert [source(), source(), source()] == [None, sample_facts, sample_facts]
+    assert len(logged) == 1
+    assert "no guard" in logged[0]["caution"]
+
+
+# The system's own
+
+MPS_DAEMON: Object = {
+    "serviceAccountName": "nvidia-device-plugin",
+    "hostPID": True,
+    "tolerations": [{"operator": "Exists"}],
+    "containers": [
+        {
+            "name": "mps-control-daemon-ctr",
+            "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+            "securityContext": {"privileged": True},
+            "volumeMounts": [{"name": "mps-root", "mountPath": "/mps"}],
+        }
+    ],
+    "volumes": [{"name": "mps-root", "hostPath": {"path": "/run/nvidia/mps"}}],
+}
+"""What the GPU Operator makes (its assets/state-mps-control-daemon), with all that a tenant may not have."""
+
+
+def test_the_gpu_operators_pods_pass_as_they_are(engine: Engine, sample_facts: Facts) -> None:
+    verdict = engine.judge(request_for(pod("gpu-operator", **MPS_DAEMON)), sample_facts)
+    assert verdict.allowed
+    assert not verdict.patch
+    assert {result.exemption for result in verdict.results} == {"gpu-operator"}
+    assert {result.rule for result in verdict.results} >= {"visible-devices", "privileged-container", "device-path"}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "account"), [("visitors", "nvidia-device-plugin"), ("gpu-operator", "default"), ("vision", "default")]
+)
+def test_nobody_borrows_their_exemption(engine: Engine, sample_facts: Facts, namespace: str, account: str) -> None:
+    asked = pod(namespace, **{**MPS_DAEMON, "serviceAccountName": account})
+    denied = engine.judge(request_for(asked), sample_facts).having(Action.DENY)
+    assert {result.rule for result in denied} >= {"visible-devices", "privileged-container", "device-path"}
+
+
+def test_an_exemption_is_of_no_annotation_label_or_requester(engine: Engine, sample_facts: Facts) -> None:
+    asked = pod("visitors", {"slicewarden.dev/exempt": "true", "kubernetes.io/config.mirror": "x"}, **MPS_DAEMON)
+    request = replace(
+        request_for(asked), requester=Requester("system:serviceaccount:gpu-operator:gpu-operator", frozenset())
+    )
+    assert not engine.judge(request, sample_facts).allowed
+
+
+# Properties
+
+NAMES = (*doors.DEVICE_VARIABLES, "LD_PRELOAD", "CUDA_MPS_PIPE_DIRECTORY", "PATH", "CUDA_VISIBLE_DEVICES")
+VARIABLES = st.one_of(
+    st.fixed_dictionaries({"name": st.just(doors.VISIBLE), "value": st.sampled_from(("all", "void"))}),
+    st.fixed_dictionaries(
+        {
+            "name": st.sampled_from(NAMES),
+            "value": st.sampled_from(("void", "none", "all", "0", "", "enabled", "disabled", "$(X)")),
+        }
+    ),
+)
+SECURITY = st.sampled_from(
+    (
+        None,
+        {},
+        {"privileged": True},
+        {"privileged": False},
+        {"capabilities": {"add": ["SYS_ADMIN"], "drop": ["ALL"]}},
+        {"capabilities": {"add": ["SYS_PTRACE"]}},
+        {"capabilities": {"add": ["DAC_READ_SEARCH"]}},
+        {"windowsOptions": {"hostProcess": True}},
+    )
+)
+MOUNTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": st.just("v"),
+            "mountPath": st.sampled_from(
+                (
+                    "/data",
+                    "/var/run/nvidia-container-devices/all",
+                    "/run/nvidia-container-devicesall",
+                    "/etc/ld.so.preload",
+                    "/etc",
+                )
+            ),
+        }
+    ),
+    max_size=2,
+)
+VOLUMES = st.fixed_dictionaries(
+    {"name": st.sampled_from(("v", "w"))},
+    optional={
+        "hostPath": st.sampled_from(("/", "/dev/nvidia0", "/mnt", "/dev/fuse", "/usr/bin", "/lib/modules")).map(
+            lambda path: {"path": path}
+        )
+    },
+)
+KEYS = st.sampled_from(
+    (
+        "cdi.k8s.io/x",
+        "nvidia.cdi.k8s.io/pod",
+        "io.kubernetes.cri-o.Devices",
+        "hami.io/vgpu-node",
+        "gpu-fraction",
+        "note",
+    )
+)
+LABELS = st.sampled_from(("runai-gpu-group", "runai-gpu-group/g", "nvidia.com/assigned-phase", "app"))
+ADDED_TOLERATIONS = st.sampled_from(
+    (
+        {"operator": "Exists"},
+        {"key": "slicewarden.dev/pool", "operator": "Exists"},
+        {"key": "slicewarden.dev/pool", "operator": "Equal", "value": "shared", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    )
+)
+SOURCES = st.lists(
+    st.fixed_dictionaries(
+        {"configMapRef": st.just({"name": "m"})}, optional={"prefix": st.sampled_from(("", "APP_", "NVIDIA_"))}
+    ),
+    max_size=1,
+)
+DOOR_CONTAINERS = containers(
+    st.sampled_from(
+        (
+            {},
+            {"limits": {"nvidia.com/gpu": 1}},
+            {"limits": {"nvidia.com/gpu": 0}},
+            {"claims": [{"name": "card"}]},
+        )
+    ),
+    env=st.lists(VARIABLES, max_size=2),
+    envFrom=SOURCES,
+    securityContext=SECURITY,
+    volumeMounts=MOUNTS,
+    restartPolicy=st.sampled_from((None, "Always")),
+)
+
+
+@st.composite
+def door_pods(draw: st.DrawFn) -> Object:
+    """A pod that may open any of the doors."""
+    made: Object = draw(pods())
+    spec = {**made["spec"], "containers": draw(st.lists(DOOR_CONTAINERS, min_size=1, max_size=2))}
+    for key, values in {
+        "volumes": st.lists(VOLUMES, max_size=2),
+        "hostPID": st.booleans(),
+        "hostIPC": st.just(False),
+        "runtimeClassName": st.sampled_from(("nvidia", "gvisor")),
+        "resourceClaims": st.just([{"name": "card", "resourceClaimName": "card"}]),
+        "initContainers": st.lists(DOOR_CONTAINERS, max_size=1),
+        "tolerations": st.lists(ADDED_TOLERATIONS, max_size=1),
+    }.items():
+        spec.pop(key, None)
+        if draw(st.integers(0, 2)) == 0:
+            spec[key] = draw(values)
+    spec.pop("nodeName", None)
+    annotations = {
+        **(made["metadata"].get("annotations") or {}),
+        **draw(st.dictionaries(KEYS, st.just("/dev/fuse"), max_size=1)),
+    }
+    labels = draw(st.dictionaries(LABELS, st.just("x"), max_size=1))
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations, "labels": labels}, "spec": spec}
+
+
+@st.composite
+def added(draw: st.DrawFn, asked: Object, more_containers: st.SearchStrategy[Object], *, again: bool) -> Object:
+    """The pod with one more container, volume, variable, annotation, label or toleration; with `again` of any name."""
+    made = copy.deepcopy(asked)
+    spec, annotations = made["spec"], made["metadata"]["annotations"]
+    match draw(st.sampled_from(("container", "volume", "variable", "annotation", "label", "toleration"))):
+        case "container":
+            spec.setdefault(draw(st.sampled_from(("containers", "initContainers"))), []).append(draw(more_containers))
+        case "volume":
+            spec.setdefault("volumes", []).append(draw(VOLUMES))
+        case "variable":
+            where = draw(st.sampled_from([*(spec.get("initContainers") or []), *spec["containers"]]))
+            where["env"] = [*(where.get("env") or [])]
+            variable = draw(VARIABLES)
+            assume(again or variable["name"] not in {each["name"] for each in where["env"]})
+            place = draw(st.integers(0, len(where["env"])))
+            where["env"].insert(place, variable)
+        case "annotation":
+            key = draw(KEYS)
+            assume(key not in annotations)
+            annotations[key] = draw(st.sampled_from(("/dev/fuse", "x")))
+        case "label":
+            made["metadata"]["labels"] = {**(made["metadata"].get("labels") or {}), draw(LABELS): "x"}
+        case "toleration":
+            spec.setdefault("tolerations", []).append(draw(ADDED_TOLERATIONS))
+    return made
+
+
+GUARDS = st.sampled_from((Guard("slicewarden.dev/pool"), Guard(), None))
+
+
+@given(asked=door_pods(), guard=GUARDS, data=st.data())
+def test_nothing_that_is_added_shuts_a_door_again(
+    sample_policy: Policy, sample_facts: Facts, asked: Object, guard: Guard | None, data: st.DataObject
+) -> None:
+    """Anything may be added, containers that ask and variables a second time too: each rule denies what it did."""
+    judging = Engine(replace(sample_policy, guard=guard), [rule for rule in walk() if rule.id in DOORS])
+    before, after = asked, data.draw(added(asked, DOOR_CONTAINERS, again=True))
+    denying = [judging.judge(request_for(each), sample_facts).having(Action.DENY) for each in (before, after)]
+    assert {result.rule for result in denying[0]} <= {result.rule for result in denying[1]}
+
+
+@given(asked=door_pods(), guard=GUARDS, data=st.data())
+def test_nothing_that_is_added_turns_a_denied_pod_into_an_allowed_one(
+    sample_policy: Policy, sample_facts: Facts, asked: Object, guard: Guard | None, data: st.DataObject
+) -> None:
+    """By all rules; what asks for more GPUs, or for other trust, is another pod, and may belong elsewhere."""
+    judging = Engine(replace(sample_policy, guard=guard), walk())
+    before = judging.judge(request_for(asked), sample_facts)
+    event(f"allowed: {before.allowed}")
+    assume(not before.allowed)
+    plain = containers(st.just({}), env=st.lists(VARIABLES, max_size=1), securityContext=SECURITY, volumeMounts=MOUNTS)
+    more = data.draw(added(asked, plain, again=False))
+    assert not judging.judge(request_for(more), sample_facts).allowed
+
+
+@given(
+    asked=door_pods(),
+    scheduler=st.sampled_from((None, "", "default-scheduler", "hami-scheduler", "kai-scheduler", "x")),
+)
+def test_a_verdict_does_not_depend_on_the_scheduler(
+    engine: Engine, sample_facts: Facts, asked: Object, scheduler: str | None
+) -> None:
+    other = {**asked, "spec": {**asked["spec"], "schedulerName": scheduler}}
+    first, second = (engine.judge(request_for(each), sample_facts) for each in (asked, other))
+    assert first.results == second.results
+    assert first.patch == second.patch
+
+
+@given(asked=door_pods())
+def test_a_door_pod_is_mended_for_good(engine: Engine, sample_facts: Facts, asked: Object) -> None:
+    verdict = engine.judge(request_for(asked), sample_facts)
+    assert not any(result.finding.fixes for result in verdict.results)
+
+
+@given(asked=door_pods())
+def test_void_is_written_into_no_container_that_asks(engine: Engine, sample_facts: Facts, asked: Object) -> None:
+    for operation in engine.mutate(request_for(asked), sample_facts).patch:
+        if "void" in str(operation["value"]):
+            _, _, where, index, *_ = operation["path"].split("/")
+            limits = asked["spec"][where][int(index)]["resources"].get("limits") or {}
+            assert not limits.get("nvidia.com/gpu")
+
+
+@given(asked=door_pods())
+def test_a_door_is_refused_in_a_template_as_in_a_pod(engine: Engine, sample_facts: Facts, asked: Object) -> None:
+    asked["metadata"] = {**asked["metadata"], "namespace": "vision"}
+    direct = engine.judge(request_for(asked), sample_facts)
+    template = engine.judge(request_for(workload("Deployment", asked)), sample_facts)
+    assert {each.rule for each in direct.having(Action.DENY)} == {each.rule for each in template.having(Action.DENY)}
+
+
+def test_a_trusted_pod_cannot_lift_a_limit_by_a_debug_container(engine: Engine, sample_facts: Facts) -> None:
+    one = {"limits": {"nvidia.com/gpu.shared": 1}}
+    running = pod("vision", {TRUST: "trusted"}, containers=[{"name": "c", "resources": one}])
+    patched = engine.judge(request_for(running), sample_facts)
+    assert patched.allowed
+    debugged = copy.deepcopy(running)
+    debugged["spec"]["ephemeralContainers"] = [
+        {"name": "d", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    ]
+    request = replace(request_for(debugged, operation="UPDATE", old=running), subresource="ephemeralcontainers")
+    (denied,) = engine.judge(request, sample_facts).having(Action.DENY)
+    assert denied.rule == "visible-devices"
+
+
+# Claims
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize("device_class", ["gpu.nvidia.com", "nic.example.com", "any"])
+def test_every_class_is_of_gpus_until_the_policy_names_some(
+    sample_policy: Policy, sample_facts: Facts, kind: str, device_class: str
+) -> None:
+    devices: Object = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": device_class}}]}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "c", "namespace": "visitors"},
+        "spec": devices if kind == "ResourceClaim" else {"spec": devices},
+    }
+    (denied,) = Engine(sample_policy, walk()).judge(request_for(claim), sample_facts).having(Action.DENY)
+    assert denied.rule == "claimed-gpu"
+    for forms in (
+        Forms(claims=(Scope(frozenset({"visitors"}), None, frozenset({"mover"})),)),
+        Forms(device_classes=doors.Names(("other",))),
+    ):
+        assert Engine(replace(sample_policy, forms=forms), walk()).judge(request_for(claim), sample_facts).allowed
+
+
+# The same, deterministically: what each fixture is denied for it stays denied for
+
+VOID = {"name": doors.VISIBLE, "value": doors.VOID}
+FIXTURES = [
+    file
+    for rule in sorted(DOORS - {"unguarded-container"})  # which void is what is missing for
+    for file in sorted(fixtures.FIXTURES.glob(f"{rule}/deny-*.yaml"))
+    if fixtures.fixture(file)[2].kind == "Pod"
+]
+
+
+def additions(asked: Object) -> Iterator[Object]:
+    for key, each in (
+        ("containers", {"name": "more"}),
+        ("containers", {"name": "more", "resources": {"limits": {"nvidia.com/gpu": 1}}, "env": [VOID]}),
+        ("initContainers", {"name": "more", "env": [VOID], "restartPolicy": "Always"}),
+        ("volumes", {"name": "more", "emptyDir": {}}),
+        ("tolerations", {"key": "slicewarden.dev/pool", "operator": "Exists"}),
+    ):
+        more = copy.deepcopy(asked)
+        more["spec"][key] = [*(more["spec"].get(key) or []), each]
+        yield more
+    for front in (True, False):
+        more = copy.deepcopy(asked)
+        for key in ("initContainers", "containers", "ephemeralContainers"):
+            for container in more["spec"].get(key) or []:
+                env = container.get("env") or []
+                container["env"] = [VOID, *env] if front else [*env, VOID]
+        yield more
+    metadata = asked["metadata"]
+    yield {**asked, "metadata": {**metadata, "annotations": {"more": "x", **(metadata.get("annotations") or {})}}}
+
+
+@pytest.mark.parametrize("file", FIXTURES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_fixture_stays_denied_whatever_is_added(file: Path) -> None:
+    judging, facts = fixtures.engine_of(file.parent.name)
+    request = fixtures.fixture(file)[2]
+    assert request.object
+    for more in additions(copy.deepcopy(dict(request.object))):
+        assert not judging.validate(replace(request, object=more), facts).allowed, more

@@ -1,0 +1,821 @@
+"""Policies: what is read out of one, and that every error names its place and the way out."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import ROOT
+from tests.support.policies import POLICY, RULES, policy_of
+from webhook.documents.documents import read
+from webhook.memory import frameworks
+from webhook.model import Action, Unusable
+from webhook.policy.load import MOST, load, schema
+from webhook.policy.model import Guard, Limits, Policy, Requesters
+
+SAMPLE = POLICY.read_text("utf-8")
+
+SMALL = """\
+apiVersion: slicewarden.dev/v1alpha1
+kind: GPUSharingPolicy
+metadata:
+  name: small
+spec:
+  trust:
+    default: untrusted
+    grants:
+      - namespaces: [team-a]
+  pools:
+    - name: shared
+      sharing: time-slicing
+      trust: [trusted]
+      nodes:
+        matchLabels: {gpus: shared}
+      resources: [nvidia.com/gpu]
+      maxRequest: 1
+      assume: {memory: 15360Mi, replicas: 4}
+    - name: whole
+      sharing: none
+      trust: [trusted, untrusted]
+      nodes:
+        matchExpressions:
+          - {key: gpus, operator: In, values: [whole]}
+      resources: [nvidia.com/gpu]
+  memory:
+    frameworks: [pytorch]
+    context: {default: 1Gi}
+  sharing:
+    maxReplicas: 4
+  rules:
+    multiple-slices: Warn
+"""
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(Unusable) as raised:
+        policy_of(text)
+    return str(raised.value).split("\n")
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = SMALL
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+# What is read
+
+
+def test_the_digest_is_of_what_a_policy_says() -> None:
+    digest = policy_of(SMALL).digest
+    assert len(digest) == 16
+    assert set(digest) <= set("0123456789abcdef")
+    rewritten = edited(
+        ("    default: untrusted\n", ""), ("  trust:\n", "  trust:\n    default: 'untrusted' # so far\n")
+    )
+    assert policy_of(rewritten, "other.yaml").digest == digest
+    for change in (("Warn", "Audit"), ("name: small", "name: other"), ("maxReplicas: 4", "maxReplicas: 5")):
+        assert policy_of(edited(change)).digest != digest
+
+
+def test_actions_are_eased_where_the_policy_says_so() -> None:
+    more = """\
+  administrators: {users: [jane], groups: [platform]}
+  overrides:
+    - {namespaceSelector: {matchLabels: {stage: trial}}, pools: [shared], rules: {unsteered-pod: Audit}}
+  exemptions:
+    - {name: moving, reason: the old cluster, until: 2027-03-31, namespaces: [team-b], rules: [multiple-slices]}
+    - {name: agents, reason: part of the system, system: true, namespaces: [gpu-operator], serviceAccounts: [dcgm]}
+  rules:
+"""
+    policy = policy_of(edited(("  rules:\n", more)))
+    assert policy.administrators == Requesters(frozenset({"jane"}), frozenset({"platform"}))
+    (override,) = policy.overrides
+    assert override.scope
+    assert override.scope.covers("any", {"stage": "trial"}, "default")
+    assert override.pools == {"shared"}
+    assert override.actions == {"unsteered-pod": Action.AUDIT}
+    moving, agents = policy.exemptions
+    assert moving.until == date(2027, 3, 31)
+    assert moving.rules == {"multiple-slices"}
+    assert agents.until is None
+    assert not agents.rules
+    assert agents.scope.covers("gpu-operator", None, "dcgm")
+    assert not agents.scope.covers("team-b", None, "dcgm")
+
+
+def test_one_entry_sets_the_action_of_every_rule_that_is_not_named_beside_it() -> None:
+    everything = policy_of(edited(("    multiple-slices: Warn\n", '    "*": Audit\n    multiple-slices: Warn\n')))
+    for rule in RULES:
+        assert everything.action(rule) is (Action.WARN if rule == "multiple-slices" else Action.AUDIT)
+    only = policy_of(edited(("    multiple-slices: Warn\n", '    "*": Audit\n')))
+    assert {only.action(rule) for rule in RULES} == {Action.AUDIT}
+    assert len({policy_of(SMALL).digest, only.digest, everything.digest}) == 3
+
+
+def test_so_does_one_of_an_override() -> None:
+    more = """\
+  overrides:
+    - {namespaces: [team-a], rules: {"*": Warn, unsteered-pod: Deny}}
+    - {namespaces: [team-b], rules: {unsteered-pod: Audit}}
+  rules:
+"""
+    every, one = policy_of(edited(("  rules:\n", more))).overrides
+    for rule in RULES:
+        assert every.action(rule) is (Action.DENY if rule == "unsteered-pod" else Action.WARN)
+        assert one.action(rule) is (Action.AUDIT if rule == "unsteered-pod" else None)
+
+
+def test_forms_of_asking_have_defaults_that_a_policy_replaces() -> None:
+    default = policy_of(SMALL)
+    for name in (
+        "nvidia.com/gpu",
+        "nvidia.com/mig-1g.10gb",
+        "amd.com/gpu",
+        "aliyun.com/gpu-mem",
+        "nvidia.com/gpucores",
+    ):
+        assert name in default.gpu_resources
+    assert "deviceclass.resource.kubernetes.io/anything" in default.gpu_resources
+    assert "gpu-fraction" in default.forms.annotations
+    assert "nvidia-cdi" in default.forms.runtime_classes
+    assert not default.forms.claims
+    more = """\
+  gpus:
+    resources: [example.com/accelerator-*]
+    annotations: [example.com/share]
+    runtimeClasses: [fast]
+    deviceClasses: [gpu.example.com]
+    claims: [{namespaces: [net]}]
+    labels: [example.com/share]
+    otherDevices: [nvidia.com/nic-*]
+    imexChannels: true
+  rules:
+"""
+    policy = policy_of(edited(("  rules:\n", more)))
+    assert "example.com/accelerator-2" in policy.gpu_resources
+    assert "nvidia.com/gpu" in policy.gpu_resources
+    assert "amd.com/gpu" not in policy.gpu_resources
+    assert "deviceclass.resource.kubernetes.io/gpu.example.com" in policy.gpu_resources
+    assert "deviceclass.resource.kubernetes.io/nic.example.com" not in policy.gpu_resources
+    assert policy.forms.annotations.patterns == ("example.com/share",)
+    assert policy.forms.labels.patterns == ("example.com/share",)
+    assert "nvidia.com/nic-2" in default.gpu_resources
+    assert "nvidia.com/nic-2" not in policy.gpu_resources
+    assert "nvidia.com/hostdev" not in policy.gpu_resources
+    assert (default.forms.imex_channels, policy.forms.imex_channels) == (False, True)
+    assert policy.forms.runtime_classes.patterns == ("fast",)
+    (claims,) = policy.forms.claims
+    assert claims.covers("net", None, "default")
+
+
+def test_all_names_of_nvidias_are_gpus_but_those_of_network_cards() -> None:
+    known = policy_of(SMALL).gpu_resources
+    assert all(name in known for name in ("nvidia.com/GA102GL_A10", "nvidia.com/NVIDIA_A10-12Q", "nvidia.com/pgpu"))
+    assert not any(name in known for name in ("nvidia.com/hostdev", "nvidia.com/mlnxnics", "nvidia.com.example.org/a"))
+    offered = policy_of(SMALL.replace("[nvidia.com/gpu]", "[nvidia.com/gpu, nvidia.com/ib-gpu]")).gpu_resources
+    assert "nvidia.com/ib-gpu" in offered
+
+
+def test_what_a_pool_offers_is_a_gpu_by_whatever_name() -> None:
+    policy = policy_of(SMALL.replace("resources: [nvidia.com/gpu]", "resources: [example.com/fast, nvidia.com/gpu]"))
+    assert "example.com/fast" in policy.gpu_resources
+    assert "example.com/faster" not in policy.gpu_resources
+
+
+def test_guards() -> None:
+    assert policy_of(SMALL).guard is None
+    assert policy_of(edited(("  rules:\n", "  guard: every-pod\n  rules:\n"))).guard == Guard()
+    tolerated = SMALL.replace(
+        "resources: [nvidia.com/gpu]\n", "resources: [nvidia.com/gpu]\n      tolerations: [{key: gpus}]\n"
+    )
+    guarded = tolerated.replace("  rules:\n", "  guard: {taint: {key: gpus}}\n  rules:\n")
+    assert policy_of(guarded).guard == Guard("gpus")
+
+
+def test_the_sample_policy_loads(sample_policy: Policy) -> None:
+    assert sample_policy.name == "sample"
+    assert [(pool.name, pool.sharing, pool.shared) for pool in sample_policy.pools] == [
+        ("shared", "time-slicing", True),
+        ("mig", "mig", False),
+        ("exclusive", "none", False),
+    ]
+    assert {rule: sample_policy.action(rule) for rule in RULES} == dict.fromkeys(RULES, Action.DENY)
+    assert sample_policy.default_trust == "untrusted"
+    assert sample_policy.config_maps == {("gpu-operator", "time-slicing-config")}
+
+
+def test_the_sample_in_the_package_is_the_sample_of_the_repository() -> None:
+    assert (ROOT / "webhook" / "sample" / "policy.yaml").read_text("utf-8") == SAMPLE
+
+
+def test_the_samples_examples_of_exemptions_can_be_used_as_they_are() -> None:
+    begin, end = SAMPLE.index("    # - name: calico"), SAMPLE.index("\n  memory:")
+    policy = policy_of(SAMPLE[:begin] + SAMPLE[begin:end].replace("    # ", "    ") + SAMPLE[end:])
+    agents = {each.name: each.scope for each in policy.exemptions}
+    assert agents["calico"].covers("calico-system", None, "calico-node")
+    assert agents["node-exporter"].covers("monitoring", None, "prometheus-node-exporter")
+    for scope in agents.values():
+        assert not scope.covers("calico-system", None, "default")
+
+
+def test_every_word_of_a_policy_is_read() -> None:
+    policy = policy_of(SMALL)
+    assert policy.name == "small"
+    assert policy.annotation == "slicewarden.dev/trust"
+    (grant,) = policy.grants
+    assert grant.scope.covers("team-a", None, "default")
+    assert not grant.scope.covers("team-b", {}, "default")
+    shared, whole = policy.pools
+    assert (shared.name, set(shared.trust), shared.max_request) == ("shared", {"trusted"}, 1)
+    assert shared.assume is not None
+    assert (shared.assume.memory, shared.assume.replicas) == (15360, 4)
+    assert (whole.max_request, whole.assume) == (None, None)
+    assert whole.nodes.matches({"gpus": "whole"})
+    assert policy.frameworks == ("pytorch",)
+    assert policy.context_mib["default"] == 1024
+    assert policy.limits.max_replicas == 4
+    assert policy.action("multiple-slices") is Action.WARN
+    assert policy.action("unsteered-pod") is Action.DENY
+
+
+def test_a_shared_pool_takes_one_at_most_whether_it_says_so_or_not() -> None:
+    assert policy_of(edited(("      maxRequest: 1\n", ""))).pools[0].max_request == 1
+
+
+def test_a_grant_for_accounts_covers_only_those_of_its_namespaces() -> None:
+    grants = """\
+      - namespaceSelector:
+          matchLabels: {tier: gold}
+        serviceAccounts: [trainer]
+"""
+    (grant,) = policy_of(edited(("      - namespaces: [team-a]\n", grants))).grants
+    assert grant.scope.covers("any", {"tier": "gold"}, "trainer")
+    assert not grant.scope.covers("any", {"tier": "gold"}, "default")
+    assert not grant.scope.covers("any", {"tier": "lead"}, "trainer")
+    assert not grant.scope.covers("any", None, "trainer")
+
+
+def test_limits_of_sharing_are_read() -> None:
+    assert policy_of(SMALL).limits == Limits(max_replicas=4)
+    words = "{namespaces: [gpu], maxReplicasByProduct: {Tesla: 2, Tesla-T4: 6}, minSliceMemory: 2Gi, mps: Forbidden}"
+    limits = policy_of(edited(("  sharing:\n    maxReplicas: 4\n", f"  sharing: {words}\n"))).limits
+    assert (limits.namespaces, limits.min_slice, limits.mps) == (("gpu",), 2048, "Forbidden")
+    products = ("Tesla-T4-SHARED", "Tesla-V100", "NVIDIA-A100")
+    assert [limits.of_product(product) for product in products] == [6, 2, None]
+
+
+def test_other_documents_beside_the_policy_are_passed_over() -> None:
+    text = f"apiVersion: v1\nkind: Namespace\n---\n- a list\n---\n{SMALL}"
+    assert policy_of(text).name == "small"
+
+
+# What is wrong with one: the edits, then every line of the message
+
+ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
+    "guard of another name": (
+        [("  rules:\n", "  guard: all-pods\n  rules:\n")],
+        ['p.yaml:31: spec.guard: must be "every-pod", found "all-pods"'],
+    ),
+    "guard without a taint's key": (
+        [("  rules:\n", "  guard: {taint: {}}\n  rules:\n")],
+        ["p.yaml:31: spec.guard.taint: key is missing"],
+    ),
+    "guard whose taint a pool does not tolerate": (
+        [
+            ("  rules:\n", "  guard: {taint: {key: gpus}}\n  rules:\n"),
+            ("      maxRequest: 1\n", "      maxRequest: 1\n      tolerations: [{key: gpus}]\n"),
+        ],
+        [
+            'p.yaml:20: spec.pools[1]: pool "whole" does not tolerate gpus, the taint of the guard, so its nodes would '
+            "take no pod; give it the toleration"
+        ],
+    ),
+    "star in the middle of a form of asking": (
+        [("  rules:\n", "  gpus: {annotations: [a*b]}\n  rules:\n")],
+        ['p.yaml:31: spec.gpus.annotations[0]: must be a name, with * only at its end, found "a*b"'],
+    ),
+    "claims of every namespace": (
+        [("  rules:\n", "  gpus: {claims: [{namespaceSelector: {matchLabels: {}}}]}\n  rules:\n")],
+        ["p.yaml:31: spec.gpus.claims[0].namespaceSelector: is empty, and would cover every namespace; name labels"],
+    ),
+    "unknown key near a known one": (
+        [("    frameworks: [pytorch]\n", "    framework: [pytorch]\n")],
+        ["p.yaml:27: spec.memory.framework: unknown key, did you mean frameworks?"],
+    ),
+    "unknown key far from all": (
+        [("    maxReplicas: 4\n", "    colour: red\n")],
+        [
+            "p.yaml:30: spec.sharing.colour: unknown key; known are configMaps, maxReplicas, maxReplicasByProduct, "
+            "minSliceMemory, mps, namespaces, renameByDefault"
+        ],
+    ),
+    "a slice that is no amount": (
+        [("    maxReplicas: 4\n", "    minSliceMemory: much\n")],
+        ['p.yaml:30: spec.sharing.minSliceMemory: must be a quantity of memory such as 512Mi, found "much"'],
+    ),
+    "an option that is none": (
+        [("    maxReplicas: 4\n", "    mps: No\n")],
+        ["p.yaml:30: spec.sharing.mps: must be one of Allowed, Forbidden, found false"],
+    ),
+    "a product without a name": (
+        [("    maxReplicas: 4\n", "    maxReplicasByProduct: {'': 4}\n")],
+        ["p.yaml:30: spec.sharing.maxReplicasByProduct[]: must be the start of a product's name, such as Tesla-T4"],
+    ),
+    "unknown key in a pool": (
+        [("      maxRequest: 1\n", "      maxRequests: 1\n")],
+        ["p.yaml:17: spec.pools[0].maxRequests: unknown key, did you mean maxRequest?"],
+    ),
+    "unknown rule": (
+        [("    multiple-slices: Warn\n", "    multiple-slice: Warn\n")],
+        ["p.yaml:32: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?"],
+    ),
+    "unknown rule far from all": (
+        [("    multiple-slices: Warn\n", "    zzz: Warn\n")],
+        [f"p.yaml:32: spec.rules.zzz: unknown rule; known are *, {', '.join(RULES)}"],
+    ),
+    "an action of every rule that is none": (
+        [("    multiple-slices: Warn\n", '    "*": Ignore\n')],
+        ['p.yaml:32: spec.rules[*]: must be one of Deny, Warn, Audit, found "Ignore"'],
+    ),
+    "the beginning of a rule": (
+        [("    multiple-slices: Warn\n", '    "multiple-*": Warn\n')],
+        ["p.yaml:32: spec.rules[multiple-*]: unknown rule, did you mean multiple-slices?"],
+    ),
+    "an exemption of every rule by a star": (
+        [
+            (
+                "  rules:\n",
+                '  exemptions: [{name: a, reason: b, until: "2027-03-31", namespaces: [c], rules: ["*"]}]\n  rules:\n',
+            )
+        ],
+        [f'p.yaml:31: spec.exemptions[0].rules[0]: unknown "*"; known are {", ".join(RULES)}'],
+    ),
+    "unknown action": (
+        [("multiple-slices: Warn", "multiple-slices: warn")],
+        ['p.yaml:32: spec.rules.multiple-slices: must be one of Deny, Warn, Audit, found "warn"'],
+    ),
+    "wrong type": (
+        [("      trust: [trusted]\n", "      trust: trusted\n")],
+        ['p.yaml:13: spec.pools[0].trust: must be a list, found "trusted"'],
+    ),
+    "boolean by accident": (
+        [("        matchLabels: {gpus: shared}\n", "        matchLabels: {gpus: yes}\n")],
+        [
+            "p.yaml:15: spec.pools[0].nodes.matchLabels.gpus: must be text, found true; put it in quotes: without them "
+            "YAML takes yes, no, on, off, y and n for true or false"
+        ],
+    ),
+    "wrong type with two right ones": (
+        [("context: {default: 1Gi}", "context: {default: [1Gi]}")],
+        ["p.yaml:28: spec.memory.context.default: must be text or a whole number, found a list"],
+    ),
+    "misspelt in a pool, and what depends on it": (
+        [("      sharing: none\n", "      shareing: none\n      maxRequest: 8\n")],
+        [
+            "p.yaml:19: spec.pools[1]: sharing is missing",
+            "p.yaml:20: spec.pools[1].shareing: unknown key, did you mean sharing?",
+        ],
+    ),
+    "unknown sharing, and what depends on it": (
+        [("      sharing: none\n", "      sharing: nome\n      maxRequest: 8\n")],
+        ['p.yaml:20: spec.pools[1].sharing: must be one of time-slicing, mps, mig, none, found "nome"'],
+    ),
+    "missing in a pool": (
+        [("      sharing: none\n", "")],
+        ["p.yaml:19: spec.pools[1]: sharing is missing"],
+    ),
+    "empty list": (
+        [("      trust: [trusted]\n", "      trust: []\n")],
+        ["p.yaml:13: spec.pools[0].trust: must not be empty"],
+    ),
+    "empty name": (
+        [("  name: small\n", "  name: ''\n")],
+        ["p.yaml:4: metadata.name: must not be empty"],
+    ),
+    "grant to nobody": (
+        [("      - namespaces: [team-a]\n", "      - serviceAccounts: [a]\n")],
+        ["p.yaml:9: spec.trust.grants[0]: one of namespaces, namespaceSelector is needed"],
+    ),
+    "grant to everybody": (
+        [("      - namespaces: [team-a]\n", "      - namespaceSelector: {matchLabels: {}}\n")],
+        ["p.yaml:9: spec.trust.grants[0].namespaceSelector: is empty, and would cover every namespace; name labels"],
+    ),
+    "override of nothing": (
+        [("  rules:\n", "  overrides:\n    - rules: {multiple-slices: Warn}\n  rules:\n")],
+        ["p.yaml:32: spec.overrides[0]: one of namespaces, namespaceSelector, pools is needed"],
+    ),
+    "override in a pool that is none": (
+        [("  rules:\n", "  overrides:\n    - {pools: [shard], rules: {multiple-slices: Warn}}\n  rules:\n")],
+        ["p.yaml:32: spec.overrides[0].pools[0]: unknown pool, did you mean shared?"],
+    ),
+    "override of a rule that is none": (
+        [("  rules:\n", "  overrides:\n    - {namespaces: [a], rules: {multiple-slice: Warn}}\n  rules:\n")],
+        ["p.yaml:32: spec.overrides[0].rules.multiple-slice: unknown rule, did you mean multiple-slices?"],
+    ),
+    "exemption without an end": (
+        [("  rules:\n", "  exemptions:\n    - {name: a, reason: b, namespaces: [c]}\n  rules:\n")],
+        ["p.yaml:32: spec.exemptions[0]: one of until, system is needed"],
+    ),
+    "exemption of everybody": (
+        [
+            (
+                "  rules:\n",
+                "  exemptions:\n    - {name: a, reason: b, until: 2027-01-01, namespaceSelector: {}}\n  rules:\n",
+            )
+        ],
+        ["p.yaml:32: spec.exemptions[0].namespaceSelector: must not be empty"],
+    ),
+    "exemption until a day that is none": (
+        [("  rules:\n", "  exemptions:\n    - {name: a, reason: b, until: 2027-02-30, namespaces: [c]}\n  rules:\n")],
+        ['p.yaml:32: spec.exemptions[0].until: is no day of the calendar: "2027-02-30"'],
+    ),
+    "administrators who are nobody": (
+        [("  rules:\n", "  administrators: {}\n  rules:\n")],
+        ["p.yaml:31: spec.administrators: must not be empty"],
+    ),
+    "pool of all nodes": (
+        [("        matchLabels: {gpus: shared}\n", "        matchLabels: {}\n")],
+        [
+            "p.yaml:14: spec.pools[0].nodes: is empty, and would match every node; name labels",
+            'p.yaml:22: spec.pools[1].nodes: pool "whole" overlaps pool "shared": a node could match both; '
+            "give them different values of one label, or exclude one's label from the other with NotIn",
+        ],
+    ),
+    "annotation that is no key": (
+        [("    default: untrusted\n", "    default: untrusted\n    annotation: a b/c\n")],
+        ['p.yaml:8: spec.trust.annotation: must be a label key: name or domain/name, found "a b/c"'],
+    ),
+    "label that no node can have": (
+        [("        matchLabels: {gpus: shared}\n", "        matchLabels: {'bad key': yes please}\n")],
+        [
+            "p.yaml:15: spec.pools[0].nodes.matchLabels[bad key]: must be a label key: name or domain/name",
+            "p.yaml:15: spec.pools[0].nodes.matchLabels[bad key]: must be a label value: letters, digits, "
+            '- _ and . between them, at most 63, found "yes please"',
+        ],
+    ),
+    "namespaces by wildcard": (
+        [("[team-a]", "['*']")],
+        ['p.yaml:9: spec.trust.grants[0].namespaces[0]: must be a name of lower-case letters, digits and -, found "*"'],
+    ),
+    "resource by a wildcard of its own": (
+        [("      resources: [nvidia.com/gpu]\n      maxRequest", "      resources: ['mig*']\n      maxRequest")],
+        [
+            "p.yaml:16: spec.pools[0].resources[0]: must be a resource name: domain/name, "
+            'with * only at its end, found "mig*"'
+        ],
+    ),
+    "toleration of a value by its existence": (
+        [("      maxRequest: 1\n", "      tolerations: [{key: a, operator: Exists, value: b}]\n")],
+        ['p.yaml:17: spec.pools[0].tolerations[0].value: must be "", found "b"'],
+    ),
+    "toleration for a time of what evicts nobody": (
+        [("      maxRequest: 1\n", "      tolerations: [{key: a, effect: NoSchedule, tolerationSeconds: 3}]\n")],
+        ['p.yaml:17: spec.pools[0].tolerations[0].effect: must be "NoExecute", found "NoSchedule"'],
+    ),
+    "operator misspelt": (
+        [("operator: In,", "operator: in,")],
+        [
+            "p.yaml:24: spec.pools[1].nodes.matchExpressions[0].operator: must be one of In, NotIn, Exists, "
+            'DoesNotExist, found "in"'
+        ],
+    ),
+    "more than one of a shared GPU": (
+        [("      maxRequest: 1\n", "      maxRequest: 2\n")],
+        ["p.yaml:17: spec.pools[0].maxRequest: must be 1, found 2"],
+    ),
+    "another version": (
+        [("v1alpha1", "v9")],
+        ['p.yaml:1: apiVersion: must be "slicewarden.dev/v1alpha1", found "slicewarden.dev/v9"'],
+    ),
+    "bad quantity": (
+        [("default: 1Gi", "default: 1GB")],
+        ['p.yaml:28: spec.memory.context.default: must be a quantity of memory such as 512Mi, found "1GB"'],
+    ),
+    "quantity of nothing": (
+        [("memory: 15360Mi", "memory: 15360")],
+        ["p.yaml:18: spec.pools[0].assume.memory: must be at least 1Mi, found 15360, a quantity in bytes"],
+    ),
+    "pool that contradicts itself": (
+        [("values: [whole]}\n", "values: [whole]}\n          - {key: gpus, operator: DoesNotExist}\n")],
+        ["p.yaml:22: spec.pools[1].nodes: no node can match: gpus contradicts itself"],
+    ),
+    "two pools of one name": (
+        [("    - name: whole\n", "    - name: shared\n")],
+        ['p.yaml:19: spec.pools[1].name: a second pool named "shared"'],
+    ),
+    "pools that overlap": (
+        [("values: [whole]", "values: [whole, shared]")],
+        [
+            'p.yaml:22: spec.pools[1].nodes: pool "whole" overlaps pool "shared": a node could match both; '
+            "give them different values of one label, or exclude one's label from the other with NotIn"
+        ],
+    ),
+    "several errors": (
+        [
+            ("      trust: [trusted]\n", "      trust: trusted\n"),
+            ("    default: untrusted\n", "    default: maybe\n"),
+            ("    multiple-slices: Warn\n", "    multiple-slice: Warn\n"),
+            ("      sharing: none\n", ""),
+        ],
+        [
+            'p.yaml:7: spec.trust.default: must be one of trusted, untrusted, found "maybe"',
+            'p.yaml:13: spec.pools[0].trust: must be a list, found "trusted"',
+            "p.yaml:19: spec.pools[1]: sharing is missing",
+            "p.yaml:31: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?",
+        ],
+    ),
+    "several errors of meaning": (
+        [
+            ("    - name: whole\n", "    - name: shared\n"),
+            ("values: [whole]", "values: [shared]"),
+            ("default: 1Gi", "default: much"),
+            ("memory: 15360Mi", "memory: 512KB"),
+        ],
+        [
+            'p.yaml:18: spec.pools[0].assume.memory: must be a quantity of memory such as 512Mi, found "512KB"',
+            'p.yaml:19: spec.pools[1].name: a second pool named "shared"',
+            'p.yaml:22: spec.pools[1].nodes: pool "shared" overlaps pool "shared": a node could match both; '
+            "give them different values of one label, or exclude one's label from the other with NotIn",
+            'p.yaml:28: spec.memory.context.default: must be a quantity of memory such as 512Mi, found "much"',
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("edits", "messages"), ERRORS.values(), ids=ERRORS)
+def test_an_error_names_file_line_place_and_way_out(edits: list[tuple[str, str]], messages: list[str]) -> None:
+    assert problems_of(edited(*edits)) == messages
+
+
+def test_a_policy_without_pools_is_told_so() -> None:
+    head = SMALL[: SMALL.index("spec:")]
+    assert problems_of(f"{head}spec: {{pool: []}}\n") == [
+        "p.yaml:5: spec: pools is missing",
+        "p.yaml:5: spec.pool: unknown key, did you mean pools?",
+    ]
+
+
+def test_lines_count_within_the_file_and_not_within_the_document() -> None:
+    before = "# two lines\n---\napiVersion: v1\nkind: Namespace\n---\n"
+    (message,) = problems_of(before + edited(("  name: small\n", "  name: ''\n")))
+    assert message == f"p.yaml:{4 + 5}: metadata.name: must not be empty"
+
+
+def test_what_is_named_twice_is_named_once_in_the_message() -> None:
+    (trust,) = [row for row in SMALL.splitlines() if "trust: [" in row][:1]
+    many = trust.partition("[")[0] + "[" + ", ".join(["trusted"] * 900) + "]"
+    (message,) = problems_of(SMALL.replace(trust, many, 1))
+    assert message.endswith('spec.pools[0].trust: names "trusted" twice')
+
+
+def test_a_second_policy_is_refused_where_it_starts() -> None:
+    second = SMALL.count("\n") + 2
+    assert problems_of(f"{SMALL}---\n{SMALL}") == [f"p.yaml:{second}: a second policy: exactly one is used"]
+
+
+@pytest.mark.parametrize("text", ["", "a: 1\n", "apiVersion: v1\nkind: ConfigMap\n", "- 1\n---\ntext\n"])
+def test_a_file_without_a_policy_is_refused(text: str) -> None:
+    (message,) = problems_of(text)
+    assert message == "p.yaml: no GPUSharingPolicy of slicewarden.dev/v1alpha1 in it"
+
+
+@pytest.mark.parametrize(
+    ("head", "error"),
+    [
+        (
+            "apiVersion: v1\nkind: GPUSharingPolicy\n",
+            'p.yaml:1: apiVersion: must be "slicewarden.dev/v1alpha1", found "v1"',
+        ),
+        (
+            "apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolcy\n",
+            'p.yaml:2: kind: unknown kind "GPUSharingPolcy", did you mean GPUSharingPolicy?',
+        ),
+        (
+            "apiVersion: slicewarden.dev/v1alpha1\nkind: PolicyTests\n",
+            'p.yaml:2: kind: unknown kind "PolicyTests", did you mean PolicyTest?',
+        ),
+        (
+            "kind: PolicyTest\nspec: {}\n",
+            'p.yaml:1: apiVersion: must be "slicewarden.dev/v1alpha1", found null',
+        ),
+    ],
+)
+def test_a_misspelt_kind_of_ours_is_not_passed_over(head: str, error: str) -> None:
+    assert problems_of(head) == [error]
+    assert problems_of(f"{head}---\n{SMALL}") == [error]  # beside a good one it would be missed
+
+
+def test_the_tests_of_a_policy_may_stand_beside_it() -> None:
+    test = "apiVersion: slicewarden.dev/v1alpha1\nkind: PolicyTest\n"
+    assert policy_of(f"{test}---\n{SMALL}").name == "small"
+
+
+def test_an_error_quotes_what_it_found_in_one_short_line_of_ascii() -> None:
+    (message,) = problems_of(edited(("  name: small\n", f'  name: ["\\e[31m\\n\\u2028", "{"x" * 1000}"]\n')))
+    assert message.isascii()
+    assert message.isprintable()
+    assert len(message) < 200
+
+
+KINDS: list[Any] = [None, [], {}, 0, True, "text"]
+WRONG: list[tuple[str, Any]] = [
+    (key, value)
+    for key in ("metadata", "spec", "trust", "pools", "memory", "sharing", "rules", "nodes", "assume")
+    for value in KINDS
+    if value != {} or key not in ("trust", "memory", "sharing", "rules")  # which may be empty
+]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_value_of_the_wrong_kind_anywhere_is_an_error_with_a_line(key: str, value: Any) -> None:
+    document = yaml.safe_load(SMALL)
+    place = document["spec"]["pools"][0] if key in ("nodes", "assume") else document["spec"]
+    place = document if key in ("metadata", "spec") else place
+    place[key] = value
+    text = yaml.safe_dump(document, sort_keys=False)
+    messages = problems_of(text)
+    assert messages
+    for message in messages:
+        file, line, rest = message.split(":", 2)
+        assert file == "p.yaml"
+        assert 1 <= int(line) <= text.count("\n")
+        assert rest.strip()
+
+
+def test_an_unusable_policy_can_be_raised_through_a_context_manager() -> None:
+    @contextmanager
+    def somewhere() -> Iterator[None]:
+        yield
+
+    with pytest.raises(Unusable), somewhere():
+        policy_of("")
+
+
+# Caps
+
+CAPS = """\
+    reserve: {Tesla-T4: 400Mi}
+    sharing: [time-slicing, mps]
+    unified: [NVIDIA-GB10]
+    defeats: Deny
+    arguments: Append
+    torch:
+      versions:
+        - {version: "2.11.1", namespaces: [team-a], pools: [shared]}
+        - {version: "2.8"}
+      older: {max_split_size_mb: 128, expandable_segments: true}
+"""
+MEMORY = "    context: {default: 1Gi}\n"
+BEFORE_CAPS = SMALL[: SMALL.index(MEMORY) + len(MEMORY)].count("\n")
+
+
+def test_every_word_on_caps_is_read() -> None:
+    policy = policy_of(edited((MEMORY, MEMORY + CAPS)))
+    assert policy.reserve_mib == {"Tesla-T4": 400}
+    assert policy.capped_sharing == {"time-slicing", "mps"}
+    assert policy.unified == ("NVIDIA-GB10",)
+    assert policy.defeats is Action.DENY
+    assert policy.append_arguments
+    assert policy.torch("team-a", "shared") == (2, 11)
+    assert policy.torch("team-a", "whole") == policy.torch("team-b", "shared") == (2, 8)
+    assert policy.older_settings == {"max_split_size_mb": "128", "expandable_segments": "True"}
+
+
+def test_caps_have_defaults() -> None:
+    policy = policy_of(SMALL)
+    assert policy.reserve_mib == {}
+    assert policy.capped_sharing == {"time-slicing"}
+    assert policy.defeats is Action.WARN
+    assert not policy.append_arguments
+    assert policy.torch("team-a", "shared") is None
+    assert "NVIDIA-GB10" in policy.unified
+
+
+def test_all_frameworks_of_the_table_may_be_named() -> None:
+    items = schema(RULES, frameworks=frameworks.names())["$defs"]["memory"]["properties"]["frameworks"]["items"]
+    assert tuple(items["enum"]) == frameworks.names()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ('"2.8"', "2.10", 9, "torch.versions[1].version: must be text, found 2.1; put it in quotes"),
+        ('"2.8"', '"2"', 9, 'torch.versions[1].version: must be a version in quotes, such as "2.11", found "2"'),
+        ("pools: [shared]", "pools: [share]", 8, 'torch.versions[0].pools[0]: no pool named "share"'),
+        ("mb: 128", "mb: 20", 10, "torch.older.max_split_size_mb: 20 is less than the minimum of 21"),
+        (
+            "older: {max",
+            "older: {min",
+            10,
+            "torch.older.min_split_size_mb: unknown key, did you mean max_split_size_mb?",
+        ),
+        ("defeats: Deny", "defeats: Audit", 4, 'defeats: must be one of Warn, Deny, found "Audit"'),
+        ("400Mi", "lots", 1, 'reserve.Tesla-T4: must be a quantity of memory such as 512Mi, found "lots"'),
+        ("[time-slicing, mps]", "[]", 2, "sharing: must not be empty"),
+    ],
+)
+def test_an_error_in_caps_names_line_and_place(old: str, new: str, line: int, message: str) -> None:
+    text = edited((MEMORY, MEMORY + CAPS))
+    assert text.count(old) == 1
+    assert problems_of(text.replace(old, new)) == [f"p.yaml:{BEFORE_CAPS + line}: spec.memory.{message}"]
+
+
+# Overlap
+
+KEYS = ("a", "b")
+VALUES = ("1", "2")
+
+
+@st.composite
+def selectors(draw: st.DrawFn) -> dict[str, Any]:
+    labels = draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2))
+    expressions = draw(
+        st.lists(
+            st.one_of(
+                st.fixed_dictionaries(
+                    {
+                        "key": st.sampled_from(KEYS),
+                        "operator": st.sampled_from(["In", "NotIn"]),
+                        "values": st.lists(st.sampled_from(VALUES), min_size=1, max_size=2, unique=True),
+                    }
+                ),
+                st.fixed_dictionaries(
+                    {"key": st.sampled_from(KEYS), "operator": st.sampled_from(["Exists", "DoesNotExist"])}
+                ),
+            ),
+            max_size=2,
+        )
+    )
+    return {"matchLabels": labels, "matchExpressions": expressions}
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Label selection, written out a second time."""
+    for expression in selector["matchExpressions"]:
+        value = labels.get(expression["key"])
+        holds = {
+            "In": value in expression.get("values", []),
+            "NotIn": value not in expression.get("values", []),
+            "Exists": value is not None,
+            "DoesNotExist": value is None,
+        }
+        if not holds[expression["operator"]]:
+            return False
+    return all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+
+
+NODES = [
+    {key: value for key, value in zip(KEYS, values, strict=True) if value is not None}
+    for values in itertools.product((None, *VALUES, "3"), repeat=len(KEYS))
+]
+
+
+@settings(max_examples=60)
+@given(selectors(), selectors())
+def test_two_pools_overlap_exactly_when_a_node_can_match_both(one: dict[str, Any], other: dict[str, Any]) -> None:
+    document = yaml.load(SMALL, yaml.CSafeLoader)
+    document["spec"]["pools"][0]["nodes"] = one
+    document["spec"]["pools"][1]["nodes"] = other
+    try:
+        policy_of(json.dumps(document))
+        messages = ""
+    except Unusable as error:
+        messages = str(error)
+    assert ("overlaps" in messages) == any(selects(one, node) and selects(other, node) for node in NODES)
+    for index, selector in enumerate((one, other)):
+        empty = not any(selects(selector, node) for node in NODES)
+        assert (f"spec.pools[{index}].nodes: no node can match" in messages) == empty
+
+
+def test_a_map_of_nothing_but_unknown_keys_is_told_of_in_bounds() -> None:
+    names = "\n".join(f"  key-{number:05}: 1" for number in range(5_000))
+    documents, _ = read(f"apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata:\n{names}\n", "p.yaml")
+    with pytest.raises(Unusable) as raised:
+        load(documents, RULES, "p.yaml")
+    assert len(raised.value.problems) == MOST + 1
+    assert raised.value.problems[-1].message == "more is wrong than these 100: mend them first"
+
+
+def test_there_is_a_most_of_pools_for_each_is_held_against_each() -> None:
+    pools = "\n".join(
+        f"  - {{name: p{n}, sharing: none, trust: [trusted], resources: [a.b/c], nodes: {{matchLabels: {{a: n{n}}}}}}}"
+        for n in range(251)
+    )
+    head = "apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata: {name: a}\nspec:\n  pools:\n"
+    documents, _ = read(f"{head}{pools}\n", "p.yaml")
+    with pytest.raises(Unusable) as raised:
+        load(documents, RULES, "p.yaml")
+    (problem,) = raised.value.problems
+    assert problem.message == "spec.pools: must not have more than 250 items, found 251"
+    documents, _ = read(f"{head}{pools.rpartition(chr(10))[0]}\n", "p.yaml")
+    assert len(load(documents, RULES, "p.yaml").pools) == 250

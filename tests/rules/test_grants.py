@@ -1,0 +1,274 @@
+"""Who may be trusted: in which pools, at whose asking, and with whom a pool is shared."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.policies import policy_of
+from webhook.api import admission
+from webhook.catalog.doors import ADMIN_ACCESS
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Request, Requester, Unusable
+from webhook.policy.model import CONTROLLERS, Requesters
+from webhook.rules import walk
+
+TRUST = "slicewarden.dev/trust"
+
+POLICY = """\
+apiVersion: slicewarden.dev/v1alpha1
+kind: GPUSharingPolicy
+metadata: {name: grants}
+spec:
+  trust:
+    grants:
+      - {namespaces: [vision], pools: [inner]}
+      - {namespaces: [audio], pools: [inner, outer]}
+      - {namespaces: [speech]}
+      - {namespaces: [studio], users: [mia], groups: [artists]}
+      - {namespaces: [studio], serviceAccounts: [nightly]}
+  controllers: {users: ["system:serviceaccount:kubeflow:training-operator"]}
+  pools:
+    - name: inner
+      sharing: time-slicing
+      trust: [trusted]
+      circle: {namespaces: [vision, audio]}
+      nodes: {matchLabels: {gpus: inner}}
+      resources: [nvidia.com/gpu]
+      assume: {memory: 15360Mi, replicas: 4}
+    - name: outer
+      sharing: time-slicing
+      trust: [trusted]
+      nodes: {matchLabels: {gpus: outer}}
+      resources: [nvidia.com/gpu]
+      assume: {memory: 15360Mi, replicas: 4}
+    - name: lab
+      sharing: none
+      trust: [trusted, untrusted]
+      circle: {namespaceSelector: {matchLabels: {lab: "yes"}}}
+      nodes: {matchLabels: {gpus: lab}}
+      resources: [nvidia.com/gpu]
+    - name: whole
+      sharing: none
+      trust: [untrusted]
+      nodes: {matchLabels: {gpus: whole}}
+      resources: [nvidia.com/gpu]
+"""
+LABELS = {"robotics": {"lab": "yes"}, "vision": {}, "audio": {}, "speech": {}, "studio": {}, "visitors": {}}
+FACTS = Facts(namespaces=LABELS)
+
+
+ENGINE = Engine(policy_of(POLICY), walk())
+
+
+def pod(namespace: str, trust: str = "trusted", gpus: int = 1, account: str = "default", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": namespace, "annotations": {TRUST: trust}},
+        "spec": {
+            "serviceAccountName": account,
+            "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus}}}],
+            **spec,
+        },
+    }
+
+
+def sent(item: dict[str, Any], requester: Requester | None = None) -> Request:
+    """The request that creates an object; by nobody if nobody is named."""
+    return replace(admission.decode(admission.wrap(item)), requester=requester)
+
+
+def placed(namespace: str, trust: str = "trusted", gpus: int = 1, **spec: Any) -> str | set[str]:
+    """The pool a pod is steered to, or what is said against it."""
+    verdict = ENGINE.judge(sent(pod(namespace, trust, gpus, **spec)), FACTS)
+    if not verdict.allowed:
+        return {result.rule for result in verdict.having(Action.DENY)}
+    (selector,) = [op["value"] for op in verdict.patch if op["path"].startswith("/spec/nodeSelector")]
+    return str(selector["gpus"] if isinstance(selector, dict) else selector)
+
+
+# Pools
+
+
+@pytest.mark.parametrize(
+    ("namespace", "trust", "pool"),
+    [
+        ("vision", "trusted", "inner"),
+        ("audio", "trusted", "inner"),
+        ("speech", "trusted", "outer"),  # it is not of the circle
+        ("vision", "untrusted", "whole"),
+        ("robotics", "untrusted", "lab"),  # the first that takes it
+        ("visitors", "untrusted", "whole"),
+    ],
+)
+def test_the_first_pool_that_the_namespace_may_share_is_used(namespace: str, trust: str, pool: str) -> None:
+    assert placed(namespace, trust) == pool
+
+
+def test_of_two_pools_a_pod_may_choose_where_both_are_granted() -> None:
+    verdict = ENGINE.judge(sent(pod("audio", nodeSelector={"gpus": "outer"})), FACTS)
+    assert verdict.allowed
+    assert not any(op["path"].startswith("/spec/nodeSelector") for op in verdict.patch)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "chosen"), [("vision", "outer"), ("speech", "inner"), ("visitors", "inner"), ("visitors", "lab")]
+)
+def test_no_pod_chooses_itself_into_a_pool(namespace: str, chosen: str) -> None:
+    trust = "trusted" if namespace != "visitors" else "untrusted"
+    assert placed(namespace, trust, nodeSelector={"gpus": chosen}) == {"unsteered-pod"}
+
+
+def test_where_trust_was_not_granted_a_pod_is_untrusted() -> None:
+    """Two GPUs are no slice: the pod goes to a pool of whole ones, where vision has no trust."""
+    assert placed("vision", gpus=2) == "whole"
+
+
+def test_what_every_pool_says_is_told() -> None:
+    item = pod("vision")
+    item["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu.shared": 1}
+    text = POLICY.replace("resources: [nvidia.com/gpu]", "resources: [nvidia.com/gpu.shared]", 3)
+    text = text.replace("circle: {namespaces: [vision, audio]}", "circle: {namespaces: [audio]}")
+    (denied,) = Engine(policy_of(text), walk()).judge(sent(item), FACTS).having(Action.DENY)
+    assert (
+        "no pool takes a trusted pod with 1 of nvidia.com/gpu.shared: pool inner is shared among other namespaces, "
+        "pool outer is not one where the pod may be trusted, pool lab is shared among other namespaces, "
+        "pool whole does not offer nvidia.com/gpu.shared;"
+    ) in denied.finding.message
+
+
+def test_a_circle_of_labels_needs_the_labels_known() -> None:
+    verdict = ENGINE.judge(sent(pod("robotics", "untrusted", nodeSelector={"gpus": "lab"})), Facts())
+    assert not verdict.allowed
+
+
+# Requesters
+
+MIA, ARTIST = Requester("mia", frozenset()), Requester("theo", frozenset({"artists"}))
+OPERATOR = Requester("system:serviceaccount:kubeflow:training-operator", frozenset({"system:serviceaccounts"}))
+DANA = Requester("dana", frozenset({"system:authenticated"}))
+
+
+def denied(item: dict[str, Any], requester: Requester | None) -> set[str]:
+    verdict = ENGINE.judge(sent(item, requester), FACTS)
+    return {result.rule for result in verdict.having(Action.DENY)}
+
+
+def deployment(item: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "d", "namespace": item["metadata"]["namespace"]}
+    template = {"metadata": {"annotations": item["metadata"]["annotations"]}, "spec": item["spec"]}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": template}}
+
+
+@pytest.mark.parametrize("kind", [dict, deployment], ids=["pod", "deployment"])
+@pytest.mark.parametrize("requester", [MIA, ARTIST, OPERATOR, None], ids=["user", "group", "controller", "nobody"])
+def test_a_grant_hears_those_it_names(kind: Any, requester: Requester | None) -> None:
+    assert denied(kind(pod("studio")), requester) == set()
+
+
+@pytest.mark.parametrize("kind", [dict, deployment], ids=["pod", "deployment"])
+@pytest.mark.parametrize("name", ["dana", "system:serviceaccount:studio:default", "system:node:n", ""])
+def test_a_grant_hears_nobody_else(kind: Any, name: str) -> None:
+    assert "unearned-trust" in denied(kind(pod("studio")), Requester(name, frozenset({"system:authenticated"})))
+
+
+@pytest.mark.parametrize("name", sorted(CONTROLLERS))
+def test_kubernetes_own_controllers_are_always_heard(name: str) -> None:
+    assert denied(pod("studio"), Requester(name, frozenset())) == set()
+
+
+def test_a_grant_without_requesters_hears_everybody() -> None:
+    assert denied(pod("studio", account="nightly"), DANA) == set()
+    assert denied(pod("speech"), DANA) == set()
+
+
+def test_nobody_gains_trust_by_who_they_are() -> None:
+    """Requesters only narrow a grant: mia's pods elsewhere are no more trusted than anyone's."""
+    assert denied(pod("visitors"), MIA) >= {"unearned-trust"}
+
+
+def test_a_stranger_may_ask_for_less() -> None:
+    assert denied(pod("studio", "untrusted"), DANA) == set()
+
+
+@given(
+    namespace=st.sampled_from(sorted(LABELS)),
+    trust=st.sampled_from(["trusted", "untrusted"]),
+    name=st.sampled_from(["mia", "dana", "theo", *sorted(CONTROLLERS)]),
+    groups=st.frozensets(st.sampled_from(["artists", "system:masters", "system:authenticated"])),
+)
+def test_what_a_requester_may_anybody_s_file_may(namespace: str, trust: str, name: str, groups: frozenset[str]) -> None:
+    """Knowing who asks only ever takes something away."""
+    item = pod(namespace, trust)
+    if denied(item, None):
+        assert denied(item, Requester(name, groups))
+
+
+# What is wrong with a policy
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("pools: [inner]}", "pools: [iner]}", "spec.trust.grants[0].pools[0]: unknown pool, did you mean inner?"),
+        ("namespaces: [studio], users: [mia]", "users: [mia]", "spec.trust.grants[3]: one of namespaces"),
+        ("users: [mia]", "users: []", "spec.trust.grants[3].users: must not be empty"),
+        (
+            'matchLabels: {lab: "yes"}',
+            "matchLabels: {}",
+            "spec.pools[2].circle.namespaceSelector: is empty, and would cover every namespace",
+        ),
+        ("circle: {namespaces: [vision, audio]}", "circle: {}", "spec.pools[0].circle: must not be empty"),
+        ("controllers: {users:", "controllers: {user:", "spec.controllers.user: unknown key, did you mean users?"),
+    ],
+)
+def test_errors(old: str, new: str, message: str) -> None:
+    assert POLICY.count(old) == 1
+    with pytest.raises(Unusable) as raised:
+        policy_of(POLICY.replace(old, new))
+    assert message in str(raised.value)
+
+
+def test_who_may_do_what_is_read() -> None:
+    more = """\
+  schedulers: {users: [volcano], groups: [schedulers]}
+  nodeLabellers: {users: [karpenter], selfRegistration: false}
+"""
+    policy = policy_of(POLICY.replace("  pools:\n", f"{more}  pools:\n", 1))
+    assert policy.schedulers.users == {"system:kube-scheduler", "volcano"}
+    assert policy.schedulers.groups == {"schedulers"}
+    assert policy.node_labellers.users == {"karpenter"}
+    assert policy.self_registration is False
+    assert policy.controllers.users == CONTROLLERS | {OPERATOR.username}
+    assert policy.namespace_keys == {"lab", ADMIN_ACCESS}
+    assert policy_of(POLICY).self_registration is True
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_kubelet_may_be_kept_from_registering_in_a_pool(allowed: bool) -> None:
+    engine = Engine(replace(ENGINE.policy, self_registration=allowed), walk())
+    item = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"gpus": "inner"}}}
+    kubelet = Requester("system:node:n", frozenset({"system:nodes"}))
+    assert engine.judge(sent(item, kubelet), FACTS).allowed is allowed
+
+
+def test_schedulers_of_the_policy_bind() -> None:
+    policy = replace(ENGINE.policy, schedulers=Requesters(groups=frozenset({"schedulers"})))
+    item = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "n"}}
+    for requester, allowed in ((DANA, False), (Requester("volcano", frozenset({"schedulers"})), True)):
+        assert Engine(policy, walk()).judge(sent(item, requester), FACTS).allowed is allowed
+
+
+@pytest.mark.parametrize("requester", [MIA, DANA, *(Requester(name, frozenset()) for name in sorted(CONTROLLERS))])
+def test_a_grant_that_names_requesters_wants_to_be_asked(requester: Requester) -> None:
+    """Else anyone's workload that says nothing would be let through, and its pods be trusted by default."""
+    engine = Engine(policy_of(POLICY.replace("    grants:", "    default: trusted\n    grants:", 1)), walk())
+    item = pod("studio")
+    del item["metadata"]["annotations"]
+    verdict = engine.judge(sent(item, requester), FACTS)
+    assert verdict.allowed
+    assert {"whole"} == {op["value"]["gpus"] for op in verdict.patch if op["path"] == "/spec/nodeSelector"}

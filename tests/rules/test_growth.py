@@ -1,0 +1,273 @@
+"""No work grows faster than what causes it: each list and each map of an object, made longer, through every rule.
+
+Work is counted in calls, in lines of Python and in characters of messages, which are the same on every machine. Rules
+are tried on their own fixtures, so that a new one is with no word here: each list and map of what it flags grows eight
+times. `GROWTH=all` takes every fixture, and not one for each place.
+"""
+
+import copy
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.support.fixtures import FOLDERS, engine_of, files_of, fixture, verb
+from tests.support.pod_fields import POD_SPEC, RECORDED
+from webhook import allowance
+from webhook.api import admission
+from webhook.api.pods import CONTAINER_LISTS
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Finding, Request, dotted
+from webhook.model import Path as Place
+from webhook.rules import Rule
+
+MORE = (4, 8, 16, 32)
+SIZES = (2, 4, 8, 16)
+FEWER = (1, 2, 4, 8)
+"""How many times as long a list or map is made: fewer where one is many things, as a workload's templates are."""
+
+COUNTED = 20
+"""Calls and lines that an entry costs which is counted and no more, three times over: of that there is no doubt."""
+
+STEEPER = 1.015
+"""How much more an entry may cost when there are twice as many: with the square it would be up to twice as much."""
+
+ALL = os.environ.get("GROWTH") == "all"
+
+Grow = Callable[[int], dict[str, Any]]
+"""Makes an object of which one list or map is so many times as long."""
+
+
+@pytest.fixture(autouse=True)
+def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the clock from the first entry on, so that none costs more than those before it."""
+    monkeypatch.setattr(allowance, "FEW", 1)
+
+
+class Work:
+    """Counts the calls and the lines of what is run within it, and whatever is added."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> "Work":
+        sys.setprofile(self._called)
+        sys.settrace(self._entered)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        sys.setprofile(None)
+
+    def _called(self, _frame: FrameType, event: str, _: object) -> None:
+        if event == "c_call":
+            self.count += 1
+
+    def _entered(self, frame: FrameType, _event: str, _: object) -> "Callable[[FrameType, str, object], Any] | None":
+        self.count += 1
+        return None if frame.f_code.co_filename.endswith("difflib.py") else self._line  # for so many lines in one guess
+
+    def _line(self, _frame: FrameType, event: str, _: object) -> "Callable[[FrameType, str, object], Any]":
+        if event == "line":
+            self.count += 1
+        return self._line
+
+
+def measured(engine: Engine, work: Work) -> Engine:
+    """The engine with rules of which the length of every message counts as work, before it is cut."""
+
+    def heard(rule: Rule) -> Rule:
+        def check(review: Any) -> Iterator[Finding]:
+            for finding in rule.check(review):
+                work.count += len(finding.message) + sum(map(len, finding.parts))
+                yield finding
+
+        return replace(rule, check=check)
+
+    return Engine(engine.policy, [heard(rule) for rule in engine.rules])
+
+
+def cost(engine: Engine, facts: Facts, request: Request, item: dict[str, Any]) -> int:
+    """What it costs to create an object, to update it, and to update one that has as much of other names."""
+    work = Work()
+    engine = measured(engine, work)
+    created = replace(request, operation="CREATE", object=item, old_object=None, size=None)
+    changed = {**item, "metadata": {**(item.get("metadata") or {}), "labels": {"changed": "x"}}}
+    asked = replace(created, operation="UPDATE", object=changed, old_object=item)
+    with work:
+        engine.mutate(created, facts)
+        engine.validate(created, facts)
+        engine.validate(asked, facts)
+        engine.validate(replace(asked, operation="DELETE"), facts)
+    return work.count
+
+
+def steepness(engine: Engine, facts: Facts, request: Request, grow: Grow, sizes: Sequence[int]) -> float:
+    """How many times as much the last entries cost as those before: about 1 where work is linear."""
+    few, most = (cost(engine, facts, request, grow(size)) for size in (sizes[0], sizes[-1]))
+    if most - few < COUNTED * (sizes[-1] - sizes[0]):
+        return 1.0
+    costs = [few, *(cost(engine, facts, request, grow(size)) for size in sizes[1:-1]), most]
+    *_, before, last = (
+        (more - less) / (size - smaller)
+        for (less, more), (smaller, size) in zip(pairwise(costs), pairwise(sizes), strict=True)
+    )
+    return last / before
+
+
+# What grows
+
+
+def places(value: Any, path: Place = ()) -> Iterator[Place]:
+    """Where a list or a map stands that has anything in it, of a list in its first item alone."""
+    if isinstance(value, dict) and value:
+        yield path
+        for key, each in value.items():
+            yield from places(each, (*path, key))
+    elif isinstance(value, list) and value:
+        yield path
+        yield from places(value[0], (*path, 0))
+
+
+def longer(item: dict[str, Any], path: Place, times: int) -> dict[str, Any]:
+    """A copy of an object of which what stands at a place is so many times as long; what has a name gets another."""
+    item = copy.deepcopy(item)
+    there: Any = item
+    for key in path:
+        there = there[key]
+    if isinstance(there, dict):
+        for key, value in list(there.items()):
+            there |= {f"{key}{n}": copy.deepcopy(value) for n in range(times)}
+    else:
+        there += [_renamed(value, n) for n in range(times) for value in there[:]]
+    return item
+
+
+def _renamed(value: Any, number: int) -> Any:
+    value = copy.deepcopy(value)
+    if isinstance(value, dict) and isinstance(value.get("name"), str) and "value" not in value:
+        value["name"] += str(number)
+    return value
+
+
+def texts(item: dict[str, Any]) -> Iterator[tuple[Place, Any]]:
+    """What the texts of a ConfigMap hold, where they can be read."""
+    data = item.get("data") if item.get("kind") == "ConfigMap" else None
+    for key, text in data.items() if isinstance(data, dict) else ():
+        documents, problems = read(text, "text.yaml") if isinstance(text, str) else ([], [])
+        if len(documents) == 1 and not problems and isinstance(documents[0].value, dict):
+            yield ("data", key), documents[0].value
+
+
+def growths(item: dict[str, Any]) -> Iterator[tuple[Place, Grow]]:
+    """Every place of an object where something can be made longer, with what does so."""
+    for path in places(item):
+        if path:
+            yield path, lambda times, path=path: longer(item, path, times)  # type: ignore[misc]
+    for path, value in texts(item):
+        for inner in places(value):
+
+            def within(times: int, path: Place = path, value: Any = value, inner: Place = inner) -> dict[str, Any]:
+                return {**item, "data": {**item["data"], path[1]: json.dumps(longer(value, inner, times))}}
+
+            yield ("text", *inner), within
+
+
+def shape(path: Place) -> str:
+    return dotted(tuple(0 if isinstance(key, int) else key for key in path))
+
+
+# Rules, on what they flag
+
+
+@pytest.mark.parametrize("rule", FOLDERS)
+def test_a_rule_costs_each_entry_the_same(rule: str) -> None:
+    seen: set[str] = set()
+    wrong = {}
+    engine, facts = engine_of(rule)
+    for file in files_of(rule):
+        if verb(file) == "allow" and not ALL:
+            continue
+        request = fixture(file)[2]
+        item = dict(request.object or {})
+        cost(engine, facts, request, item)  # what is done once in a process, and remembered
+        for path, grow in growths(item):
+            if shape(path) in seen and not ALL:
+                continue
+            seen.add(shape(path))
+            steep = steepness(engine, facts, request, grow, FEWER if path[0] == "text" else SIZES)
+            if steep > STEEPER:
+                wrong[f"{file.stem}: {dotted(path)}"] = round(steep, 2)
+    assert not wrong
+
+
+# All rules, on every place of a pod, and of each kind that holds pods or claims
+
+
+def sample(kind: str, depth: int = 0) -> Any:
+    """A value of a type of the API, with one entry in each list and map; as deep as anything is read."""
+    if kind.startswith("list of "):
+        return [sample(kind.removeprefix("list of "), depth)]
+    if kind.startswith("map of "):
+        return {"nvidia.com/gpu": sample(kind.removeprefix("map of "), depth)}
+    fields = FIELDS.get(kind.removeprefix("io.k8s."))
+    if fields is not None:
+        return {name: sample(of, depth + 1) for name, of in fields.items()} if depth < DEEPEST else {}
+    return {"boolean": True, "integer": 1}.get(kind, "1")
+
+
+FIELDS = json.loads(RECORDED.read_text("utf-8"))
+DEEPEST = 6
+
+
+def pods() -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Pods that ask for a GPU, each with one field more of a PodSpec or of a container, and where that stands."""
+    spec = sample(POD_SPEC)
+    own = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    metadata = {"name": "p", "namespace": "vision", "annotations": {"slicewarden.dev/x": "", "cdi.k8s.io/x": ""}}
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [own]}}
+    yield ("metadata",), pod
+    for field, value in spec.items():
+        if field not in CONTAINER_LISTS:
+            yield ("spec", field), {**pod, "spec": {**pod["spec"], field: value}}
+            continue
+        yield ("spec", field), {**pod, "spec": {**pod["spec"], field: [own]}}
+        for name, inner in value[0].items() if field == "containers" or ALL else ():
+            yield ("spec", field, 0, name), {**pod, "spec": {**pod["spec"], field: [{**own, name: inner}]}}
+
+
+def test_each_place_of_a_pod_costs_each_entry_the_same(engine: Engine, sample_facts: Facts) -> None:
+    found, seen = {}, set[Place]()
+    for field, item in pods():
+        request = admission.decode(admission.wrap(item))
+        cost(engine, sample_facts, request, item)
+        for path, grow in growths(item):
+            alike = path if ALL else tuple(key for key in path if isinstance(key, str))[-3:]
+            if path[: len(field)] == field and alike not in seen:
+                seen.add(alike)
+                found[dotted(path)] = steepness(engine, sample_facts, request, grow, MORE)
+    assert {"spec.containers[0].env", "spec.volumes", "spec.tolerations", "metadata.annotations"} <= found.keys()
+    assert not {place: round(steep, 2) for place, steep in found.items() if steep > STEEPER}
+
+
+KINDS = sorted((ROOT / "tests/kinds").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", KINDS, ids=lambda file: file.stem)
+def test_each_place_of_a_workload_costs_each_entry_the_same(engine: Engine, sample_facts: Facts, file: Path) -> None:
+    (document,), _ = read(file.read_text("utf-8"), file.name)
+    request = admission.decode(admission.wrap(document.value))
+    cost(engine, sample_facts, request, document.value)
+    outside = [(path, grow) for path, grow in growths(document.value) if ALL or not {*CONTAINER_LISTS} & {*path[:-1]}]
+    found = {dotted(path): steepness(engine, sample_facts, request, grow, FEWER) for path, grow in outside}
+    assert not {place: round(steep, 2) for place, steep in found.items() if steep > STEEPER}

@@ -1,0 +1,294 @@
+"""What an audit says of pods that run, and where it says it; test_parity.py holds its rules to the webhook."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests import ROOT
+from webhook import reports
+from webhook.api.pods import Pod
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
+from webhook.model import Object, Problem
+from webhook.reports import audit_report, publish
+from webhook.scan import audit, occupancy
+from webhook.scan.audit import Audit
+from webhook.scan.judge import Broke
+from webhook.scan.results import Report
+from webhook.text.terminal import PLAIN
+
+# Pods that run
+
+FACTS = {
+    "shared": Node("shared", {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.present": "true"}),
+    "plain": Node("plain", {}),
+}
+
+
+def entry(fields: dict[str, Any], **more: str) -> dict[str, Any]:
+    return {"manager": "m", "operation": "Update", "fieldsV1": fields, **more}
+
+
+def running_pod(
+    node: str, *, env: dict[str, str] | None = None, author: Any = None, annotations: Any = None, **spec: Any
+) -> Object:
+    """A pod that its author left to the scheduler, unless `author` says which fields were theirs besides."""
+    container = {"name": "c", "image": "i", "env": [{"name": k, "value": v} for k, v in (env or {}).items()]}
+    fields = {"f:spec": {"f:containers": {}}, "f:metadata": {"f:annotations": {}}, **(author or {})}
+    metadata = {
+        "name": "p",
+        "namespace": "vision",
+        "uid": "1",
+        "annotations": annotations or {},
+        "managedFields": [entry(fields), entry({"f:status": {}}, subresource="status")],
+    }
+    spec = {"nodeName": node, "containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+
+
+def rules_of(item: Object, engine: Engine, facts: Facts) -> set[str]:
+    return {each.rule for each in audit.verdict(item, engine, facts).results}
+
+
+@pytest.fixture
+def facts(sample_facts: Facts) -> Facts:
+    return replace(sample_facts, nodes=tuple(FACTS.values()))
+
+
+def test_what_the_scheduler_chose_is_no_fault_of_the_pod(engine: Engine, facts: Facts) -> None:
+    assert rules_of(running_pod("plain"), engine, facts) == set()
+
+
+def test_what_the_author_chose_is(engine: Engine, facts: Facts) -> None:
+    chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
+    assert "chosen-node" in rules_of(running_pod("shared", author=chosen), engine, facts)
+    assert rules_of(running_pod("plain", author=chosen), engine, facts) == set()  # where there is no GPU
+
+
+def test_whose_choice_it_was_is_not_guessed(engine: Engine, facts: Facts) -> None:
+    item = running_pod("shared")
+    unsaid = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    assert "chosen-node" in rules_of({**item, "metadata": unsaid}, engine, facts)
+
+
+def test_a_pod_beside_gpus_that_asked_for_none_may_see_one(engine: Engine, facts: Facts) -> None:
+    assert rules_of(running_pod("shared"), engine, facts) == {"unguarded-container"}
+    assert rules_of(running_pod("shared", env={"NVIDIA_VISIBLE_DEVICES": "void"}), engine, facts) == set()
+    volumes = [{"name": "v", "hostPath": {"path": "/dev"}}]
+    void = {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert rules_of(running_pod("shared", env=void, volumes=volumes), engine, facts) == {"device-path"}
+    assert rules_of(running_pod("plain", volumes=volumes), engine, facts) == set()
+
+
+def test_what_another_scheduler_wrote_down_is_not_the_authors(engine: Engine, facts: Facts) -> None:
+    annotations = {"hami.io/vgpu-node": "shared"}
+    assert "forged-placement" not in rules_of(running_pod("plain", annotations=annotations), engine, facts)
+    own: dict[str, Any] = {"f:metadata": {"f:annotations": {"f:hami.io/vgpu-node": {}}}}
+    item = running_pod("plain", annotations=annotations, author=own)
+    assert rules_of(item, engine, facts) == {"forged-placement"}
+
+
+def test_what_another_scheduler_wrote_into_labels_is_not_the_authors(engine: Engine, facts: Facts) -> None:
+    item = running_pod("plain")
+    item["metadata"]["labels"] = {"runai-gpu-group": "g", "app": "detector"}
+    assert "forged-placement" not in rules_of(item, engine, facts)
+    assert item["metadata"]["labels"] == {"runai-gpu-group": "g", "app": "detector"}
+    own: dict[str, Any] = {"f:metadata": {"f:labels": {"f:runai-gpu-group": {}, "f:app": {}}}}
+    item = running_pod("plain", author=own)
+    item["metadata"]["labels"] = {"runai-gpu-group": "g", "app": "detector"}
+    assert rules_of(item, engine, facts) == {"forged-placement"}
+
+
+def test_a_kubelets_own_pod_is_its_own(engine: Engine, facts: Facts) -> None:
+    everything = [{"operator": "Exists"}]
+    chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
+    annotations = {"kubernetes.io/config.mirror": "hash"}
+    item = running_pod("shared", author=chosen, annotations=annotations, tolerations=everything)
+    assert {"broad-toleration", "chosen-node"} <= rules_of(item, engine, facts)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "shared", "uid": "2", "controller": True}
+    mirror = {**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}}
+    assert not {"broad-toleration", "chosen-node"} & rules_of(mirror, engine, facts)
+
+
+# A whole cluster
+
+
+def owned(item: Object, kind: str, name: str, uid: str) -> Object:
+    version = "v1" if kind == "Node" else "apps/v1"
+    owner = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}}
+
+
+def workload(kind: str, name: str, uid: str, **spec: Any) -> Object:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+    metadata = {"name": name, "namespace": "vision", "uid": uid}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}
+
+
+def asking(name: str, node: str, **more: Any) -> Object:
+    item = running_pod(node, **more)
+    item["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    return {**item, "metadata": {**item["metadata"], "name": name, "uid": name}}
+
+
+def report_of(found: Audit) -> Report:
+    return Report(tuple(found.judged), tuple(found.problems))
+
+
+def by_source(found: Audit) -> dict[str, dict[str, int]]:
+    """How many objects of each source have each finding."""
+    groups = audit_report.grouped(report_of(found), exempted=False)
+    return {source.text: {each.result.rule: len(each.objects) for each in found} for source, found in groups.items()}
+
+
+def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts) -> None:
+    found = Audit(engine, facts)
+    privileged = {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": True}}]}
+    found.take(workload("Deployment", "web", "d", **privileged, tolerations=[{"operator": "Exists"}]))
+    found.take(
+        owned(workload("ReplicaSet", "web-1", "r", tolerations=[{"operator": "Exists"}]), "Deployment", "web", "d")
+    )
+    for name in ("web-1-a", "web-1-b"):
+        item = running_pod("shared", tolerations=[{"operator": "Exists"}])
+        named_ = {**item, "metadata": {**item["metadata"], "name": name, "uid": name}}
+        found.take(owned(named_, "ReplicaSet", "web-1", "r"))
+    found.take(owned(asking("stray", "shared"), "LostSet", "gone", "x"))
+    assert by_source(found) == {
+        "Deployment vision/web": {"broad-toleration": 3, "privileged-container": 1, "unguarded-container": 2},
+        "LostSet vision/gone": {"unguarded-container": 1, "unsteered-pod": 1, "misplaced-pod": 1},
+    }
+    assert found.count == 4
+    table = audit_report.table(report_of(found), PLAIN, found.count)
+    assert "denied   Deployment vision/web\n" in table
+    assert table.endswith("\n4 objects judged: 2 would be denied, 1 with warnings; 0 errors\n")
+
+
+def test_a_deployment_is_told_by_its_pods_where_its_replica_set_may_not_be_read(engine: Engine, facts: Facts) -> None:
+    found = Audit(engine, facts)
+    item = owned(asking("web-7b-x", "shared"), "ReplicaSet", "web-7b", "r")
+    found.take({**item, "metadata": {**item["metadata"], "labels": {"pod-template-hash": "7b"}}})
+    assert [*by_source(found)] == ["Deployment vision/web"]
+
+
+def test_neighbours_of_another_trust_are_named_at_their_node(engine: Engine, facts: Facts) -> None:
+    found = Audit(engine, facts)
+    found.take(asking("mate", "shared", annotations={"slicewarden.dev/trust": "trusted"}))
+    found.take(asking("stranger", "shared"))
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "shared", "uid": "n", "labels": dict(FACTS["shared"].labels)},
+        "status": {"allocatable": {"nvidia.com/gpu": 1}},
+    }
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
+        for name, labels in facts.namespaces.items()
+    ]
+    found.finish([node, *namespaces], [])
+    at_node = by_source(found)["Node shared"]
+    assert at_node == {"mixed-trust": 1, "overheld-node": 1}
+    (said,) = [
+        result.finding.message
+        for each in found.judged
+        for result in each.verdict.results
+        if result.rule == occupancy.MIXED
+    ]
+    assert said.startswith("untrusted vision/stranger may be on the cards of vision/mate, ")
+
+
+def test_a_rule_that_breaks_names_the_object(engine: Engine, facts: Facts) -> None:
+    def check(*_: object) -> Any:
+        raise ZeroDivisionError
+
+    broken = Engine(engine.policy, [replace(engine.rules[0], id="broken", subject=Pod, check=check)])
+    with pytest.raises(Broke, match=r"^Pod vision/p: rule broken broke$"):
+        Audit(broken, facts).take(running_pod("shared"))
+
+
+def test_what_has_ended_is_left_out(engine: Engine, facts: Facts) -> None:
+    found = Audit(engine, facts, everything=True)
+    found.take({**running_pod("shared"), "status": {"phase": "Succeeded"}})
+    job = {**workload("Job", "j", "j", nodeName="shared"), "apiVersion": "batch/v1"}
+    found.take({**job, "status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+    assert (found.count, found.judged) == (0, [])
+    found.take(job)
+    assert found.count == 1
+
+
+def test_namespaces_that_the_webhook_leaves_alone_are_passed_over(engine: Engine, facts: Facts) -> None:
+    item = running_pod("shared")
+    of_system = {**item, "metadata": {**item["metadata"], "namespace": "kube-system"}}
+    found = Audit(engine, facts)
+    found.take(of_system)
+    assert (found.judged, found.passed_over) == ([], 1)
+    found = Audit(engine, facts, system=True)
+    found.take(of_system)
+    assert [each.name for each in found.judged] == ["p"]
+
+
+def test_what_is_exempted_is_not_told(engine: Engine, facts: Facts) -> None:
+    item = running_pod("shared", serviceAccountName="nvidia-dcgm")
+    of_operator = {**item, "metadata": {**item["metadata"], "namespace": "gpu-operator"}}
+    found = Audit(engine, facts, system=True)
+    found.take(of_operator)
+    assert [each.verdict.results[0].exemption for each in found.judged] == ["gpu-operator"]
+    assert by_source(found) == {}
+    assert json.loads(audit_report.write(report_of(found), PLAIN, found.count))["summary"]["denied"] == 0
+
+
+@pytest.mark.parametrize("name", reports.FORMATS)
+def test_every_format_takes_an_audit(name: str, engine: Engine, facts: Facts) -> None:
+    found = Audit(engine, facts)
+    found.take(asking("stranger", "shared"))
+    text = reports.render(name, replace(report_of(found), pages=occupancy.PAGES))
+    assert "misplaced-pod" in text
+    assert "stranger" in text
+
+
+# Reports for the cluster
+
+
+def schema_of(kind: str) -> Any:
+    for file in (ROOT / "tests" / "schemas").glob("*.yaml"):
+        definition = yaml.safe_load(file.read_text("utf-8"))
+        if definition["spec"]["names"]["kind"] == kind:
+            versions = {each["name"]: each for each in definition["spec"]["versions"]}
+            return versions["v1alpha1" if "openreports" in file.name else "v1alpha2"]["schema"]["openAPIV3Schema"]
+    raise AssertionError(kind)
+
+
+@pytest.mark.parametrize("form", publish.FORMS.values(), ids=publish.FORMS)
+def test_reports_have_the_published_shape_and_belong_to_their_object(
+    form: publish.ReportForm, engine: Engine, facts: Facts
+) -> None:
+    found = Audit(engine, facts)
+    found.take(asking("stranger", "shared"))
+    (audited,) = found.judged
+    made = publish.report(audited, "sample", form)
+    jsonschema.validate(made, schema_of(made["kind"]))
+    assert made["metadata"]["name"] == "slicewarden-stranger"
+    assert made["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "stranger", "uid": "stranger"}
+    ]
+    assert (made["summary"]["fail"], made["summary"]["warn"]) == (2, 1)
+    assert made == publish.report(audited, "sample", form)
+
+
+def test_a_run_judges_what_it_reads_then_what_facts_are_made_of_and_reports_by_which_policy(
+    engine: Engine, facts: Facts
+) -> None:
+    broad = workload("Deployment", "web", "d", tolerations=[{"operator": "Exists"}])
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision", "uid": "n"}}
+    result = audit.run(engine, facts, [namespace], [broad], everything=True)
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    report = result.report([Problem("cluster", 0, "pods may not be listed")], at)
+    assert [judged.kind for judged in report.judged] == ["Deployment", "Namespace"]
+    assert (report.policy, report.digest, report.at) == (engine.policy.name, engine.policy.digest, at)
+    assert [problem.message for problem in report.problems] == ["pods may not be listed"]
+    elsewhere = audit.run(engine, facts, [namespace], [broad], namespace="lab")
+    assert (elsewhere.count, result.count) == (1, 2)

@@ -1,0 +1,1048 @@
+"""The door itself: real sockets and real TLS, with limits small enough to be met in a moment."""
+
+import asyncio
+import contextlib
+import http.client
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
+
+import certs
+from tests.support.callers import caller, write
+from tests.support.waiting import LONG, until
+from webhook.api import duration
+from webhook.serving import app as serving
+from webhook.serving import tls, worker
+from webhook.serving.http import Port
+from webhook.serving.limits import Limits
+from webhook.serving.messages import HttpRequest, Reply
+
+
+@dataclass
+class Seen:
+    """Counts what goes through."""
+
+    answers: list[tuple[str, int]] = field(default_factory=list)
+    refusals: list[int] = field(default_factory=list)
+    sheds: int = 0
+    strangers: list[frozenset[str]] = field(default_factory=list)
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        assert 0 <= seconds < LONG
+        self.answers.append((path, int(status)))
+
+    def refused(self, status: int) -> None:
+        self.refusals.append(int(status))
+
+    def shed(self) -> None:
+        self.sheds += 1
+
+
+def echo(request: HttpRequest) -> Reply:
+    return Reply(HTTPStatus.OK, f"{request.path} {len(b''.join(request.body))}".encode())
+
+
+@dataclass
+class App:
+    """Refuses nothing, and answers so."""
+
+    answer: Callable[[HttpRequest], Reply] = echo
+
+    def refusal(self, _: HttpRequest) -> Reply | None:
+        return None
+
+    def __call__(self, request: HttpRequest) -> Reply:
+        return self.answer(request)
+
+
+@dataclass
+class Open:
+    """A port that is being served in a thread."""
+
+    address: tuple[str, int]
+    port: Port
+    seen: Seen
+    certificates: tls.Certificates | None
+    folder: Path
+
+    def connect(self, name: str | None = None, **settings: Any) -> socket.socket:
+        """A connection, over TLS if that is what is served; `name` is that of a client certificate's files."""
+        raw = socket.create_connection(self.address, LONG)
+        if self.certificates is None:
+            return raw
+        context = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        if name:
+            context.load_cert_chain(self.folder / f"{name}.crt", self.folder / f"{name}.key")
+        for key, value in settings.items():
+            setattr(context, key, value)
+        try:
+            return context.wrap_socket(raw, server_hostname="localhost")
+        except BaseException:
+            raw.close()
+            raise
+
+
+@contextlib.contextmanager
+def opened(
+    limits: Limits | None = None,
+    app: Callable[[HttpRequest], Reply] = echo,
+    folder: Path | None = None,
+    files: tls.Files | None = None,
+    names: frozenset[str] = frozenset(),
+) -> Iterator[Open]:
+    """Serve a port until the block ends: over TLS where there are files, else in plain."""
+    limits = limits or Limits()
+    seen = Seen()
+    certificates = tls.Certificates(files, lambda _: None) if files else None
+    started: list[Port] = []
+    ready = threading.Event()
+    problems: list[Any] = []
+
+    async def serve(listener: socket.socket) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        port = Port(App(app), limits, seen, names, stranger=seen.strangers.append)
+        started.append(port)
+        tasks = [
+            asyncio.create_task(worker.accept(listener, port, lambda: certificates.context if certificates else None)),
+            asyncio.create_task(worker.every(0.02, port.tick)),
+        ]
+        ready.set()
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+        for connection in list(port.connections):
+            connection.abort()
+        await asyncio.sleep(0.02)
+
+    stop = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def main(listener: socket.socket) -> None:
+        loops.append(asyncio.get_running_loop())
+        await serve(listener)
+
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        listener.setblocking(False)
+        thread = threading.Thread(target=lambda: uvloop.run(main(listener)))
+        thread.start()
+        assert ready.wait(LONG)
+        try:
+            yield Open(listener.getsockname(), started[0], seen, certificates, folder or Path())
+        finally:
+            loops[0].call_soon_threadsafe(stop.set)
+            thread.join(LONG)
+    assert not problems
+
+
+def received(peer: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    data = b""
+    with contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
+        while chunk := peer.recv(65536):
+            data += chunk
+    return data
+
+
+def answer(peer: socket.socket) -> http.client.HTTPResponse:
+    """The next answer."""
+    response = http.client.HTTPResponse(peer)
+    response.begin()
+    return response
+
+
+def talk(door: Open, text: bytes) -> tuple[int, bytes]:
+    """Send bytes; return the status of the first answer and all that came until the connection was closed."""
+    with door.connect() as peer:
+        peer.sendall(text)
+        data = received(peer)
+    return int(data.split()[1]), data
+
+
+GET = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+POST = b"POST /x HTTP/1.1\r\nHost: a\r\n"
+SOON = Limits(parting=0.1)
+
+
+# What is understood in one way only
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Open]:
+    with opened(SOON) as door:
+        yield door
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    {
+        "two lengths": (POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+        "different lengths": (POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
+        "length and chunks": (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        "chunks and length": (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n", 400),
+        "chunked, identity": (POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400),
+        "identity": (POST + b"Transfer-Encoding: identity\r\n\r\n", 400),
+        "chunks": (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+        "list of lengths": (POST + b"Content-Length: 2, 2\r\n\r\n{}", 400),
+        "signed length": (POST + b"Content-Length: +2\r\n\r\n{}", 400),
+        "huge length": (POST + b"Content-Length: 99999999999999999999999\r\n\r\n{}", 400),
+        "folded header": (POST + b"X: a\r\n b\r\nContent-Length: 0\r\n\r\n", 400),
+        "bare LF": (b"POST /x HTTP/1.1\nHost: a\nContent-Length: 0\n\n", 400),
+        "one bare LF": (POST + b"X: a\nContent-Length: 0\r\n\r\n", 400),
+        "bare CR": (POST + b"X: a\rb\r\n\r\n", 400),
+        "space before the colon": (POST + b"Content-Length : 0\r\n\r\n", 400),
+        "NUL": (POST + b"X: a\x00b\r\n\r\n", 400),
+        "no Host": (b"GET /x HTTP/1.1\r\n\r\n", 400),
+        "two Hosts": (b"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        "HTTP/0.9": (b"GET /x\r\n\r\n", 400),
+        "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        "HTTP/3.7": (b"GET /x HTTP/3.7\r\nHost: a\r\n\r\n", 400),
+        "an upgrade": (b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", 400),
+        "CONNECT": (b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        "another expectation": (POST + b"Expect: more\r\nContent-Length: 2\r\n\r\n{}", 417),
+        "a long request line": (b"GET /" + b"x" * 8192 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        "65 headers": (b"GET /x HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 64 + b"\r\n", 400),
+        "long headers": (GET[:-2] + b"X: " + b"y" * 33_000 + b"\r\n\r\n", 400),
+        "7 MiB and a byte": (POST + b"Content-Length: 7340033\r\n\r\n", 413),
+    }.values(),
+)
+def test_what_could_be_read_in_two_ways_is_refused_and_the_connection_ends(
+    plain: Open, text: bytes, status: int
+) -> None:
+    # A second request follows, as a smuggler would have it: it must not be answered.
+    got, data = talk(plain, text + b"\r\n" + GET)
+    assert got == status
+    assert data.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nConnection: close\r\n" in data
+    assert data.endswith(b"\r\n\r\n"), "a refusal has nothing to say"
+
+
+@pytest.mark.parametrize("begun", [b"GET /", GET[:-2] + b"X: ", GET[:-2], b"GET /x HTTP/1.1\r\n"])
+def test_what_has_no_end_is_not_read_to_its_end(plain: Open, begun: bytes) -> None:
+    got, _ = talk(plain, begun + b"x" * 50_000)
+    assert got in (400, 431)  # by its first line, or by all of it, whichever comes in first
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        (GET, b"/x 0"),
+        (b"\r\n" + GET, b"/x 0"),
+        (b"GET http://elsewhere/y?z HTTP/1.1\r\nHost: a\r\n\r\n", b"/y 0"),
+        (b"GET /%2e%00%ff HTTP/1.1\r\nHost: a\r\n\r\n", b"/.\x00\xc3\xbf 0"),
+        (b"GET /" + b"x" * 8000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"/" + b"x" * 8000 + b" 0"),
+        (GET[:-2] + b"X: y\r\n" * 63 + b"\r\n", b"/x 0"),
+        (POST + b"content-LENGTH: 2\r\n\r\n{}", b"/x 2"),
+        (POST + b"Content_Length: 9\r\nContent-Length: 2\r\n\r\n{}", b"/x 2"),
+    ],
+)
+def test_what_is_within_the_limits_is_answered(plain: Open, text: bytes, body: bytes) -> None:
+    with plain.connect() as peer:
+        for _ in range(2):  # and the connection stays
+            peer.sendall(text)
+            response = answer(peer)
+            assert (response.status, response.read()) == (200, body)
+            assert response.getheader("Connection") is None
+            assert response.getheader("Server") is None
+
+
+def test_a_head_is_limited_as_a_whole(plain: Open) -> None:
+    with plain.connect() as peer:
+        peer.sendall(GET[:-2])
+        for _ in range(6):
+            peer.sendall(b"X: " + b"y" * 7000 + b"\r\n")
+            time.sleep(0.05)
+        assert received(peer).startswith(b"HTTP/1.1 431 ")
+
+
+def test_blank_lines_before_a_request_do_not_count_as_its_head() -> None:
+    with opened(Limits(head=0.1, parting=0.1)) as door, door.connect() as peer:
+        peer.sendall(b"\r\n\r\n" + GET[:7])
+        assert received(peer).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_request_may_come_byte_by_byte(plain: Open) -> None:
+    with plain.connect() as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in POST + b"Content-Length: 2\r\n\r\n{}":
+            peer.send(bytes((byte,)))
+        assert answer(peer).read() == b"/x 2"
+
+
+def test_who_expects_to_be_told_is_told_to_send_the_body(plain: Open) -> None:
+    with plain.connect() as peer:
+        peer.sendall(POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert peer.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        peer.sendall(b"{}")
+        assert answer(peer).read() == b"/x 2"
+        peer.sendall(POST + b"Expect: 100-continue\r\nContent-Length: 7340033\r\n\r\n")
+        assert answer(peer).status == 413
+
+
+def test_an_answer_to_head_has_no_body_that_would_pass_for_the_next_answer(plain: Open) -> None:
+    with plain.connect() as peer:
+        peer.sendall(b"HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n")
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += peer.recv(1000)
+        assert b"\r\nContent-Length: 4\r\n" in head
+        peer.sendall(GET)
+        assert answer(peer).read() == b"/x 0"
+
+
+@pytest.mark.parametrize("text", [b"GET /x HTTP/1.0\r\n\r\n", GET[:-2] + b"Connection: close\r\n\r\n"])
+def test_who_wants_no_more_is_answered_and_closed(plain: Open, text: bytes) -> None:
+    status, data = talk(plain, text)
+    assert status == 200
+    assert b"\r\nConnection: close\r\n" in data
+
+
+def test_what_is_sent_ahead_is_answered_in_its_place_or_left_to_be_sent_again(plain: Open) -> None:
+    """RFC 9112, 9.3.2: a client that pipelines sends again what was not answered when the connection ends."""
+    with plain.connect() as peer:
+        peer.sendall(b"".join(GET.replace(b"/x", b"/%d" % number) for number in range(3)))
+        data = b""
+        while b"/2 0" not in data:
+            data += peer.recv(1000)
+        assert data.index(b"/0 0") < data.index(b"/1 0") < data.index(b"/2 0")
+    app = Held()
+    with opened(Limits(small_bytes=10, parting=0.1), app) as door, door.connect() as peer:
+        peer.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        peer.sendall(GET)
+        time.sleep(0.1)
+        app.go.release()
+        data = received(peer)
+    assert data.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nConnection: close\r\n" in data
+
+
+def test_a_body_that_is_too_large_may_be_sent_to_the_end_and_is_not_kept(plain: Open) -> None:
+    with plain.connect() as peer:
+        peer.sendall(POST + b"Content-Length: 9000000\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            peer.sendall(b"x" * 9_000_000)
+        assert received(peer).startswith(b"HTTP/1.1 413 ")
+    assert plain.port.large == 0
+
+
+def test_an_application_that_breaks_is_a_500_without_a_word() -> None:
+    def broken(_: HttpRequest) -> Reply:
+        raise RuntimeError("boom")
+
+    with opened(SOON, broken) as door, door.connect() as peer:
+        peer.sendall(GET)
+        response = answer(peer)
+        assert (response.status, response.read()) == (500, b"")
+    assert door.seen.answers == [("/x", 500)]
+
+
+# Slow, silent and many
+
+
+@pytest.mark.parametrize(
+    ("sent", "limits"),
+    {
+        "a head without end": (GET[:-2], Limits(head=0.1, parting=0.1)),
+        "half a body": (POST + b"Content-Length: 4\r\n\r\n{}", Limits(body=0.1, parting=0.1)),
+    }.values(),
+)
+def test_a_slow_request_is_cut_off(sent: bytes, limits: Limits) -> None:
+    with opened(limits) as door:
+        status, data = talk(door, sent)
+    assert status == 408
+    assert door.seen.refusals == [408]
+    assert b"Connection: close" in data
+
+
+def test_bytes_that_trickle_do_not_prolong_a_request() -> None:
+    with opened(Limits(head=0.2, parting=0.1)) as door, door.connect() as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with pytest.raises(OSError, match=r"reset|pipe"):  # noqa: PT012 - it takes many
+            for byte in GET[:-2] + b"X: " + b"y" * 10_000:
+                peer.send(bytes((byte,)))
+                time.sleep(0.005)
+
+
+def test_time_for_a_head_counts_from_its_first_byte_and_not_while_idle() -> None:
+    with opened(Limits(head=0.1, idle=LONG)) as door, door.connect() as peer:
+        for _ in range(2):
+            time.sleep(0.3)
+            peer.sendall(GET)
+            assert answer(peer).read() == b"/x 0"
+
+
+def test_a_connection_outlives_the_time_for_its_handshake_and_for_a_head(folder: Path, files: tls.Files) -> None:
+    with opened(Limits(handshake=0.2, head=0.2), folder=folder, files=files) as door, door.connect() as peer:
+        for _ in range(2):
+            time.sleep(0.5)
+            peer.sendall(GET)
+            assert answer(peer).read() == b"/x 0"
+
+
+def test_the_api_servers_idle_connections_outlive_its_own_patience() -> None:
+    limits = Limits()
+    assert limits.idle >= 100, "client-go keeps them for 90 s"
+    assert (limits.handshake, limits.head, limits.body) == (5, 5, 10)
+
+
+def test_who_asks_nothing_is_let_go_in_the_end() -> None:
+    with opened(Limits(idle=0.1, parting=0.1)) as door:
+        with door.connect() as silent:
+            assert received(silent) == b""
+        with door.connect() as asked:
+            asked.sendall(GET)
+            assert received(asked).startswith(b"HTTP/1.1 200 ")
+        until(lambda: not door.port.connections)
+
+
+def test_who_does_not_read_is_not_read_from() -> None:
+    def much(_: HttpRequest) -> Reply:
+        return Reply(HTTPStatus.OK, b"x" * 1_000_000)
+
+    with opened(Limits(idle=0.3, parting=0.1), much) as door, door.connect() as peer:
+        peer.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            while True:
+                peer.sendall(GET * 1000)
+        until(lambda: not door.port.connections)
+        assert len(door.seen.answers) < 50
+
+
+def test_peers_who_trickle_or_stay_silent_keep_nobody_waiting(folder: Path, files: tls.Files) -> None:
+    with opened(Limits(), folder=folder, files=files) as door, contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(door.address, LONG))
+        for _ in range(20):
+            stack.enter_context(door.connect()).sendall(GET[:7])
+        with door.connect() as peer:
+            for _ in range(20):
+                peer.sendall(GET)
+                assert answer(peer).read() == b"/x 0"
+        assert door.seen.answers == [("/x", 200)] * 20
+
+
+def test_a_handshake_that_never_comes_is_given_up(folder: Path, files: tls.Files) -> None:
+    with opened(Limits(handshake=0.1), folder=folder, files=files) as door:
+        with socket.create_connection(door.address, LONG) as silent:
+            assert received(silent) == b""
+        until(lambda: not door.port.connections and not door.port.strangers)
+
+
+def test_when_the_line_is_full_the_next_is_told_at_once_to_come_again() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(request: HttpRequest) -> Reply:
+        begun.set()
+        assert go.wait(LONG)
+        return echo(request)
+
+    with opened(Limits(waiting=0), slow) as door, contextlib.ExitStack() as stack:
+        first, *others = (stack.enter_context(door.connect()) for _ in range(6))
+        until(lambda: len(door.port.connections) == 6)
+        first.sendall(GET)
+        assert begun.wait(LONG)
+        for peer in others:
+            peer.sendall(GET)
+        go.set()
+        assert answer(first).status == 200
+        answers = [answer(peer) for peer in others]
+        assert sorted(each.status for each in answers) == [200, 429, 429, 429, 429]
+        assert {each.getheader("Retry-After") for each in answers if each.status == 429} == {"1"}
+        assert {each.getheader("Retry-After") for each in answers if each.status == 200} == {None}
+        for peer, each in zip(others, answers, strict=True):  # and every connection stays
+            each.read()
+            peer.sendall(GET)
+            assert answer(peer).status == 200
+    assert (door.seen.sheds, door.seen.refusals) == (4, [])
+
+
+def test_large_bodies_share_what_memory_there_is_for_them() -> None:
+    limits = Limits(small_bytes=10, large_bytes=100, parting=0.1)
+    with opened(limits) as door, door.connect() as first, door.connect() as small:
+        first.sendall(POST + b"Content-Length: 80\r\n\r\n" + b"x" * 40)
+        until(lambda: door.port.large == 80)
+        status, data = talk(door, POST + b"Content-Length: 30\r\n\r\n")
+        assert status == 429
+        assert b"\r\nRetry-After: 1\r\n" in data
+        small.sendall(POST + b"Content-Length: 10\r\n\r\n" + b"x" * 10)
+        assert answer(small).read() == b"/x 10"
+        first.sendall(b"x" * 40)
+        assert answer(first).read() == b"/x 80"
+        until(lambda: door.port.large == 0)
+        first.sendall(POST + b"Content-Length: 100\r\n\r\n" + b"x" * 40)
+        until(lambda: door.port.large == 100)
+        first.close()
+        until(lambda: door.port.large == 0)
+
+
+async def ended(*tasks: asyncio.Task[None], ports: Iterable[Port]) -> None:
+    """Have all connections end once they are made."""
+    for task in tasks:
+        task.cancel()
+    for connection in [each for port in ports for each in port.connections]:
+        while connection.arriving is not None:
+            await asyncio.sleep(0.001)
+        connection.abort()
+    await asyncio.sleep(0.02)
+
+
+def test_connections_that_come_at_once_are_shared_evenly() -> None:
+    numbers = memoryview(bytearray(4 * 3)).cast("I")
+    numbers[2] = 1_000  # of a worker that has plenty
+
+    async def shared(listener: socket.socket, other: socket.socket) -> list[int]:
+        shares = [worker.Share(numbers, place) for place in range(2)]
+        ports = [Port(App(), Limits(), Seen(), count=share.count) for share in shares]
+        tasks = [
+            asyncio.create_task(worker.accept(door, port, lambda: None, share.of))
+            for door, port, share in zip((listener, other), ports, shares, strict=True)
+        ]
+        async with asyncio.timeout(LONG):
+            while sum(len(port.connections) for port in ports) < 16:
+                await asyncio.sleep(0.001)
+        counts = [len(port.connections) for port in ports]
+        assert counts == list(numbers[:2])
+        await ended(*tasks, ports=ports)
+        assert list(numbers) == [0, 0, 1_000]
+        return counts
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener, contextlib.ExitStack() as stack:
+        listener.setblocking(False)
+        for _ in range(16):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        assert uvloop.run(shared(listener, stack.enter_context(listener.dup()))) == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "waiting", "shares"),
+    [
+        ([0, 0], 1, [1, 1]),
+        ([0, 0], 7, [4, 4]),
+        ([3, 0], 1, [0, 1]),
+        ([3, 0], 3, [0, 3]),
+        ([3, 0], 4, [1, 4]),
+        ([3, 0], 9, [3, 6]),
+        ([900, 4, 0], 10, [0, 3, 7]),
+        ([5], 6, [6]),
+    ],
+)
+def test_new_connections_are_theirs_who_have_the_fewest(numbers: list[int], waiting: int, shares: list[int]) -> None:
+    known = memoryview(bytearray(4 * len(numbers))).cast("I")
+    found = [worker.Share(known, place) for place in range(len(numbers))]
+    for share, number in zip(found, numbers, strict=True):
+        share.count(number)
+    assert [share.of(waiting) for share in found] == shares
+
+
+def test_connections_that_wait_are_taken_in_together() -> None:
+    async def asked(listener: socket.socket) -> list[int]:
+        seen: list[int] = []
+
+        def share(waiting: int) -> int:
+            seen.append(waiting)
+            return waiting
+
+        port = Port(App(), Limits(), Seen())
+        task = asyncio.create_task(worker.accept(listener, port, lambda: None, share))
+        async with asyncio.timeout(LONG):
+            while len(port.connections) < 40:
+                await asyncio.sleep(0.001)
+        await ended(task, ports=[port])
+        return seen
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener, contextlib.ExitStack() as stack:
+        listener.setblocking(False)
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        assert uvloop.run(asked(listener)) == [40, 40 - worker.AT_ONCE, 40 - 2 * worker.AT_ONCE]
+
+
+def test_who_has_most_takes_a_connection_that_nobody_else_takes() -> None:
+    async def taken(listener: socket.socket) -> bool:
+        port = Port(App(), Limits(), Seen())
+        task = asyncio.create_task(worker.accept(listener, port, lambda: None, lambda _: 0))
+        async with asyncio.timeout(LONG):
+            while not port.connections:
+                await asyncio.sleep(0.001)
+        await ended(task, ports=[port])
+        return port.strangers == {}
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        with socket.create_connection(listener.getsockname()):
+            assert uvloop.run(taken(listener))
+
+
+@dataclass
+class Held:
+    """An application that begins with what is large, and goes on when it may."""
+
+    begun: list[str] = field(default_factory=list)
+    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def __call__(self, request: HttpRequest) -> Reply:
+        if request.length > 10:
+            self.begun.append(request.path)
+            assert self.go.acquire(timeout=LONG)
+        return echo(request)
+
+
+def large(name: str) -> bytes:
+    return f"POST /{name} HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n".encode() + b"x" * 20
+
+
+def test_others_are_answered_while_one_large_review_is_judged_and_the_next_waits() -> None:
+    app = Held()
+    with opened(Limits(small_bytes=10), app) as door, contextlib.ExitStack() as stack:
+        first, second, small = (stack.enter_context(door.connect()) for _ in range(3))
+        first.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        second.sendall(large("2"))
+        until(lambda: door.port.waiting == 1)
+        for _ in range(20):
+            small.sendall(GET)
+            assert answer(small).read() == b"/x 0"
+        assert app.begun == ["/1"]
+        assert door.port.large == 40
+        app.go.release(2)
+        assert (answer(first).read(), answer(second).read()) == (b"/1 20", b"/2 20")
+        until(lambda: door.port.large == 0)
+        assert sorted(door.seen.answers[-2:]) == [("/1", 200), ("/2", 200)]
+
+
+def test_a_large_review_whose_caller_is_gone_is_not_judged_and_keeps_no_memory() -> None:
+    app = Held()
+    with opened(Limits(small_bytes=10, large_bytes=60), app) as door, contextlib.ExitStack() as stack:
+        first, gone, third = (stack.enter_context(door.connect()) for _ in range(3))
+        first.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        gone.sendall(large("2"))
+        third.sendall(large("3"))
+        until(lambda: door.port.waiting == 2)
+        gone.close()
+        until(lambda: door.port.large == 40)
+        first.close()  # what is being judged is in memory until its end
+        until(lambda: len(door.port.connections) == 1)
+        assert door.port.large == 40
+        app.go.release(2)
+        assert answer(third).read() == b"/3 20"
+        assert app.begun == ["/1", "/3"]
+        until(lambda: door.port.large == 0)
+
+
+def test_of_large_reviews_only_some_may_wait_and_the_next_comes_again() -> None:
+    app = Held()
+    with opened(Limits(small_bytes=10, large_waiting=1), app) as door, contextlib.ExitStack() as stack:
+        first, second, third, small = (stack.enter_context(door.connect()) for _ in range(4))
+        first.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        second.sendall(large("2"))
+        until(lambda: door.port.waiting == 1)
+        third.sendall(large("3"))
+        refused = answer(third)
+        assert (refused.status, refused.getheader("Retry-After")) == (429, "1")
+        small.sendall(GET)
+        assert answer(small).status == 200
+        app.go.release(2)
+        assert (answer(first).status, answer(second).status) == (200, 200)
+    assert door.seen.sheds == 1
+
+
+def test_a_port_that_drains_answers_the_large_review_that_is_being_judged() -> None:
+    app = Held()
+    with opened(Limits(small_bytes=10, parting=0.1), app) as door, door.connect() as peer:
+        peer.sendall(large("1"))
+        until(lambda: app.begun == ["/1"])
+        door.port.drain()
+        time.sleep(0.3)
+        app.go.release()
+        assert received(peer).endswith(b"/1 20")
+        until(lambda: not door.port.connections)
+
+
+def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:
+    with opened(Limits(connections=2)) as door, contextlib.ExitStack() as stack:
+        known = stack.enter_context(door.connect())
+        known.sendall(GET)
+        assert answer(known).read() == b"/x 0"
+        for _ in range(5):
+            silent = stack.enter_context(door.connect())
+            fresh = stack.enter_context(door.connect())
+            assert received(silent) == b""
+            fresh.sendall(GET[:5])
+        fresh.sendall(GET[5:])
+        assert answer(fresh).read() == b"/x 0"
+        with door.connect() as refused:  # both others are known by now
+            assert received(refused) == b""
+        known.sendall(GET)
+        assert answer(known).read() == b"/x 0"
+        assert len(door.port.connections) == 2
+
+
+def test_a_silent_peer_makes_room_in_its_handshake(folder: Path, files: tls.Files) -> None:
+    with opened(Limits(connections=3), folder=folder, files=files) as door, contextlib.ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(socket.create_connection(door.address, LONG))
+        with door.connect() as peer:
+            peer.sendall(GET)
+            assert answer(peer).read() == b"/x 0"
+        until(lambda: len(door.port.connections) <= 3)
+
+
+def test_a_port_that_drains_ends_each_connection_with_its_next_answer() -> None:
+    with opened(Limits(parting=0.3)) as door, door.connect() as busy, door.connect() as idle:
+        for peer in (busy, idle):
+            peer.sendall(GET)
+            assert answer(peer).read() == b"/x 0"
+        door.port.drain()
+        busy.sendall(GET)
+        data = received(busy)
+        assert data.startswith(b"HTTP/1.1 200 ")
+        assert b"\r\nConnection: close\r\n" in data
+        assert received(idle) == b""
+        until(lambda: not door.port.connections)
+
+
+# TLS and who may call
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority (ca), what it serves with (tls), and callers: api, agent by a DNS name, rogue of another CA."""
+    folder = tmp_path_factory.mktemp("door")
+    now = datetime.now(UTC)
+    ca, other = certs.issue_ca("ca", now, days=30), certs.issue_ca("ca", now, days=30)
+    write(folder, "ca", ca)
+    write(folder, "tls", certs.issue_serving(ca, ["localhost"], ["127.0.0.1"], now, days=30))
+    write(folder, "api", caller(ca, "kube-apiserver"))
+    write(folder, "agent", caller(ca, "someone", "agent.example"))
+    write(folder, "rogue", caller(other, "kube-apiserver"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(folder: Path) -> tls.Files:
+    return tls.Files(folder / "tls.crt", folder / "tls.key")
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "status"),
+    [
+        ("api", set(), 200),
+        ("api", {"kube-apiserver", "other"}, 200),
+        ("agent", {"agent.example"}, 200),
+        ("agent", {"someone"}, 200),
+        ("agent", {"example", "*.example", "Someone", "agent.example.org"}, 403),
+        ("api", {"agent.example"}, 403),
+        (None, {"kube-apiserver"}, None),
+        (None, set(), None),
+        ("rogue", {"kube-apiserver"}, None),
+    ],
+)
+def test_a_caller_needs_a_certificate_of_the_authority_and_an_allowed_name(
+    folder: Path, files: tls.Files, name: str | None, names: set[str], status: int | None
+) -> None:
+    asked = replace(files, client_ca=folder / "ca.crt")
+    with opened(SOON, folder=folder, files=asked, names=frozenset(names)) as door:
+        if status is None:
+            with contextlib.suppress(ssl.SSLError, ConnectionError), door.connect(name) as peer:
+                peer.sendall(GET)
+                assert received(peer) == b""
+            until(lambda: not door.port.connections)
+            assert door.seen.answers == []
+            return
+        with door.connect(name) as peer:
+            for _ in range(2):
+                peer.sendall(GET)
+                response = answer(peer)
+                assert response.status == status
+                assert response.read() == (b"/x 0" if status == 200 else b"")
+            if status == 403:  # and no body is taken from it
+                peer.sendall(POST + b"Content-Length: 1000\r\n\r\n")
+                assert received(peer).startswith(b"HTTP/1.1 403 ")
+        assert door.seen.refusals == ([] if status == 200 else [403] * 3)
+        assert len(door.seen.answers) == (2 if status == 200 else 0)
+        borne = {"api": {"kube-apiserver"}, "agent": {"someone", "agent.example"}}[name or ""]
+        assert door.seen.strangers == ([] if status == 200 else [borne] * 3)
+
+
+def test_refused_callers_are_logged_by_name_at_a_limited_rate() -> None:
+    lines: list[Any] = []
+    clock = [0.0]
+    told = worker.Strangers(lines.append, lambda: clock[0])
+    told(frozenset())
+    told(frozenset(f"{number:02}" + "x" * 300 for number in range(100)))
+    assert [line["message"] for line in lines] == ["caller refused"] * 2
+    assert [len(line["names"]) for line in lines] == [0, worker.NAMES]
+    assert max(map(len, lines[1]["names"])) == serving.MAX_LOGGED
+    for _ in range(1000):
+        told(frozenset({"flood"}))
+    assert len(lines) == 5
+    clock[0] += 10.5
+    for _ in range(1000):
+        told(frozenset({"flood"}))
+    assert len(lines) == 6
+    assert lines[-1] == {"message": "caller refused", "worker": os.getpid(), "names": ["flood"], "requests": 998}
+
+
+def test_tls_1_2_is_spoken_if_asked_for_and_only_with_forward_secrecy(folder: Path, files: tls.Files) -> None:
+    v2 = ssl.TLSVersion.TLSv1_2
+    with opened(folder=folder, files=files) as door, pytest.raises(ssl.SSLError):
+        door.connect(maximum_version=v2)
+    with opened(folder=folder, files=replace(files, oldest=v2)) as door:
+        with door.connect(maximum_version=v2) as peer:
+            assert isinstance(peer, ssl.SSLSocket)
+            assert peer.version() == "TLSv1.2"
+            name, _, _ = peer.cipher() or ("", "", 0)
+            assert name.startswith("ECDHE-")
+            assert "GCM" in name or "POLY1305" in name
+            assert peer.compression() is None
+        with door.connect() as peer:
+            assert isinstance(peer, ssl.SSLSocket)
+            assert peer.version() == "TLSv1.3"
+        context = ssl.create_default_context(cafile=folder / "ca.crt")
+        context.maximum_version = v2
+        context.set_ciphers("ECDHE+AES:RSA+AES:!AESGCM:!AESCCM:@SECLEVEL=0")  # CBC, and keys without secrecy
+        with socket.create_connection(door.address, LONG) as raw, pytest.raises(ssl.SSLError):
+            context.wrap_socket(raw, server_hostname="localhost")
+
+
+# Certificates that are replaced
+
+
+@dataclass
+class Mounted:
+    """A Secret as the kubelet mounts it: files that are links through `..data`, which is swapped."""
+
+    folder: Path
+    logged: list[Any] = field(default_factory=list)
+
+    def put(self, certificate: bytes, key: bytes) -> None:
+        version = self.folder / f"..{len(list(self.folder.iterdir()))}"
+        version.mkdir()
+        (version / "tls.crt").write_bytes(certificate)
+        (version / "tls.key").write_bytes(key)
+        (self.folder / "..new").symlink_to(version.name)
+        (self.folder / "..new").rename(self.folder / "..data")
+        for name in ("tls.crt", "tls.key"):
+            if not (self.folder / name).is_symlink():
+                (self.folder / name).symlink_to(f"..data/{name}")
+
+    def load(self) -> tls.Certificates:
+        return tls.Certificates(tls.Files(self.folder / "tls.crt", self.folder / "tls.key"), self.logged.append)
+
+
+def issued(days: float = 30, before: float = 0) -> certs.Pair:
+    ca = certs.issue_ca("ca", datetime.now(UTC) - timedelta(days=before), days=60)
+    return certs.issue_serving(ca, ["localhost"], [], datetime.now(UTC) - timedelta(days=before), days=int(days))
+
+
+def not_after(pair: certs.Pair) -> datetime:
+    return x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
+
+
+def served(context: ssl.SSLContext) -> bytes:
+    """The certificate of a context, as a client gets to see it."""
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    a, b = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, peer = trusting.wrap_bio(a, b), context.wrap_bio(b, a, server_side=True)
+    for each in (client, peer, client):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            each.do_handshake()
+    return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"").encode()
+
+
+def pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey, encryption: KeySerializationEncryption) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Mounted:
+    return Mounted(tmp_path)
+
+
+def test_a_new_pair_is_served_once_it_is_there(mounted: Mounted) -> None:
+    first, second = issued(days=20), issued(days=25)
+    mounted.put(first.certificate_pem, first.key_pem)
+    certificates = mounted.load()
+    certificates.look()
+    assert served(certificates.context) == first.certificate_pem
+    assert certificates.not_after == not_after(first)
+    mounted.put(second.certificate_pem, second.key_pem)
+    certificates.look()
+    assert served(certificates.context) == second.certificate_pem
+    assert certificates.not_after == not_after(second)
+    assert [line["message"] for line in mounted.logged] == ["certificate replaced"]
+
+
+GOOD, OTHER, EXPIRED, LATER = issued(), issued(), issued(days=1, before=3), issued(before=-3)
+EDWARDS = pem(ed25519.Ed25519PrivateKey.generate(), NoEncryption())
+ANOTHERS = "tls.crt, {}/tls.key: the key belongs to another certificate"
+LOCKED = pem(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"secret"))
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "problem"),
+    {
+        "another's key": (
+            OTHER.certificate_pem,
+            GOOD.key_pem,
+            "tls.crt, {}/tls.key: the key belongs to another certificate",
+        ),
+        "another kind of key": (OTHER.certificate_pem, EDWARDS, ANOTHERS),
+        "encrypted": (OTHER.certificate_pem, LOCKED, "tls.key: the key is encrypted"),
+        "expired": (EXPIRED.certificate_pem, EXPIRED.key_pem, "not valid now"),
+        "not valid yet": (LATER.certificate_pem, LATER.key_pem, "not valid now"),
+        "half": (OTHER.certificate_pem[:200], OTHER.key_pem, "tls.crt: no certificate in PEM in it"),
+        "empty": (b"", b"", "tls.crt: no certificate in PEM in it"),
+        "no key": (OTHER.certificate_pem, b"", "tls.key: no key in PEM in it"),
+        "the one for the other": (OTHER.key_pem, OTHER.certificate_pem, "tls.crt: no certificate in PEM in it"),
+    }.values(),
+)
+def test_a_pair_that_cannot_be_used_keeps_the_old_and_is_logged_once(
+    mounted: Mounted, certificate: bytes, key: bytes, problem: str
+) -> None:
+    mounted.put(GOOD.certificate_pem, GOOD.key_pem)
+    certificates = mounted.load()
+    mounted.put(certificate, key)
+    for _ in range(3):
+        certificates.look()
+    assert served(certificates.context) == GOOD.certificate_pem
+    assert certificates.not_after == not_after(GOOD)
+    (line,) = mounted.logged
+    assert line["message"] == "certificate not replaced"
+    assert line["worker"] == os.getpid()
+    assert line["problem"].endswith(problem.format(mounted.folder))
+    assert "PRIVATE" not in str(line)
+    mounted.put(OTHER.certificate_pem, OTHER.key_pem)
+    certificates.look()
+    assert served(certificates.context) == OTHER.certificate_pem
+
+
+def test_files_that_are_gone_keep_the_old_pair(mounted: Mounted) -> None:
+    mounted.put(GOOD.certificate_pem, GOOD.key_pem)
+    certificates = mounted.load()
+    (mounted.folder / "tls.crt").unlink()
+    certificates.look()
+    certificates.look()
+    assert served(certificates.context) == GOOD.certificate_pem
+    assert len(mounted.logged) == 1
+
+
+def test_a_connection_outlives_ten_rotations_and_each_is_seen_by_the_next(mounted: Mounted) -> None:
+    pair = issued()
+    mounted.put(pair.certificate_pem, pair.key_pem)
+    files = tls.Files(mounted.folder / "tls.crt", mounted.folder / "tls.key")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        opened(folder=mounted.folder, files=files) as door,
+        context.wrap_socket(socket.create_connection(door.address, LONG)) as kept,
+    ):
+        assert door.certificates is not None
+        for _ in range(10):
+            pair = issued()
+            mounted.put(pair.certificate_pem, pair.key_pem)
+            door.certificates.look()
+            with context.wrap_socket(socket.create_connection(door.address, LONG)) as fresh:
+                seen = ssl.DER_cert_to_PEM_cert(fresh.getpeercert(binary_form=True) or b"").encode()
+                assert seen == pair.certificate_pem
+                fresh.sendall(GET)
+                assert answer(fresh).status == 200
+            kept.sendall(GET)
+            assert answer(kept).read() == b"/x 0"
+
+
+def test_readiness_warns_of_the_certificates_end_and_ends_with_it(mounted: Mounted) -> None:
+    def ready(days: float, before: float = 0) -> tuple[int, str]:
+        pair = issued(days, before)
+        mounted.put(pair.certificate_pem, pair.key_pem)
+        app = serving.Health(lambda: facts, conditions=[mounted.load().condition]).flask
+        answered = app.test_client().get("/readyz")
+        return answered.status_code, answered.text
+
+    facts: Any = object()
+    assert ready(30) == (200, "ok\n")
+    status, text = ready(13)
+    assert status == 200
+    assert text.startswith("ok\nthe serving certificate ends at 20")
+    status, text = ready(1, before=3)
+    assert status == 503
+    assert text.startswith("the serving certificate ended at 20")
+    facts = None
+    assert ready(30) == (503, "facts are not loaded yet, or too old\n")
+
+
+# Deadlines
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("10s", 10), ("1m30s", 90), ("1.5s", 1.5), ("300ms", 0.3), ("1h", 3600), (".5s", 0.5), ("0", 0)),
+        *(("2us", 2e-6), ("2µs", 2e-6), ("7ns", 7e-9), ("1h0m0.5s", 3600.5)),
+    ],
+)
+def test_a_duration_is_read_as_go_writes_it(text: str, value: float) -> None:
+    assert duration.seconds(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "s", "-1s", "1 s", "1s ", "1d", "1e3s", "٣s", "1s2", "s1", "." * 99, "1s" * 199]
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        duration.seconds(text)
+
+
+# Many at once
+
+
+def test_reviews_of_many_connections_are_all_answered(folder: Path, files: tls.Files) -> None:
+    def one(door: Open) -> int:
+        with door.connect() as peer:
+            for number in range(10):
+                peer.sendall(POST + f"Content-Length: {number}\r\n\r\n".encode() + b"x" * number)
+                assert answer(peer).read() == f"/x {number}".encode()
+        return 10
+
+    with opened(folder=folder, files=files) as door, ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(one, [door] * 16)) == 160
+    assert len(door.seen.answers) == 160
+
+
+def test_what_is_done_every_second_is_done_again_after_it_failed() -> None:
+    times = iter((1, 0, 1))
+    done: list[int] = []
+
+    async def main() -> None:
+        task = asyncio.create_task(worker.every(0.001, lambda: done.append(1 // next(times))))
+        while len(done) < 2:
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    uvloop.run(main())
+    assert done == [1, 1]

@@ -1,0 +1,22 @@
+"""What work costs, counted in calls and not in seconds: the count is the same on every machine."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Count the calls of functions that some work makes."""
+    count = 0
+
+    def counted(_: Any, event: str, __: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_call"):
+            count += 1
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

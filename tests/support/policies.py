@@ -1,0 +1,30 @@
+"""The policy and the facts that the project ships as an example, and others out of a text or a file."""
+
+from pathlib import Path
+
+from tests import ROOT
+from webhook.documents.documents import read
+from webhook.facts.snapshot import Facts
+from webhook.policy.load import load
+from webhook.policy.model import Policy
+from webhook.rules import walk
+
+POLICY, FACTS = ROOT / "policies/sample.yaml", ROOT / "webhook/sample/facts.yaml"
+OPTIONS = ("--policy", str(POLICY), "--facts", str(FACTS))
+RULES = [rule.id for rule in walk()]
+
+
+def policy_of(source: str | Path, name: str = "p.yaml") -> Policy:
+    """The policy of a text or a file; webhook.model.Unusable where it has errors."""
+    text, name = (source, name) if isinstance(source, str) else (source.read_text("utf-8"), source.name)
+    documents, problems = read(text, name)
+    assert problems == []
+    return load(documents, RULES, name)
+
+
+def facts_of(source: str | Path) -> Facts:
+    """The facts of a text or a file: its objects, and the items of its lists."""
+    documents, problems = read(source if isinstance(source, str) else source.read_text("utf-8"), "facts.yaml")
+    assert problems == []
+    values = (document.value for document in documents)
+    return Facts.of(item for value in values for item in (value["items"] if value["kind"] == "List" else [value]))

@@ -1,0 +1,59 @@
+"""A rule is one file and one folder: one is added to a copy of the tree, and nothing else is written by hand."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+COPIED = ("webhook", "certs", "docs", "policies", "manifests", "tests")
+OLD, NEW = "host-namespaces", "borrowed-namespaces"
+"""A rule of ours, and the name under which it is added a second time."""
+
+HELD_BY = (
+    "tree/test_architecture.py",
+    "engine/test_conditions.py",
+    "tree/test_docs.py::test_the_page_of_the_denied_quotes_what_is_said_and_leads_to_the_way_out_of_every_rule",
+    "rules/test_fixtures.py",
+    "cli/test_help.py::test_a_generated_page_is_as_the_command_writes_it",
+    "tree/test_manifests.py::test_the_audit_policy_is_the_sample_with_every_rule_on_audit",
+    "rules/test_rules.py::test_the_readme_leads_to_a_table_of_every_rule_with_the_first_line_of_its_page",
+)
+"""The tests that walk all rules, or hold what is generated from them."""
+
+
+def run(tree: Path, *words: str) -> str:
+    done = subprocess.run([sys.executable, "-m", *words], cwd=tree, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy with one more rule and its fixtures, and with what `make docs` writes."""
+    for name in COPIED:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+    for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
+        shutil.copy(file, tmp_path)
+    rules, fixtures = tmp_path / "webhook" / "rules", tmp_path / "tests" / "fixtures"
+    shutil.copy(rules / f"{OLD.replace('-', '_')}.py", rules / f"{NEW.replace('-', '_')}.py")
+    shutil.copytree(fixtures / OLD, fixtures / NEW)
+    golden = fixtures / NEW / "verdicts.txt"
+    golden.write_text(golden.read_text("utf-8").replace(OLD, NEW), "utf-8")
+    written = re.findall(r"^\t\$\(BIN\)/slicewarden (.+) > (docs/.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    assert len(written) > 5
+    for words, page in written:
+        (tmp_path / page).write_text(run(tmp_path, "webhook", *words.split()), "utf-8")
+    return tmp_path
+
+
+def test_a_rule_is_one_file_and_one_folder(tree: Path) -> None:
+    """Every test of it alone, by its name, and those of what is written about all rules."""
+    assert f"\n## {NEW}\n" in (tree / "docs" / "rules.md").read_text("utf-8")
+    tests = [str(tree / "tests" / name) for name in HELD_BY]
+    chosen = f"{NEW} or {NEW.replace('-', '_')} or page or audit or readme or folders"
+    run(tree, "pytest", "-x", "-k", chosen, *tests)

@@ -1,0 +1,444 @@
+"""The shape of the code: its layers, one home for each third-party package, and rules that are pure."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from webhook.memory import frameworks
+from webhook.memory.frameworks import Framework
+
+LAYERS = (
+    ("catalog", "text"),
+    ("model",),
+    ("allowance",),
+    ("api", "documents", "telemetry"),
+    ("facts", "policy"),
+    ("review",),
+    ("cluster", "deviceplugin", "gpu"),
+    ("memory",),
+    ("rules",),
+    ("engine",),
+    ("scan", "serving"),
+    ("lints", "reports"),
+    ("cli",),
+    ("__main__",),
+)
+"""The packages of webhook/, lowest layer first. A module imports from its own package and from layers below."""
+
+HOMES = {
+    "aiohttp": {"webhook.serving.http"},
+    "click": {"webhook.cli"},
+    "flask": {"webhook.serving.app"},
+    "kubernetes": {
+        "webhook.cluster.client",
+        "webhook.cluster.watch",
+        "webhook.cluster.events",
+        "webhook.cluster.cert_store",
+    },
+    "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
+    "uvloop": {"webhook.serving.worker"},
+    "prometheus_client": {"webhook.telemetry.metrics"},
+    "orjson": {"webhook.api.admission", "webhook.telemetry.log"},
+    "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
+    "yaml": {"webhook.documents.goyaml"},
+    "jsonschema": {"webhook.policy.load"},
+    "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},
+    "certs": {"webhook.cli.commands.certs", "webhook.cli.demo", "webhook.cluster.cert_store"},
+}
+"""The modules and packages where a third-party package may be imported; certs imports itself anywhere."""
+
+OUTSIDE = {
+    "builtins",
+    "ctypes",
+    "datetime",
+    "functools",
+    "gc",
+    "http",
+    "importlib",
+    "inspect",
+    "io",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "pickle",
+    "random",
+    "re",
+    "secrets",
+    "shutil",
+    "signal",
+    "socket",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "urllib",
+    "uuid",
+    "webhook.documents.files",
+}
+"""What would let a rule remember, wait, guess, or look beyond its arguments; and `re`, for tenants' text."""
+
+FORBIDDEN_CALLS = {
+    "__import__",
+    "breakpoint",
+    "compile",
+    "delattr",
+    "eval",
+    "exec",
+    "globals",
+    "input",
+    "locals",
+    "open",
+    "print",
+    "setattr",
+    "vars",
+}
+
+
+def name_of(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {
+    name_of(file): ast.parse(file.read_text("utf-8"))
+    for package in ("webhook", "certs")
+    for file in sorted((ROOT / package).rglob("*.py"))
+}
+RULES = sorted(name for name in MODULES if name.startswith("webhook.rules."))
+
+each_module = pytest.mark.parametrize("module", MODULES)
+each_rule = pytest.mark.parametrize("rule", RULES)
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """The modules that a module imports anywhere in it, ours by their full names."""
+    return set(_imported(tree))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (each.name for each in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                assert level == 0, "imports are absolute"
+                for full in (f"{module}.{each.name}" for each in names):
+                    yield full if full in MODULES else str(module)
+
+
+def layer(module: str) -> int:
+    """How high a module's package stands; -1 for webhook itself. ValueError when LAYERS does not name the package."""
+    _, _, name = module.partition(".")
+    package = name.partition(".")[0]
+    if not package:
+        return -1
+    for height, packages in enumerate(LAYERS):
+        if package in packages:
+            return height
+    raise ValueError(f"{module} stands in no layer: add its package to LAYERS")
+
+
+# Layers
+
+
+def test_every_package_has_a_layer() -> None:
+    packages = {name.split(".")[1] for name in MODULES if name.startswith("webhook.")}
+    assert packages == {package for packages in LAYERS for package in packages}
+
+
+def test_the_readme_lists_what_is_there_with_the_first_sentence_of_each() -> None:
+    listed = (ROOT / "README.md").read_text("utf-8").partition("```\nwebhook/\n")[2].partition("\ncerts/")[0]
+    there = {
+        f"{file.name}/" if file.is_dir() else file.name: ast.get_docstring(MODULES[f"webhook.{file.stem}"]) or ""
+        for file in (ROOT / "webhook").iterdir()
+        if (file.suffix == ".py" and not file.stem.startswith("__")) or (file / "__init__.py").exists()
+    }
+    for line in listed.splitlines():
+        name, _, sentence = line.strip().partition(" ")
+        assert there.pop(name).partition("\n")[0] == sentence.strip(), name
+    assert not there
+
+
+@each_module
+def test_nothing_imports_upwards(module: str) -> None:
+    ours = {name for name in imported(MODULES[module]) if name.partition(".")[0] == "webhook"}
+    if module.startswith("certs"):
+        assert not ours
+    else:
+        own = module.split(".")[:2]
+        assert not {name for name in ours if name.split(".")[:2] != own and layer(name) >= layer(module)}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    waiting = {module: imported(tree) & MODULES.keys() - {module} for module, tree in MODULES.items()}
+    while free := [module for module, needs in waiting.items() if not needs & waiting.keys()]:
+        for module in free:
+            del waiting[module]
+    assert not waiting
+
+
+@pytest.mark.parametrize("word", ["manager", "handler", "processor", "utils", "helpers", "common", "misc"])
+def test_no_module_is_named_for_nothing(word: str) -> None:
+    assert not [name for name in MODULES if word in name.rpartition(".")[2]]
+
+
+# Homes
+
+
+@each_module
+def test_packages_are_imported_at_home(module: str) -> None:
+    package = module.partition(".")[0]
+    tops = {name.partition(".")[0] for name in imported(MODULES[module])}
+    foreign = tops - sys.stdlib_module_names - {package, "_typeshed"}
+    if package == "certs":
+        assert "webhook" not in foreign
+    assert not {top for top in foreign if not any(_within(module, home) for home in HOMES.get(top, ()))}
+
+
+def _within(module: str, home: str) -> bool:
+    return module == home or module.startswith(f"{home}.")
+
+
+def test_every_home_is_lived_in() -> None:
+    lived_in = {(name.partition(".")[0], module) for module, tree in MODULES.items() for name in imported(tree)}
+    for top, homes in HOMES.items():
+        for home in homes:
+            assert any(name == top and _within(module, home) for name, module in lived_in), (top, home)
+
+
+# Frameworks
+
+FRAMEWORKS = "webhook.memory.frameworks."
+
+
+@pytest.mark.parametrize("framework", frameworks.walk(), ids=lambda framework: framework.name)
+def test_only_its_own_file_names_a_framework_and_its_variables(framework: Framework) -> None:
+    variables = {variable.name for variable in framework.variables} | {defeat.name for defeat in framework.defeats}
+    for module, tree in MODULES.items():
+        if module == f"{FRAMEWORKS}{framework.name}":
+            continue
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
+        texts = {constant.value for constant in constants if isinstance(constant.value, str)}
+        assert not texts & variables, module
+        assert not (module.startswith("webhook.memory") and framework.name in texts), module
+
+
+# Rules
+
+
+def impurities(tree: ast.Module) -> Iterator[str]:
+    """Whatever in a rule could make it more than a function of its arguments."""
+    yield from (f"imports {name}" for name in imported(tree) if {name, name.partition(".")[0]} & OUTSIDE)
+    for statement in tree.body:
+        if not _harmless(statement):
+            yield f"line {statement.lineno}: {type(statement).__name__} at the top"
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in FORBIDDEN_CALLS:
+                yield f"line {node.lineno}: calls {name}"
+            case ast.Global() | ast.Nonlocal():
+                yield f"line {node.lineno}: {', '.join(node.names)} from outside the function"
+            case ast.FunctionDef(decorator_list=[_, *_]):
+                yield f"line {node.lineno}: {node.name} is decorated"
+            case ast.Attribute(ctx=ast.Store() | ast.Del()):
+                yield f"line {node.lineno}: sets the attribute {node.attr}"
+            case ast.arguments(defaults=defaults, kw_defaults=more):
+                if not all(each is None or _frozen(each) for each in (*defaults, *more)):
+                    yield "a default argument that can change"
+
+
+def _harmless(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.FunctionDef():
+            return True
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+            return _frozen(value)
+    return False
+
+
+def _frozen(value: ast.expr) -> bool:
+    """Tell whether an expression makes a value that nothing can change."""
+    match value:
+        case ast.Constant() | ast.Name() | ast.Attribute():
+            return True
+        case ast.Tuple(elts=elements):
+            return all(map(_frozen, elements))
+        case ast.Subscript(value=ast.Name(), slice=slice_):  # the name of a type
+            return _frozen(slice_)
+        case ast.BinOp(left=left, right=right):
+            return _frozen(left) and _frozen(right)
+        case ast.UnaryOp(operand=operand):
+            return _frozen(operand)
+        case ast.Call(func=ast.Name(id="frozenset")):
+            return True
+    return False
+
+
+@each_rule
+def test_rule_is_pure(rule: str) -> None:
+    assert not list(impurities(MODULES[rule]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os",
+        "import os.path",
+        "from urllib.parse import quote",
+        "from webhook.documents import files",
+        "def f():\n    import time",
+        "def f():\n    print('x')",
+        "def f():\n    return eval('1')",
+        "seen = []",
+        "seen: dict[str, int] = {}",
+        "seen = (1, [])",
+        "seen = dict()",
+        "count = 0\ndef f():\n    global count\n    count += 1",
+        "def f(seen=[]):\n    pass",
+        "@cached\ndef f():\n    pass",
+        "def f(pod):\n    pod.spec = {}",
+        "class Seen:\n    names = []",
+        "for x in (): pass",
+    ],
+)
+def test_impurity_is_found(source: str) -> None:
+    assert list(impurities(ast.parse(source)))
+
+
+# Caches
+
+MEMOIZERS = {"cache", "lru_cache"}
+WRITERS = {"add", "append", "extend", "insert", "setdefault", "update"}
+KEPT = {"Cap", "Facts", "Policy", "Pool"}
+"""What a cache may have for its keys: made of the policy and the cluster, never of the object under review."""
+
+REVIEWING = sorted(
+    name
+    for name in MODULES
+    if name.startswith(tuple(f"webhook.{part}" for part in ("deviceplugin", "gpu", "memory", "review", "rules")))
+)
+
+
+def caches(tree: ast.Module) -> Iterator[str]:
+    """Whatever a module keeps of one review until the next; a review keeps it in its cached properties."""
+    assigned = [statement for statement in tree.body if isinstance(statement, ast.Assign | ast.AnnAssign)]
+    names = (name for statement in assigned for name in ast.walk(statement) if isinstance(name, ast.Name))
+    top = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    within = {id(inner) for node in ast.walk(tree) if _memoized(node) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(args=ast.arguments(args=args)) if _memoized(node):
+                keys = {ast.unparse(each.annotation) if each.annotation else each.arg for each in args}
+                yield from (f"line {node.lineno}: {node.name} is cached by {key}" for key in sorted(keys - KEPT))
+            case ast.Call(func=func) if _memoizes(func) and id(node) not in within:
+                yield f"line {node.lineno}: a cache that goes with no snapshot"
+            case ast.Global():
+                yield f"line {node.lineno}: {', '.join(node.names)} from outside the function"
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()) if name in top:
+                yield f"line {node.lineno}: writes into {name}"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if name in top and attr in WRITERS:
+                yield f"line {node.lineno}: writes into {name}"
+
+
+def _memoized(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and any(map(_memoizes, node.decorator_list))
+
+
+def _memoizes(node: ast.expr) -> bool:
+    """Tell whether an expression is `functools.cache` or `lru_cache`, with or without its size."""
+    match node:
+        case ast.Call(func=func):
+            return _memoizes(func)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in MEMOIZERS
+    return False
+
+
+@pytest.mark.parametrize("module", REVIEWING)
+def test_nothing_of_an_object_outlives_its_review(module: str) -> None:
+    assert not list(caches(MODULES[module]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@lru_cache(maxsize=1)\ndef place(pod: Pod, policy: Policy): pass",
+        "@functools.lru_cache\ndef held(text: str): pass",
+        "@cache\ndef f(facts): pass",
+        "class C:\n    @lru_cache(maxsize=8)\n    def f(self, policy: Policy): pass",
+        "place = lru_cache(maxsize=1)(find)",
+        "def f(pod: Pod): return lru_cache(find)(pod)",
+        "last = {}\ndef f(pod: Pod):\n    last[0] = pod",
+        "last = []\ndef f(pod: Pod):\n    last.append(pod)",
+        "last = None\ndef f(pod: Pod):\n    global last\n    last = pod",
+    ],
+)
+def test_a_cache_is_found(source: str) -> None:
+    assert list(caches(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@cache\ndef walk(): pass",
+        "@lru_cache(maxsize=2)\ndef f(policy: Policy, facts: Facts): return lru_cache(maxsize=8)(partial(g, facts))",
+        "class C:\n    @cached_property\n    def requests(self): pass",
+        "def f(pod: Pod):\n    seen = {}\n    seen[0] = pod",
+    ],
+)
+def test_what_goes_with_a_snapshot_or_a_review_is_no_such_cache(source: str) -> None:
+    assert not list(caches(ast.parse(source)))
+
+
+TESTS = sorted((ROOT / "tests").glob("*/*.py"))
+
+
+def imports_of_tests(tree: ast.Module) -> list[str]:
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return [name for node in nodes for alias in node.names if ".test_" in (name := f"{node.module}.{alias.name}")]
+
+
+def test_no_test_is_imported() -> None:
+    for file in TESTS:
+        assert imports_of_tests(ast.parse(file.read_text("utf-8"))) == [], file
+
+
+@pytest.mark.parametrize("source", ["from tests.rules import test_rules", "from tests.rules.test_rules import KINDS"])
+def test_an_imported_test_is_found(source: str) -> None:
+    assert imports_of_tests(ast.parse(source))
+
+
+PACKAGES = {file.parent.name for file in (ROOT / "webhook").glob("*/__init__.py")}
+SUITES = {"chart", "conformance", "e2e", "faults", "frameworks", "fuzz", "image", "monitoring", "oracles"}
+
+
+def test_a_folder_of_tests_is_a_package_or_a_suite() -> None:
+    folders = {file.parent.name for file in TESTS if file.name.startswith("test_")}
+    assert folders <= PACKAGES | SUITES | {"certs", "tree"}
+    assert not PACKAGES & SUITES
+
+
+@each_rule
+def test_rule_says_the_way_out(rule: str) -> None:
+    page = ast.get_docstring(MODULES[rule])
+    assert page
+    assert page.split("\n\n")[-1].startswith("Way out:")
+
+
+@each_rule
+def test_rule_has_one_check(rule: str) -> None:
+    (check,) = [n for n in MODULES[rule].body if isinstance(n, ast.FunctionDef) and n.name == "check"]
+    names = [(each.arg, ast.unparse(each.annotation or ast.Constant(None))) for each in check.args.args]
+    ((name, review),) = names
+    assert name == "review"
+    assert review.startswith(("PodReview", "ConfigMapReview", "Review["))
+    assert ast.unparse(check.returns or ast.Constant(None)) == "Iterator[Finding]"
+    assert ast.get_docstring(check)
+    assert any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(check))

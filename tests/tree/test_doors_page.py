@@ -1,0 +1,55 @@
+"""The page of the doors: what it names is there, and every rule of a door is on it."""
+
+import re
+
+import pytest
+
+from tests import ROOT
+from tests.support.fixtures import DOORS
+from webhook.catalog.doors import DEVICE_VARIABLES
+from webhook.rules import walk
+
+PAGE = (ROOT / "docs" / "doors.md").read_text("utf-8")
+DOORS_OF_PODS = PAGE.partition("## Whom the doors are shut for")[0]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in DOORS_OF_PODS.splitlines()
+    if re.match(r"\| [^-f]", line)
+]
+ROWS = [row for row in ROWS if row[0] not in ("form", "door")]
+FIXTURE = re.compile(r"`([a-z-]+/(?:allow|deny|patch|warn)-[a-z0-9-]+)`")
+
+
+def test_the_tables_were_found() -> None:
+    assert len(ROWS) > 30
+    assert all(len(row) == 5 for row in ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_row_names_fixtures_that_are_there(row: list[str]) -> None:
+    if row[0] == "`schedulerName`":
+        return
+    door, rule, shut, allowed, _ = row
+    for cell, verbs in ((shut, ("deny", "patch")), (allowed, ("allow",))):
+        names = FIXTURE.findall(cell)
+        assert names, door
+        for name in names:
+            assert (ROOT / "tests" / "fixtures" / f"{name}.yaml").exists(), name
+            assert name.partition("/")[2].startswith(verbs), name
+    named = re.findall(r"`([a-z-]+)`", rule)
+    assert set(named) <= {each.id for each in walk()}
+    assert not named or any(name.startswith(f"{named[0]}/") for name in FIXTURE.findall(shut))
+
+
+def test_every_rule_of_a_door_is_on_the_page() -> None:
+    assert {*DOORS, "lifted-limit"} <= set(re.findall(r"\| `([a-z-]+)` \|", PAGE))
+
+
+def test_what_an_image_opens_is_told_of_each_variable() -> None:
+    table = PAGE.partition("## What an image says by itself")[2].partition("## ")[0]
+    assert all(f"`{name}`" in table for name in DEVICE_VARIABLES)
+
+
+def test_links_lead_somewhere() -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", PAGE):
+        assert (ROOT / "docs" / link).exists(), link

@@ -1,0 +1,190 @@
+"""The hooks into other tools: what they read is of their form, and what they run does what it says."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests import ROOT
+from tests.support.command_lines import read as read_command
+from webhook.documents import documents
+
+SCHEMAS = ROOT / "tests/schemas"
+CI = ROOT / "docs" / "ci"
+
+
+def read(file: Path) -> Any:
+    text = file.read_text("utf-8").replace("\non:", '\n"on":')  # which YAML 1.1 takes for true
+    (document,), problems = documents.read(text, file.name)
+    assert not problems
+    return document.value
+
+
+ACTION = read(ROOT / "action.yml")
+STEPS = {each["id"]: each for each in ACTION["runs"]["steps"]}
+
+
+def follows(value: Any, schema: str) -> None:
+    known = json.loads((SCHEMAS / f"{schema}.json").read_text("utf-8"))
+    jsonschema.Draft7Validator(known).validate(value)
+
+
+# Their form
+
+
+def test_the_action_is_of_the_form_that_github_publishes() -> None:
+    follows(ACTION, "github-action")
+    with pytest.raises(jsonschema.ValidationError):
+        follows({**ACTION, "runs": {"using": "composite"}}, "github-action")
+    with pytest.raises(jsonschema.ValidationError):
+        follows({**ACTION, "runs": {"using": "composite", "steps": [{"run": "true"}]}}, "github-action")  # no shell
+
+
+def test_the_examples_are_of_the_form_of_their_build_servers() -> None:
+    follows(read(CI / "github.yaml"), "github-workflow")
+    follows(read(CI / "gitlab.yml"), "gitlab-ci")
+    with pytest.raises(jsonschema.ValidationError):
+        follows({"jobs": {}}, "github-workflow")
+
+
+def test_the_workflow_gives_the_action_what_it_takes() -> None:
+    (use,) = [each for each in read(CI / "github.yaml")["jobs"]["check"]["steps"] if "slicewarden@" in each["uses"]]
+    assert set(use["with"]) <= set(ACTION["inputs"])
+
+
+def test_other_actions_are_pinned_by_a_major() -> None:
+    text = (ROOT / "action.yml").read_text("utf-8") + (CI / "github.yaml").read_text("utf-8")
+    used = [each for each in re.findall(r"uses: (\S+)", text) if not each.startswith("example/")]
+    assert len(used) == 3
+    assert all(re.fullmatch(r"[a-z-]+/[a-z/-]+@v[0-9]+", each) for each in used)
+
+
+def test_nothing_that_a_pull_request_holds_is_pasted_into_a_script() -> None:
+    assert [each["id"] for each in STEPS.values() if "${{" in each.get("run", "")] == []
+
+
+def test_the_commands_of_the_gitlab_example_can_be_typed() -> None:
+    jobs = [job for name, job in read(CI / "gitlab.yml").items() if name != "variables"]
+    lines = [line.split() for job in jobs for line in job.get("script", ())]
+    assert {program for program, *_ in lines} == {"slicewarden"}
+    for _, *words in lines:
+        read_command(*words)
+
+
+def test_every_hook_runs_a_command_there_is() -> None:
+    hooks = read(ROOT / ".pre-commit-hooks.yaml")
+    assert [each["id"] for each in hooks] == ["slicewarden-check", "slicewarden-test", "slicewarden-policy-lint"]
+    for each in hooks:
+        words = each["entry"].split()
+        read_command(*words[1:])
+        assert each["language"] == "python"
+
+
+# What the action runs
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Any:
+    """Run a step as a runner does, in a repository with a pod that is denied and one that is not."""
+    for folder in ("temp/slicewarden/bin", "bin", "work/deploy"):
+        (tmp_path / folder).mkdir(parents=True)
+    command = tmp_path / "temp/slicewarden/bin/slicewarden"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m webhook "$@"\n')
+    command.chmod(0o755)
+    shutil.copy(
+        ROOT / "tests/fixtures/multiple-slices/deny-one-in-each-of-two-containers.yaml", tmp_path / "work/deploy"
+    )
+    (tmp_path / "work/fine pods").mkdir()
+    shutil.copy(ROOT / "tests/fixtures/multiple-slices/allow-one.yaml", tmp_path / "work/fine pods")
+    defaults = {name: each.get("default", "") for name, each in ACTION["inputs"].items()}
+
+    def step(name: str, given: Mapping[str, str]) -> tuple[int, str, dict[str, str], str]:
+        for file in ("output", "summary"):
+            (tmp_path / file).write_text("")
+        known = {**defaults, "facts": str(ROOT / "webhook/sample/facts.yaml"), **given}
+        fill = re.compile(r"\$\{\{ (?:inputs|steps\.check\.outputs|github\.event\.pull_request)\.([a-z-]+) \}\}")
+        environment = {
+            **os.environ,
+            **{key: fill.sub(lambda found: known[found[1]], text) for key, text in STEPS[name]["env"].items()},
+            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+            "RUNNER_TEMP": str(tmp_path / "temp"),
+            "GITHUB_ACTION_PATH": str(ROOT),
+            "GITHUB_OUTPUT": str(tmp_path / "output"),
+            "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+            "GITHUB_REPOSITORY": "team/manifests",
+        }
+        # As https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax says of `shell: bash`.
+        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]]
+        done = subprocess.run(
+            shell, cwd=tmp_path / "work", env=environment, capture_output=True, text=True, check=False
+        )
+        rows = (line.partition("=") for line in (tmp_path / "output").read_text().splitlines())
+        outputs = {key: value for key, _, value in rows}
+        return done.returncode, done.stdout + done.stderr, outputs, (tmp_path / "summary").read_text()
+
+    return step
+
+
+def test_a_denial_is_in_log_diff_summary_and_sarif_and_fails_at_the_end(runner: Any) -> None:
+    status, log, outputs, summary = runner("check", {"paths": "deploy\n\nfine pods\n"})
+    assert status == 0
+    assert "\ndenied" in f"\n{log}"
+    assert "::error file=deploy/" in log
+    assert "2 objects: 1 allowed, 1 denied" in log
+    assert summary.startswith("### Slicewarden: 1 of 2 objects denied")
+    found = json.loads(Path(outputs["sarif"]).read_text())["runs"][0]["results"]
+    assert {each["ruleId"] for each in found if each["level"] == "error"} == {"multiple-slices"}
+    assert outputs["status"] == "1"
+    assert runner("verdict", {"status": outputs["status"]})[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({"paths": "fine pods"}, "0"),
+        ({"fail-on": "never"}, "0"),
+        ({"paths": "--help"}, "2"),
+        ({"format": "sarif"}, "2"),
+    ],
+)
+def test_what_fails_is_as_the_inputs_say(runner: Any, given: dict[str, str], status: str) -> None:
+    done, log, outputs, _ = runner("check", {"paths": "deploy", **given})
+    assert outputs["status"] == status, log
+    assert done in (0, int(status))
+
+
+GH = """#!/bin/sh
+printf '%s\\n' "$*" >>"$RUNNER_TEMP/calls"
+case $* in *--paginate*) cat "$RUNNER_TEMP/known" ;; *) [ ! -e "$RUNNER_TEMP/powerless" ] ;; esac
+"""
+
+
+def test_a_comment_is_made_once_and_kept_up_to_date(runner: Any, tmp_path: Path) -> None:
+    temp = tmp_path / "temp"
+    (tmp_path / "bin/gh").write_text(GH)
+    (tmp_path / "bin/gh").chmod(0o755)
+    (temp / "known").write_text("")
+    runner("check", {"paths": "deploy"})
+
+    def commented() -> tuple[str, str]:
+        (temp / "calls").write_text("")
+        status, log, _, _ = runner("comment", {"token": "t", "number": "7"})
+        assert status == 0
+        return (temp / "calls").read_text().splitlines()[-1], log
+
+    call, _ = commented()
+    assert call.startswith("api --method POST repos/team/manifests/issues/7/comments --field body=@")
+    assert (temp / "comment.md").read_text().startswith("<!-- slicewarden -->\n### Slicewarden: 1 of")
+    (temp / "known").write_text("31\n47\n")
+    call, _ = commented()
+    assert call.startswith("api --method PATCH repos/team/manifests/issues/comments/31 ")
+    (temp / "powerless").touch()
+    assert "::warning title=Slicewarden::the comment could not be written" in commented()[1]

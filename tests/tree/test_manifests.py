@@ -1,0 +1,290 @@
+"""The manifests as they stand in Git; tests/e2e has them judged by an API server."""
+
+import runpy
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.support.command_lines import read as read_command
+from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, read
+from tests.support.objects import Object
+from tests.support.registration_contract import WHOLE_REQUEST
+from webhook.api.objects import DEVICES
+from webhook.cli import inputs
+from webhook.cluster import client, watch
+from webhook.engine import registration
+from webhook.policy.model import Policy
+
+PLURALS = {
+    ("", "PodTemplate"): "podtemplates",
+    ("", "ReplicationController"): "replicationcontrollers",
+    ("apps", "DaemonSet"): "daemonsets",
+    ("apps", "Deployment"): "deployments",
+    ("apps", "ReplicaSet"): "replicasets",
+    ("apps", "StatefulSet"): "statefulsets",
+    ("batch", "CronJob"): "cronjobs",
+    ("batch", "Job"): "jobs",
+}
+PODS = {("", "pods"), ("", "pods/ephemeralcontainers"), ("", "pods/resize")}
+BINDINGS = {("", "pods/binding"), ("", "bindings")}
+NAMESPACES = {("", "namespaces"), ("", "namespaces/status"), ("", "namespaces/finalize")}
+NODES = {("", "nodes"), ("", "nodes/status")}
+WORKLOADS = {(group, plural) for (group, _), plural in PLURALS.items()}
+
+
+OBJECTS = [each for file in sorted(BASE.glob("*.yaml")) if file.stem != "kustomization" for each in read(file)]
+
+
+def one(kind: str) -> Object:
+    (found,) = [each for each in OBJECTS if each["kind"] == kind]
+    return found
+
+
+def hooks(kind: str) -> dict[str, Object]:
+    return {each["name"]: each for each in one(f"{kind}WebhookConfiguration")["webhooks"]}
+
+
+MUTATING, VALIDATING = hooks("Mutating"), hooks("Validating")
+EVERY_HOOK = [*MUTATING.values(), *VALIDATING.values()]
+CONTAINERS: list[Object] = one("Deployment")["spec"]["template"]["spec"]["containers"]
+
+
+def expression(hook: Object) -> str:
+    condition, *_ = hook["matchConditions"]
+    return str(condition["expression"])
+
+
+def judged(hook: Object) -> dict[tuple[str, str], set[str]]:
+    """The operations that a webhook is called for, by group and resource."""
+    for rule in hook["rules"]:
+        # A cluster that does not serve v1 yet converts nothing to it.
+        older = ["v1beta2", "v1beta1"] if rule["apiGroups"] == ["resource.k8s.io"] else []
+        assert rule["apiVersions"] == ["v1", *older]
+    return {
+        (group, resource): set(rule["operations"])
+        for rule in hook["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+# The whole
+
+
+def test_every_file_of_the_base_is_used() -> None:
+    (kustomization,) = read(BASE / "kustomization.yaml")
+    files = {file.name for file in BASE.iterdir()} - {"kustomization.yaml"}
+    assert set(kustomization["resources"]) == files
+
+
+def test_everything_but_a_role_lives_in_the_namespace_or_in_none() -> None:
+    homes = {each["kind"]: each["metadata"].get("namespace") for each in OBJECTS}
+    inside = {kind for kind, namespace in homes.items() if namespace == "slicewarden-system"}
+    assert inside == {
+        *("ServiceAccount", "Deployment", "PodDisruptionBudget", "Service"),
+        *("NetworkPolicy", "ResourceQuota"),
+    }
+    assert {homes.pop(kind) for kind in ("Role", "RoleBinding")} == {"gpu-operator"}
+    assert {homes[kind] for kind in homes.keys() - inside} == {None}
+
+
+def test_the_audit_policy_is_the_sample_with_every_rule_on_audit() -> None:
+    (sample,), (audit,) = read(ROOT / "policies" / "sample.yaml"), read(OVERLAYS / "audit" / "policy.yaml")
+    assert sample["spec"].pop("rules") == {"*": "Deny"}
+    assert audit["spec"].pop("rules") == {"*": "Audit"}
+    assert audit == sample
+
+
+def test_the_audit_overlay_relaxes_every_validating_webhook() -> None:
+    (kustomization,) = read(OVERLAYS / "audit" / "kustomization.yaml")
+    (patch,) = kustomization["patches"]
+    relaxed = yaml.safe_load(patch["patch"])["webhooks"]
+    assert relaxed == [{"name": name, "failurePolicy": "Ignore"} for name in VALIDATING]
+
+
+@pytest.mark.parametrize("folder", [ROOT / "policies", OVERLAYS / "audit"], ids=["enforce", "audit"])
+def test_the_policy_is_where_the_command_looks_for_it(folder: Path) -> None:
+    inputs.load_policy(str(folder))  # a folder with a kustomization in it can still be used
+    (kustomization,) = read(folder / "kustomization.yaml")
+    (generator,) = kustomization["configMapGenerator"]
+    (key,) = [file.partition("=")[0] for file in generator["files"]]
+    spec = one("Deployment")["spec"]["template"]["spec"]
+    (volume,) = [each["name"] for each in spec["volumes"] if each.get("configMap") == {"name": generator["name"]}]
+    (mount,) = [each["mountPath"] for each in CONTAINERS[0]["volumeMounts"] if each["name"] == volume]
+    arguments = CONTAINERS[0]["args"]
+    assert arguments[arguments.index("--policy") + 1] == f"{mount}/{key}"
+
+
+# What keeps it there
+
+
+LABELS = {"app.kubernetes.io/name": "slicewarden"}
+
+
+def test_everything_speaks_of_the_same_pods() -> None:
+    deployment = one("Deployment")["spec"]
+    assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"] == LABELS
+    assert one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == LABELS
+    assert one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"] == LABELS
+    assert one("Service")["spec"]["selector"] == LABELS
+    spread = deployment["template"]["spec"]["topologySpreadConstraints"]
+    assert [each["labelSelector"]["matchLabels"] for each in spread] == [LABELS, LABELS]
+    assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+
+
+def test_one_pod_goes_at_a_time() -> None:
+    deployment, budget = one("Deployment")["spec"], one("PodDisruptionBudget")["spec"]
+    assert deployment["replicas"] >= 3
+    assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_reviews_in_flight_are_answered_before_the_pod_is_killed() -> None:
+    """No longer an endpoint, it waits until that is known everywhere; then it drains for as long as a request lives."""
+    spec = one("Deployment")["spec"]["template"]["spec"]
+    pause = CONTAINERS[0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert spec["terminationGracePeriodSeconds"] > pause + WHOLE_REQUEST
+
+
+def test_the_quota_allows_the_priority_of_the_pods() -> None:
+    quota, deployment = one("ResourceQuota")["spec"], one("Deployment")["spec"]
+    (scope,) = quota["scopeSelector"]["matchExpressions"]
+    assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
+    assert scope["values"] == [deployment["template"]["spec"]["priorityClassName"]]
+    assert int(quota["hard"]["pods"]) >= deployment["replicas"] + deployment["strategy"]["rollingUpdate"]["maxSurge"]
+
+
+def test_the_network_lets_in_reviews_and_prometheus_and_out_to_the_api_server() -> None:
+    spec = one("NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    reviews, metrics = spec["ingress"]
+    assert reviews == {"ports": [{"port": "webhook"}]}
+    assert metrics["ports"] == [{"port": "health"}]
+    (source,) = metrics["from"]
+    assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert spec["egress"] == [{"ports": [{"port": 443}, {"port": 6443}]}]
+    assert {"webhook", "health"} == {each["name"] for each in CONTAINERS[0]["ports"]}
+
+
+# The chart
+
+
+def test_the_chart_is_made_from_the_base() -> None:
+    """`make chart` has nothing to write."""
+    made = runpy.run_path(str(ROOT / "manifests" / "make_chart.py"))
+    for file, text in made["files"]():
+        assert file.read_text("utf-8") == text, file.name
+
+
+def test_the_chart_is_of_this_release() -> None:
+    (chart,) = read(ROOT / "manifests" / "chart" / "Chart.yaml")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]
+    assert chart["description"] == project["description"]
+    (values,) = read(ROOT / "manifests" / "chart" / "values.yaml")
+    assert values["image"] == CONTAINERS[0]["image"] == f"slicewarden:{project['version']}"
+
+
+# What it may do
+
+
+READING = {"get", "list", "watch"}
+
+
+def granted(role: Object) -> dict[tuple[str, str], set[str]]:
+    assert all(rule.keys() == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
+    return {
+        (group, resource): set(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"), [("ClusterRole", watch.READ), ("Role", watch.READ_WITHIN)], ids=["everywhere", "within"]
+)
+def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[client.Resource, ...]) -> None:
+    assert granted(one(kind)) == {(each.group, each.plural): READING for each in read}
+    account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
+    binding = one(f"{kind}Binding")
+    assert binding["subjects"] == [account]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, one(kind)["metadata"]["name"])
+
+
+def test_the_roles_are_where_the_sample_policy_looks(sample_policy: Policy) -> None:
+    homes = {each["metadata"]["namespace"] for each in OBJECTS if each["kind"] in ("Role", "RoleBinding")}
+    assert homes == set(watch.namespaces(sample_policy))
+
+
+def test_the_token_is_given_to_the_webhook_alone() -> None:
+    assert one("ServiceAccount")["automountServiceAccountToken"] is False
+    spec = one("Deployment")["spec"]["template"]["spec"]
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("slicewarden", True)
+
+
+@pytest.mark.parametrize("container", CONTAINERS, ids=lambda container: container["name"])
+def test_containers_are_restricted(container: Object) -> None:
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"requests", "limits"} == container["resources"].keys()
+
+
+def test_the_pod_is_restricted() -> None:
+    spec = one("Deployment")["spec"]["template"]["spec"]
+    assert spec.keys().isdisjoint({"initContainers", "hostNetwork", "hostPID", "hostIPC"})
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (secret,) = [each["secret"] for each in spec["volumes"] if "secret" in each]
+    assert secret == {"secretName": "slicewarden-tls", "defaultMode": 0o440}
+
+
+def test_the_arguments_are_those_of_the_command() -> None:
+    (container,) = CONTAINERS
+    options = read_command(*container["args"])
+    assert options["live"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports == {"webhook": options["listen"][1], "health": options["health_listen"][1]}
+
+
+# What it is asked
+
+
+def test_the_registration_is_the_sample_policys(sample_policy: Policy) -> None:
+    """`slicewarden registration` prints it."""
+    assert read(BASE / "webhooks.yaml") == [*registration.configurations(sample_policy)]
+    (port,) = one("Service")["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (443, CONTAINERS[0]["ports"][0]["name"])
+
+
+# The audit, which is a component of its own
+
+
+def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(sample_policy: Policy) -> None:
+    (role,) = [each for each in read(COMPONENTS / "audit" / "rbac.yaml") if each["kind"] == "ClusterRole"]
+    allowed = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    devices = {("resource.k8s.io", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}") for _, kind in DEVICES}
+    workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
+    facts = {(each.group, each.plural) for each in watch.READ}
+    assert allowed == {(*each, "list") for each in devices | workloads | facts}
+
+
+def test_the_audit_runs_with_arguments_that_the_command_takes() -> None:
+    (job,) = read(COMPONENTS / "audit" / "cronjob.yaml")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    chosen = read_command(*container["args"])
+    assert (chosen["fail_on"], chosen["write_reports"]) == ("never", None)
+    (_, _, path, *_) = container["args"]
+    assert Path(path).parent in {Path(mount["mountPath"]) for mount in container["volumeMounts"]}
