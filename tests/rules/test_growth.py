@@ -261,9 +261,14 @@ def test_each_place_of_a_pod_costs_each_entry_the_same(engine: Engine, sample_fa
 
 
 KINDS = sorted((ROOT / "tests/kinds").glob("*.yaml"))
+FIRST = {"pod", "deployment", "cron-job", "job-set", "ray-cluster", "workflow", "spark-application", "volcano-job"}
+"""One kind for each shape in which templates are kept; the other kinds are tried by `make fuzz`."""
 
 
-@pytest.mark.parametrize("file", KINDS, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(file, marks=() if file.stem in FIRST else pytest.mark.thorough, id=file.stem) for file in KINDS],
+)
 def test_each_place_of_a_workload_costs_each_entry_the_same(engine: Engine, sample_facts: Facts, file: Path) -> None:
     (document,), _ = read(file.read_text("utf-8"), file.name)
     request = admission.decode(admission.wrap(document.value))

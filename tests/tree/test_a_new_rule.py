@@ -51,6 +51,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_a_rule_is_one_file_and_one_folder(tree: Path) -> None:
     """Every test of it alone, by its name, and those of what is written about all rules."""
     assert f"\n## {NEW}\n" in (tree / "docs" / "rules.md").read_text("utf-8")
