@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import ROOT
 from tests.e2e import binaries, control_plane
 from tests.e2e.conftest import spaces
 from tests.e2e.control_plane import Cluster, User, eventually
@@ -127,13 +128,13 @@ def test_another_cluster_beside_it(cluster: Cluster, programs: Path, tmp_path: P
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_runs_on_after_its_parent_is_killed(programs: Path, tmp_path: Path, how: signal.Signals) -> None:
     script = (
-        "import sys, time, pathlib; from cluster import control_plane\n"
+        "import sys, time, pathlib; from tests.e2e import control_plane\n"
         "with control_plane.running(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])) as cluster:\n"
         "    print(*(each.process.pid for each in cluster.components), flush=True)\n"
         "    time.sleep(600)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script, tmp_path, programs], cwd=HERE.parent, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, tmp_path, programs], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         groups = [int(word) for word in parent.stdout.readline().split()]

@@ -260,7 +260,6 @@ def test_an_old_pod_stays_editable_under_a_tightened_policy(guarded: Guard, stra
         ("annotate", "pod", "old", "example.com/note=kept"),
         ("patch", "pod", "old", "--type=merge", '--patch={"metadata":{"finalizers":["example.com/hold"]}}'),
         ("patch", "pod", "old", "--type=merge", '--patch={"metadata":{"finalizers":null}}'),
-        ("patch", "pod", "old", '--patch={"spec":{"containers":[{"name":"c","image":"j"}]}}'),
         ("patch", "pod", "old", "--subresource=status", '--patch={"status":{"message":"kept"}}'),
         ("label", "deployment", "old", "tier=test"),
         ("scale", "deployment", "old", "--replicas=0"),
@@ -269,6 +268,7 @@ def test_an_old_pod_stays_editable_under_a_tightened_policy(guarded: Guard, stra
         cluster.do(*change, here)
     worse = (
         (("annotate", "pod", "old", f"{TRUST}=very", "--overwrite"), "unearned-trust:"),
+        (("patch", "pod", "old", '--patch={"spec":{"containers":[{"name":"c","image":"j"}]}}'), "unearned-trust:"),
         (("patch", "deployment", "old", f"--patch={asking(10)}"), "unsteered-pod:"),
     )
     for change, rule in worse:

@@ -346,6 +346,15 @@ def _pods(template: Template) -> Iterator[str]:
         for place in places:
             if place.startswith("/"):
                 yield f"[dyn({{'{part}': {_at('object', keys(place))}}})]"
+    beside = [place for place in template.metadata if not place.startswith("/")]
+    for place in beside:
+        yield from _lists_at(template._replace(metadata=(place,)))
+    if not beside:
+        yield from _lists_at(template)
+
+
+def _lists_at(template: Template) -> Iterator[str]:
+    """Yield the expression for the list of pods at a template's place; its metadata has at most one place beside it."""
     at = keys(template.at)
     depth = next((index for index, key in enumerate(at) if key in (EACH_ITEM, EACH_VALUE)), None)
     if depth is None:
