@@ -152,7 +152,8 @@ def test_the_largest_bodies_come_at_once(under: Under, secret: Secret, live: Liv
 def test_a_tenant_sends_the_largest_reviews_without_pause(under: Under, secret: Secret, webhook: Replica) -> None:
     """An ordinary review does not wait for them. The middle one of three spans counts: the machine may disturb one."""
     most = MAX_PARTS - 1000
-    bodies = [large(b'"{",', most), large(b"{},", most // 2), large(b'"{",'), large(b"{},"), crowd(250), crowd(5)]
+    bodies = [large(b'"{",', most), large(b"{},", most // 2), large(b'"{",'), large(b"{},")]
+    bodies += [crowd(250), crowd(5), wide(100, 340)]
     spans = []
     with (
         ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as elsewhere,
@@ -180,6 +181,15 @@ def crowd(containers: int) -> bytes:
     setting = ",".join(f"garbage_collection_threshold:0.{number}" for number in range(100))
     container["env"] = [*container.get("env", []), {"name": "PYTORCH_CUDA_ALLOC_CONF", "value": setting}]
     spec["initContainers"] = [{**container, "name": f"init-{number}"} for number in range(containers)]
+    return json.dumps(review).encode("ascii")
+
+
+def wide(containers: int, variables: int) -> bytes:
+    """A review of a pod that has so many containers with so many variables each: 100 with 340 are judged, not 400."""
+    review = json.loads(payloads.small().body)
+    spec = review["request"]["object"]["spec"]
+    env = [{"name": f"V{number}", "value": "1"} for number in range(variables)]
+    spec["initContainers"] = [{"name": f"i{number}", "image": "i", "env": env} for number in range(containers)]
     return json.dumps(review).encode("ascii")
 
 
