@@ -163,6 +163,7 @@ def test_guard(sample_policy: Policy, sample_facts: Facts, guard: Guard | None, 
     ("toleration", "pools", "node", "exposed"),
     [
         ({"operator": "Exists", "effect": "NoExecute"}, "NoSchedule", "NoSchedule", False),
+        ({"operator": "Exists", "effect": [{}]}, "NoSchedule", "NoSchedule", True),
         ({"operator": "Exists", "effect": "NoSchedule"}, "NoSchedule", "NoSchedule", True),
         ({"key": "gpus", "effect": "NoExecute"}, "NoSchedule", "NoSchedule", False),
         ({"key": "gpus", "effect": "NoExecute"}, "NoExecute", "NoExecute", True),

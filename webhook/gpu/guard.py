@@ -36,7 +36,8 @@ def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = 
     """
     effect, taints = toleration.get("effect"), _taints(policy, facts)
     effects = taints.get(key, frozenset()) if key is not None else frozenset().union(*taints.values())
-    return not effect or not effects or not effects.isdisjoint(("", effect))
+    named = isinstance(effect, str) and effect  # the API server refuses an effect that is no string
+    return not named or not effects or not effects.isdisjoint(("", effect))
 
 
 @lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
