@@ -70,7 +70,7 @@ class Engine:
             count(request, item, allowance, self.policy.workloads)
             return Verdict(tuple(self._judged(request, item, old, facts, allowance)))
         except TooLarge as error:
-            # Of what is stored already finalizers have to go, and a status to be told, or it could not be deleted.
+            # A stored object must lose finalizers and gain a status, or nobody could delete it.
             same = request.operation == UPDATE and old is not None and judged(item) == judged(old)
             return Verdict(malformed=None if same else error)
         except Malformed as error:

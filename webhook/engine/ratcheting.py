@@ -1,4 +1,4 @@
-"""What an update makes worse: only that counts, so that a tightened policy blocks nothing that runs already."""
+"""The findings that an update adds. Only these count, so that a tightened policy blocks nothing that runs already."""
 
 import json
 from collections import Counter

@@ -1,1 +1,1 @@
-"""What a pod asks of GPUs, what it is exposed to, and where it belongs."""
+"""A pod's GPU requests, its exposure to GPUs, and the pool it belongs to."""

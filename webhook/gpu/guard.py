@@ -30,7 +30,7 @@ def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
 
 
 def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = None) -> bool:
-    """Tell whether a toleration, as its effect goes, may defeat a taint of the pools: that of a key, or any.
+    """Tell whether the effect of a toleration may match a taint of the pools: the taint of a key, or any taint.
 
     A taint has the effects that pools tolerate and those that nodes have; where a pool says none, it may have any.
     """

@@ -1,4 +1,4 @@
-"""What is likely wrong with a policy: one file for each family of lints.
+"""Likely mistakes in a policy: one file for each family of lints.
 
 Each lint is a generator over a policy and what is known of its cluster, in the file of its family. Its function's name
 is its id, its docstring its page, whose last paragraph begins `Way out:`; its action says how bad it is: Deny for what

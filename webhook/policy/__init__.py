@@ -1,1 +1,1 @@
-"""What the organisation allows, and the file that says so."""
+"""The policy of an organisation: its types, and the reader of its file."""
