@@ -354,7 +354,7 @@ def _pods(template: Template) -> Iterator[str]:
 
 
 def _lists_at(template: Template) -> Iterator[str]:
-    """Yield the expression for the list of pods at a template's place. The template has at most one place of metadata."""
+    """Yield the expression for the list of pods at a template's place. It has at most one place of metadata."""
     at = keys(template.at)
     depth = next((index for index, key in enumerate(at) if key in (EACH_ITEM, EACH_VALUE)), None)
     if depth is None:
