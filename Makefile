@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test fuzz e2e faults soak frameworks lint fixtures docs chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e browser faults soak frameworks lint fixtures docs man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -30,6 +30,9 @@ e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs 
 	$(BIN)/pytest tests/e2e tests/conformance tests/oracles tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
+browser: $(READY)  ## the HTML reports in Chromium without a window; skipped without one (apt-get install chromium)
+	$(BIN)/pytest -rs tests/browser
+
 faults: $(READY)  ## what killed workers, rotated certificates, slow peers and lost API servers cost, counted under load
 	$(BIN)/pytest tests/faults
 
@@ -53,15 +56,21 @@ lint: $(READY)  ## ruff and mypy alone
 fixtures: $(READY)  ## write the golden pages of the rules again; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(BIN)/pytest tests/rules/test_fixtures.py
 
-docs: $(READY)  ## write the generated pages again, and the schemas that editors read
+docs: $(READY)  ## write the generated pages and pictures again, and the schemas that editors read
 	$(BIN)/slicewarden explain frameworks > docs/frameworks.md
 	$(BIN)/slicewarden policy lints --markdown > docs/policy-lints.md
 	$(BIN)/slicewarden rules --markdown > docs/rules.md
 	$(BIN)/slicewarden schema --markdown > docs/policy.md
 	$(BIN)/slicewarden schema > docs/schemas/gpusharingpolicy.json
 	$(BIN)/slicewarden schema --kind PolicyTest > docs/schemas/policytest.json
+	$(BIN)/python docs/draw.py
 
-chart: $(READY)  ## write what the Helm chart has in common with the kustomize base
+man: $(READY)  ## write the man pages of all commands into build/man
+	$(BIN)/slicewarden help --man build/man
+
+chart: $(READY)  ## write the registrations of the policies in Git, and what the Helm chart has in common with kustomize
+	$(BIN)/slicewarden registration --policy policies/sample.yaml > policies/registration.yaml
+	cd manifests/examples/gitops && $(CURDIR)/$(BIN)/slicewarden registration --policy policy.yaml > registration.yaml
 	$(BIN)/python manifests/make_chart.py
 
 LOCKED := export --quiet --frozen --no-default-groups --no-emit-project --no-header --no-annotate
@@ -77,7 +86,7 @@ sbom: $(READY)  ## print what the image is made of, as CycloneDX
 image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI)
 	$(BIN)/pytest tests/image
 
-bench: $(READY)  ## the figures of the README (needs Go; builds Kubernetes the first time, ten minutes)
+bench: $(READY)  ## the figures of bench/README.md (needs Go; builds Kubernetes the first time, ten minutes)
 	$(BIN)/python -m bench
 
 clean:

@@ -1,1 +1,1 @@
-"""The benchmarks that the README's figures come from."""
+"""The benchmarks, whose figures are in bench/README.md."""

@@ -14,7 +14,7 @@ from bench.generator import CannotRun, Wrong
 
 def main() -> int:
     """Run what was asked for. Exit status: 0, 1 a server answered wrongly, 2 something is missing."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of the README.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of bench/README.md.")
     parser.add_argument(
         "which",
         nargs="?",

@@ -83,20 +83,23 @@ def run() -> str:
 
 def page(table: str) -> str:
     """Write the page on cost."""
-    return f"""# What a decision costs as things grow
+    return f"""# How the cost of a decision grows
 
-Written by `python -m bench growth`: microseconds in process of `/mutate` and `/validate` together, for the 4 KB pod of
-[bench](../bench/README.md) that asks for a GPU. The exponent is the power of the size by which the cost grows from the
-last size but one to the last: about 0 is flat, 1 is linear. What a snapshot of the facts is asked first (the cards of a
-pool's nodes) is reckoned once for it, and not measured.
+With this page you can estimate what a decision costs in a larger cluster or for a larger pod. `python -m bench growth`
+writes it.
+
+The figures are microseconds in one process, of `/mutate` and `/validate` together, for the 4 KB pod of
+[bench](../bench/README.md) that requests a GPU. The exponent says how the cost grows from the last size but one to the
+last: about 0 is flat, 1 is linear. What is computed once for each snapshot of the facts (the GPUs of a pool's nodes) is
+not measured.
 
 {table}
 
-Of the containers one asks for a GPU, and all have the same variables, mounts and probes. The rules are five of those
-for pods, each as often as it takes, for a pod that has been mutated:
+One of the containers requests a GPU, and all have the same variables, mounts and probes. The rules are five of those
+for pods, each repeated as often as needed, for a pod that was mutated:
 {", ".join(FIVE)}.
-Nodes are those of the sample facts under other names. That nothing grows worse is also tested by counting calls
-(`tests/engine/test_hostile.py`).
+The nodes are those of the sample facts under other names. `tests/engine/test_hostile.py` also counts calls, so that no
+cost grows faster.
 """
 
 

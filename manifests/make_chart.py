@@ -1,6 +1,6 @@
 """Writes what the Helm chart has in common with what kustomize is given: `make chart`.
 
-A template is a file of ours with some of its text replaced by what a value says; the policies and the registration are
+A template is a file of ours with some of its text replaced by what a value says; the policy and its registration are
 copied. What is the chart's alone (values, the policy's ConfigMap, notes) is written by hand.
 """
 
@@ -12,9 +12,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CHART = HERE / "chart"
 COPIES = {
-    "registration.yaml": HERE / "base" / "webhooks.yaml",
-    "policies/audit.yaml": HERE / "overlays" / "audit" / "policy.yaml",
-    "policies/enforce.yaml": HERE.parent / "policies" / "sample.yaml",
+    "registration.yaml": HERE.parent / "policies" / "registration.yaml",
+    "policy.yaml": HERE.parent / "policies" / "sample.yaml",
 }
 NOTE = "{{- /* Made from %s by `make chart`. */}}\n"
 LABEL = "app.kubernetes.io/part-of: slicewarden"
@@ -30,6 +29,9 @@ class Template:
 
 
 IMAGE = {"image: slicewarden:0.1.0  # a name for kustomize's `images` to replace": "image: {{ .Values.image | quote }}"}
+
+
+POLICY = {"configMap: {name: slicewarden-policy}": 'configMap: {name: {{ include "slicewarden.policyName" . }}}'}
 
 
 def _pods(indent: str) -> dict[str, str]:
@@ -65,7 +67,13 @@ TEMPLATES = {
             "resources:\n            requests: {cpu: 250m, memory: 192Mi}\n            limits: {memory: 512Mi}\n": (
                 "resources: {{ toJson .Values.resources }}\n"
             ),
-            "configMap: {name: slicewarden-policy}": 'configMap: {name: {{ include "slicewarden.policyName" . }}}',
+            **POLICY,
+            "            - /etc/slicewarden/tls/tls.key\n": (
+                "            - /etc/slicewarden/tls/tls.key\n"
+                '            {{- if eq .Values.mode "audit" }}\n'
+                "            - --audit-only\n"
+                "            {{- end }}\n"
+            ),
             "secret: {secretName: slicewarden-tls, defaultMode: 0440}": (
                 "secret:\n"
                 "            defaultMode: 0440\n"
@@ -121,6 +129,7 @@ TEMPLATES = {
         'eq .Values.certificates "self"',
         {
             **IMAGE,
+            **POLICY,
             **_pods(" " * 10),
             "---\n# API servers, behind their Service, and nobody else.\n": (
                 "{{- if .Values.networkPolicy.enabled }}\n---\n# API servers, behind their Service, and nobody else.\n"

@@ -22,6 +22,21 @@ class Action(StrEnum):
     AUDIT = "Audit"
 
 
+class Mode(StrEnum):
+    """Whether the webhook acts on what it finds, or records it and lets everything through unchanged."""
+
+    ENFORCE = "enforce"
+    AUDIT = "audit"
+
+
+class Would(StrEnum):
+    """What the policy would have done about a request that audit mode let through unchanged."""
+
+    ALLOW = "allow"
+    PATCH = "patch"
+    DENY = "deny"
+
+
 class Malformed(ValueError):
     """A value has a shape that the Kubernetes API would not have stored."""
 
@@ -81,6 +96,8 @@ class Finding(NamedTuple):
     `parts` are the separate faults there; an update may correct them one by one. The default is one part, the message
     with the value at `path`, so that a different wrong value counts as new. Name the part if `path` holds more than
     the fault.
+
+    `left_out` says that the place lacks what /mutate writes by itself; the engine ends the message in the reason.
     """
 
     path: Path
@@ -89,6 +106,7 @@ class Finding(NamedTuple):
     advice: bool = False
     text_line: int = 0
     parts: tuple[str, ...] = ()
+    left_out: bool = False
 
     @property
     def text(self) -> str:
@@ -99,13 +117,20 @@ class Finding(NamedTuple):
 class Result(NamedTuple):
     """A finding with its rule and the action that the policy takes.
 
-    `exemption` names the policy's exemption if one turned the finding into a mere record.
+    `exemption` names the policy's exemption if one turned the finding into a mere record. A finding is `repaired` if
+    `/mutate` would repair it on creation under the action Deny.
     """
 
     rule: str
     action: Action
     finding: Finding
     exemption: str = ""
+    repaired: bool = False
+
+    @property
+    def remark(self) -> str:
+        """Words on why less comes of it than its rule says; empty in most cases."""
+        return f"exempted by {self.exemption}" if self.exemption else "would be repaired" if self.repaired else ""
 
     @property
     def text(self) -> str:
@@ -116,16 +141,20 @@ class Result(NamedTuple):
 class Verdict(NamedTuple):
     """All results for one request, and their JSON Patch (RFC 6902 operations).
 
-    `malformed` is the reason why the object could not be judged; such an object is refused.
+    `malformed` is the reason why the object could not be judged; such an object is refused, but for audit mode. `would`
+    is set in audit mode alone, where everything is allowed.
     """
 
     results: tuple[Result, ...] = ()
     patch: tuple[Mapping[str, Any], ...] = ()
     malformed: Malformed | None = None
+    would: Would | None = None
 
     @property
     def allowed(self) -> bool:
-        """False if any result denies, or the object could not be judged."""
+        """False if any result denies, or the object could not be judged. Always true in audit mode."""
+        if self.would is not None:
+            return True
         return self.malformed is None and not any(r.action is Action.DENY for r in self.results)
 
     def having(self, action: Action) -> list[Result]:

@@ -36,6 +36,20 @@ def injected(
     The pod lands on a node whose cards have so many MiB and are time-sliced into so many replicas; the policy is the
     sample, with every framework capped. Raises Denied.
     """
+    (container,) = admitted(product, mib, replicas, written, annotations)["spec"]["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def admitted(
+    product: str,
+    mib: int,
+    replicas: int,
+    written: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    *,
+    shim: bool = False,
+) -> dict[str, Any]:
+    """Return the pod of `injected` as the webhook makes it, with the shim if the policy is to say so. Raises Denied."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -56,17 +70,16 @@ def injected(
         },
     }
     request = admission.decode(admission.wrap(pod))
-    verdict = _engine().judge(request, _facts(product, mib, replicas))
+    verdict = _engine(shim).judge(request, _facts(product, mib, replicas))
     if not verdict.allowed:
         raise Denied(verdict.malformed or "; ".join(result.finding.message for result in verdict.results))
-    (container,) = jsonpatch.apply(request.object or {}, verdict.patch)["spec"]["containers"]
-    return {entry["name"]: entry["value"] for entry in container["env"]}
+    return dict(jsonpatch.apply(request.object or {}, verdict.patch))
 
 
 @cache
-def _engine() -> Engine:
+def _engine(shim: bool) -> Engine:
     (document, *_), _ = documents.read(POLICY.read_text("utf-8"), POLICY.name)
-    document.value["spec"].pop("memory", None)
+    document.value["spec"]["memory"] = {"shim": "Inject"} if shim else {}
     rules = walk()
     return Engine(load.load([document], [rule.id for rule in rules], POLICY.name), rules)
 

@@ -77,7 +77,7 @@ def changes(draw: st.DrawFn, *, most: int = 4, lists: bool = True) -> tuple[dict
 
 
 @given(changes())
-def test_another_implementation_makes_the_same_of_a_patch(change: tuple[dict[str, Any], list[Fix]]) -> None:
+def test_the_jsonpatch_library_gives_the_same_result(change: tuple[dict[str, Any], list[Fix]]) -> None:
     document, fixes = change
     operations, outcome = build(document, fixes)
     assert applied(document, operations) == outcome
@@ -95,7 +95,7 @@ def test_the_given_document_and_fixes_are_never_changed(change: tuple[dict[str, 
 
 
 @given(changes(most=1, lists=False))
-def test_a_fix_that_is_made_already_needs_no_operation(change: tuple[dict[str, Any], list[Fix]]) -> None:
+def test_a_fix_that_is_already_in_place_needs_no_operation(change: tuple[dict[str, Any], list[Fix]]) -> None:
     document, fixes = change
     _, outcome = build(document, fixes)
     assert build(outcome, fixes) == ((), outcome)
@@ -208,14 +208,14 @@ CASES: list[tuple[str, dict[str, Any], Fix, list[dict[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("document", "fix", "operations"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
-def test_a_fix_becomes_the_least_operations(
+def test_a_fix_becomes_as_few_operations_as_possible(
     document: dict[str, Any], fix: Fix, operations: list[dict[str, Any]]
 ) -> None:
     assert list(build(document, [fix])[0]) == operations
     assert applied(document, operations) == build(document, [fix])[1]
 
 
-def test_the_second_of_two_fixes_sees_what_the_first_did() -> None:
+def test_a_fix_builds_on_the_result_of_the_fix_before_it() -> None:
     fixes = [Fix(("spec", "nodeSelector"), {"a": "1"}), Fix(("spec", "nodeSelector"), {"a": "1", "b": "2"})]
     operations, outcome = build({"spec": {}}, fixes)
     assert [operation["path"] for operation in operations] == ["/spec/nodeSelector", "/spec/nodeSelector/b"]

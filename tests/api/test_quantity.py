@@ -144,13 +144,13 @@ def test_a_whole_quantity_is_an_int(value: object, amount: int) -> None:
 
 
 @pytest.mark.parametrize(("value", "amount"), BROKEN, ids=repr)
-def test_a_part_of_one_is_an_exact_fraction(value: object, amount: Fraction) -> None:
+def test_a_quantity_below_one_is_an_exact_fraction(value: object, amount: Fraction) -> None:
     assert parse(value) == amount
     assert type(parse(value)) is Fraction
 
 
 @pytest.mark.parametrize("value", REFUSED, ids=repr)
-def test_what_the_api_server_refuses_is_refused(value: object) -> None:
+def test_a_quantity_that_the_api_server_refuses_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         parse(value)
 
@@ -162,7 +162,7 @@ def test_a_number_of_enormous_length_is_refused_rather_than_computed(value: str)
 
 
 @given(st.integers(min_value=1 - 2**63, max_value=2**63 - 1))
-def test_every_integer_is_itself_as_a_number_and_as_text(number: int) -> None:
+def test_an_integer_is_read_alike_as_a_number_and_as_text(number: int) -> None:
     assert parse(number) == number
     assert parse(str(number)) == number
     assert type(parse(str(number))) is int
@@ -177,7 +177,7 @@ def test_a_quantity_is_an_int_exactly_when_it_is_whole(number: int, suffix: str)
 
 
 @given(st.floats(min_value=-1e18, max_value=1e18))
-def test_a_json_number_amounts_to_what_its_text_does(number: float) -> None:
+def test_a_quantity_is_read_alike_as_a_json_number_and_as_text(number: float) -> None:
     nanos = Fraction(repr(abs(number))) * 10**9
     assert abs(parse(number)) == Fraction(ceil(nanos), 10**9) == abs(parse(repr(number)))
     assert (parse(number) < 0) == (number < 0)

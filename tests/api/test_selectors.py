@@ -93,7 +93,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("one", UNREADABLE, ids=str)
-def test_a_term_that_the_scheduler_cannot_read_is_known_as_one(one: Requirement) -> None:
+def test_an_invalid_node_selector_term_is_recognized(one: Requirement) -> None:
     assert not Choice((requirement("Exists"), one)).readable
     assert not NOWHERE.matches("n", {"k": "a"})
 
@@ -102,7 +102,7 @@ def named(operator: str, *names: str, key: str = "metadata.name") -> Choice:
     return Choice((requirement("Exists"),), (requirement(operator, *names, key=key),))
 
 
-def test_a_term_is_held_against_the_name_of_a_node_too() -> None:
+def test_a_term_with_match_fields_checks_the_name_of_the_node() -> None:
     assert named("In", "n").matches("n", {"k": "a"})
     assert not named("In", "n").matches("n", {})
     assert not named("In", "m").matches("n", {"k": "a"})
@@ -124,7 +124,7 @@ def test_a_requirement_looks_at_its_own_key_only() -> None:
     assert not requirement("Exists").matches({"K": "a", "other": "a", "": "a"})
 
 
-def test_a_selector_needs_all_that_it_names() -> None:
+def test_a_selector_matches_only_if_all_requirements_match() -> None:
     selector = Selector({"a": "1"}, (requirement("NotIn", "2", key="b"),))
     assert selector.matches({"a": "1"})
     assert selector.matches({"a": "1", "b": "3", "c": "4"})
@@ -137,7 +137,7 @@ def test_an_empty_selector_matches_all() -> None:
     assert Selector({}).matches({"a": "1"})
 
 
-def test_labels_stand_for_one_equality_each() -> None:
+def test_match_labels_become_one_equality_each() -> None:
     assert equals({"a": "1", "b": ""}) == (
         requirement("In", "1", key="a"),
         requirement("In", "", key="b"),
@@ -172,7 +172,7 @@ def test_a_contradiction_names_its_key(all_of: tuple[Requirement, ...], key: str
 
 
 @pytest.mark.parametrize("one", [requirement("Gt", "a"), requirement("Lt"), requirement("Like", "a"), requirement("")])
-def test_what_no_value_can_match_contradicts_itself(one: Requirement) -> None:
+def test_requirements_that_no_value_matches_contradict_each_other(one: Requirement) -> None:
     assert contradiction((one,)) == "k"
 
 
@@ -214,7 +214,7 @@ def test_requirements_contradict_each_other_exactly_when_no_labels_match_them_al
 
 
 @given(st.lists(requirements(), max_size=4), st.lists(requirements(), max_size=4))
-def test_more_requirements_never_mend_a_contradiction(some: list[Requirement], more: list[Requirement]) -> None:
+def test_more_requirements_never_resolve_a_contradiction(some: list[Requirement], more: list[Requirement]) -> None:
     if contradiction(some) is not None:
         assert contradiction([*some, *more]) is not None
         assert contradiction([*more, *some]) is not None

@@ -1,5 +1,6 @@
 """The table of workloads: every place is found, a policy adds kinds, and what is not there is no fault."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,10 @@ from tests.support.policies import POLICY, policy_of
 from webhook.api import admission
 from webhook.api.objects import subjects
 from webhook.api.pods import Pod
-from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, keys
+from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Part, Template, keys
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.model import Malformed, Object, Request, dotted
+from webhook.model import Malformed, Object, Path, Request, dotted
 from webhook.policy.model import Policy
 from webhook.rules import walk
 
@@ -31,23 +32,99 @@ def request(group: str, kind: str, item: Object) -> Request:
     return Request("u", "CREATE", group, "v1", kind, "", "vision", "x", None, False, item, None)
 
 
+def pods_of(group: str, kind: str, item: Object) -> list[Pod]:
+    return [each for each in subjects(request(group, kind, item), item) if isinstance(each, Pod) and each.containers]
+
+
+def reached(item: Any, path: Path) -> Any:
+    for key in path:
+        item = item[key]
+    return item
+
+
 @pytest.mark.parametrize(("group", "kind", "template"), TEMPLATES, ids=lambda value: getattr(value, "at", value))
 def test_every_place_is_found(group: str, kind: str, template: Template) -> None:
     pods = []
-    for inner in ("containers.[]", *template.containers):
-        item = at(
-            template.at, at(template.spec, at(inner, CONTAINER)) if inner == "containers.[]" else at(inner, CONTAINER)
-        )
-        (pod,) = (
-            each for each in subjects(request(group, kind, item), item) if isinstance(each, Pod) and each.containers
-        )
+    inside = () if template.spec is None else (f"{template.spec}.containers.[]".strip("."),)
+    for inner in (*inside, *template.containers):
+        item = at(template.at, at(inner, CONTAINER))
+        (pod,) = pods_of(group, kind, item)
         assert [container.spec for container in pod.containers] == [CONTAINER]
-        value: Any = item
-        for key in pod.containers[0].path:
-            value = value[key]
-        assert value == CONTAINER
+        assert reached(item, pod.located(pod.containers[0].path)[0]) == CONTAINER
         pods.append(pod)
-    assert all(pod.template and pod.namespace == "vision" for pod in pods)
+    namespace = "" if WORKLOADS[group, kind].cluster_scoped else "vision"
+    assert all(pod.template and pod.namespace == namespace for pod in pods)
+
+
+VALUES: dict[str, Any] = {
+    "env": [{"name": "A", "value": "1"}],
+    "tolerations": [{"operator": "Exists"}],
+    "volumes": [{"name": "v", "hostPath": {"path": "/dev"}}],
+    "containers": [CONTAINER],
+    "initContainers": [CONTAINER],
+    "args": ["a"],
+    "command": ["a"],
+    "envFrom": [{"prefix": "A"}],
+    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+    "resourceClaims": [{"name": "a"}],
+    "claims": [{"name": "a"}],
+    "nodeSelector": {"zone": "x"},
+    "hostNetwork": True,
+    "shareProcessNamespace": True,
+}
+TEXTS = {"image", "path", "runtimeClassName", "schedulerName", "serviceAccount"}
+PARTS = [
+    (each.group, each.kind, template, part)
+    for each in WORKLOADS.values()
+    for template in each.templates
+    for part in (*template.parts, *template.own)
+]
+
+
+def value_of(part: Part) -> Any:
+    key = part.into[-1]
+    if part.name or key == "nvidia.com/gpu":
+        return 2
+    return VALUES.get(key, "text" if key in TEXTS else {"x": {}})
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "template", "part"), PARTS, ids=lambda each: getattr(each, "place", getattr(each, "at", each))
+)
+def test_every_part_counts_as_its_field_and_is_found_where_it_stands(
+    group: str, kind: str, template: Template, part: Part
+) -> None:
+    value = value_of(part)
+    item = at(part.place if part.place[:1] == "/" else f"{template.at}.{part.place}", value)
+    if part.place[:1] == "/":
+        item = merged(item, at(template.at, {}))
+    into = part.into
+    if part.name:
+        item = merged(item, at(f"{template.at}.{part.name}", "nvidia.com/gpu"))
+        into = (*into, "nvidia.com/gpu")
+    pods = [each for each in subjects(request(group, kind, item), item) if isinstance(each, Pod)]
+    holders = [(pod, pod.spec, pod.spec_path) for pod in pods]
+    holders += [(pod, container.spec, container.path) for pod in pods for container in pod.containers]
+    if into[-1] == EACH_VALUE:  # an entry for each value of a map
+        pod = next(pod for pod in pods if pod.containers and pod.containers[0].spec.get("env"))
+        assert pod.containers[0].spec["env"] == [{"name": "x", "value": value["x"]}]
+        assert reached(item, pod.located((*pod.containers[0].path, "env", 0))[0]) == value["x"]
+        return
+    path = tuple(0 if key == EACH_ITEM else key for key in into)
+    for pod, holder, base in holders:
+        with suppress(KeyError, IndexError, TypeError):
+            if reached(holder, path) == value:
+                assert reached(item, pod.located((*base, *path))[0]) == value
+                return
+    pytest.fail("it is not found")
+
+
+def merged(one: Any, other: Any) -> Any:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {key: merged(one.get(key), other.get(key)) for key in one | other}
+    if isinstance(one, list) and isinstance(other, list):
+        return [merged(a, b) for a, b in zip(one, other, strict=True)]
+    return other if one is None else one
 
 
 @pytest.mark.parametrize(("group", "kind"), sorted(WORKLOADS))

@@ -472,10 +472,10 @@ def failure(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> str:
     assert main(list(map(str, argv))) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("slicewarden certs: error: ")
+    assert err.startswith("error: ")
     assert err.endswith("\n")
     assert err.count("\n") == 1
-    return err.removeprefix("slicewarden certs: error: ").rstrip("\n")
+    return err.removeprefix("error: ").rstrip("\n")
 
 
 def test_issue_writes_both_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -598,7 +598,7 @@ def test_failed_rename_leaves_no_scrap(tmp_path: Path, capsys: pytest.CaptureFix
 def test_secret_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["issue", "--secret", "--secret-name", "gate-tls", "--namespace", "gpu"]) == 0
     out, err = capsys.readouterr()
-    assert err == "slicewarden certs: the new CA's key is not kept; to renew will take a new CA\n"
+    assert err == "note: the new CA's key is not kept; a renewal will need a new CA\n"
     manifest = json.loads(out)
     assert manifest["metadata"] == {"name": "gate-tls", "namespace": "gpu"}
     data = {name: base64.b64decode(value) for name, value in manifest["data"].items()}
@@ -699,7 +699,7 @@ def test_error_lines(capsys: pytest.CaptureFixture[str], argv: list[str], messag
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], argv: list[str], message: str) -> None:
     assert main(argv) == 2
     out, err = capsys.readouterr()
-    assert (out, err.splitlines()[-1]) == ("", f"Error: {message}")
+    assert (out, err.splitlines()[0]) == ("", f"error: {message[0].lower()}{message[1:]}".rstrip("."))
 
 
 def test_nothing_is_written_when_issuing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

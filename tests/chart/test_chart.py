@@ -1,5 +1,6 @@
 """The Helm chart, rendered by Helm: it is the overlays, and its values do what they say."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,10 +9,13 @@ import yaml
 
 from tests.chart.conftest import MANIFESTS, Run
 from tests.support.objects import Object
+from tests.support.policies import POLICY
 from tests.support.registration_contract import broken
 from webhook.cli.inputs import load_policy
 from webhook.documents.goyaml import write
+from webhook.engine.registered import differences
 from webhook.engine.registration import configurations
+from webhook.scan import batches
 
 Kustomized = Callable[[str], list[Object]]
 CHART = MANIFESTS / "chart"
@@ -79,11 +83,43 @@ def test_certificates_that_are_provided_need_nothing_more(run: Run, kustomized: 
     assert made == objects
 
 
+def test_an_overlay_of_ones_own_needs_nothing_but_the_base_and_components(kustomized: Kustomized) -> None:
+    """With another guard: no id stands twice, and nothing of the sample is left."""
+    objects = kustomized("examples/gitops")
+    by_name(objects)
+    policy = load_policy(str(MANIFESTS / "examples" / "gitops" / "policy.yaml"))
+    assert differences(policy, objects) == []
+    assert "slicewarden.dev/pool" not in json.dumps(objects)
+    assert {hook["failurePolicy"] for each in objects for hook in each.get("webhooks", ())} == {"Ignore"}
+    ((name, data),) = [(each["metadata"]["name"], each["data"]) for each in objects if each["kind"] == "ConfigMap"]
+    assert yaml.safe_load(data["policy.yaml"])["metadata"]["name"] == "acme"
+    pods = [
+        one(objects, "Deployment")["spec"]["template"],
+        one(objects, "CronJob")["spec"]["jobTemplate"]["spec"]["template"],
+    ]
+    mounted = [each["configMap"]["name"] for pod in pods for each in pod["spec"]["volumes"] if "configMap" in each]
+    assert mounted == [name, name]
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_the_registration_of_every_overlay_is_the_policys(kustomized: Kustomized, folder: str) -> None:
+    assert differences(load_policy(str(POLICY)), kustomized(folder)) == []
+
+
+def test_audit_mode_is_the_same_policy_and_registration(kustomized: Kustomized) -> None:
+    audit, enforce = by_name(kustomized("overlays/audit")), by_name(kustomized("overlays/enforce"))
+    assert audit.keys() == enforce.keys()  # the ConfigMap's name has the hash of the policy
+    changed = [key for key in audit if audit[key] != enforce[key]]
+    assert sorted(kind for kind, _, _ in changed) == ["Deployment", "ValidatingWebhookConfiguration"]
+    arguments = audit["Deployment", "slicewarden-system", "slicewarden"]["spec"]["template"]["spec"]["containers"][0]
+    assert arguments["args"][-1] == "--audit-only"
+
+
 def test_audit_is_what_nobody_chose(run: Run) -> None:
     assert template(run) == template(run, "--set=mode=audit", "--set=certificates=self")
 
 
-@pytest.mark.parametrize("folder", ["base", *OVERLAYS])
+@pytest.mark.parametrize("folder", ["examples/gitops", *OVERLAYS])
 def test_the_registration_of_every_overlay_keeps_the_contract(kustomized: Kustomized, folder: str) -> None:
     assert broken(kustomized(folder)) == []
 
@@ -141,13 +177,18 @@ def test_the_roles_are_where_the_policy_looks(run: Run) -> None:
 
 def test_a_policy_of_ones_own_comes_with_its_registration(run: Run, tmp_path: Path) -> None:
     policy, registration = tmp_path / "policy.yaml", tmp_path / "registration.yaml"
-    sample = (CHART / "files" / "policies" / "enforce.yaml").read_text("utf-8")
+    sample = POLICY.read_text("utf-8")
     policy.write_text(sample.replace("annotation: slicewarden.dev/trust", "annotation: example.com/trust"), "utf-8")
     made = configurations(load_policy(str(policy)))
     registration.write_text("".join("---\n" + write(each) for each in made), "utf-8")
     own = [f"--set-file=policy={policy}", f"--set-file=registration={registration}"]
-    objects = template(run, "--set=mode=enforce", *own)
-    assert one(objects, "ConfigMap")["data"]["policy.yaml"] == policy.read_text("utf-8")
+    modes = {mode: template(run, f"--set=mode={mode}", *own) for mode in ("audit", "enforce")}
+    for mode, made_of_it in modes.items():
+        (container,) = one(made_of_it, "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert ("--audit-only" in container["args"]) is (mode == "audit")
+        assert one(made_of_it, "ConfigMap")["data"]["policy.yaml"] == policy.read_text("utf-8")
+        assert differences(load_policy(str(policy)), made_of_it) == []
+    objects = modes["enforce"]
     found = {each["kind"]: each["webhooks"] for each in objects if "webhooks" in each}
     assert found == {each["kind"]: each["webhooks"] for each in made}
     for alone in own:
@@ -161,9 +202,35 @@ def test_a_registration_that_is_none(run: Run, tmp_path: Path, text: str) -> Non
     assert "registration: " in refusal(run, "--set=policy=x", f"--set-file=registration={registration}")
 
 
-def test_a_change_of_policy_is_another_name(run: Run) -> None:
-    names = [one(template(run, f"--set=mode={mode}"), "ConfigMap")["metadata"]["name"] for mode in ("audit", "enforce")]
+def test_a_change_of_policy_is_another_name_and_a_change_of_mode_is_not(run: Run, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY.read_text("utf-8").replace("maxReplicas: 8", "maxReplicas: 4"), "utf-8")
+    registration = CHART / "files" / "registration.yaml"
+    own = [f"--set-file=policy={policy}", f"--set-file=registration={registration}"]
+    names = [
+        one(template(run, f"--set=mode={mode}", *more), "ConfigMap")["metadata"]["name"]
+        for mode in ("audit", "enforce")
+        for more in ([], own)
+    ]
+    assert names[:2] == names[2:]
     assert len({*names}) == 2
+
+
+@pytest.mark.parametrize(("mode", "says"), [("audit", "in audit mode"), ("enforce", "enforces its policy")])
+def test_the_notes_name_the_mode_that_is_in_force(run: Run, mode: str, says: str) -> None:
+    made = run(
+        "helm",
+        "install",
+        "slicewarden",
+        CHART,
+        "--namespace=slicewarden-system",
+        "--dry-run=client",
+        f"--set=mode={mode}",
+    )
+    assert made.returncode == 0, made.stderr
+    _, _, notes = made.stdout.partition("NOTES:")
+    assert says in notes
+    assert "--set-file" not in notes
 
 
 def test_it_lives_in_one_namespace(run: Run) -> None:
@@ -177,3 +244,16 @@ def test_it_lives_in_one_namespace(run: Run) -> None:
 )
 def test_values_that_mean_nothing(run: Run, value: str) -> None:
     assert "values don't meet the specifications of the schema" in refusal(run, f"--set={value}")
+
+
+def test_check_renders_it(programs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(programs["helm"].parent))
+    monkeypatch.chdir(CHART.parent)
+    assert next(batches.read([CHART.name]).notes).startswith("chart chart: ")
+    (refused,) = batches.read([CHART.name], "elsewhere", render=True).problems
+    assert "install it with --namespace slicewarden-system" in refused.message
+    read = batches.read([CHART.name], "slicewarden-system", render=True)
+    assert [*read.problems] == []
+    kinds = {item.value["kind"]: item for item in read.each(lambda item: item)}
+    assert kinds["Deployment"].source == "chart"
+    assert kinds["Deployment"].value["metadata"]["namespace"] == "slicewarden-system"

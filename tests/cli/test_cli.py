@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -76,7 +77,8 @@ def test_a_denial_names_file_line_rule_and_place(run: Any, tmp_path: Path) -> No
     assert done.status == 1
     report = done.report
     assert (report["apiVersion"], report["kind"]) == ("slicewarden.dev/v1alpha1", "CheckReport")
-    assert report["summary"] == {"objects": 2, "allowed": 1, "denied": 1, "warned": 0, "errors": 0, "unjudged": 0}
+    summary = {"objects": 2, "allowed": 1, "denied": 1, "warned": 0, "repaired": 0, "errors": 0, "unjudged": 0}
+    assert report["summary"] == summary
     assert report["policy"] == {"name": "sample", "digest": load_policy(OPTIONS[1]).digest}
     good, bad = report["results"]
     assert (good["allowed"], good["findings"], bool(good["patch"])) == (True, [], True)
@@ -108,6 +110,134 @@ def test_the_table_says_the_same_to_people(run: Any, tmp_path: Path) -> None:
     assert done.out.endswith("1 object: 0 allowed, 1 denied, 0 with warnings; 0 errors\n")
 
 
+def test_only_objects_with_findings_or_patches_are_listed(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(f"{GOOD}---\n{BAD}---\n{NODE}")
+    listed = re.compile(r"^(?:allowed|denied) +\S+  (.+)$", re.MULTILINE)
+    summary = "\n\n3 objects: 2 allowed, 1 denied, 0 with warnings; 0 errors\n"
+    for options, names in (
+        ((), ["Pod vision/good", "Pod vision/bad"]),
+        (("--all",), ["Pod vision/good", "Pod vision/bad", "Node plain"]),
+        (("--explain",), ["Pod vision/good", "Pod vision/bad"]),
+    ):
+        text = run("pods.yaml", *options).out
+        assert listed.findall(text) == names
+        assert text.endswith(summary)
+    quiet = run("pods.yaml", "--quiet")
+    assert listed.findall(quiet.out) == ["Pod vision/bad"]
+    assert not any(word in quiet.out for word in ("objects:", "patch", "lands"))
+    assert quiet.status == 1
+    assert len(run("pods.yaml", "-o", "json").report["results"]) == 3
+
+
+def test_a_quiet_run_without_findings_says_nothing(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    assert "note: " in run("pod.yaml", options=OPTIONS[2:]).err
+    assert run("pod.yaml", "-q", options=OPTIONS[2:]) == (0, "", "")
+    run("pod.yaml", "-q", "--output", "table.txt")
+    assert (tmp_path / "table.txt").read_text() == ""
+
+
+def test_rules_are_chosen_or_left_out(run: Any, tmp_path: Path) -> None:
+    bad = BAD.replace("spec:\n", "spec:\n  hostPID: true\n")
+    (tmp_path / "pods.yaml").write_text(f"{GOOD}---\n{bad}")
+
+    def found(*options: str) -> tuple[int, set[str], int]:
+        done = run("pods.yaml", "--format", "json", *options)
+        results = done.report["results"]
+        rules = {finding["rule"] for each in results for finding in each["findings"]}
+        return done.status, rules, sum(bool(each["patch"]) for each in results)
+
+    assert found() == (1, {"multiple-slices", "host-namespaces"}, 2)
+    assert found("--rule", "multiple-slices") == (1, {"multiple-slices"}, 0)
+    assert found("--rule", "multiple-slices", "--rule", "host-namespaces")[1] == {"multiple-slices", "host-namespaces"}
+    assert found("--skip-rule", "multiple-slices") == (1, {"host-namespaces"}, 2)
+    assert found("--rule", "unearned-trust") == (0, set(), 0)
+    assert found("--rule", "multiple-slices", "--skip-rule", "multiple-slices") == (0, set(), 0)
+    done = run("pods.yaml", "--rule", "multiple-slice")
+    assert (done.status, done.err.partition("\n")[0]) == (
+        2,
+        "error: invalid value for '--rule': no such rule, did you mean multiple-slices?",
+    )
+
+
+def test_statistics_count_by_rule_and_namespace(run: Any, tmp_path: Path) -> None:
+    lab = BAD.replace("namespace: vision", "namespace: lab")
+    (tmp_path / "pods.yaml").write_text(f"{GOOD}---\n{BAD}---\n{BAD.replace('bad', 'worse')}---\n{lab}")
+    done = run("pods.yaml", "--statistics", "--rule", "multiple-slices")
+    assert (done.status, done.out) == (
+        1,
+        "rule             action  findings  objects  namespaces\n"
+        "multiple-slices  Deny           2        2           1\n"
+        "\n"
+        "rule             namespace  action  findings  objects\n"
+        "multiple-slices  vision     Deny           2        2\n"
+        "\n"
+        "4 objects: 2 allowed, 2 denied, 0 with warnings; 0 errors\n",
+    )
+    report = run("pods.yaml", "--statistics", "--format", "json").report
+    assert report["kind"] == "StatisticsReport"
+    one = {"rule": "multiple-slices", "action": "Deny", "findings": 2, "objects": 2}
+    assert {**one, "namespaces": 1} in report["rules"]
+    assert {**one, "namespace": "vision"} in report["namespaces"]
+    assert sum(each["findings"] for each in report["rules"]) == sum(each["findings"] for each in report["namespaces"])
+    done = run("pods.yaml", "--statistics", "--format", "sarif")
+    assert done.err.startswith("error: --statistics has no sarif format; use table or json\n")
+
+
+def test_nothing_found_is_no_success(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/values.yaml").write_text("a: 1\n")
+    done = run("empty")
+    assert done.status == 2
+    assert done.out.startswith("error    empty: no Kubernetes object in it; --allow-empty accepts that\n")
+    assert run("empty", "--allow-empty").status == 0
+    (tmp_path / "empty/service.yaml").write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
+    done = run("empty")
+    assert done.status == 2
+    assert done.out.startswith("error    empty: no object of a kind that is judged; --allow-empty accepts that\n")
+    assert run("empty", "--allow-empty").status == 0
+
+
+def test_the_variables_of_a_cap_share_a_line(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(GOOD)
+    text = run("pod.yaml").out
+    (line,) = [line for line in text.splitlines() if ".env" in line]
+    closed = 'NVIDIA_NVSWITCH="", NVIDIA_IMEX_CHANNELS=""'
+    assert line == f"  patch  + spec.containers[0].env: 7 memory-cap variables (--explain), {closed}"
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in run("pod.yaml", "--explain").out
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "coloured"),
+    [
+        ({}, (), False),
+        ({"FORCE_COLOR": "1"}, (), True),
+        ({"FORCE_COLOR": ""}, (), False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, (), False),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, (), True),
+        ({"FORCE_COLOR": "1"}, ("--color", "never"), False),
+        ({"NO_COLOR": "1"}, ("--color", "always"), True),
+        ({"FORCE_COLOR": "1"}, ("--color", "auto"), True),
+    ],
+)
+def test_colour_is_chosen_by_the_option_then_by_the_environment(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    options: tuple[str, ...],
+    coloured: bool,
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "pod.yaml").write_text(BAD)
+    assert ("\033[1;31mdenied \033[0m" in run("pod.yaml", *options).out) is coloured
+    run("pod.yaml", *options, "--output", "file")
+    assert "\033" not in (tmp_path / "file").read_text()
+
+
 def test_folders_are_walked_and_other_files_passed_over(run: Any, tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/pod.yml").write_text(GOOD)
@@ -134,7 +264,7 @@ def test_live_without_a_cluster_is_one_clear_line(capsys: pytest.CaptureFixture[
     tls = ["--tls-cert", "none", "--tls-key", "none"]
     assert cli.main(["serve", *OPTIONS[:2], "--live", "--kubeconfig", str(tmp_path / "none"), *tls]) == 2
     captured = capsys.readouterr().err
-    assert captured.startswith(f"{tmp_path}/none: ")
+    assert captured.startswith(f"error: {tmp_path}/none: ")
     assert captured.count("\n") == 1
 
 
@@ -161,7 +291,7 @@ def test_a_pod_that_is_too_large_for_all_pools_is_told_of_the_largest(run: Any, 
     (tmp_path / "policy.yaml").write_text(head + pools)
     pod = BAD.replace("  annotations: {slicewarden.dev/trust: trusted}\n", "").replace("gpu.shared: 2", "gpu: 9")
     done = run("-", "--policy", "policy.yaml", options=(), stdin=pod)
-    assert "too much for pool big; ask for at most 8" in " ".join(done.out.split())
+    assert "more than pool big gives to one pod; request at most 8" in " ".join(done.out.split())
 
 
 def test_lists_are_opened_and_each_item_knows_its_line(run: Any, tmp_path: Path) -> None:
@@ -249,7 +379,7 @@ def test_a_configuration_and_what_names_and_uses_it_are_judged_together(run: Any
     assert findings(CLUSTER) == []
     ((kind, rule, message),) = findings(CLUSTER.replace("default: any", "default: all"))
     assert (kind, rule) == ("ClusterPolicy", "missing-sharing-config")
-    assert "known are any, t4" in message
+    assert "use one of any, t4, or add the key" in message
     ((kind, rule, message),) = findings(CLUSTER.replace("config: t4", "config: t5"))
     assert (kind, rule) == ("Node", "missing-sharing-config")
     ((kind, rule, message),) = findings(CLUSTER.replace("name: nvidia.com/gpu,", "name: nvidia.com/mig-1g.5gb,"))
@@ -283,7 +413,7 @@ def test_what_nobody_has_given_is_said_once(
     for name, text in {"pod.yaml": GOOD, "pod2.yaml": BAD, **files}.items():
         (tmp_path / name).write_text(text)
     said = run(".", options=OPTIONS[:2]).err
-    way = "--facts takes what `kubectl get -A namespaces,nodes,configmaps,daemonsets,pods -o yaml` prints, --live asks"
+    way = "`slicewarden facts --live > cluster.json` writes them to a file for --facts, --live asks"
     assert said == (f"note: {missing} are known: {way} the cluster\n" if missing else "")
     assert run(".").err == ""
 
@@ -349,10 +479,7 @@ def test_what_is_not_judged_is_counted_in_one_line_which_names_the_kinds(run: An
                 "resource.k8s.io/v1 ResourceSlice",
                 "policy/v1 PodDisruptionBudget",
                 "longhorn.io/v1beta2 Node",
-                "trainer.kubeflow.org/v1alpha1 ClusterTrainingRuntime",
-                "serving.kserve.io/v1alpha1 ClusterServingRuntime",
                 "serving.kserve.io/v1alpha1 InferenceGraph",
-                "argoproj.io/v1alpha1 ClusterWorkflowTemplate",
             )
         ),
     ],
@@ -391,7 +518,7 @@ def test_a_bad_policy_is_status_2_with_file_and_line(run: Any, tmp_path: Path) -
     done = run(".", options=["--policy", str(bad)])
     line = next(i for i, row in enumerate(bad.read_text().splitlines(), 1) if "multiple-slice:" in row)
     assert done.status == 2
-    assert done.err == f"{bad}:{line}: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?\n"
+    assert done.err == f"error: {bad}:{line}: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?\n"
     assert done.out == ""
 
 
@@ -405,7 +532,9 @@ def test_facts_that_hold_none_are_refused(run: Any, tmp_path: Path) -> None:
     (tmp_path / "service.yaml").write_text("apiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
     done = run("pod.yaml", options=[*OPTIONS[:2], "--facts", "service.yaml"])
     assert done.status == 2
-    assert done.err.startswith("service.yaml: no facts in it: none of ClusterPolicy, ConfigMap, DaemonSet, Namespace, ")
+    assert done.err.startswith(
+        "error: service.yaml: no facts in it: none of ClusterPolicy, ConfigMap, DaemonSet, Namespace, "
+    )
 
 
 def test_output_goes_to_a_file(run: Any, tmp_path: Path) -> None:
@@ -470,7 +599,7 @@ def test_a_rule_that_breaks_is_status_3_and_says_which(
     (tmp_path / "pod.yaml").write_text(GOOD)
     done = run("pod.yaml")
     assert done.status == 3
-    assert done.err.endswith("slicewarden: internal error: pod.yaml:1: rule multiple-slices broke\n")
+    assert done.err.endswith("internal error: pod.yaml:1: rule multiple-slices broke\n")
 
 
 def test_schema_and_rules_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -495,3 +624,51 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
     assert done.stdout.startswith("denied")
     assert done.stderr == ""
+
+
+TRAINER = """\
+apiVersion: example.com/v1
+kind: Trainer
+metadata: {name: t, namespace: lab}
+spec:
+  workers:
+    main: {limits: {nvidia.com/gpu: 2}}
+"""
+OLD = """\
+apiVersion: extensions/v1beta1
+kind: DaemonSet
+metadata: {name: old}
+spec: {template: {spec: {containers: [{name: a, image: b}]}}}
+"""
+
+
+def test_a_gpu_in_an_object_that_is_not_judged_is_named(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"{GOOD}---\n{TRAINER}---\n{OLD}---\n{manifests('v1 Service')}")
+    line = f"{GOOD}---\n".count("\n")
+    named = (
+        f"a.yaml:{line + 11}: DaemonSet.extensions old is not judged, but holds a container at "
+        "spec.template.spec.containers[0]; did you mean DaemonSet.apps?",
+        f"a.yaml:{line + 6}: Trainer.example.com lab/t is not judged, but names a GPU at "
+        "spec.workers.main.limits[nvidia.com/gpu]; add the kind under workloads in the policy",
+    )
+    done = run("a.yaml")
+    assert (done.status, done.out.splitlines()[-2:]) == (0, [*named])
+    assert run("a.yaml", "--format", "sarif").err.splitlines()[-2:] == [f"note: {each}" for each in named]
+    old, trainer, service = sorted(
+        run("a.yaml", "--format", "json").report["unjudged"], key=lambda each: str(each["kind"] == "Service")
+    )
+    assert (old["gpus"], trainer["gpus"], "places" in service) == ([], ["nvidia.com/gpu"], False)
+    place = {"file": "a.yaml", "line": line + 6, "name": "lab/t", "path": "spec.workers.main.limits[nvidia.com/gpu]"}
+    assert trainer["places"] == [{**place, "resource": "nvidia.com/gpu"}]
+    assert [run("a.yaml", "--fail-on", each).status for each in ("unjudged", "warn", "never")] == [1, 0, 0]
+    (tmp_path / "b.yaml").write_text(f"{GOOD}---\n{manifests('v1 Service')}")
+    assert run("b.yaml", "--fail-on", "unjudged").status == 0
+
+
+def test_only_some_objects_that_are_not_judged_have_a_line(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("---\n".join([GOOD, *[TRAINER] * 23]))
+    done = run("a.yaml")
+    assert done.out.count("names a GPU") == 20
+    assert done.out.endswith("\nnot judged, but with containers or GPUs: 3 more objects; --format json names them\n")
+    (unjudged,) = run("a.yaml", "--format", "json").report["unjudged"]
+    assert len(unjudged["places"]) == 23

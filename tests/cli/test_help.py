@@ -40,9 +40,9 @@ def test_a_page_describes_shows_and_fits_the_terminal(prog: str, monkeypatch: py
     shown = [line for line in text.splitlines() if not line.startswith("  $ ")]
     assert max(map(len, shown)) <= 72
     if "--policy" in text:
-        assert "\nFiles:\n  ./policies  " in text
+        assert "\nFiles:\n  ./policies  " in text or "\nFiles:\n  slicewarden.toml  " in text
     if "--kubeconfig" in text:
-        assert "\nEnvironment:\n  KUBECONFIG  " in text
+        assert "\n  KUBECONFIG  " in text.partition("\nEnvironment:")[2]
 
 
 @pytest.mark.parametrize("prog", PAGES)
@@ -125,7 +125,7 @@ def test_paths_may_stand_anywhere_among_options() -> None:
         (
             "check --format tabel",
             "slicewarden check",
-            "Invalid value for '--format': unknown 'tabel', did you mean table?",
+            "Invalid value for '--format' / '-o': unknown 'tabel', did you mean table?",
         ),
         ("certs isue", "slicewarden certs", "No such command 'isue'. Did you mean 'issue'?"),
         ("certs issue --ot x", "slicewarden certs issue", "No such option '--ot'. Did you mean '--out'?"),
@@ -163,13 +163,34 @@ def test_paths_may_stand_anywhere_among_options() -> None:
         ),
     ],
 )
-def test_wrong_usage_is_answered_with_the_usage_of_its_own_command(
+def test_wrong_usage_is_one_line_and_the_command_that_helps(
     line: str, prog: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(line.split()) == 2
-    answer = capsys.readouterr().err
-    assert answer.startswith(f"Usage: {prog} [OPTIONS]")
-    assert answer.endswith(f"\n\nError: {text}\n")
+    said = f"{text[0].lower()}{text[1:]}".rstrip(".")
+    assert capsys.readouterr().err == f"error: {said}\ntry '{prog} --help'\n"
+
+
+def test_help_and_version_are_verbs_too(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(line: str) -> str:
+        assert cli.main(line.split()) == 0
+        return capsys.readouterr().out
+
+    for words in ("", "check", "policy", "policy lint", "help"):
+        assert said(f"help {words}") == said(f"{words} --help")
+    assert said("version") == said("--version")
+    for line, error, prog in (
+        ("help chekc", "no such command 'chekc'. Did you mean 'check'?", "slicewarden"),
+        ("help check x", "slicewarden check has no command 'x'", "slicewarden check"),
+        ("lint", "no such command 'lint'. Did you mean 'policy lint'?", "slicewarden"),
+        (
+            "check -o report.json",
+            "invalid value for '--format' / '-o': unknown 'report.json'; --output takes a file",
+            "slicewarden check",
+        ),
+    ):
+        assert cli.main(line.split()) == 2
+        assert capsys.readouterr().err == f"error: {error}\ntry '{prog} --help'\n"
 
 
 def test_nothing_at_all_is_answered_with_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,6 +225,7 @@ def test_commands_options_values_rules_and_files_are_completed() -> None:
     assert offered("bash", "rules", "multiple") == ["plain,multiple-slices"]
     assert {*offered("bash", "rules", "")} >= {f"plain,{rule.id}" for rule in rules.walk()}
     assert offered("bash", "policy", "lints", "empty-p") == ["plain,empty-pool"]
+    assert offered("bash", "help", "policy", "li") == ["plain,lint", "plain,lints"]
     assert offered("bash", "check", "--fa") == ["plain,--facts", "plain,--fail-on"]
     assert offered("bash", "check", "--format", "sar") == ["plain,sarif"]
     assert offered("bash", "check", "--policy", "polic") == ["file,polic"]

@@ -135,10 +135,18 @@ def test_a_charts_own_files_are_passed_over_and_its_templates_told_with_the_way_
     (tmp_path / "chart/templates/pod.yaml").write_text("{{- if .Values.pod }}\n" + GOOD + "{{- end }}\n")
     (tmp_path / "chart/templates/plain.yaml").write_text(GOOD)
     status, report = check("chart")
-    assert (status, names(report)) == (2, [("chart/templates/plain.yaml", "good")])
+    assert (status, names(report), report["errors"]) == (0, [("chart/templates/plain.yaml", "good")], [])
+    assert report["notes"] == [
+        "chart chart: 1 template not rendered; helm template chart | slicewarden check -",
+        "3 files without a Kubernetes object: chart/Chart.yaml, chart/values-prod.yaml, chart/values.yaml",
+    ]
+    status, report = check("chart/templates/pod.yaml")
     (error,) = report["errors"]
-    assert error["file"] == "chart/templates/pod.yaml"
+    assert (status, error["file"]) == (2, "chart/templates/pod.yaml")
     assert error["message"].endswith("; it looks like a template: helm template CHART | slicewarden check -")
+
+
+EMPTY = "no Kubernetes object in it; --allow-empty accepts that"
 
 
 @pytest.mark.parametrize(
@@ -155,8 +163,12 @@ def test_what_is_no_charts_own_is_judged_or_told(
     name: str, text: str, said: str | None, check: Any, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(text)
-    status, report = check(".")
+    status, report = check(name)
     assert [each["message"] for each in report["errors"]] == ([said] if said else [])
+    assert status == (2 if said else 1)
+    assert check(".", "--allow-empty")[0] == (0 if said else 1)
+    status, report = check(".")
+    assert [each["message"] for each in report["errors"]] == ([EMPTY] if said else [])
     assert status == (2 if said else 1)
 
 
@@ -336,7 +348,7 @@ def test_without_any_kubeconfig_the_way_to_one_is_said(
     for command in (("audit",), ("check", str(tmp_path / "pod.yaml"), "--live"), ("serve", "--live", *tls)):
         assert cli.main([*command, *OPTIONS[:2]]) == 2
         said = "no cluster is configured; name a kubeconfig with --kubeconfig, or in KUBECONFIG"
-        assert capsys.readouterr().err == f"kubeconfig: {said}\n"
+        assert capsys.readouterr().err == f"error: kubeconfig: {said}\n"
 
 
 def test_facts_may_be_given_several_times_and_whatever_else_would_be_dropped_is_refused(
@@ -351,11 +363,11 @@ def test_facts_may_be_given_several_times_and_whatever_else_would_be_dropped_is_
     capsys.readouterr()
     assert cli.main([*command, "--facts", str(tmp_path / "pod.yaml")]) == 1  # a pod is a fact
     assert cli.main([*command, "--facts", str(tmp_path / "none.yaml")]) == 2
-    assert capsys.readouterr().err == f"{tmp_path}/none.yaml: No such file or directory\n"
+    assert capsys.readouterr().err == f"error: {tmp_path}/none.yaml: No such file or directory\n"
     for option, value in (("--policy", OPTIONS[1]), ("--namespace", "a"), ("--kubeconfig", "x"), ("--context", "x")):
         assert cli.main([*command[:2], option, value, option, value]) == 2
-        error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith(f"Error: Invalid value for '{option}'")
+        error = capsys.readouterr().err.splitlines()[0]
+        assert error.startswith(f"error: invalid value for '{option}'")
         assert ": given twice, and only one counts" in error
 
 
@@ -423,6 +435,7 @@ def test_several_processes_find_what_one_does(many: Path, monkeypatch: pytest.Mo
         "allowed": 96,
         "denied": 92,
         "warned": 0,
+        "repaired": 0,
         "errors": 4,
         "unjudged": 0,
     }

@@ -13,9 +13,12 @@ from kubernetes import client
 
 import certs
 from certs.life import rotate
+from tests.support import kubeconfigs
 from tests.support.listening import Asked, listening
+from tests.support.policies import POLICY, policy_of
 from webhook.cli import main as cli
 from webhook.cluster.cert_store import ClusterStore, ObjectNames
+from webhook.engine import registration
 
 SECRETS = "/api/v1/namespaces/slicewarden-system/secrets"
 HALVES = "/apis/admissionregistration.k8s.io/v1"
@@ -53,9 +56,8 @@ class Server:
             return 404, b'{"message": "not found"}'
         if method == "PATCH":
             self._merge(path, body)
-        return 200, json.dumps(
-            {**self.objects[path], "metadata": {"resourceVersion": str(self.versions[path])}}
-        ).encode()
+        metadata = {**self.objects[path].get("metadata", {}), "resourceVersion": str(self.versions[path])}
+        return 200, json.dumps({**self.objects[path], "metadata": metadata}).encode()
 
     def _merge(self, path: str, body: Any) -> None:
         """Merge as an API server does: data by key, webhooks by name."""
@@ -172,7 +174,7 @@ def test_a_secret_that_is_not_there(server: Server, keeper: ClusterStore, path: 
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
-def test_what_an_api_server_may_say(
+def test_every_answer_of_an_api_server_is_handled(
     server: Server, keeper: ClusterStore, method: str, status: int, answer: bytes, kind: type[Exception], message: str
 ) -> None:
     server.answers[method, CA] = status, answer
@@ -205,20 +207,7 @@ def test_nothing_is_issued_by_a_wrong_clock(server: Server, keeper: ClusterStore
 
 @pytest.fixture
 def kubeconfig(server: Server, tmp_path: Path) -> str:
-    file = tmp_path / "kubeconfig"
-    file.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-                "users": [{"name": "u", "user": {}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-            }
-        )
-    )
-    return str(file)
+    return str(kubeconfigs.kubeconfig(tmp_path, server.url))
 
 
 def test_the_command_says_what_it_did(server: Server, kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,6 +227,30 @@ def test_the_command_says_what_it_did(server: Server, kubeconfig: str, capsys: p
     assert "PRIVATE" not in out
 
 
+def test_the_command_compares_the_registration_once_the_certificates_are_kept(
+    server: Server, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Powers to get and patch the two configurations by name are enough for it."""
+    command = ["certs", "keep", "--kubeconfig", kubeconfig, "--check-registration", str(POLICY)]
+    assert cli.main(command) == 2
+    out, err = capsys.readouterr()
+    assert (len(out.splitlines()), len(server.written)) == (4, 5)  # what is due is done all the same
+    assert "is not registered" in err
+    assert err.endswith(
+        "error: the registration is stale: make it again with `slicewarden registration`, and apply it\n"
+    )
+    wanted = registration.configurations(policy_of(POLICY))
+    for path, made in zip((MUTATING, VALIDATING), wanted, strict=True):
+        kept = {hook["name"]: hook["clientConfig"] for hook in server.objects[path]["webhooks"]}
+        for hook in made["webhooks"]:
+            hook["clientConfig"] |= {"caBundle": kept.get(hook["name"], {}).get("caBundle")}
+        server.objects[path] = made
+    cli.main(command)
+    capsys.readouterr()
+    assert cli.main(command) == 0
+    assert capsys.readouterr() == ("", "")
+
+
 def test_the_command_says_what_it_could_not_do(
     server: Server, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,10 +259,10 @@ def test_the_command_says_what_it_could_not_do(
     assert cli.main(command) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == "slicewarden certs: not now: Secret slicewarden-system/slicewarden-ca: starting\n"
+    assert err == "error: not now: Secret slicewarden-system/slicewarden-ca: starting\n"
     server.answers["GET", CA] = 403, b'{"message": "forbidden"}'
     assert cli.main(command) == 2
-    assert capsys.readouterr().err.startswith("slicewarden certs: error: Secret slicewarden-system/slicewarden-ca: ")
+    assert capsys.readouterr().err.startswith("error: Secret slicewarden-system/slicewarden-ca: ")
 
 
 @pytest.mark.parametrize(
@@ -264,12 +277,14 @@ def test_the_command_says_what_it_could_not_do(
         (["--kubeconfig", "/nonexistent"], "No such file or directory"),
     ],
 )
-def test_usage_that_cannot_be(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+def test_wrong_usage_of_certs_keep_is_refused(
+    capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
     assert cli.main(["certs", "keep", *options]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert message in err.splitlines()[-1]
-    assert err.startswith(("Usage: slicewarden certs keep ", "slicewarden certs: error: "))
+    assert message in err.splitlines()[0]
+    assert err.startswith("error: ")
 
 
 def test_show_says_whose_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -285,4 +300,4 @@ def test_show_says_whose_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
     both.write_bytes(ca.key_pem)
     assert cli.main(["certs", "show", str(both)]) == 2
-    assert capsys.readouterr().err == f"slicewarden certs: error: {both}: not a PEM certificate\n"
+    assert capsys.readouterr().err == f"error: {both}: not a PEM certificate\n"

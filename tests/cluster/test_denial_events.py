@@ -46,6 +46,12 @@ def test_a_malformed_pod_is_told_of_too() -> None:
     assert told == Denial(OWNER, "spec: is missing")
 
 
+def test_a_note_is_one_line_that_numbers_its_findings_and_ends_in_where_to_ask() -> None:
+    two = Verdict(tuple(Result("r", Action.DENY, Finding(("spec",), text)) for text in ("is wrong", "is bad")))
+    told = denial(request(), two, "#gpu-help")
+    assert told == Denial(OWNER, "(1) r: spec: is wrong (2) r: spec: is bad For help: #gpu-help")
+
+
 @pytest.mark.parametrize(
     ("asked", "verdict"),
     [
@@ -65,7 +71,7 @@ def test_a_malformed_pod_is_told_of_too() -> None:
         (request("ReplicaSet", None, 7), DENIED),
     ],
 )
-def test_nothing_else_is_told(asked: Request, verdict: Verdict) -> None:
+def test_no_other_decision_becomes_an_event(asked: Request, verdict: Verdict) -> None:
     assert denial(asked, verdict) is None
 
 
@@ -85,6 +91,10 @@ def test_a_note_is_as_long_as_an_event_takes(character: str) -> None:
     assert told is not None
     assert events.MAX_NOTE - 6 < len(told.note.encode()) <= events.MAX_NOTE
     assert told.note.endswith("...")
+    helped = denial(request(), long, "#gpu-help")
+    assert helped is not None
+    assert events.MAX_NOTE - 6 < len(helped.note.encode()) <= events.MAX_NOTE
+    assert helped.note.endswith("... For help: #gpu-help")
 
 
 # How often
@@ -93,7 +103,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.floats(0, 90
 
 
 @given(steps=STEPS)
-def test_none_is_lost_and_no_owner_has_more_than_its_share(steps: list[tuple[int, int, float]]) -> None:
+def test_no_event_is_lost_and_no_owner_exceeds_its_limit(steps: list[tuple[int, int, float]]) -> None:
     backlog, now, noted = Backlog(0.0), 0.0, 0
     written: list[tuple[Denial, int]] = []
     for owner, note, pause in steps:
@@ -224,7 +234,7 @@ def test_one_event_grows_into_a_series(server: Server, told: Callable[[], Events
     assert event["series"]["count"] == 3
 
 
-def test_what_the_api_server_forgot_is_written_anew(
+def test_an_event_that_the_api_server_dropped_is_created_again(
     server: Server, told: Callable[[], Events], metrics: Metrics
 ) -> None:
     writer = told()
@@ -237,7 +247,7 @@ def test_what_the_api_server_forgot_is_written_anew(
     assert "series" not in event
 
 
-def test_what_cannot_be_written_is_counted_and_said_once(
+def test_an_event_that_cannot_be_written_is_counted_and_logged_once(
     server: Server, told: Callable[[], Events], metrics: Metrics, logged: list[Any]
 ) -> None:
     server.answers = [403, 403]

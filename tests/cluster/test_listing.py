@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.support import kubeconfigs
 from tests.support.listening import Asked, listening
 from tests.support.policies import POLICY
 from webhook.cli import main as cli
@@ -18,6 +19,7 @@ from webhook.cluster.client import Resource
 from webhook.facts.snapshot import Facts
 from webhook.model import Unusable
 from webhook.policy.model import Policy
+from webhook.scan import reduced
 
 PODS = Resource("", "v1", "pods", "Pod")
 
@@ -62,17 +64,7 @@ def kubeconfig(server: Server, tmp_path: Path) -> str:
 
 
 def write(folder: Path, url: str) -> str:
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    file = folder / "kubeconfig"
-    file.write_text(json.dumps(content))
-    return str(file)
+    return str(kubeconfigs.kubeconfig(folder, url))
 
 
 @pytest.fixture
@@ -196,7 +188,38 @@ def test_facts_are_what_the_cluster_says(server: Server, api: client.Api, sample
     assert found["metadata"]["uid"] == "v"
 
 
-def test_what_may_not_be_read_is_told_and_the_rest_is_read(
+def dumped(api: client.Api, policy: Policy) -> tuple[list[tuple[str, str]], list[str]]:
+    """What `slicewarden facts --live` reads, by kind and name, and what it could not read."""
+    objects, problems = listing.dump(api, policy, lambda item: reduced.slim(item, policy), size=2)
+    return [(each["kind"], each["metadata"]["name"]) for each in objects], [*map(str, problems)]
+
+
+def test_all_of_a_cluster_is_listed_for_a_file_of_facts(server: Server, api: client.Api, sample_policy: Policy) -> None:
+    readable(server)
+    asks = {"nodeName": "n1", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
+    server.answers["/api/v1/pods"] = [page(item("a", spec=asks), item("b", spec={"containers": []}))]
+    server.answers["/api/v1/configmaps"] = [page(item("c", data={"a": "b"}), after="x"), page(item("d"))]
+    server.answers["/apis/apps/v1/daemonsets"] = [page(item("e", spec={"template": {"spec": asks}}))]
+    found, problems = dumped(api, sample_policy)
+    names = [("Namespace", "vision"), ("Node", "n1"), ("Pod", "a"), ("ConfigMap", "c"), ("ConfigMap", "d")]
+    assert (found, problems) == ([*names, ("DaemonSet", "e")], [])
+
+
+def test_where_not_all_config_maps_may_be_listed_those_of_the_device_plugin_are(
+    server: Server, api: client.Api, sample_policy: Policy
+) -> None:
+    readable(server)
+    server.answers["/api/v1/configmaps"] = [403]
+    server.answers["/apis/apps/v1"] = [resources("DaemonSet")]
+    server.answers["/apis/apps/v1/daemonsets"] = [403]
+    server.answers["/apis/apps/v1/namespaces/gpu-operator/daemonsets"] = [403]
+    server.answers["/api/v1/namespaces/gpu-operator/configmaps"] = [page(item("c", "gpu-operator"))]
+    found, problems = dumped(api, sample_policy)
+    assert found == [("Namespace", "vision"), ("Node", "n1"), ("ConfigMap", "c")]
+    assert problems == ["cluster: daemonsets.apps may not be listed: said 403"]
+
+
+def test_a_forbidden_kind_is_reported_and_the_rest_is_read(
     server: Server, api: client.Api, sample_policy: Policy
 ) -> None:
     readable(server)
@@ -219,7 +242,7 @@ def test_of_a_namespace_that_is_not_there_nothing_is_missing(
     assert listing.facts(api, [sample_policy])[1] == ()
 
 
-def test_who_has_one_namespace_reads_that(server: Server, api: client.Api, sample_policy: Policy) -> None:
+def test_with_rights_in_one_namespace_that_one_is_read(server: Server, api: client.Api, sample_policy: Policy) -> None:
     readable(server)
     server.answers["/api/v1/namespaces"] = [403]
     server.answers["/api/v1/pods"] = [403]
@@ -299,7 +322,7 @@ def test_a_token_that_has_expired_is_one_line(
     server.answers["/version"] = [401]
     status, out, err = audit(kubeconfig, capsys)
     assert (status, out) == (2, "")
-    assert err == [f"{kubeconfig}: {server.url} does not know you; has the token expired? (401: said 401)"]
+    assert err == [f"error: {kubeconfig}: {server.url} does not know you; has the token expired? (401: said 401)"]
 
 
 def test_a_server_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +331,7 @@ def test_a_server_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pytes
     kubeconfig = write(tmp_path, url)
     status, out, err = audit(kubeconfig, capsys)
     assert (status, out) == (2, "")
-    assert err == [f"{kubeconfig}: {url} does not answer: Connection refused"]
+    assert err == [f"error: {kubeconfig}: {url} does not answer: Connection refused"]
 
 
 def test_a_server_of_something_else_is_one_line(
@@ -317,7 +340,7 @@ def test_a_server_of_something_else_is_one_line(
     server.answers["/version"] = [b"<html>welcome</html>"]
     status, _, (line,) = audit(kubeconfig, capsys)
     assert status == 2
-    assert line == f"{kubeconfig}: {server.url} refuses to be asked (200: not an answer of Kubernetes)"
+    assert line == f"error: {kubeconfig}: {server.url} refuses to be asked (200: not an answer of Kubernetes)"
 
 
 @pytest.mark.parametrize(
@@ -348,7 +371,7 @@ def test_reports_need_their_definitions(server: Server, kubeconfig: str, capsys:
     status, out, (line,) = audit(kubeconfig, capsys, "--write-reports", "openreports")
     assert (status, out) == (2, "")
     assert line.startswith(
-        "--write-reports: the cluster has no reports.openreports.io and clusterreports.openreports.io "
+        "error: --write-reports: the cluster has no reports.openreports.io and clusterreports.openreports.io "
     )
     assert not [method for method, _, _ in server.asked if method != "GET"]
 
@@ -453,7 +476,7 @@ def test_a_change_of_policy_is_held_against_what_lives(
         assert line in capsys.readouterr().out
 
 
-def test_what_runs_is_compared_as_it_was_made(
+def test_running_pods_are_compared_as_they_were_created(
     busy: Server, kubeconfig: str, less: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A scheduler's choice of node is nobody's fault, under either policy."""
@@ -486,7 +509,7 @@ def test_a_kind_and_a_namespace_that_only_one_policy_knows_are_read_too(
     }
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_compared(
+def test_an_unreadable_kind_is_reported_and_the_rest_is_compared(
     busy: Server, kubeconfig: str, less: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     busy.answers["/apis/apps/v1/deployments"] = [403]

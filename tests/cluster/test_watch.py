@@ -364,7 +364,7 @@ def test_facts_age_while_the_api_server_is_silent_and_are_fresh_when_it_speaks(
     waiting_for(lambda: fresh() is not None)
 
 
-def test_how_old_facts_are_and_what_broke_is_counted(server: Server, follow: Callable[..., Cluster]) -> None:
+def test_metrics_count_the_age_of_facts_and_broken_watches(server: Server, follow: Callable[..., Cluster]) -> None:
     metrics = Metrics()
     assert shown(metrics, "slicewarden_facts_loaded") == 0
     server.watches[NODES] = [500, 500, 410]
@@ -415,7 +415,7 @@ def test_the_reason_of_a_break_holds_no_secret(error: Exception, reason: str) ->
     assert cluster._reason(error) == reason
 
 
-def test_nothing_but_the_host_is_said_of_an_address() -> None:
+def test_a_logged_address_is_only_the_host() -> None:
     settings = client.Configuration()
     settings.host = "https://user:canary@api.example:6443/canary"
     assert Cluster(client.ApiClient(settings), print)._host == "api.example:6443"

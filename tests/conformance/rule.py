@@ -9,7 +9,7 @@ from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 from webhook.rules import walk
 
-UNREAD = "this check does not"
+UNREAD = "Slicewarden cannot judge this text"
 """What the rule says of a text that it does not read although the plugin may: by bounds of its own."""
 
 

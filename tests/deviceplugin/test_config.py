@@ -73,14 +73,14 @@ def test_flags_have_their_places_and_defaults() -> None:
     assert read("").mig_strategy == Given("none", ("flags", "migStrategy"))
 
 
-def test_null_takes_back_what_another_spelling_gave() -> None:
+def test_null_clears_a_value_that_another_spelling_set() -> None:
     assert read("flags: {MIGSTRATEGY: single, migStrategy: ~}").mig_strategy.value == "none"
     assert read("FLAGS: {migStrategy: single}\nflags: ~").mig_strategy.value == "single"
     plugin = read("flags: {PLUGIN: {deviceIDStrategy: index}, plugin: ~}")
     assert plugin.given == {}
 
 
-def test_spellings_are_read_upon_one_another() -> None:
+def test_two_spellings_of_a_key_are_merged_as_go_merges_them() -> None:
     plugin = read(
         "sharing:\n"
         "  TIMESLICING:\n    failRequestsGreaterThanOne: true\n"
@@ -97,7 +97,7 @@ def test_spellings_are_read_upon_one_another() -> None:
     assert entry.rename == Given("nvidia.com/x", ("sharing", "TIMESLICING", "resources", 0, "rename"))
 
 
-def test_everything_that_is_wrong_is_found_at_once() -> None:
+def test_all_faults_of_a_configuration_are_reported_at_once() -> None:
     text = (
         "version: v2\n"
         "sharing: {timeSlicing: {renameByDefault: 1, resources: [{name: GPU, replicas: 1, devices: 0}, x]}, mps: 4}\n"
@@ -117,7 +117,7 @@ def test_everything_that_is_wrong_is_found_at_once() -> None:
 
 
 @pytest.mark.parametrize("policy", ["distributed", "packed", "~"])
-def test_an_allocation_policy_is_one_of_two(policy: str) -> None:
+def test_an_allocation_policy_is_distributed_or_packed(policy: str) -> None:
     assert refusals(f"flags: {{plugin: {{sharedDevicesAllocationPolicy: {policy}}}}}") == []
 
 
@@ -143,7 +143,7 @@ def test_a_name_has_the_prefix_once() -> None:
 
 
 @pytest.mark.parametrize("value", [[], "x", 4, True, 4.5, {"sharing": []}, {"flags": {"gfd": 1}}])
-def test_any_shape_is_decoded(value: Any) -> None:
+def test_a_value_of_any_shape_is_decoded_or_refused(value: Any) -> None:
     plugin, refused = decode(value)
     assert plugin.strategy == "none"
     assert len(refused) == 1

@@ -62,7 +62,7 @@ PLAIN, RENAMED, MPS = sharing("timeSlicing"), sharing("timeSlicing", renameByDef
         ("{maxReplicas: 64}", MPS.replace("replicas: 2", "replicas: 49"), "MPS takes 48 at most"),
     ],
 )
-def test_the_words_of_a_policy(said: str, text: str, place: str) -> None:
+def test_a_policy_limits_renaming_mps_and_replicas(said: str, text: str, place: str) -> None:
     verdict = engine(said).judge(admission.decode(admission.wrap(config_map(text))), Facts())
     messages = [result.finding.message for result in verdict.having(Action.DENY)]
     assert [place in message for message in messages] == ([True] if place else [])
@@ -92,7 +92,7 @@ PLUGIN = container("plugin")
 MANAGER = container("config-manager", "/available-configs", ("config-manager",))
 
 
-def test_nodes_choose_beside_a_config_manager() -> None:
+def test_nodes_choose_a_key_where_a_config_manager_runs() -> None:
     (found,) = Facts.of([daemon_set(MANAGER, PLUGIN)]).installations
     assert (found.config_map, found.chosen, found.key) == ("c", True, "")
 
@@ -105,7 +105,7 @@ def test_nodes_choose_beside_a_config_manager() -> None:
         (container("plugin", "/etc/plugin", ("nvidia-device-plugin", "--config-file", "/etc/plugin/x")), "x"),
     ],
 )
-def test_a_plugin_alone_reads_one_file(plugin: dict[str, Any], key: str) -> None:
+def test_a_plugin_without_a_config_manager_reads_one_file(plugin: dict[str, Any], key: str) -> None:
     (found,) = Facts.of([daemon_set(plugin)]).installations
     assert (found.config_map, found.chosen, found.key) == ("c", False, key)
 
@@ -130,7 +130,7 @@ def test_a_file_that_is_mounted_alone_and_one_that_is_renamed() -> None:
     ],
     ids=["feature discovery", "mps", "no configuration", "another"],
 )
-def test_other_daemon_sets_are_no_installation(item: dict[str, Any]) -> None:
+def test_a_daemon_set_without_the_plugin_is_no_installation(item: dict[str, Any]) -> None:
     assert Facts.of([item]).installations == ()
     assert kept(item) is None
 
@@ -183,7 +183,7 @@ def asks(count: int, **more: Any) -> dict[str, Any]:
     return {"name": "c", "resources": {"limits": {"nvidia.com/gpu": count, "cpu": "1"}}, **more}
 
 
-def test_what_pods_hold() -> None:
+def test_the_slices_that_pods_hold_are_counted_by_node() -> None:
     (held,) = Facts.of([pod(asks(1), asks(1), initContainers=[asks(1, restartPolicy="Always"), asks(5)])]).holders
     assert (held.node, held.asks) == ("a", {"nvidia.com/gpu": 6})
     unheld = (pod(asks(1), phase="Succeeded"), pod(asks(1), phase="Failed"), pod(asks(1), nodeName=""), pod(asks(0)))
@@ -341,9 +341,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("padding", [0, 1_000, 100_000])
-def test_where_the_plugin_runs_a_config_map_is_read_whatever_it_is_called(
-    engine: Engine, hidden: str, padding: int
-) -> None:
+def test_in_the_plugins_namespace_a_config_map_of_any_name_is_read(engine: Engine, hidden: str, padding: int) -> None:
     item = config_map(f"# {'x' * padding}\n{{{HIDDEN[hidden]}}}", name="notes")
     assert not engine.judge(admission.decode(admission.wrap(item)), Facts()).allowed
 
@@ -355,7 +353,7 @@ def test_a_hidden_configuration_behind_more_than_is_read_is_refused(engine: Engi
 
 
 @pytest.mark.parametrize("namespace", ["gpu-operator", "visitors"])
-def test_what_another_application_keeps_there_passes_at_any_size(engine: Engine, namespace: str) -> None:
+def test_texts_of_other_applications_are_allowed_at_any_size(engine: Engine, namespace: str) -> None:
     dashboard = json.dumps({"panels": [{"id": number, "title": "<a> \u00e9"} for number in range(10_000)]})
     script = 'printf "\\x1b[1m"; sed -e "s!a!\\\\x62!"\n' * 10_000
     for text in (dashboard, script, "!" * 100_000, "\\" * 100_000, r"\x4" * 100_000, r'"\ud800": 1'):
@@ -363,7 +361,7 @@ def test_what_another_application_keeps_there_passes_at_any_size(engine: Engine,
         assert engine.judge(admission.decode(admission.wrap(item)), Facts()).allowed
 
 
-def test_keys_that_use_up_what_is_read_hide_none_behind_them(engine: Engine) -> None:
+def test_keys_after_the_limit_of_values_is_reached_are_refused(engine: Engine) -> None:
     filler = {f"k{number}": "# \\ sharing: timeslicing\n{a: [" for number in range(20_000)}
     item = {**config_map("", name="notes"), "data": {**filler, "z": f"{{{HIDDEN['plain']}}}"}}
     verdict = engine.judge(admission.decode(admission.wrap(item)), Facts())

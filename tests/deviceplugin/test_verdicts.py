@@ -11,7 +11,7 @@ VERDICTS = recorded()
 
 
 @pytest.mark.parametrize("group", VERDICTS)
-def test_the_rule_says_what_the_device_plugin_said(sample_policy: Policy, group: str) -> None:
+def test_the_rule_agrees_with_the_recorded_verdict_of_the_device_plugin(sample_policy: Policy, group: str) -> None:
     judge = engine(sample_policy)
     wrong = []
     for text, refusal in VERDICTS[group].items():
@@ -26,7 +26,7 @@ def test_every_case_is_recorded() -> None:
     assert set(cases()) == known, "python -m tests.conformance.record"
 
 
-def test_little_is_left_unread(sample_policy: Policy) -> None:
+def test_few_texts_that_the_device_plugin_reads_are_left_unread(sample_policy: Policy) -> None:
     judge = engine(sample_policy)
     texts = [text for texts in VERDICTS.values() for text in texts]
     unread = [text for text in texts if any(UNREAD in message for message in findings(judge, text))]

@@ -84,10 +84,10 @@ class Guard:
         """Kill the webhook."""
         self.cluster.stop("webhook")
 
-    def judge_by(self, policy: str | None = None) -> None:
-        """Start it again with another policy."""
+    def judge_by(self, policy: str | None = None, *options: str) -> None:
+        """Start it again with another policy, or with other options."""
         self.stop()
-        self.start(policy)
+        self.start(policy, *options)
 
     def leave(self) -> None:
         """Take the identity away again."""
@@ -107,17 +107,18 @@ class Guard:
         whole, _, _ = (self.cluster.folder / "webhook.log").read_text("utf-8", "replace").rpartition("\n")
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
-    def reviews(self, namespace: str) -> list[Object]:
+    def reviews(self, namespace: str | None) -> list[Object]:
         """What it was asked about a namespace so far; each is logged before it is answered."""
-        return [entry for entry in self.logged() if entry.get("namespace") == namespace and "endpoint" in entry]
+        entries = (entry for entry in self.logged() if "endpoint" in entry)
+        return [entry for entry in entries if (entry.get("namespace") or None) == namespace]
 
-    def asked(self, namespace: str) -> list[str]:
+    def asked(self, namespace: str | None) -> list[str]:
         """The path of each of those."""
         return [entry["endpoint"] for entry in self.reviews(namespace)]
 
     def reached_by(self, item: Object, *, refused: bool | None = None) -> list[str]:
         """What it is asked while an object is created for show; `refused` says how that has to end."""
-        namespace = item["metadata"]["namespace"]
+        namespace = item["metadata"].get("namespace")  # none for a cluster-scoped object
         before = len(self.asked(namespace))
         made = self.cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=json.dumps(item))
         if refused is not None:
@@ -159,7 +160,7 @@ class Guard:
 
     def _passed_by(self, item: Object) -> bool:
         """Tell whether an object is let in unseen; while the webhook is dead, not being asked says nothing."""
-        namespace = item["metadata"]["namespace"]
+        namespace = item["metadata"].get("namespace")  # none for a cluster-scoped object
         before = len(self.asked(namespace))
         made = self.cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=json.dumps(item))
         return made.returncode == 0 and self.asked(namespace)[before:] == []

@@ -63,9 +63,10 @@ def audit_with(kubeconfig: Path, *options: str | Path) -> Run:
     return slicewarden("audit", "--kubeconfig", kubeconfig, "--policy", POLICY, *options)
 
 
-def slicewarden(*words: str | Path) -> Run:
+def slicewarden(*words: str | Path, stdin: str | None = None) -> Run:
     done = subprocess.run(
         [sys.executable, "-m", "webhook", *words],
+        input=stdin,
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -135,7 +136,8 @@ def test_what_the_webhook_never_saw_is_found(unguarded: Cluster) -> None:
 def test_the_table_names_the_same(unguarded: Cluster) -> None:
     done = audit(unguarded)
     assert "denied   Deployment red/train\n" in done.out
-    assert done.out.endswith("3 would be denied, 2 with warnings; 0 errors\n")
+    assert "3 would be denied, 2 with warnings, " in done.out
+    assert done.out.endswith("findings would be repaired under Deny; 0 errors\n")
     assert "plain" not in done.out
 
 
@@ -174,6 +176,26 @@ def test_a_change_of_policy_is_held_against_what_lives(unguarded: Cluster, tmp_p
     of_red = slicewarden("diff", POLICY, new, *where, "--namespace", "red")
     assert of_red.status == 0
     assert of_red.effects.keys() == there.effects.keys() - {"Pod/mate"}
+
+
+def test_what_kubectl_prints_is_checked_as_it_was_created(unguarded: Cluster) -> None:
+    """No pod is denied for the node that its scheduler gave it, whether or not kubectl shows who wrote what."""
+    where = ("get", "pods,deployments,jobs,nodes,namespaces", "--all-namespaces", "--output=json")
+    denied = {}
+    for shown in ("", "--show-managed-fields"):
+        printed = unguarded.do(*where, *filter(None, [shown]))
+        done = slicewarden("check", "-", "--policy", POLICY, "--format", "json", stdin=printed)
+        report = json.loads(done.out)
+        assert report["errors"] == []
+        denied[shown] = {
+            each["name"]: {found["rule"] for found in each["findings"]}
+            for each in report["results"]
+            if not each["allowed"] and not each["name"].startswith("done-")
+        }
+        assert any("as created" in note for note in report["notes"])
+        assert any("scheduler is assumed" in note for note in report["notes"]) is (not shown)
+    assert denied[""] == denied["--show-managed-fields"]
+    assert denied[""].keys() == {"chosen", "done", "spying"}
 
 
 @pytest.fixture(scope="module")

@@ -312,7 +312,7 @@ def test_a_ca_that_cannot_be_read_is_told_of_and_left(kept: Kept) -> None:
     before = kept.versions()
     done = kept.keep("--rotate-ca", "--renew")
     said = f"Secret {HOME}/slicewarden-ca: ca.key: not the private key of ca.crt; nothing is changed\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"slicewarden certs: error: {said}")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {said}")
     assert kept.versions() == before
     scribble(kept, whole)
     assert kept.kept() == []
@@ -334,7 +334,7 @@ def test_an_api_server_that_cannot_be_reached(kept: Kept, tmp_path: Path) -> Non
     nowhere.write_text(kept.account.read_text("utf-8").replace(kept.cluster.url, "https://127.0.0.1:9"), "utf-8")
     done = kept.keep("--kubeconfig", str(nowhere))
     assert done.returncode == 1
-    assert done.stderr.startswith("slicewarden certs: not now: MutatingWebhookConfiguration slicewarden: ")
+    assert done.stderr.startswith("error: not now: MutatingWebhookConfiguration slicewarden: ")
 
 
 # What it may do

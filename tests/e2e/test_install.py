@@ -40,10 +40,11 @@ Sh = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the commands read and write."""
+    """A copy of what the commands read and write, with the reader's own `policy.yaml` in its top folder."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("manifests", "policies"):
         shutil.copytree(ROOT / name, folder / name)
+    shutil.copyfile(ROOT / "policies" / "sample.yaml", folder / "policy.yaml")
     return folder
 
 
@@ -81,6 +82,11 @@ def deployment(cluster: Cluster) -> Object:
     return found
 
 
+def arguments(cluster: Cluster) -> list[str]:
+    (container,) = deployment(cluster)["spec"]["template"]["spec"]["containers"]
+    return list(container["args"])
+
+
 def policy_name(cluster: Cluster) -> str:
     (name,) = (
         each["configMap"]["name"]
@@ -108,6 +114,7 @@ def refused(cluster: Cluster) -> bool:
 def test_the_readme_has_these_commands() -> None:
     assert {heading: len(blocks) for heading, blocks in BLOCKS.items() if blocks} == {
         "# Install it": 1,
+        "Put your policy in": 1,
         "In this order": 2,
         "With Helm": 1,
         "Upgrade it, or change the policy": 1,
@@ -116,8 +123,19 @@ def test_the_readme_has_these_commands() -> None:
     }
 
 
+def test_ones_own_policy_comes_first(sh: Sh, checkout: Path) -> None:
+    """It is the sample with another taint, and the registration is made from it."""
+    policy, registration = checkout / "policy.yaml", checkout / "policies" / "registration.yaml"
+    policy.write_text(policy.read_text("utf-8").replace("slicewarden.dev/pool", "nvidia.com/gpu"), "utf-8")
+    sh(BLOCKS["Put your policy in"][0])
+    assert "slicewarden.dev/pool" not in registration.read_text("utf-8")
+
+
 def test_audit_comes_first(cluster: Cluster, sh: Sh) -> None:
     sh(BLOCKS["In this order"][0])
+    sh("slicewarden registration --policy policies --check --live")
+    assert "--audit-only" in arguments(cluster)
+    assert "key: nvidia.com/gpu" in cluster.get("configmap", policy_name(cluster), SYSTEM)["data"]["policy.yaml"]
     assert {hook["failurePolicy"] for hook in hooks(cluster)} == {"Ignore"}
     assert all(hook["clientConfig"]["caBundle"] for hook in hooks(cluster))
     assert not refused(cluster)
@@ -179,7 +197,8 @@ def test_the_quota_counts_them(cluster: Cluster) -> None:
 def test_then_it_is_enforced(cluster: Cluster, sh: Sh) -> None:
     before = policy_name(cluster)
     sh(BLOCKS["In this order"][1])
-    assert policy_name(cluster) != before
+    assert policy_name(cluster) == before
+    assert "--audit-only" not in arguments(cluster)
     assert {hook["failurePolicy"] for hook in hooks(cluster)} == {"Fail", "Ignore"}
     assert all(hook["clientConfig"]["caBundle"] for hook in hooks(cluster))
     assert eventually(lambda: refused(cluster))
@@ -187,8 +206,11 @@ def test_then_it_is_enforced(cluster: Cluster, sh: Sh) -> None:
 
 def test_a_change_of_policy_is_a_rollout_and_can_be_undone(cluster: Cluster, sh: Sh, checkout: Path) -> None:
     before, revision = policy_name(cluster), deployment(cluster)["metadata"]["annotations"]
-    policy = checkout / "policies" / "sample.yaml"
+    policy = checkout / "policy.yaml"
     policy.write_text(policy.read_text("utf-8").replace("maxReplicas: 8", "maxReplicas: 4"), "utf-8")
+    assert "registration is stale" in sh(
+        "slicewarden registration --policy policy.yaml --check --live 2>&1 || test $? = 1"
+    )
     (block,) = BLOCKS["Upgrade it, or change the policy"]
     check, *commands = block.splitlines()
     assert check.startswith("slicewarden check ")
@@ -223,11 +245,14 @@ def test_helm_installs_it_as_well(cluster: Cluster, sh: Sh) -> None:
     install, upgrade = block.rsplit("\n", 2)[0], block.splitlines()[-1]
     sh(install)
     audit = policy_name(cluster)
+    assert "--audit-only" in arguments(cluster)
+    sh("slicewarden registration --policy policies --check --live")
     bundles = {hook["clientConfig"]["caBundle"] for hook in hooks(cluster)}
     assert len(bundles) == 1
     assert {hook["failurePolicy"] for hook in hooks(cluster)} == {"Ignore"}
     sh(upgrade)
-    assert policy_name(cluster) != audit
+    assert policy_name(cluster) == audit
+    assert "--audit-only" not in arguments(cluster)
     assert {hook["failurePolicy"] for hook in hooks(cluster)} == {"Fail", "Ignore"}
     assert {hook["clientConfig"]["caBundle"] for hook in hooks(cluster)} == bundles
     (uninstall,) = re.findall(r"`(helm uninstall [^`]*)`", (MANIFESTS / "README.md").read_text("utf-8"))

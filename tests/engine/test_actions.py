@@ -51,6 +51,18 @@ def actions(verdict: Verdict) -> set[Action]:
     return {result.action for result in verdict.results if result.rule == RULE}
 
 
+def test_an_override_of_pools_does_not_apply_to_a_pod_that_belongs_to_none(
+    sample_policy: Policy, sample_facts: Facts
+) -> None:
+    override = Override(None, frozenset({"shared"}), {"privileged-container": Action.WARN})
+    containers = [{"name": "a", "securityContext": {"privileged": True}}]
+    pod = {"spec": {"containers": containers, "tolerations": [{"operator": "Exists"}]}}
+    verdict = Engine(replace(sample_policy, overrides=(override,)), walk()).validate(
+        replace(request("visitors"), object=pod), sample_facts
+    )
+    assert "privileged-container" in {result.rule for result in verdict.having(Action.DENY)}
+
+
 @pytest.mark.parametrize(
     ("override", "namespace", "action"),
     [
@@ -92,14 +104,14 @@ def test_an_override_of_every_rule_counts_over_a_rule_that_the_policy_names(
 
 
 @pytest.mark.parametrize(("first", "second"), [(RULE, "*"), ("*", RULE)])
-def test_of_a_rule_and_of_every_rule_the_first_override_counts(
+def test_the_first_override_counts_whether_it_names_the_rule_or_every_rule(
     sample_policy: Policy, sample_facts: Facts, first: str, second: str
 ) -> None:
     both = Override(VISION, frozenset(), {first: Action.WARN}), Override(VISION, frozenset(), {second: Action.AUDIT})
     assert actions(judged(replace(sample_policy, overrides=both), sample_facts, request())) == {Action.WARN}
 
 
-def test_of_two_overrides_the_first_counts(sample_policy: Policy, sample_facts: Facts) -> None:
+def test_the_first_of_two_overrides_counts(sample_policy: Policy, sample_facts: Facts) -> None:
     both = (
         Override(VISION, frozenset(), {RULE: Action.WARN}),
         Override(None, frozenset({"exclusive"}), {RULE: Action.AUDIT}),
@@ -118,7 +130,7 @@ def test_of_two_overrides_the_first_counts(sample_policy: Policy, sample_facts: 
         (None, None, Action.AUDIT),
     ],
 )
-def test_exemption_ends(
+def test_an_exemption_ends_after_its_last_day(
     sample_policy: Policy, sample_facts: Facts, until: date | None, today: date | None, action: Action
 ) -> None:
     policy = replace(sample_policy, exemptions=(Exemption("moving", VISION, frozenset(), until),))
@@ -128,7 +140,7 @@ def test_exemption_ends(
     assert {result.exemption for result in verdict.results} == ({"moving"} if action is Action.AUDIT else {""})
 
 
-def test_exemption_is_of_its_rules_accounts_and_namespaces(sample_policy: Policy, sample_facts: Facts) -> None:
+def test_an_exemption_covers_only_its_rules_accounts_and_namespaces(sample_policy: Policy, sample_facts: Facts) -> None:
     agents = Scope(frozenset({"vision"}), None, frozenset({"agent"}))
     policy = replace(sample_policy, exemptions=(Exemption("agents", agents, frozenset({RULE}), None),))
     assert actions(judged(policy, sample_facts, request(account="agent"))) == {Action.AUDIT}

@@ -125,12 +125,12 @@ def test_an_object_that_is_too_large_costs_little(engine: Engine, sample_facts: 
         assert work < 6 * UNITS
 
 
-def test_findings_are_paid_for(engine: Engine, sample_facts: Facts) -> None:
+def test_every_finding_costs_units(engine: Engine, sample_facts: Facts) -> None:
     request = created(pod(tolerations=[{"operator": "Exists"}] * 7_000))
     assert "entries in findings come to" in str(engine.validate(request, sample_facts).malformed)
 
 
-def test_templates_pay_for_what_they_share(engine: Engine, sample_facts: Facts) -> None:
+def test_entries_that_templates_share_count_for_every_template(engine: Engine, sample_facts: Facts) -> None:
     for templates, shared in ((600, 10), (10, 3_000)):
         assert engine.validate(created(workflow(templates, shared)), sample_facts).malformed is None
     verdict = engine.validate(created(workflow(600, 3_000)), sample_facts)
@@ -248,7 +248,7 @@ WORK: dict[str, Callable[[], Request]] = {
 
 
 @pytest.mark.parametrize("request_of", WORK.values(), ids=WORK)
-def test_a_late_review_is_given_up_wherever_it_is(
+def test_a_late_review_is_given_up_at_any_stage(
     engine: Engine, sample_facts: Facts, request_of: Callable[[], Request]
 ) -> None:
     request, clock = request_of(), Clock(10**9)
@@ -270,7 +270,7 @@ def test_the_ratchet_looks_at_the_clock() -> None:
     results = [Result("r", Action.WARN, Finding(("a", n), "m")) for n in range(50)]
     clock = Clock(20)
     with pytest.raises(TooLate):
-        ratcheting.news(results, {}, results, {}, Allowance(clock))
+        ratcheting.added(results, {}, results, {}, Allowance(clock))
     assert clock.looks == 21
 
 

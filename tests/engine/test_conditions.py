@@ -35,7 +35,7 @@ def _half(policy: Policy, half: str) -> Sequence[Object]:
 
 
 @pytest.mark.parametrize("file", SPOKEN_OF, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_an_api_server_sends_what_a_rule_speaks_of(file: Path) -> None:
+def test_the_conditions_send_every_fixture_that_a_rule_flags(file: Path) -> None:
     document, _, _ = fixture(file)
     half = "Mutating" if verb(file) == "patch" else "Validating"
     heard = receivers(webhooks(file.parent.name, half), request_of(document.value))
@@ -59,7 +59,7 @@ def test_where_nothing_guards_the_nodes_pods_that_tolerate_nothing_are_sent_too(
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_an_api_server_sends_something_of_every_rule(rule: str) -> None:
+def test_the_conditions_send_a_fixture_of_every_rule(rule: str) -> None:
     sent = [file for file in SPOKEN_OF if file.parent.name == rule and not NOT_SENT.search(file.read_text("utf-8"))]
     assert sent
 
@@ -82,11 +82,23 @@ ASKS: Object = {"containers": [{"name": "a", "resources": {"limits": {"nvidia.co
         ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "nvidia.com/gpu"}}, []),
     ],
 )
-def test_nothing_else_is_sent(sample_policy: Policy, item: Object, heard: list[str]) -> None:
+def test_the_conditions_do_not_send_plain_objects(sample_policy: Policy, item: Object, heard: list[str]) -> None:
     assert receivers(_half(sample_policy, "Validating"), request_of(item)) == heard
 
 
-def test_who_writes_and_how_counts(sample_policy: Policy) -> None:
+def test_a_config_map_of_kube_system_is_sent_if_the_policy_names_it(sample_policy: Policy) -> None:
+    def heard(policy: Policy, name: str) -> list[str]:
+        metadata = {"name": name, "namespace": "kube-system"}
+        item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "sharing: {}"}}
+        return receivers(_half(policy, "Validating"), request_of(item))
+
+    named = replace(sample_policy, config_maps=frozenset({("kube-system", "nvidia-plugin-configs")}))
+    assert heard(named, "nvidia-plugin-configs") == ["named-configmaps.slicewarden.dev"]
+    assert heard(named, "coredns") == []
+    assert heard(sample_policy, "nvidia-plugin-configs") == []
+
+
+def test_a_schedulers_binding_and_a_deletion_are_not_sent(sample_policy: Policy) -> None:
     hooks = _half(sample_policy, "Validating")
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a", "namespace": "vision"}, "target": {}}
     scheduler = {"username": "system:kube-scheduler", "groups": []}

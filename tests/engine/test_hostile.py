@@ -81,7 +81,7 @@ LONG_TEXTS = {
 
 
 @pytest.mark.parametrize("item", LONG_TEXTS.values(), ids=LONG_TEXTS)
-def test_a_text_costs_no_call_for_what_stands_in_it(engine: Engine, sample_facts: Facts, item: dict[str, Any]) -> None:
+def test_the_content_of_a_text_adds_no_calls(engine: Engine, sample_facts: Facts, item: dict[str, Any]) -> None:
     request = admission.decode(admission.wrap(item))
     changed = replace(request, operation="UPDATE", old_object={**item, "kind": "Pod"})
     for half in (engine.mutate, engine.validate):
@@ -96,15 +96,13 @@ def test_a_patch_too_large_for_an_answer_is_not_made(engine: Engine, sample_fact
         assert f"more than {MAX_OPERATIONS} changes, and no more fit one answer" in str(verdict.malformed)
 
 
-def test_a_patch_that_fits_an_answer_and_was_not_made_is_told_by_what_is_missing(
-    engine: Engine, sample_facts: Facts
-) -> None:
+def test_without_its_patch_a_pod_is_denied_by_what_is_missing(engine: Engine, sample_facts: Facts) -> None:
     few = HOSTILE["containers that all need caps"]["spec"]["initContainers"][:2]
     request = admission.decode(admission.wrap(pod(initContainers=few)))
     assert engine.mutate(request, sample_facts).patch
     verdict = engine.validate(request, sample_facts)
     assert verdict.malformed is None
-    assert "mutating webhook is in force" in " ".join(each.text for each in verdict.having(Action.DENY))
+    assert "mutating webhook did not run" in " ".join(each.text for each in verdict.having(Action.DENY))
 
 
 # What may be a hundred times as large in another cluster
@@ -168,8 +166,8 @@ def long(before: str, piece: str, after: str = "") -> str:
     return before + piece * (MEBIBYTE // len(piece)) + after
 
 
-UNREAD = "this check does not"
-REFUSED = "the device plugin would not start on it"
+UNREAD = "Slicewarden cannot judge this text"
+REFUSED = "the device plugin would not start: "
 
 TEXTS = {
     "a bomb of aliases": (bomb(9, 9, "%.0s"), "nearly nothing but aliases"),
@@ -203,11 +201,11 @@ TEXTS = {
     "digits and then none": (long("a: ", "9", "x"), ""),
     "a long hexadecimal": (long("a: 0x", "f", "g"), ""),
     "low lines": (long("a: 1", "_", "x"), ""),
-    "a long duration": (long("flags: {gfd: {sleepInterval: ", "1s", "}}"), "longer than a duration"),
+    "a long duration": (long("flags: {gfd: {sleepInterval: ", "1s", "}}"), "longer than any duration"),
     "a long name": (entry(long("", "g")), "63 characters"),
     "a long UUID": (entry(devices=long("['GPU-", "a", "']")), "UUID"),
     "a long index": (entry(devices=long("['", "0", "']")), ""),
-    "a long version": (long("version: ", "v"), "only v1"),
+    "a long version": (long("version: ", "v"), "must be v1"),
     "comments": (long("", "# c\n"), ""),
     "documents": (long("a: 1\n", "---\n"), ""),
     "control characters": (long("", "\x07"), "control"),

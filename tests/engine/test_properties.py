@@ -239,9 +239,7 @@ def test_judging_is_mutating_then_validating(engine: Engine, sample_facts: Facts
 
 
 @given(pod=pods())
-def test_validation_finds_nothing_that_mutation_mended(
-    engine: Engine, sample_facts: Facts, pod: dict[str, Any]
-) -> None:
+def test_validation_finds_nothing_that_mutation_fixed(engine: Engine, sample_facts: Facts, pod: dict[str, Any]) -> None:
     after, _ = mutated(engine, pod, sample_facts)
     for result in engine.validate(request_for(after), sample_facts).results:
         assert result.finding.fixes == ()
@@ -255,7 +253,9 @@ def test_a_pod_that_skipped_its_steering_is_denied(engine: Engine, sample_facts:
 
 
 @given(pod=gpu_pods())
-def test_no_part_of_a_patch_may_be_missing(engine: Engine, sample_facts: Facts, pod: dict[str, Any]) -> None:
+def test_a_pod_that_lacks_any_part_of_its_patch_is_denied(
+    engine: Engine, sample_facts: Facts, pod: dict[str, Any]
+) -> None:
     """A later webhook may undo some of it, and must not get away with that. The record decides nothing."""
     _, verdict = mutated(engine, pod, sample_facts)
     for left_out, left in enumerate(verdict.patch):

@@ -40,7 +40,8 @@ def pod(**spec: Any) -> dict[str, Any]:
 
 
 def sharing(name: str = "nvidia.com/gpu", replicas: int = 4, more: str = "") -> str:
-    return f"sharing: {{timeSlicing: {{resources: [{{name: {name}, replicas: {replicas}}}{more}]}}}}"
+    resources = f"resources: [{{name: {name}, replicas: {replicas}}}{more}]"
+    return f"sharing: {{timeSlicing: {{failRequestsGreaterThanOne: false, {resources}}}}}"
 
 
 def update(engine: Engine, facts: Facts, group: str, kind: str, old: dict[str, Any], new: dict[str, Any]) -> Verdict:
@@ -111,7 +112,9 @@ def test_an_update_that_makes_a_workload_no_worse_is_allowed(
     ],
     ids=["more replicas", "another resource", "one resource more", "one key more"],
 )
-def test_a_bad_configuration_cannot_grow(engine: Engine, sample_facts: Facts, new: dict[str, Any]) -> None:
+def test_an_edit_cannot_add_a_fault_to_a_bad_configuration(
+    engine: Engine, sample_facts: Facts, new: dict[str, Any]
+) -> None:
     old = config_map(**{"a": sharing(), "k" * 90 + "1": sharing()})
     assert not update(engine, sample_facts, "", "ConfigMap", old, new).allowed
 
@@ -130,7 +133,7 @@ def test_a_bad_configuration_may_be_labelled_and_its_good_neighbour_edited(engin
         {"nodeSelector": {"other": "label"}},
     ],
 )
-def test_a_pod_that_was_never_steered_may_come_closer(
+def test_an_update_may_steer_a_pod_that_was_never_steered(
     engine: Engine, sample_facts: Facts, spec: dict[str, Any]
 ) -> None:
     assert update(engine, sample_facts, "", "Pod", pod(), pod(**spec)).allowed
@@ -141,7 +144,7 @@ def test_a_pod_that_was_never_steered_may_not_ask_for_another_pool(engine: Engin
 
 
 @pytest.mark.parametrize("levels", [10, 900, 1000])
-def test_a_value_is_compared_as_deep_as_it_is_read(engine: Engine, sample_facts: Facts, levels: int) -> None:
+def test_values_are_compared_at_any_depth(engine: Engine, sample_facts: Facts, levels: int) -> None:
     """What is deeper than can be compared counts as another, and breaks nothing."""
 
     def claim(inner: Any) -> dict[str, Any]:
@@ -214,7 +217,9 @@ def worse(rule: str) -> Iterator[tuple[Path, Request, Place]]:
 
 
 NONE_WORSE = {
+    "changed-shim": "looks at what changes, and at nothing else",
     "changed-trust": "looks at what changes, and at nothing else",
+    "device-path": "speaks of all volumes of a pod at once: see below",
     "host-namespaces": "true is all that is denied",
     "overcommitted-slices": "only warns",
     "relabelled-node": "looks at what changes, and at nothing else",
@@ -222,11 +227,13 @@ NONE_WORSE = {
     "unapplied-sharing-config": "only warns",
     "unguarded-container": "denies what is missing",
     "unknown-annotation": "only warns",
+    "untolerated-taint": "only warns",
+    "unread-text": "only warns",
 }
 
 
 @pytest.mark.parametrize("rule", [rule for rule in fixtures.FOLDERS if rule not in NONE_WORSE])
-def test_another_wrong_value_is_news(rule: str) -> None:
+def test_a_different_wrong_value_counts_as_a_new_finding(rule: str) -> None:
     """No denied value excuses another, whatever a message shows of them. A rule that is added is tried too."""
     engine, facts = fixtures.engine_of(rule)
     updates = [*worse(rule)]
@@ -234,6 +241,31 @@ def test_another_wrong_value_is_news(rule: str) -> None:
     for file, request, path in updates:
         news = [finding.path for finding in denied(engine, facts, request)]
         assert path in news, (file.stem, path, at(request.object, path))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        (["/etc", "/dev"], ["/dev"], False),
+        (["/etc", "/dev"], ["/etc"], False),
+        (["/etc"], ["/etc", "/dev"], True),
+        (["/etc"], ["/root"], True),
+        (["/etc"], ["/etc", "/data"], False),
+    ],
+)
+def test_the_paths_of_an_update_are_compared_one_by_one(before: list[str], after: list[str], news: bool) -> None:
+    def deployment(paths: list[str]) -> Any:
+        volumes = [{"name": path[1:], "hostPath": {"path": path}} for path in paths]
+        container = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+        template = {"spec": {"volumes": volumes, "containers": [container]}}
+        return {"metadata": {"name": "a", "namespace": "lab"}, "spec": {"template": template}}
+
+    engine, facts = fixtures.engine_of("device-path")
+    asked = Request(
+        *("u", "UPDATE", "apps", "v1", "Deployment", "", "lab", "a", TENANT, False),
+        *(deployment(after), deployment(before)),
+    )
+    assert bool(denied(engine, facts, asked)) is news
 
 
 @pytest.mark.parametrize("rule", fixtures.FOLDERS)

@@ -211,7 +211,7 @@ def test_the_verdict_where_somebody_else_asks(name: str, rule: str | None, engin
 
 
 @every_recording
-def test_the_same_is_said_twice_and_the_request_is_left_alone(name: str, engine: Engine, facts: Facts) -> None:
+def test_judging_twice_gives_the_same_verdict_and_changes_no_request(name: str, engine: Engine, facts: Facts) -> None:
     request = request_of(name)
     for half in (engine.mutate, engine.validate, engine.judge):
         first = admission.encode(request, half(request, facts))
@@ -242,7 +242,7 @@ def test_a_patched_pod_passes(name: str, engine: Engine, facts: Facts) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.startswith("update-pod-")])
-def test_it_is_only_the_past_that_excuses_a_running_pod(name: str, engine: Engine, facts: Facts) -> None:
+def test_a_running_pod_is_allowed_only_because_of_its_old_object(name: str, engine: Engine, facts: Facts) -> None:
     request = request_of(name)
     created = replace(request, operation="CREATE", object=request.old_object, old_object=None)
     assert denying(engine.validate(created, facts)) >= UNSTEERED

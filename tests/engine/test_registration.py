@@ -55,7 +55,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_what_is_asked_about(sample_policy: Policy, name: str) -> None:
+def test_the_registration_asks_about_these_resources_and_operations(sample_policy: Policy, name: str) -> None:
     hook = hooks(sample_policy)[f"{name}.slicewarden.dev"]
     found = {resource: set(rule["operations"]) for rule in hook["rules"] for resource in rule["resources"]}
     assert found == ASKED[name]
@@ -67,7 +67,7 @@ def test_what_is_asked_about(sample_policy: Policy, name: str) -> None:
     assert hook["clientConfig"] == {"service": service}
 
 
-def test_every_hook_is_what_an_api_server_takes(sample_policy: Policy) -> None:
+def test_every_webhook_of_the_registration_has_valid_fields(sample_policy: Policy) -> None:
     for name, hook in hooks(sample_policy).items():
         assert (hook["sideEffects"], hook["matchPolicy"]) == ("None", "Equivalent")
         assert hook["admissionReviewVersions"] == ["v1"]
@@ -76,7 +76,7 @@ def test_every_hook_is_what_an_api_server_takes(sample_policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_where_it_is_not_asked(sample_policy: Policy, name: str) -> None:
+def test_each_webhook_excludes_the_right_namespaces(sample_policy: Policy, name: str) -> None:
     """The GPU Operator's pods come up alone; its ConfigMaps are judged. Nodes are in no namespace."""
     hook = hooks(sample_policy)[f"{name}.slicewarden.dev"]
     if name in ("nodes", "clusterpolicies"):
@@ -158,7 +158,8 @@ def test_the_device_classes_of_the_policy_are_in_the_condition(sample_policy: Po
 
 def test_bundles_are_of_every_webhook_and_nothing_else(sample_policy: Policy) -> None:
     for whole, part in zip(configurations(sample_policy), bundles(sample_policy, "Y2E="), strict=True):
-        assert {**whole, "webhooks": None} == {**part, "webhooks": None}
+        assert part["metadata"] == {"name": whole["metadata"]["name"]}
+        assert {**whole, "metadata": None, "webhooks": None} == {**part, "metadata": None, "webhooks": None}
         assert part["webhooks"] == [
             {"name": each["name"], "clientConfig": {"caBundle": "Y2E="}} for each in whole["webhooks"]
         ]
@@ -200,6 +201,8 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
         "nvidia.com/assigned-phase",
         "tensor-fusion.ai/enabled",
         "k8s.amazonaws.com/vgpu",
+        "huawei.com/Ascend",
+        "metax-tech.com/",
     ):
         assert f"'{name}'" in named
     assert "pod.?metadata.?labels.orValue({}).exists(key, " in named

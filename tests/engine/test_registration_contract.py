@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.manifests import BASE, read
+from tests.support.manifests import REGISTRATION, read
 from tests.support.objects import Object
 from tests.support.registration_contract import LINES, broken
 from webhook.engine.registration import configurations
@@ -38,11 +38,11 @@ BREACHES: dict[int, Callable[[Object, Object], Any]] = {
 }
 
 
-def test_the_base_keeps_the_contract() -> None:
-    assert broken(read(BASE / "webhooks.yaml")) == []
+def test_the_registration_of_the_sample_keeps_the_contract() -> None:
+    assert broken(read(REGISTRATION)) == []
 
 
-def test_every_line_has_its_breach() -> None:
+def test_every_line_of_the_contract_has_a_breach_in_the_tests() -> None:
     assert [*LINES] == [*BREACHES] == [*range(45, 61)]
 
 
@@ -53,5 +53,5 @@ def test_a_breach_is_found(sample_policy: Policy, line: int) -> None:
     assert str(line) in {each.partition(":")[0] for each in broken(found)}
 
 
-def test_a_half_is_not_enough(sample_policy: Policy) -> None:
+def test_one_of_the_two_configurations_breaks_the_contract(sample_policy: Policy) -> None:
     assert broken(configurations(sample_policy)[:1]) != []

@@ -17,7 +17,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import CONFIG_MAP, TRUST, broken_reviews, json_values, review_of, workload
-from webhook.api.admission import MAX_ANNOTATION, MAX_PARTS, MAX_WARNING, MAX_WARNINGS, NotAReview, decode, encode, wrap
+from webhook.api.admission import (
+    MAX_ANNOTATION,
+    MAX_PARTS,
+    MAX_WARNING,
+    MAX_WARNINGS,
+    NotAReview,
+    decode,
+    encode,
+    message_of,
+    wrap,
+)
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Malformed, Result, Verdict
@@ -119,6 +129,13 @@ def test_20_a_null_object_is_allowed_where_there_is_none(webhook: Webhook, half:
     assert webhook.answer(review, half) == {"uid": review["request"]["uid"], "allowed": True}
 
 
+@pytest.mark.parametrize(("operation", "changes"), [("CONNECT", {}), ("DELETE", {"object": None, "oldObject": None})])
+def test_20_a_connection_and_a_deletion_of_nothing_are_allowed(
+    webhook: Webhook, operation: str, changes: dict[str, Any]
+) -> None:
+    assert webhook.validate(pod_of("bad"), operation=operation, **changes)["allowed"]
+
+
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "", "PATCH"])
 def test_20_a_null_object_where_there_must_be_one_is_no_review(operation: str) -> None:
     with pytest.raises(NotAReview):
@@ -145,7 +162,9 @@ def test_21_a_pod_that_has_no_name_yet_is_judged(webhook: Webhook) -> None:
 
 def test_21_the_namespace_is_the_request_s_and_not_what_the_pod_claims(webhook: Webhook) -> None:
     pod = pod_of()
-    assert webhook.validate(pod, namespace="visitors")["status"]["message"].startswith("(1) unearned-trust: ")
+    assert webhook.validate(pod, namespace="visitors")["status"]["message"].startswith(
+        "3 findings:\n- unearned-trust: "
+    )
 
 
 def test_22_kind_decides_and_not_what_the_user_sent(webhook: Webhook) -> None:
@@ -435,7 +454,7 @@ def test_39_no_text_of_a_tenant_puts_a_control_character_into_an_answer(
     texts = [
         *response.get("warnings", []),
         *response.get("auditAnnotations", {}).values(),
-        *([response["status"]["message"]] if "status" in response else []),
+        *(response["status"]["message"].splitlines() if "status" in response else []),
     ]
     assert texts
     for text in texts:
@@ -476,7 +495,7 @@ def test_40_a_denial_still_warns_of_the_rest(sample_policy: Policy, sample_facts
     actions = {**sample_policy.actions, "unsteered-pod": Action.WARN}
     mixed = Webhook(Engine(replace(sample_policy, actions=actions), walk()), sample_facts)
     response = mixed.validate(pod_of("bad"))
-    assert response["status"]["message"].startswith("(1) multiple-slices")
+    assert response["status"]["message"].startswith("3 findings:\n- multiple-slices: ")
     assert [text.split(":")[0] for text in response["warnings"]] == ["unsteered-pod"]
 
 
@@ -560,10 +579,28 @@ def test_14_a_denial_says_how_much_it_left_out(webhook: Webhook) -> None:
     message = webhook.validate(many_bad(100))["status"]["message"]
     shown = message.count("is not a whole number")
     assert 1 < shown < 100
-    left_out = re.search(" and ([0-9]+) more$", message)
+    left_out = re.search("\nand ([0-9]+) more$", message)
     assert left_out
+    assert message.startswith("201 findings:\n- multiple-slices: ")
+    assert message.count("\n") == shown + 1
     assert shown + int(left_out[1]) == 201  # two for each container, and one for the steering that is missing
     assert len(message) < 8192
+
+
+def test_several_findings_are_a_list_and_one_is_a_line() -> None:
+    one, two = (Result("r", Action.DENY, Finding(("spec",), text)) for text in ("is wrong", "is bad"))
+    assert message_of(Verdict((one, one))) == "r: spec: is wrong"
+    assert message_of(Verdict((one, two))) == "2 findings:\n- r: spec: is wrong\n- r: spec: is bad"
+
+
+@pytest.mark.parametrize("item", [pod_of(2), {"spec": []}], ids=["denied", "malformed"])
+def test_every_denial_ends_in_where_to_ask_for_help_and_nothing_else_does(webhook: Webhook, item: Any) -> None:
+    request = decode(orjson.dumps(review_of(item)))
+    verdict = webhook.engine.validate(request, webhook.facts)
+    plain, helped = (json.loads(encode(request, verdict, "", text))["response"] for text in ("", "#gpu-help"))
+    assert helped["status"]["message"] == plain["status"]["message"] + "\nFor help: #gpu-help"
+    allowed = encode(request, webhook.under(Action.WARN).engine.mutate(request, webhook.facts), "", "#gpu-help")
+    assert b"gpu-help" not in allowed
 
 
 # Hostile bytes
@@ -601,7 +638,7 @@ BYTES = [
 
 
 @pytest.mark.parametrize("body", BYTES, ids=[repr(body[:24]) for body in BYTES])
-def test_bytes_that_are_no_review_are_refused_as_such(body: bytes) -> None:
+def test_bytes_that_are_no_admission_review_are_refused(body: bytes) -> None:
     with pytest.raises(NotAReview) as raised:
         decode(body)
     assert "\n" not in str(raised.value)
@@ -617,7 +654,7 @@ def test_a_request_field_of_the_wrong_type_is_refused(key: str, value: Any) -> N
 
 @pytest.mark.parametrize("key", ["object", "oldObject"])
 @pytest.mark.parametrize("value", [1, "text", [], True])
-def test_an_object_that_is_none_is_refused(key: str, value: Any) -> None:
+def test_an_object_of_another_json_type_is_refused(key: str, value: Any) -> None:
     with pytest.raises(NotAReview, match=key):
         decode(orjson.dumps(review_of(pod_of(), **{key: value})))
 
@@ -645,21 +682,21 @@ def deep_review(index: int, depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("index", range(len(DEEP)))
-def test_a_review_that_is_too_deep_is_none(index: int) -> None:
+def test_a_review_that_is_nested_too_deeply_is_refused(index: int) -> None:
     with pytest.raises(NotAReview, match="not JSON: "):
         decode(deep_review(index, 1100))
 
 
 @pytest.mark.parametrize("depth", [50, 500, 900, 950, 980, 1000])
 @pytest.mark.parametrize("index", range(len(DEEP)))
-def test_a_review_that_is_nearly_too_deep_is_answered(webhook: Webhook, index: int, depth: int) -> None:
+def test_a_review_at_the_limit_of_depth_is_answered(webhook: Webhook, index: int, depth: int) -> None:
     request = decode(deep_review(index, depth))
     for half in ("mutate", "validate", "judge"):
         verdict = getattr(webhook.engine, half)(request, webhook.facts)
         assert json.loads(encode(request, verdict))["response"]["uid"] == request.uid
 
 
-def test_keys_that_stand_twice_do_not_confuse_anyone() -> None:
+def test_of_two_equal_keys_the_last_counts() -> None:
     body = json.dumps(review_of(pod_of())).replace('"limits": {', '"limits": {"nvidia.com/gpu": "bad", ').encode()
     assert len(body) > len(json.dumps(review_of(pod_of())))
     assert decode(body).object == pod_of()  # the last counts, as for the API server
@@ -700,13 +737,13 @@ def test_a_review_with_wrong_types_anywhere_is_answered_or_refused(
         assert response["allowed"] is verdict.allowed
         if not response["allowed"]:
             assert response["status"]["code"] in (403, 422)
-            assert response["status"]["message"].isprintable()
+            assert response["status"]["message"].replace("\n- ", "").isprintable()
         if verdict.patch:
             jsonpatch.apply_patch(copy.deepcopy(request.object), list(verdict.patch))
 
 
 @given(body=st.one_of(st.binary(max_size=60), json_values().map(lambda value: json.dumps(value).encode())))
-def test_any_bytes_are_a_review_or_none(body: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
     with pytest.raises(NotAReview):
         decode(body)
 
@@ -737,7 +774,7 @@ def test_a_malformed_object_is_refused_in_one_line() -> None:
     request = decode(orjson.dumps(review_of(pod_of())))
     error = Malformed(("spec", HOSTILE, 0), "must be a map")
     status = json.loads(encode(request, Verdict(malformed=error)))["response"]["status"]
-    assert status["message"].isprintable()
+    assert status["message"].replace("\n- ", "").isprintable()
     assert status["code"] == 422
 
 
@@ -754,6 +791,6 @@ def test_more_values_than_there_is_memory_and_time_for_are_refused_unread(part: 
 
 
 @pytest.mark.parametrize("text", ['a"{[,"\\', "\\\\", '"', '\\"{', "{[,"])
-def test_what_stands_in_strings_is_no_value(text: str) -> None:
+def test_braces_and_commas_in_strings_are_not_counted_as_values(text: str) -> None:
     item = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"text": text * 300_000, "n": "{,"}}
     assert decode(wrap(item)).object == item

@@ -26,6 +26,7 @@ NAMES = (
     "libcublas.so.13",
     "libcublasLt.so.12",
     "libcublasLt.so.13",
+    "libcudnn.so.8",
     "libcudnn.so.9",
     "libcufft.so.11",
     "libcufft.so.12",
@@ -41,6 +42,7 @@ NAMES = (
     "libnvJitLink.so.12",
     "libnvrtc.so.12",
     "libnvrtc.so.13",
+    "libnvToolsExt.so.1",
     "libnvshmem_host.so.3",
 )
 """One library under the names of all: what several of them count is then counted once."""

@@ -11,7 +11,7 @@ import pytest
 
 from bench.gpu import greedy
 from tests.frameworks import environments
-from tests.frameworks.card import Card
+from tests.frameworks.card import Card, library
 
 GREEDY = Path(greedy.__file__)
 T4 = 15360
@@ -45,9 +45,11 @@ def on_card(tmp_path: Path) -> Program:
 
     def run(name: str, env: Mapping[str, str], *command: str, given: str = "") -> Ran:
         card = Card(T4, tmp_path / f"ledger-{len(list(tmp_path.iterdir()))}")
+        stubs = environments.stubs(name, library())
+        preload = {} if stubs is None else {"LD_PRELOAD": str(stubs)}
         ran = subprocess.run(
             [str(environments.python(name)), *command],
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **card.environment(), **env},
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **preload, **card.environment(), **env},
             input=given,
             capture_output=True,
             text=True,

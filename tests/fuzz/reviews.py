@@ -60,7 +60,7 @@ class Spied:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.policy = engine.policy
+        self.policy, self.mode = engine.policy, engine.mode
         self.raised: BaseException | None = None
 
     def mutate(self, request: Request, facts: Facts, late: Callable[[], bool] = no_deadline) -> Verdict:
@@ -190,7 +190,11 @@ class Reviews:
     def _check_status(self, path: str, status: Mapping[str, Any]) -> None:
         if (status["code"], status["reason"]) not in ((403, "Forbidden"), (422, "Invalid")):
             raise Fault(f"{path} denies with {status['code']} {status['reason']}")
-        if len(status) != 3 or not status["message"] or not _plain(status["message"], admission.MAX_MESSAGE + 1100):
+        if (
+            len(status) != 3
+            or not status["message"]
+            or not _plain(status["message"].replace("\n", " "), admission.MAX_MESSAGE + 1100)
+        ):
             raise Fault(f"{path} says what kubectl cannot show: {status}")
 
     def _check_patch(self, case: bytes, response: Mapping[str, Any]) -> None:

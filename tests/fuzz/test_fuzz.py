@@ -51,7 +51,7 @@ def faults(target: Target, cases: int = 4000) -> list[str]:
 # What was found before
 
 
-def test_what_was_found_once_is_found_no_more() -> None:
+def test_every_stored_case_of_the_fuzzer_passes() -> None:
     cases = list(found.cases())
     targets = {each.name: each for each in workers.targets()} if cases else {}
     for name, case in cases:
@@ -231,7 +231,7 @@ def test_an_answer_to_another_request_is_found(engine: Engine, sample_facts: Fac
     assert faults(target)
 
 
-def test_a_body_is_no_request() -> None:
+def test_a_request_inside_a_body_is_not_answered() -> None:
     data = within("outer") + message("last")
     assert [json.loads(each.body.split(b" POST")[0])["request"]["uid"] for each in asked(data)[0]] == ["outer", "last"]
 
@@ -300,7 +300,7 @@ def test_the_same_seed_gives_the_same_cases() -> None:
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_what_cases_are_made_of_stays_as_it_is() -> None:
+def test_making_cases_does_not_change_their_sources() -> None:
     words, before = changes.Words([{"a": {"b": [1]}}]), json.dumps(changes.SCALARS)
     random = Random("a")  # noqa: S311 - the same changes each time
     for _ in range(2000):
@@ -308,7 +308,7 @@ def test_what_cases_are_made_of_stays_as_it_is() -> None:
     assert json.dumps(changes.SCALARS) == before
 
 
-def test_a_fault_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_case_is_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "TRIES", 400)
     target = Numbers(lambda: (_ for _ in ()).throw(Fault("planted")))
     target.seeds = [json.dumps({"a": [1, 2, {"b": "x77y"}], "c": "d" * 1000}).encode()]
@@ -325,7 +325,7 @@ def test_memory_that_grows_is_found() -> None:
     assert "memory grows from 114 to 134 MiB" in str(workers.grown([100.0 + step // 10 for step in steps]))
 
 
-def test_what_a_target_holds_on_to_is_found_and_what_it_lets_go_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_memory_is_found_and_freed_memory_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "BLOCK", 1)
     monkeypatch.setattr(workers, "LOOK", 1)
     held: list[bytes] = []

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from tests.support import fixtures
 from tests.support.fixtures import DOORS
 from tests.support.objects import Object
+from tests.support.policies import POLICY, policy_of
 from tests.support.strategies import TRUST, containers, pods, request_for, workload
+from webhook.api.admission import decode, wrap
 from webhook.catalog import doors
+from webhook.catalog.doors import Access
 from webhook.cli.inputs import cautious
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, Node
@@ -61,7 +64,7 @@ def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: 
         ("/opt/models", False),
     ],
 )
-def test_paths_of_a_node(path: str, leads: bool) -> None:
+def test_these_paths_of_a_node_lead_to_gpus(path: str, leads: bool) -> None:
     assert doors.leads_to_gpu(path) is leads
 
 
@@ -71,7 +74,62 @@ def test_paths_of_a_node(path: str, leads: bool) -> None:
 )
 def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
     assert doors.leads_to_gpu(path)
-    assert doors.leads_to_gpu(path, written=False) is leads
+    assert doors.leads_to_gpu(path, Access.READ) is leads
+    assert doors.leads_to_gpu(path, Access.NOTHING) is leads
+
+
+@pytest.mark.parametrize(
+    ("path", "harmless"),
+    [
+        ("/sys", Access.READ_ALL),
+        ("/sys/fs/cgroup", Access.READ_ALL),
+        ("/proc/sys", Access.READ_ALL),
+        ("/sys/bus/pci/devices", Access.READ),
+        ("/sys/class/net", Access.READ),
+        ("/sys/kernel/debug", Access.READ_ALL),
+        ("/home/kubernetes/bin/nvidia", Access.NOTHING),
+        ("/home/kubernetes", None),
+        ("/proc", None),
+        ("/proc/driver/nvidia", None),
+        ("/", None),
+    ],
+)
+def test_how_a_path_may_be_mounted(path: str, harmless: Access | None) -> None:
+    for access in Access:
+        assert doors.leads_to_gpu(path, access) is (harmless is None or access < harmless)
+
+
+HOST_PATHS = """\
+  gpus:
+    hostPaths:
+      - {path: /sys}
+      - {path: /proc/sys/, writable: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "mount", "found"),
+    [
+        ("/sys", {"readOnly": True}, False),
+        ("/sys/bus", {"readOnly": True}, False),
+        ("/sys", {}, True),
+        ("/proc/sys", {}, False),
+        ("/proc", {"readOnly": True}, True),
+        ("/system", {}, False),
+        ("/dev", {"readOnly": True}, True),
+    ],
+)
+def test_a_policy_lists_paths_that_pods_may_mount(path: str, mount: Object, found: bool) -> None:
+    policy = policy_of(POLICY.read_text("utf-8") + HOST_PATHS)
+    container = {
+        "name": "a",
+        "volumeMounts": [{"name": "v", "mountPath": "/host", **mount}],
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
+    spec = {"volumes": [{"name": "v", "hostPath": {"path": path}}], "containers": [container]}
+    value = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "lab"}, "spec": spec}
+    results = Engine(policy, walk()).judge(decode(wrap(value)), Facts()).results
+    assert any(result.rule == "device-path" for result in results) is found
 
 
 @pytest.mark.parametrize("path", doors.HOST_PATHS)
@@ -88,7 +146,7 @@ def test_a_mount_is_compared_by_how_it_begins() -> None:
     assert not doors.asks_for_device("/data/run/nvidia-container-devices/all")
 
 
-def test_as_many_devices_are_looked_at_as_any_container_needs() -> None:
+def test_annotations_name_as_many_devices_as_any_container_needs() -> None:
     devices = ["/dev/fuse"] * doors.MAX_DEVICES
     assert doors.harmless_devices("devices.crio.io", ",".join(devices))
     assert not doors.harmless_devices("devices.crio.io", ",".join([*devices, "/dev/fuse"]))
@@ -111,16 +169,16 @@ def test_harmless_paths_are_exceptions_of_something() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "N", "NVIDIA_", "NVIDIA_VISIBLE_DEVICES", "LD_", "CUDA_MPS", "NVSHARE_X", "C"])
-def test_prefixes_that_may_open(prefix: str) -> None:
+def test_these_prefixes_of_env_from_may_open_a_door(prefix: str) -> None:
     assert doors.may_open(prefix)
 
 
 @pytest.mark.parametrize("prefix", ["APP_", "NVIDIA_VISIBLE_DEVICES_", "nvidia_", "X"])
-def test_prefixes_that_open_nothing(prefix: str) -> None:
+def test_these_prefixes_of_env_from_open_no_door(prefix: str) -> None:
     assert not doors.may_open(prefix)
 
 
-def test_no_name_stands_twice() -> None:
+def test_no_table_of_doors_has_a_name_twice() -> None:
     for table in (
         doors.RESOURCES,
         doors.ANNOTATIONS.patterns,
@@ -261,7 +319,7 @@ def test_on_a_node_without_gpus_a_node_may_be_named(
         assert judging.judge(request_for(workload("Deployment", pod(nodeName=node, **spec))), facts).allowed is allowed
 
 
-def test_every_container_of_every_pod_is_made_blind(sample_policy: Policy, sample_facts: Facts) -> None:
+def test_under_the_guard_of_every_pod_each_container_gets_void(sample_policy: Policy, sample_facts: Facts) -> None:
     engine = Engine(replace(sample_policy, guard=Guard()), walk())
     many = pod(initContainers=[{"name": "a"}, {"name": "b", "restartPolicy": "Always"}])
     assert len(engine.mutate(request_for(many), sample_facts).patch) == 3
@@ -280,7 +338,7 @@ def test_channels_that_the_device_plugin_hands_out_are_left_to_it(
     assert engine.judge(request_for(asked), sample_facts).allowed
 
 
-def test_what_is_written_over_an_image_opens_nothing() -> None:
+def test_the_values_that_mutation_writes_over_an_image_open_no_door() -> None:
     for name, value in doors.CLOSED.items():
         assert value in (doors.DEVICE_VARIABLES[name].harmless or ())
 
@@ -310,7 +368,7 @@ def test_nodes_that_the_guard_does_not_cover_are_named(sample_policy: Policy, sa
 
 
 @pytest.mark.parametrize("effect", ["PreferNoSchedule", "", None])
-def test_a_taint_that_keeps_nobody_away_is_none(sample_policy: Policy, effect: str | None) -> None:
+def test_a_guard_taint_that_repels_no_pod_is_reported(sample_policy: Policy, effect: str | None) -> None:
     labels = {"nvidia.com/gpu.present": "true"}
     taints = [{"key": "slicewarden.dev/pool", "effect": effect}]
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}}
@@ -356,7 +414,9 @@ def test_the_gpu_operators_pods_pass_as_they_are(engine: Engine, sample_facts: F
 @pytest.mark.parametrize(
     ("namespace", "account"), [("visitors", "nvidia-device-plugin"), ("gpu-operator", "default"), ("vision", "default")]
 )
-def test_nobody_borrows_their_exemption(engine: Engine, sample_facts: Facts, namespace: str, account: str) -> None:
+def test_no_other_account_has_the_exemption_of_the_gpu_operator(
+    engine: Engine, sample_facts: Facts, namespace: str, account: str
+) -> None:
     asked = pod(namespace, **{**MPS_DAEMON, "serviceAccountName": account})
     denied = engine.judge(request_for(asked), sample_facts).having(Action.DENY)
     assert {result.rule for result in denied} >= {"visible-devices", "privileged-container", "device-path"}
@@ -519,7 +579,7 @@ GUARDS = st.sampled_from((Guard("slicewarden.dev/pool"), Guard(), None))
 
 
 @given(asked=door_pods(), guard=GUARDS, data=st.data())
-def test_nothing_that_is_added_shuts_a_door_again(
+def test_no_addition_to_a_pod_closes_an_open_door(
     sample_policy: Policy, sample_facts: Facts, asked: Object, guard: Guard | None, data: st.DataObject
 ) -> None:
     """Anything may be added, containers that ask and variables a second time too: each rule denies what it did."""
@@ -557,7 +617,9 @@ def test_a_verdict_does_not_depend_on_the_scheduler(
 
 
 @given(asked=door_pods())
-def test_a_door_pod_is_mended_for_good(engine: Engine, sample_facts: Facts, asked: Object) -> None:
+def test_one_mutation_fixes_all_that_it_can_in_a_pod_with_doors(
+    engine: Engine, sample_facts: Facts, asked: Object
+) -> None:
     verdict = engine.judge(request_for(asked), sample_facts)
     assert not any(result.finding.fixes for result in verdict.results)
 

@@ -77,6 +77,9 @@ items:
 """
 TODAY = date(2026, 11, 21)
 
+RELEASES = {**dict.fromkeys(RULES, (0, 1)), "device-mount": (0, 2), "device-path": (0, 2)}
+"""As if two rules had come with a second release."""
+
 RULES_AT = "  sharing:\n    namespaces: [operator]\n"
 """The place in POLICY before which more of a policy is written."""
 
@@ -86,7 +89,7 @@ def found(policy: str = POLICY, facts: str = FACTS, today: date = TODAY, soon: i
     documents, problems = read(policy, "p.yaml")
     assert problems == []
     (judged,) = lints.lint(
-        *load_with_document(documents, RULES, "p.yaml"), facts_of(facts), today, timedelta(soon)
+        *load_with_document(documents, RELEASES, "p.yaml"), facts_of(facts), today, timedelta(soon)
     ).judged
     return [(result.rule, line, result.finding.message) for result, line in judged.findings]
 
@@ -122,6 +125,14 @@ UNTAINTED = _TAINT + _OFFER, _OFFER
 
 # What to change in the policy, what in the facts, the line, and how the message begins.
 CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
+    "newer-rule": [
+        (
+            [more('  rulesAsOf: "0.1"\n  rules: {device-path: Warn}\n')],
+            [],
+            23,
+            "rule device-mount is new in 0.2 and only records; name it under rules, or say 0.2 here",
+        ),
+    ],
     "empty-pool": [
         ([("{gpus: whole}", "{gpus: hole}")], [], 18, "no node has gpus=hole, so pods of pool whole wait for ever"),
     ],
@@ -216,7 +227,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [],
             9,
             "leaves too little a slice: (15360 MiB - 308 reserve) / 4 replicas - 3400 context = 363 MiB, 0.023 of the "
-            "card; 512 MiB are needed",
+            "GPU; 512 MiB is the least",
         ),
     ],
     "broken-limit": [
@@ -270,6 +281,18 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [],
             23,
             "there is no namespace tema",
+        ),
+    ],
+    "absent-agent": [
+        (
+            [
+                more(
+                    "  exemptions: [{name: net, reason: r, system: true, namespaces: [calico], serviceAccounts: [a]}]\n"
+                )
+            ],
+            [],
+            23,
+            "no namespace of net exists; remove the exemptions of what you do not run",
         ),
     ],
     "idle-scope": [
@@ -502,7 +525,7 @@ def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
         ([("maxReplicas: 4", "maxReplicas: 4\n    configMaps: [{namespace: operator, name: config}]")], []),
     ],
 )
-def test_what_is_like_it_and_right_is_not_found(policy: list[Edit], facts: list[Edit]) -> None:
+def test_a_similar_policy_without_the_mistake_is_not_reported(policy: list[Edit], facts: list[Edit]) -> None:
     assert found(edited(POLICY, *policy), edited(FACTS, *facts)) == []
 
 
@@ -524,7 +547,27 @@ def test_the_page_of_the_lints_is_what_the_command_prints(capsys: pytest.Capture
     assert cli.main(["policy", "lints", "open-door"]) == 0
     assert "Way out:" in capsys.readouterr().out
     assert cli.main(["policy", "lints", "open-dor"]) == 2
-    assert capsys.readouterr().err == "open-dor: no such lint, did you mean open-door?\n"
+    assert capsys.readouterr().err == "error: open-dor: no such lint, did you mean open-door?\n"
+
+
+def test_the_table_speaks_of_errors_warnings_and_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "p.yaml"
+
+    def run(*options: str) -> str:
+        cli.main(["policy", "lint", str(policy), "--today", "2026-12-15", *options])
+        return capsys.readouterr().out
+
+    policy.write_text(POLICY)
+    assert (run(), run("--quiet")) == ("No problems found.\n", "")
+    text = edited(POLICY, more('  exemptions: [{name: m, reason: r, until: "2027-01-01", namespaces: [team]}]\n'))
+    policy.write_text(text)
+    line = next(number for number, row in enumerate(text.splitlines(), 1) if "exemptions:" in row)
+    assert run().startswith(f"note     {policy}:{line}  ending-exemption  spec.exemptions[0].until\n         ")
+    assert run().endswith("\n\n1 note in 1 policy\n")
+    policy.write_text(edited(text, ("maxReplicas: 4", "mps: Forbidden"), ("sharing: time-slicing", "sharing: mps")))
+    assert run().endswith("\n\n1 error, 1 note in 1 policy\n")
+    assert "in 1 policy" not in run("--quiet")
+    assert run("--color", "always").startswith("\033[1;31merror  \033[0m  ")
 
 
 def test_the_command_reports_like_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -538,33 +581,33 @@ def test_the_command_reports_like_check(tmp_path: Path, capsys: pytest.CaptureFi
         return status, json.loads(capsys.readouterr().out)
 
     def named(report: Any) -> list[tuple[str, str]]:
-        return [(each["rule"], each["action"]) for each in report["results"][0]["findings"]]
+        return [(each["lint"], each["severity"]) for each in report["problems"]]
 
     assert run("--today", "2026-06-01")[0] == 0
     assert named(run("--today", "2026-06-01")[1]) == []
-    assert named(run("--today", "2026-12-15")[1]) == [("ending-exemption", "Audit")]
+    assert named(run("--today", "2026-12-15")[1]) == [("ending-exemption", "note")]
     assert named(run("--today", "2026-12-15", "--soon", "7")[1]) == []
     assert run("--today", "2026-06-01")[1]["policy"] == {
         "name": "small",
         "digest": inputs.load_policy(str(policy)).digest,
     }
     status, report = run("--today", "2027-01-02")
-    assert (status, named(report)) == (0, [("ended-exemption", "Warn")])
+    assert (status, named(report)) == (0, [("ended-exemption", "warning")])
     assert run("--today", "2027-01-02", "--fail-on", "warn")[0] == 4
     policy.write_text(edited(POLICY, ("maxReplicas: 4", "mps: Forbidden"), ("sharing: time-slicing", "sharing: mps")))
     assert run()[0] == 1
     assert run("--fail-on", "never")[0] == 0
 
 
-def test_what_was_not_run_for_want_of_facts_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_names_the_lints_that_need_facts(capsys: pytest.CaptureFixture[str]) -> None:
     policy, facts = str(ROOT / "policies/sample.yaml"), str(ROOT / "webhook/sample/facts.yaml")
-    told = "note: lints about nodes and namespaces were not run: --facts names what is known of a cluster\n"
+    told = "note: no --facts: lints about nodes and namespaces were skipped\n"
     for options, said in (((), told), (("--facts", facts), "")):
         assert cli.main(["policy", "lint", policy, *options]) == 0
         assert capsys.readouterr().err == said
 
 
-def test_the_sample_is_linted_only_with_a_word(
+def test_lint_says_when_it_uses_the_sample_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

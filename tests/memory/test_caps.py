@@ -1,6 +1,7 @@
 """Merging caps with what tenants write: against tables, and against the frameworks' own grammars."""
 
 import copy
+import json
 import weakref
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ from webhook.memory.budget import (
 )
 from webhook.memory.command_line import PROGRAMS
 from webhook.memory.frameworks.pytorch import parse, version
-from webhook.memory.steps import WRITES, Cap, Kind, Step, Torch, describe, noted
+from webhook.memory.steps import WRITES, Cap, Kind, Step, Torch, describe, natural, noted
 from webhook.model import Action
 from webhook.policy.model import Card, Policy, Pool, ResourceNames, TorchVersion
 from webhook.rules import walk
@@ -121,9 +122,10 @@ def test_torch(env: Env, torch: Torch, after: Env, said: list[str]) -> None:
     assert kinds(env, policy, torch) == said
 
 
-def test_older_torch_is_given_what_the_policy_chose_and_it_takes() -> None:
+def test_an_older_torch_gets_the_settings_of_the_policy_that_it_knows() -> None:
     policy = only("pytorch", older_settings={"max_split_size_mb": "64", "expandable_segments": "True"})
     assert merged({}, policy, (2, 8))[C] == "max_split_size_mb:64,expandable_segments:True"
+    assert merged({}, policy, (2, 1))[C] == "max_split_size_mb:64,expandable_segments:True"
     assert merged({}, policy, (2, 0))[C] == "max_split_size_mb:64"
     assert merged({C: "max_split_size_mb:32,"}, policy, (2, 8))[C] == "max_split_size_mb:32,expandable_segments:True"
     assert merged({C: None}, policy, (2, 8)) == {C: None, A: OURS}
@@ -265,7 +267,7 @@ def test_text_generation_inference_is_told_by_its_image() -> None:
         assert environment.applied(env, steps)[name] == value
 
 
-def test_what_the_policy_does_not_name_is_left_alone() -> None:
+def test_frameworks_that_the_policy_does_not_name_are_left_alone() -> None:
     assert merged({A: "no list", XO: "9"}, only()) == {A: "no list", XO: "9"}
 
 
@@ -359,7 +361,7 @@ def test_merging_twice_changes_nothing(env: Env, torch: Torch, cap: Budget, poli
 
 @given(env=ENVIRONMENTS, cap=CAPS, policy=POLICIES, hidden=UNKNOWN)
 @example(env={C: "max_split_size_mb:64"}, cap=CAP, policy=POLICY, hidden=[])
-def test_a_doubted_release_leaves_all_as_it_is_without_a_word(
+def test_a_doubted_release_changes_nothing_and_says_nothing(
     env: Env, cap: Budget, policy: Policy, hidden: list[str]
 ) -> None:
     env = {**env, **dict.fromkeys(hidden, None)}
@@ -372,7 +374,7 @@ def test_a_doubted_release_leaves_all_as_it_is_without_a_word(
 @given(env=ENVIRONMENTS, torch=RELEASES, cap=CAPS, policy=POLICIES, release=st.sampled_from(VERSIONS))
 @example(env={C: "max_split_size_mb:64"}, torch=None, cap=CAP, policy=POLICY, release=(2, 8))
 @example(env={C: "large_segment_size_mb:40,"}, torch=None, cap=CAP, policy=POLICY, release=(2, 11))
-def test_what_ran_before_runs_with_a_cap(
+def test_an_environment_that_torch_accepts_is_still_accepted_with_a_cap(
     env: Env, torch: Torch, cap: Budget, policy: Policy, release: grammars.Version
 ) -> None:
     """Torch is the release that was declared, where one was; jax and CuPy never get worse."""
@@ -393,7 +395,9 @@ def test_what_ran_before_runs_with_a_cap(
 
 @given(env=ENVIRONMENTS, torch=RELEASES, cap=CAPS, release=st.sampled_from([v for v in VERSIONS if v >= (2, 10)]))
 @example(env={H: "backend:cudaMallocAsync"}, torch=(2, 10), cap=CAP, release=(2, 10))
-def test_what_is_not_objected_to_is_capped(env: Env, torch: Torch, cap: Budget, release: grammars.Version) -> None:
+def test_an_environment_without_objections_is_capped(
+    env: Env, torch: Torch, cap: Budget, release: grammars.Version
+) -> None:
     steps = merge(env, POLICY, torch, cap)
     after = environment.applied(env, steps)
     objected = {step.name for step in steps if step.kind not in WRITES}
@@ -427,7 +431,7 @@ def test_what_is_not_objected_to_is_capped(env: Env, torch: Torch, cap: Budget, 
 @example(text="a:[1:2,3:4],b:c")
 @example(text="a:[b:c")
 @example(text="a:b c:d")
-def test_a_list_that_is_read_is_one_that_torch_takes_apart(text: str) -> None:
+def test_a_list_of_settings_is_read_only_if_torch_reads_it(text: str) -> None:
     settings = parse(text)
     event(f"read: {settings is not None}")
     if settings is not None:
@@ -436,7 +440,7 @@ def test_a_list_that_is_read_is_one_that_torch_takes_apart(text: str) -> None:
 
 
 @given(cap=CAPS)
-def test_one_number_in_every_spelling(cap: Budget) -> None:
+def test_every_spelling_of_a_cap_is_the_same_amount(cap: Budget) -> None:
     card = cap.card.memory
     for step in merge({}, cap=cap):
         assert step.value == step.value.strip()
@@ -456,25 +460,26 @@ def test_one_number_in_every_spelling(cap: Budget) -> None:
     [
         ({}, ALL),
         ({"slicewarden.dev/gpu-memory": "2Gi"}, Wish(2048)),
+        ({"slicewarden.dev/gpu-memory": "1Mi"}, Wish(1)),
         ({"slicewarden.dev/gpu-memory": "2G"}, Wish(1907)),
         ({"slicewarden.dev/gpu-memory": "1073741824"}, Wish(1024)),
         ({"slicewarden.dev/gpu-processes": "3"}, Wish(None, 3)),
         ({"slicewarden.dev/gpu-memory": "1Gi", "slicewarden.dev/gpu-processes": "2"}, Wish(1024, 2)),
     ],
 )
-def test_a_wish_is_read(annotations: dict[str, object], wanted: Wish) -> None:
+def test_the_annotations_for_memory_and_processes_are_read(annotations: dict[str, object], wanted: Wish) -> None:
     assert wish(annotations) == wanted
 
 
 @pytest.mark.parametrize("value", ["", "much", "0", "-1Gi", "1Ki", "2 Gi", "٢Gi", 2, True, []])
-def test_memory_that_is_none_is_refused(value: object) -> None:
-    with pytest.raises(Refused, match="no quantity of memory"):
+def test_a_value_that_is_no_amount_of_memory_is_refused(value: object) -> None:
+    with pytest.raises(Refused, match="is not a quantity of memory"):
         wish({"slicewarden.dev/gpu-memory": value})
 
 
-def test_quotes_that_are_missing_are_named() -> None:
+def test_the_message_says_if_quotes_are_missing() -> None:
     with pytest.raises(
-        Refused, match=r'2 is no whole number from 1 to 64, such as "2" with its quotes: an annotation is'
+        Refused, match=r'2 is not a whole number from 1 to 64; write one such as "2" with its quotes: an annotation is'
     ):
         wish({"slicewarden.dev/gpu-processes": 2})
     with pytest.raises(Refused, match=r"two.* such as 2$"):
@@ -482,8 +487,8 @@ def test_quotes_that_are_missing_are_named() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "65", "two", "1.5", 2, True, []])
-def test_processes_that_are_none_are_refused(value: object) -> None:
-    with pytest.raises(Refused, match="no whole number from 1 to 64"):
+def test_a_value_that_is_no_number_of_processes_is_refused(value: object) -> None:
+    with pytest.raises(Refused, match="is not a whole number from 1 to 64"):
         wish({"slicewarden.dev/gpu-processes": value})
 
 
@@ -497,7 +502,7 @@ def test_processes_that_are_none_are_refused(value: object) -> None:
         (Wish(None, 5), 240, "0.015"),
     ],
 )
-def test_a_wish_divides_and_lowers_a_slice(wished: Wish, mib: int, fraction: str) -> None:
+def test_the_annotations_divide_and_lower_the_slice(wished: Wish, mib: int, fraction: str) -> None:
     found = budget(T4, POLICY, wished)
     assert (found.mib, found.fraction, found.enough) == (mib, fraction, mib >= 512)
 
@@ -576,7 +581,7 @@ def test_the_nodes_that_a_pod_may_land_on(selection: Selection, found: set[str])
     assert {each.name for each, _ in nodes(POOL, facts, selection)} == found
 
 
-def test_a_snapshot_goes_when_newer_ones_are_asked() -> None:
+def test_the_cache_frees_an_old_snapshot_when_newer_ones_are_used() -> None:
     snapshots = [Facts(nodes=(node("a", "Tesla-T4", 15360, 4),)) for _ in range(3)]
     oldest = weakref.ref(snapshots[0])
     for each in snapshots:
@@ -586,7 +591,7 @@ def test_a_snapshot_goes_when_newer_ones_are_asked() -> None:
     assert oldest() is None
 
 
-def test_one_node_with_the_hosts_memory_takes_fractions_from_its_pool() -> None:
+def test_one_node_with_unified_memory_disables_fractions_in_its_pool() -> None:
     unified = Node("gb10", {"s": "t", "nvidia.com/gpu.product": "NVIDIA-GB10-SHARED"})
     found = smallest(POOL, POLICY, Facts(nodes=(node("a", "Tesla-T4", 15360, 4), unified)))
     assert found is not None
@@ -640,7 +645,7 @@ def test_a_program_that_is_clearly_started_is_given_its_argument(image: str, wor
         ("any", ["vllm", "serve", VLLM]),
     ],
 )
-def test_a_program_is_only_told_of_where_it_may_be_another_or_has_no_limit(image: str, words: list[str]) -> None:
+def test_a_program_that_is_unclear_or_has_no_limit_is_only_reported(image: str, words: list[str]) -> None:
     found = step(image, words)
     assert found is not None
     assert found.kind is Kind.UNSURE
@@ -683,7 +688,9 @@ def test_programs_have_a_flag_or_advice() -> None:
         ("", None),
         ("٢.١١", None),
         ("2.11\n", None),
-        ("2.11" + "1" * 99, None),
+        ("2.11+" + "1" * 35, (2, 11)),
+        ("2.11+" + "1" * 36, None),
+        ("2.0.0rc1", (2, 0)),
     ],
 )
 def test_a_version_is_read(text: str, release: tuple[int, int] | None) -> None:
@@ -699,8 +706,51 @@ def test_a_record_is_bounded_and_read_back() -> None:
     assert annotation.of(POOL, Cap(CAP, POLICY), one.lowered, one.uncapped).lowered == one.lowered
 
 
+@pytest.mark.parametrize("value", [None, "", "9", "0.2", "3250"])
+def test_a_variable_that_no_longer_holds_its_lowered_value_has_no_history(value: str | None) -> None:
+    record = annotation.Record("shared", "0.211", 3251, (annotation.lowered("train", CUPY, "9"),))
+    assert list(record.history("train", {CUPY: value})) == []
+    assert list(record.history("train", {})) == []
+    assert list(record.history("other", {CUPY: "21.1%"})) == []
+
+
+@pytest.mark.parametrize("value", ["21.1%", "3251", str(3251 * 2**20), "0.211"])
+def test_a_variable_that_holds_its_lowered_value_has_a_history(value: str) -> None:
+    entry = annotation.lowered("train", CUPY, "9")
+    record = annotation.Record("shared", "0.211", 3251, (entry,))
+    assert list(record.history("train", {CUPY: value})) == [(entry, CUPY, "9")]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"pool": 1}, {"fraction": 0.2}, {"mib": "3"}, {"mib": True}, {"lowered": "x"}, {"uncapped": [1]}]
+)
+def test_a_record_with_a_field_of_another_type_is_none(changes: dict[str, Any]) -> None:
+    whole = {"pool": "shared", "fraction": "0.211", "mib": 3251}
+    assert annotation.read(json.dumps(whole)) == annotation.Record("shared", "0.211", 3251)
+    assert annotation.read(json.dumps({**whole, **changes})) is None
+
+
+def test_a_record_is_read_with_at_most_one_entry_more_than_are_written() -> None:
+    whole = {"pool": "shared", "fraction": "0.211", "mib": 3251, "lowered": [str(number) for number in range(20)]}
+    record = annotation.read(json.dumps(whole))
+    assert record is not None
+    assert len(record.lowered) == annotation.MAX_ENTRIES + 1
+
+
+@pytest.mark.parametrize(("least", "permille", "enough"), [(512, 1, True), (511, 1, False), (512, 0, False)])
+def test_a_budget_is_enough_from_512_mib(least: int, permille: int, enough: bool) -> None:
+    assert replace(CAP, least=least, permille=permille).enough is enough
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"), [("9" * 19, True), ("9" * 20, False), ("٩", False), ("", False), ("-1", False)]
+)
+def test_a_whole_number_has_at_most_19_digits(text: str, whole: bool) -> None:
+    assert natural(text) is whole
+
+
 @given(st.one_of(st.text(max_size=20), st.sampled_from(("[" * 9000, "[" * 4000, "null", "[]", '{"pool":1}', "1e999"))))
-def test_what_is_no_record_is_nothing(text: str) -> None:
+def test_other_texts_are_not_read_as_a_record(text: str) -> None:
     assert annotation.read(text) is None
 
 
@@ -721,7 +771,9 @@ def engine_of(policy: Policy, **changes: Any) -> Engine:
     return Engine(replace(policy, **changes), walk())
 
 
-def test_what_takes_a_cap_away_is_denied_where_the_policy_says_so(sample_policy: Policy, sample_facts: Facts) -> None:
+def test_a_variable_that_defeats_a_cap_is_denied_under_a_strict_policy(
+    sample_policy: Policy, sample_facts: Facts
+) -> None:
     strict = engine_of(sample_policy, defeats=Action.DENY)
     for env in (
         {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
@@ -746,7 +798,7 @@ def test_what_takes_a_cap_away_is_denied_where_the_policy_says_so(sample_policy:
     assert strict.judge(request_for(pod(envFrom=harmless)), sample_facts).allowed
 
 
-def test_an_image_may_be_exchanged_in_place(sample_policy: Policy, sample_facts: Facts) -> None:
+def test_the_image_of_a_running_pod_may_be_changed(sample_policy: Policy, sample_facts: Facts) -> None:
     engine = engine_of(sample_policy)
     item = pod(image="pytorch")
     old = dict(apply(item, engine.mutate(request_for(item), sample_facts).patch))
@@ -782,7 +834,7 @@ def test_the_policy_may_say_which_torch_a_namespace_runs(sample_policy: Policy, 
     assert C not in written(other, pod(), sample_facts)
 
 
-def test_a_pods_own_word_of_an_older_torch_excuses_nothing(sample_policy: Policy, sample_facts: Facts) -> None:
+def test_a_pod_that_claims_an_older_torch_is_not_excused(sample_policy: Policy, sample_facts: Facts) -> None:
     item = pod({C: "max_split_size_mb:64"})
     item["metadata"]["annotations"]["slicewarden.dev/torch-version"] = "2.8"
     request = request_for(item)
@@ -792,10 +844,10 @@ def test_a_pods_own_word_of_an_older_torch_excuses_nothing(sample_policy: Policy
         verdict = engine_of(strict, torch_versions=stated).judge(request, sample_facts)
         (denied,) = verdict.having(Action.DENY)
         assert C in denied.finding.message
-        assert "have an administrator name your torch in the policy's memory.torch.versions" in denied.finding.message
+        assert "ask an administrator to add your torch to memory.torch.versions in the policy" in denied.finding.message
     known = engine_of(strict, torch_versions=(TorchVersion((2, 8), frozenset({"vision"})),))
     (told,) = known.judge(request, sample_facts).having(Action.WARN)
-    assert "PyTorch 2.8 takes no cap" in told.finding.message
+    assert "PyTorch 2.8 cannot be capped" in told.finding.message
     assert known.judge(request, sample_facts).allowed
     item["metadata"]["annotations"]["slicewarden.dev/torch-version"] = "2.11"
     assert engine_of(strict).judge(request_for(item), sample_facts).allowed
@@ -860,7 +912,7 @@ def test_a_pod_on_the_hosts_memory_is_told_so(sample_policy: Policy, sample_fact
     verdict = engine.judge(request_for(item), facts)
     assert verdict.allowed
     (told,) = verdict.having(Action.WARN)
-    assert "a fraction is no cap" in told.finding.message
+    assert "a fraction of it caps nothing" in told.finding.message
     after = apply(item, verdict.patch)
     assert after["spec"]["containers"][0]["env"][0]["value"] == "per_process_memory_fraction:0.9"
     assert "host's" in after["metadata"]["annotations"][annotation.KEY]

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 
 from tests import ROOT
 from tests.support.policies import OPTIONS
-from tests.support.strategies import gpu_pods, request_for
+from tests.support.strategies import TRUST, gpu_pods, request_for
 from webhook.api.jsonpatch import apply
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
@@ -67,9 +67,9 @@ def test_explain_caps_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "3251" in out
     assert "exclusive" not in out
     assert cli.main(["explain", "caps", "--pool", "other", *OPTIONS]) == 2
-    assert capsys.readouterr().err == "other: no such pool; known are shared, mig, exclusive\n"
+    assert capsys.readouterr().err == "error: other: no such pool; known are shared, mig, exclusive\n"
     assert cli.main(["explain", "caps", "--pool", "share", *OPTIONS]) == 2
-    assert capsys.readouterr().err == "share: no such pool, did you mean shared?\n"
+    assert capsys.readouterr().err == "error: share: no such pool, did you mean shared?\n"
 
 
 POD = """\
@@ -112,7 +112,7 @@ def test_a_pod_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "cap": 1369,
         "fraction": "0.089",
     }
-    assert "  lands  pool shared on t4-shared: asks for 1 nvidia.com/gpu; trusted as it asks, by" in text
+    assert "  lands  pool shared on t4-shared: asks for 1 nvidia.com/gpu; trusted (granted to " in text
     assert "  memory (15360 MiB - 308 reserve) / 4 replicas / 2 processes - 512" in text
 
 
@@ -141,17 +141,17 @@ def test_a_pod_without_a_cap_is_explained(
         (
             {"product": "NVIDIA-A100-SXM4-80GB"},
             [],
-            "pool shared, of whose 2 known nodes it selects none: ",
+            "pool shared, but the pod selects none of its known nodes (t4-shared, t4-shared-renamed): ",
         ),
         (
             {"resource": "nvidia.com/gpu.shared"},
             [],
-            "pool shared, of whose 2 known nodes it selects 1, of which none offers as much: ",
+            "pool shared, but the nodes that the pod selects there (t4-shared) do not have what it asks for: ",
         ),
         (
             {"trust": "untrusted", "product": "NVIDIA-A100-SXM4-80GB", "resource": "nvidia.com/mig-2g.20gb"},
             [],
-            "pool mig, of whose 1 known node none offers as much: ",
+            "pool mig, but no known node of it (a100-mig) has what the pod asks for: ",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_a_pod_that_runs_lands_where_it_is(sample_policy: Policy, sample_facts: 
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     for chosen, names, where in (
         ("a100-exclusive", ("a100-exclusive",), "on a100-exclusive"),
-        ("t4-shared", (), "of whose 1 known node it selects none"),
+        ("t4-shared", (), "but the pod selects none of its known nodes (a100-exclusive)"),
     ):
         spec = {"nodeName": chosen, "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
@@ -183,7 +183,7 @@ def test_a_node_that_says_nothing_of_its_gpus_may_have_what_is_asked_for(sample_
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}
     silent = Node("silent", {"nvidia.com/gpu.present": "true"})
     for nodes, where in (
-        ((), "of which no node is known"),
+        ((), "but no node of it is known"),
         ((silent,), "on silent"),
         ((silent, replace(silent, name="small", resources={"nvidia.com/gpu": 4})), "on silent"),
         ((silent, replace(silent, name="large", resources={"nvidia.com/gpu": 8})), "on silent, large"),
@@ -260,4 +260,34 @@ def test_an_update_lands_as_it_is_judged(
     assert verdict.allowed is lands
     assert ("unearned-trust" in {result.rule for result in verdict.results}) is not lands
     assert (landing.pool, landing.trust) == (("shared", "trusted") if lands else ("exclusive", "untrusted"))
-    assert ("hear others than who asks" in landing.reason) is not lands
+    assert ("but its grants are for other users" in landing.reason) is not lands
+
+
+@pytest.mark.parametrize(
+    ("namespace", "annotations", "trust"),
+    [
+        ("lab", {}, "untrusted by default"),
+        ("lab", {TRUST: "untrusted"}, "untrusted, as it asks"),
+        ("lab", {TRUST: "Trusted"}, 'treated as untrusted: "Trusted" is not a trust level'),
+        (
+            "lab",
+            {TRUST: "trusted"},
+            'treated as untrusted: it asks to be trusted, but no grant covers its namespace "lab"',
+        ),
+        (
+            "team",
+            {TRUST: "trusted"},
+            'treated as untrusted: it asks to be trusted, but no grant covers its service account "default"',
+        ),
+    ],
+)
+def test_a_landing_says_why_a_pod_is_not_trusted(
+    sample_policy: Policy, namespace: str, annotations: dict[str, str], trust: str
+) -> None:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    metadata = {"name": "a", "namespace": namespace, "annotations": annotations}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    grant = Grant(Scope(frozenset({"team"}), None, service_accounts=frozenset({"trainer"})))
+    policy = replace(sample_policy, grants=(grant,))
+    (landing,) = explain.landings(request_for(pod), policy, Facts())
+    assert trust in landing.reason.split("; ")

@@ -49,12 +49,12 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.parent.name)
-def test_policies_clearly_fit(file: Path) -> None:
+def test_the_policies_of_the_tree_fit_their_schema(file: Path) -> None:
     assert fast_schema.fits(policy(file), schema())
 
 
 @given(data=st.data(), file=st.sampled_from(POLICIES), other=json_values, drop=st.booleans())
-def test_it_agrees_with_the_library(data: st.DataObject, file: Path, other: Any, drop: bool) -> None:
+def test_the_fast_check_agrees_with_jsonschema(data: st.DataObject, file: Path, other: Any, drop: bool) -> None:
     value = copy.deepcopy(policy(file))
     container, key = data.draw(st.sampled_from(places(value)))
     if drop and isinstance(container, dict):
@@ -67,7 +67,7 @@ def test_it_agrees_with_the_library(data: st.DataObject, file: Path, other: Any,
     assert fast_schema.fits(value, schema()) == valid
 
 
-def test_what_it_does_not_know_is_not_called_fitting() -> None:
+def test_an_unknown_keyword_never_fits() -> None:
     assert not fast_schema.fits({"a": 1}, {"patternProperties": {"a": {"type": "string"}}})
     assert not fast_schema.fits("a", {"format": "date"})
     assert not fast_schema.fits(1.5, {"multipleOf": 1})

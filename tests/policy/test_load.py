@@ -75,7 +75,7 @@ def edited(*edits: tuple[str, str]) -> str:
 # What is read
 
 
-def test_the_digest_is_of_what_a_policy_says() -> None:
+def test_the_digest_depends_only_on_the_content_of_a_policy() -> None:
     digest = policy_of(SMALL).digest
     assert len(digest) == 16
     assert set(digest) <= set("0123456789abcdef")
@@ -113,7 +113,7 @@ def test_actions_are_eased_where_the_policy_says_so() -> None:
     assert not agents.scope.covers("team-b", None, "dcgm")
 
 
-def test_one_entry_sets_the_action_of_every_rule_that_is_not_named_beside_it() -> None:
+def test_the_star_sets_the_action_of_every_rule_without_an_entry() -> None:
     everything = policy_of(edited(("    multiple-slices: Warn\n", '    "*": Audit\n    multiple-slices: Warn\n')))
     for rule in RULES:
         assert everything.action(rule) is (Action.WARN if rule == "multiple-slices" else Action.AUDIT)
@@ -122,7 +122,7 @@ def test_one_entry_sets_the_action_of_every_rule_that_is_not_named_beside_it() -
     assert len({policy_of(SMALL).digest, only.digest, everything.digest}) == 3
 
 
-def test_so_does_one_of_an_override() -> None:
+def test_the_star_of_an_override_sets_the_action_of_every_rule_without_an_entry() -> None:
     more = """\
   overrides:
     - {namespaces: [team-a], rules: {"*": Warn, unsteered-pod: Deny}}
@@ -186,7 +186,7 @@ def test_all_names_of_nvidias_are_gpus_but_those_of_network_cards() -> None:
     assert "nvidia.com/ib-gpu" in offered
 
 
-def test_what_a_pool_offers_is_a_gpu_by_whatever_name() -> None:
+def test_every_resource_that_a_pool_offers_counts_as_a_gpu() -> None:
     policy = policy_of(SMALL.replace("resources: [nvidia.com/gpu]", "resources: [example.com/fast, nvidia.com/gpu]"))
     assert "example.com/fast" in policy.gpu_resources
     assert "example.com/faster" not in policy.gpu_resources
@@ -219,7 +219,7 @@ def test_the_sample_in_the_package_is_the_sample_of_the_repository() -> None:
 
 
 def test_the_samples_examples_of_exemptions_can_be_used_as_they_are() -> None:
-    begin, end = SAMPLE.index("    # - name: calico"), SAMPLE.index("\n  memory:")
+    begin, end = SAMPLE.index("    # - name: node-exporter"), SAMPLE.index("\n  memory:")
     policy = policy_of(SAMPLE[:begin] + SAMPLE[begin:end].replace("    # ", "    ") + SAMPLE[end:])
     agents = {each.name: each.scope for each in policy.exemptions}
     assert agents["calico"].covers("calico-system", None, "calico-node")
@@ -228,7 +228,7 @@ def test_the_samples_examples_of_exemptions_can_be_used_as_they_are() -> None:
         assert not scope.covers("calico-system", None, "default")
 
 
-def test_every_word_of_a_policy_is_read() -> None:
+def test_every_key_of_a_policy_is_read() -> None:
     policy = policy_of(SMALL)
     assert policy.name == "small"
     assert policy.annotation == "slicewarden.dev/trust"
@@ -246,6 +246,20 @@ def test_every_word_of_a_policy_is_read() -> None:
     assert policy.limits.max_replicas == 4
     assert policy.action("multiple-slices") is Action.WARN
     assert policy.action("unsteered-pod") is Action.DENY
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("{text: 'GPU team, #gpu-help'}", "GPU team, #gpu-help"),
+        ("{text: 'Ask the GPU team.', url: 'https://wiki/gpu'}", "Ask the GPU team, https://wiki/gpu"),
+        ("\n    text: |\n      GPU team,\n      room 4\n", "GPU team, room 4"),
+        ('{text: "bell \\a"}', "bell \\u0007"),
+    ],
+)
+def test_support_is_one_printable_line(written: str, read: str) -> None:
+    assert policy_of(edited(("  rules:\n", f"  support: {written}\n  rules:\n"))).support == read
+    assert policy_of(SMALL).support == ""
 
 
 def test_a_shared_pool_takes_one_at_most_whether_it_says_so_or_not() -> None:
@@ -274,7 +288,7 @@ def test_limits_of_sharing_are_read() -> None:
     assert [limits.of_product(product) for product in products] == [6, 2, None]
 
 
-def test_other_documents_beside_the_policy_are_passed_over() -> None:
+def test_other_documents_in_the_policy_file_are_ignored() -> None:
     text = f"apiVersion: v1\nkind: Namespace\n---\n- a list\n---\n{SMALL}"
     assert policy_of(text).name == "small"
 
@@ -338,6 +352,24 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "unknown rule": (
         [("    multiple-slices: Warn\n", "    multiple-slice: Warn\n")],
         ["p.yaml:32: spec.rules.multiple-slice: unknown rule, did you mean multiple-slices?"],
+    ),
+    "a part of a rule": (
+        [("    multiple-slices: Warn\n", "    unread: Warn\n")],
+        ["p.yaml:32: spec.rules.unread: unknown rule, did you mean unread-text or unread-variables?"],
+    ),
+    "support without words": (
+        [("  rules:\n", "  support: {text: ' ', url: wiki.example.com}\n  rules:\n")],
+        [
+            'p.yaml:31: spec.support.text: must be text that is not blank, found " "',
+            'p.yaml:31: spec.support.url: must be a URL that begins with https:// or http://, found "wiki.example.com"',
+        ],
+    ),
+    "support without a text": (
+        [("  rules:\n", "  support: {url: 'https://wiki.example.com', chat: gpu}\n  rules:\n")],
+        [
+            "p.yaml:31: spec.support.chat: unknown key; known are text, url",
+            "p.yaml:31: spec.support: text is missing",
+        ],
     ),
     "unknown rule far from all": (
         [("    multiple-slices: Warn\n", "    zzz: Warn\n")],
@@ -557,7 +589,7 @@ def test_an_error_names_file_line_place_and_way_out(edits: list[tuple[str, str]]
     assert problems_of(edited(*edits)) == messages
 
 
-def test_a_policy_without_pools_is_told_so() -> None:
+def test_a_policy_without_pools_is_refused_with_the_reason() -> None:
     head = SMALL[: SMALL.index("spec:")]
     assert problems_of(f"{head}spec: {{pool: []}}\n") == [
         "p.yaml:5: spec: pools is missing",
@@ -571,7 +603,7 @@ def test_lines_count_within_the_file_and_not_within_the_document() -> None:
     assert message == f"p.yaml:{4 + 5}: metadata.name: must not be empty"
 
 
-def test_what_is_named_twice_is_named_once_in_the_message() -> None:
+def test_a_repeated_name_is_reported_once() -> None:
     (trust,) = [row for row in SMALL.splitlines() if "trust: [" in row][:1]
     many = trust.partition("[")[0] + "[" + ", ".join(["trusted"] * 900) + "]"
     (message,) = problems_of(SMALL.replace(trust, many, 1))
@@ -610,12 +642,12 @@ def test_a_file_without_a_policy_is_refused(text: str) -> None:
         ),
     ],
 )
-def test_a_misspelt_kind_of_ours_is_not_passed_over(head: str, error: str) -> None:
+def test_a_misspelt_kind_of_ours_is_an_error(head: str, error: str) -> None:
     assert problems_of(head) == [error]
     assert problems_of(f"{head}---\n{SMALL}") == [error]  # beside a good one it would be missed
 
 
-def test_the_tests_of_a_policy_may_stand_beside_it() -> None:
+def test_a_policy_and_its_tests_may_share_a_file() -> None:
     test = "apiVersion: slicewarden.dev/v1alpha1\nkind: PolicyTest\n"
     assert policy_of(f"{test}---\n{SMALL}").name == "small"
 
@@ -679,7 +711,7 @@ MEMORY = "    context: {default: 1Gi}\n"
 BEFORE_CAPS = SMALL[: SMALL.index(MEMORY) + len(MEMORY)].count("\n")
 
 
-def test_every_word_on_caps_is_read() -> None:
+def test_every_key_on_caps_is_read() -> None:
     policy = policy_of(edited((MEMORY, MEMORY + CAPS)))
     assert policy.reserve_mib == {"Tesla-T4": 400}
     assert policy.capped_sharing == {"time-slicing", "mps"}
@@ -797,16 +829,16 @@ def test_two_pools_overlap_exactly_when_a_node_can_match_both(one: dict[str, Any
         assert (f"spec.pools[{index}].nodes: no node can match" in messages) == empty
 
 
-def test_a_map_of_nothing_but_unknown_keys_is_told_of_in_bounds() -> None:
+def test_the_number_of_reported_unknown_keys_is_limited() -> None:
     names = "\n".join(f"  key-{number:05}: 1" for number in range(5_000))
     documents, _ = read(f"apiVersion: slicewarden.dev/v1alpha1\nkind: GPUSharingPolicy\nmetadata:\n{names}\n", "p.yaml")
     with pytest.raises(Unusable) as raised:
         load(documents, RULES, "p.yaml")
     assert len(raised.value.problems) == MOST + 1
-    assert raised.value.problems[-1].message == "more is wrong than these 100: mend them first"
+    assert raised.value.problems[-1].message == "more is wrong than these 100: correct them first"
 
 
-def test_there_is_a_most_of_pools_for_each_is_held_against_each() -> None:
+def test_the_number_of_pools_is_limited_since_all_pairs_are_compared() -> None:
     pools = "\n".join(
         f"  - {{name: p{n}, sharing: none, trust: [trusted], resources: [a.b/c], nodes: {{matchLabels: {{a: n{n}}}}}}}"
         for n in range(251)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from io import StringIO
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -31,6 +32,7 @@ from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Problem, Result, Verdict, dotted
 from webhook.policy.model import Exemption, Policy, Scope
 from webhook.reports import audit_report, markdown
+from webhook.scan import batches
 from webhook.scan.audit import Audited, Source
 from webhook.scan.judge import judge
 from webhook.scan.results import Judged, Kind, Report, Unjudged
@@ -307,7 +309,7 @@ def test_a_real_terminal_is_asked(environment: dict[str, str], look: Look) -> No
     )
     path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm"}
     subprocess.run([sys.executable, "-c", program], stdout=theirs, env=path | environment, check=True, timeout=60)
-    assert os.read(ours, 1000).split() == f"{look.width} {look.colour} True".encode().split()
+    assert os.read(ours, 1000).split() == f"{look.width} {look.colour} False True".encode().split()
     os.close(theirs)
     os.close(ours)
 
@@ -332,7 +334,7 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(report: Report, explain
     whole = replace(report, judged=report.judged[1:2], explained=explained, unjudged=unjudged)
     whole = replace(whole, judged=(replace(whole.judged[0], diff=""),))
     wide, narrow = reports.render("table", whole), reports.render("table", whole, Look(60))
-    assert max(map(len, wide.splitlines())) > 200
+    assert max(map(len, wide.splitlines())) > 180
     fits(narrow, 60)
     assert "".join(narrow.split()) == "".join(wide.split())
     places = [dotted(each.finding.path) for each, _ in whole.judged[0].findings]
@@ -395,3 +397,31 @@ def test_code_quality_has_what_gitlab_asks_for_each_known_by_a_print_of_its_own(
     assert len({each["fingerprint"] for each in issues}) == len(issues)
     (denied,) = [each for each in issues if each["check_name"] == "multiple-slices"]
     assert denied["location"] == {"path": "pods, 100%.yaml", "lines": {"begin": 12}}
+
+
+@pytest.mark.parametrize("name", ["table", "markdown"])
+def test_a_report_with_a_denial_says_where_to_ask_for_help(name: str) -> None:
+    denied = Report((judged(result()),), support="GPU team, ask@example.com")
+    assert "For help: GPU team, ask" in reports.render(name, denied)
+    warned = replace(denied, judged=(judged(result(action=Action.WARN)),))
+    assert "For help" not in reports.render(name, warned)
+    assert "For help" not in reports.render(name, replace(denied, support=""))
+
+
+def test_every_format_marks_what_would_be_repaired(engine: Engine, sample_facts: Facts, tmp_path: Path) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "red"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
+    }
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(pod))
+    auditing = Engine(replace(engine.policy, actions={"*": Action.WARN}, overrides=()), engine.rules)
+    report = batches.read([str(file)]).judge(auditing, sample_facts, at=datetime.now(UTC))
+    assert report.repaired == 2
+    for name in reports.FORMATS:
+        text = reports.render(name, report)
+        words = '"repaired": "true"' if name in reports.OBJECTS_ALONE else '"repaired": true'
+        assert (words if name in ("json", *reports.OBJECTS_ALONE) else "would be repaired") in text, name
+    assert "2 findings would be repaired under Deny" in reports.render("table", report)

@@ -128,7 +128,7 @@ def test_where_trust_was_not_granted_a_pod_is_untrusted() -> None:
     assert placed("vision", gpus=2) == "whole"
 
 
-def test_what_every_pool_says_is_told() -> None:
+def test_the_refusals_of_all_pools_are_in_the_message() -> None:
     item = pod("vision")
     item["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu.shared": 1}
     text = POLICY.replace("resources: [nvidia.com/gpu]", "resources: [nvidia.com/gpu.shared]", 3)
@@ -166,27 +166,27 @@ def deployment(item: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", [dict, deployment], ids=["pod", "deployment"])
 @pytest.mark.parametrize("requester", [MIA, ARTIST, OPERATOR, None], ids=["user", "group", "controller", "nobody"])
-def test_a_grant_hears_those_it_names(kind: Any, requester: Requester | None) -> None:
+def test_a_grant_applies_to_the_requesters_that_it_names(kind: Any, requester: Requester | None) -> None:
     assert denied(kind(pod("studio")), requester) == set()
 
 
 @pytest.mark.parametrize("kind", [dict, deployment], ids=["pod", "deployment"])
 @pytest.mark.parametrize("name", ["dana", "system:serviceaccount:studio:default", "system:node:n", ""])
-def test_a_grant_hears_nobody_else(kind: Any, name: str) -> None:
+def test_a_grant_does_not_apply_to_other_requesters(kind: Any, name: str) -> None:
     assert "unearned-trust" in denied(kind(pod("studio")), Requester(name, frozenset({"system:authenticated"})))
 
 
 @pytest.mark.parametrize("name", sorted(CONTROLLERS))
-def test_kubernetes_own_controllers_are_always_heard(name: str) -> None:
+def test_a_grant_applies_to_kubernetes_own_controllers(name: str) -> None:
     assert denied(pod("studio"), Requester(name, frozenset())) == set()
 
 
-def test_a_grant_without_requesters_hears_everybody() -> None:
+def test_a_grant_without_requesters_applies_to_everyone() -> None:
     assert denied(pod("studio", account="nightly"), DANA) == set()
     assert denied(pod("speech"), DANA) == set()
 
 
-def test_nobody_gains_trust_by_who_they_are() -> None:
+def test_a_requester_alone_gives_no_trust() -> None:
     """Requesters only narrow a grant: mia's pods elsewhere are no more trusted than anyone's."""
     assert denied(pod("visitors"), MIA) >= {"unearned-trust"}
 
@@ -201,7 +201,7 @@ def test_a_stranger_may_ask_for_less() -> None:
     name=st.sampled_from(["mia", "dana", "theo", *sorted(CONTROLLERS)]),
     groups=st.frozensets(st.sampled_from(["artists", "system:masters", "system:authenticated"])),
 )
-def test_what_a_requester_may_anybody_s_file_may(namespace: str, trust: str, name: str, groups: frozenset[str]) -> None:
+def test_knowing_the_requester_never_allows_more(namespace: str, trust: str, name: str, groups: frozenset[str]) -> None:
     """Knowing who asks only ever takes something away."""
     item = pod(namespace, trust)
     if denied(item, None):
@@ -233,7 +233,7 @@ def test_errors(old: str, new: str, message: str) -> None:
     assert message in str(raised.value)
 
 
-def test_who_may_do_what_is_read() -> None:
+def test_the_requesters_of_a_policy_are_read() -> None:
     more = """\
   schedulers: {users: [volcano], groups: [schedulers]}
   nodeLabellers: {users: [karpenter], selfRegistration: false}
@@ -264,7 +264,7 @@ def test_schedulers_of_the_policy_bind() -> None:
 
 
 @pytest.mark.parametrize("requester", [MIA, DANA, *(Requester(name, frozenset()) for name in sorted(CONTROLLERS))])
-def test_a_grant_that_names_requesters_wants_to_be_asked(requester: Requester) -> None:
+def test_a_grant_with_requesters_does_not_apply_to_the_default_trust(requester: Requester) -> None:
     """Else anyone's workload that says nothing would be let through, and its pods be trusted by default."""
     engine = Engine(policy_of(POLICY.replace("    grants:", "    default: trusted\n    grants:", 1)), walk())
     item = pod("studio")

@@ -11,7 +11,7 @@ from webhook.policy.model import Policy
 
 
 @pytest.mark.parametrize("name", compare.CASES)
-def test_what_is_read_here_is_what_they_read(name: str) -> None:
+def test_the_recorded_answers_of_nvidia_and_kubernetes_are_ours_too(name: str) -> None:
     assert compare.CASES[name](Recorded(name)) == {}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.support.objects import pod
 from webhook.api import admission
 from webhook.documents import documents
 from webhook.engine.engine import Engine
@@ -13,7 +14,7 @@ from webhook.facts.snapshot import Facts, Node
 from webhook.memory import budget
 from webhook.model import Action, Verdict, dotted
 from webhook.policy.model import Card, Policy
-from webhook.rules import walk
+from webhook.rules import unsteered_pod, walk
 
 KINDS = ROOT / "tests/kinds"
 
@@ -52,6 +53,37 @@ PLACES = {
     "spark-application": "spec.executor.template.spec.containers[0]",
     "scheduled-spark-application": "spec.template.executor.template.spec.containers[0]",
     "apache-spark-application": "spec.executorSpec.podTemplateSpec.spec.containers[0]",
+    "cluster-training-runtime": "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers[0]",
+    "cluster-serving-runtime": "spec.workerSpec.containers[0]",
+    "llm-inference-service-config": "spec.worker.containers[0]",
+    "ome-cluster-serving-runtime": "spec.engineConfig.leader.runner",
+    "ome-inference-service": "spec.engine.runner",
+    "nim-service": "spec",
+    "nim-pipeline": "spec.services[0].spec",
+    "storm-service": "spec.template.spec.roles[0].template.spec.containers[0]",
+    "ray-cluster-fleet": "spec.template.spec.workerGroupSpecs[0].template.spec.containers[0]",
+    "kv-cache": "spec.cache",
+    "knative-service": "spec.template.spec.containers[0]",
+    "volcano-cron-job": "spec.jobTemplate.spec.tasks[0].template.spec.containers[0]",
+    "volcano-job-template": "spec.tasks[0].template.spec.containers[0]",
+    "ray-cron-job": "spec.jobTemplate.rayClusterSpec.headGroupSpec.template.spec.containers[0]",
+    "disaggregated-set": "spec.roles[0].spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]",
+    "hyper-pod-pytorch-job": "spec.replicaSpecs[0].template.spec.containers[0]",
+    "sandbox": "spec.podTemplate.spec.containers[0]",
+    "sandbox-template": "spec.podTemplate.spec.containers[0]",
+    "spark-connect": "spec.executor.template.spec.containers[0]",
+    "scaled-job": "spec.jobTargetRef.template.spec.containers[0]",
+    "kaito-workspace": "inference.template.spec.containers[0]",
+    "llmaz-service": "spec.workloadTemplate.workerTemplate.spec.containers[0]",
+    "seldon-config": "spec.components[0].podSpec.containers[0]",
+    "app-wrapper": "spec.components[0].template.spec.template.spec.containers[0]",
+    "katib-experiment": "spec.trialTemplate.trialSpec.spec.template.spec.containers[0]",
+    "cluster-workflow-template": "spec.templates[0].container",
+    "dynamo-graph-deployment": "spec.services.worker.extraPodSpec.mainContainer",
+    "train-job": (
+        "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.rep"
+        "licatedJobs[0].template.spec.template.spec.containers[0]"
+    ),
 }
 
 each_kind = pytest.mark.parametrize("kind", PLACES)
@@ -75,7 +107,7 @@ def test_every_manifest_is_expected() -> None:
 
 
 @each_kind
-def test_two_slices_are_denied_where_they_stand(engine: Engine, sample_facts: Facts, kind: str) -> None:
+def test_two_slices_are_denied_at_the_path_of_the_quantity(engine: Engine, sample_facts: Facts, kind: str) -> None:
     (denied,) = judged(engine, sample_facts, kind, 2).having(Action.DENY)
     assert denied.rule == "multiple-slices"
     assert dotted(denied.finding.path) == f"{PLACES[kind]}.resources.limits[nvidia.com/gpu.shared]"
@@ -96,7 +128,7 @@ def test_only_pods_are_patched(engine: Engine, sample_facts: Facts, kind: str, c
 
 
 def test_the_readme_leads_to_a_table_of_every_rule_with_the_first_line_of_its_page() -> None:
-    assert "[docs/rules.md](docs/rules.md)" in (ROOT / "README.md").read_text("utf-8")
+    assert "(docs/rules.md)" in (ROOT / "README.md").read_text("utf-8")
     table = (ROOT / "docs" / "rules.md").read_text("utf-8").partition("\n## ")[0].splitlines()
     for rule in walk():
         (row,) = (line for line in table if line.startswith(f"| [`{rule.id}`](#{rule.id}) |"))
@@ -234,4 +266,32 @@ def test_an_annotation_is_unknown_where_the_policy_has_one_of_its_own(
     verdict = Engine(policy, walk()).judge(admission.decode(admission.wrap(pod)), sample_facts)
     (result,) = verdict.results
     assert (result.rule, result.action) == ("unknown-annotation", Action.WARN)
-    assert result.finding.message == f"is an annotation that nobody reads; did you mean {meant}?"
+    assert result.finding.message == f"Slicewarden does not read this annotation; did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("own", "covered"),
+    [
+        ({"key": "a", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "b", "operator": "Exists"}, False),
+        ({"key": "a", "operator": "Equal"}, False),
+        ({"key": "a"}, False),
+        ({"key": "a", "operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "a", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "a", "operator": "Exists", "tolerationSeconds": 5}, False),
+    ],
+)
+def test_only_a_toleration_of_every_value_covers_one_of_every_value(own: dict[str, Any], covered: bool) -> None:
+    wanted = {"key": "a", "operator": "Exists", "effect": "NoSchedule"}
+    assert unsteered_pod._covers(own, wanted) is covered
+
+
+def test_limits_are_judged_in_every_container_after_one_without_a_gpu(engine: Engine, sample_facts: Facts) -> None:
+    variables = [{"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/elsewhere"}]
+    item = pod()
+    item["spec"]["containers"].insert(0, {"name": "sidecar", "env": variables})
+    item["spec"]["containers"][1]["env"] = variables
+    verdict = engine.judge(admission.decode(admission.wrap(item)), sample_facts)
+    lifted = [dotted(result.finding.path) for result in verdict.results if result.rule == "lifted-limit"]
+    assert lifted == ["spec.containers[1].env[0]"]

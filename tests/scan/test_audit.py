@@ -165,7 +165,10 @@ def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts
     assert found.count == 4
     table = audit_report.table(report_of(found), PLAIN, found.count)
     assert "denied   Deployment vision/web\n" in table
-    assert table.endswith("\n4 objects judged: 2 would be denied, 1 with warnings; 0 errors\n")
+    assert "denied   LostSet vision/gone\n" in table
+    assert table.count(" (would be repaired)\n") == 3
+    counts = "2 would be denied, 1 with warnings, 4 findings would be repaired under Deny"
+    assert table.endswith(f"\n4 objects judged: {counts}; 0 errors\n")
 
 
 def test_a_deployment_is_told_by_its_pods_where_its_replica_set_may_not_be_read(engine: Engine, facts: Facts) -> None:

@@ -128,7 +128,7 @@ def test_who_is_steered_elsewhere_and_patched_otherwise(run: Any) -> None:
     assert shares["patch"]["before"] != shares["patch"]["after"]
     table = run(circle)[1]
     assert "  pool   shared → exclusive\n" in table
-    assert '  patch  + add /spec/nodeSelector {"nvidia.com/gpu.present": "true"}\n' in table
+    assert '  patch  + spec.nodeSelector: {"nvidia.com/gpu.present": "true"}\n' in table
 
 
 def test_one_entry_of_every_rule_is_compared_by_what_it_does(run: Any) -> None:
@@ -236,8 +236,16 @@ def test_what_cannot_be_read_is_status_2_and_the_rest_is_compared(run: Any, tmp_
     assert out.endswith("2 errors\n")
 
 
+def test_rules_are_chosen_and_changes_are_counted(run: Any) -> None:
+    rows = [line.split() for line in run(WARN, options=("--statistics",))[1].splitlines()]
+    assert ["multiple-slices", "Deny", "→", "Warn", "1", "1", "1"] in rows
+    assert json.loads(run(WARN, options=JSON)[1])["results"] != []
+    assert json.loads(run(WARN, options=(*JSON, "--rule", "multiple-slices"))[1])["results"] != []
+    assert json.loads(run(WARN, options=(*JSON, "--skip-rule", "multiple-slices"))[1])["results"] == []
+
+
 def test_a_cluster_that_is_not_asked_is_wrong_usage(run: Any) -> None:
-    assert run(options=("--kubeconfig", "x")) == (2, "", "--kubeconfig: needs --live\n")
+    assert run(options=("--kubeconfig", "x")) == (2, "", "error: --kubeconfig: needs --live\n")
 
 
 @given(manifest=pods())
@@ -301,7 +309,7 @@ def test_an_error_in_a_revision_names_it(run: Any) -> None:
     for old in ("HEAD:none", "none:policies", "HEAD:policies/tests", "HEAD:policies/notes.md"):
         status, out, err = run(old=old)
         assert (status, out, err.count("\n")) == (2, "", 1)
-        assert err.startswith(old)
+        assert err.startswith(f"error: {old}")
 
 
 def test_a_name_that_looks_like_an_option_is_none(run: Any, repository: Path) -> None:

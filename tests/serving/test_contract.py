@@ -135,7 +135,8 @@ def test_the_page_says_who_must_not_hold_which_power() -> None:
         "pods/binding",
         "pods/ephemeralcontainers",
         "deviceclasses",
-        "labels and taints of `nodes`",
+        "labels of `nodes`",
+        "taints of `nodes`",
         "namespaces",
     ):
         assert power in section, power

@@ -227,9 +227,7 @@ def plain() -> Iterator[Open]:
         "7 MiB and a byte": (POST + b"Content-Length: 7340033\r\n\r\n", 413),
     }.values(),
 )
-def test_what_could_be_read_in_two_ways_is_refused_and_the_connection_ends(
-    plain: Open, text: bytes, status: int
-) -> None:
+def test_ambiguous_http_is_refused_and_the_connection_closed(plain: Open, text: bytes, status: int) -> None:
     # A second request follows, as a smuggler would have it: it must not be answered.
     got, data = talk(plain, text + b"\r\n" + GET)
     assert got == status
@@ -239,7 +237,7 @@ def test_what_could_be_read_in_two_ways_is_refused_and_the_connection_ends(
 
 
 @pytest.mark.parametrize("begun", [b"GET /", GET[:-2] + b"X: ", GET[:-2], b"GET /x HTTP/1.1\r\n"])
-def test_what_has_no_end_is_not_read_to_its_end(plain: Open, begun: bytes) -> None:
+def test_an_endless_request_is_not_read_to_its_end(plain: Open, begun: bytes) -> None:
     got, _ = talk(plain, begun + b"x" * 50_000)
     assert got in (400, 431)  # by its first line, or by all of it, whichever comes in first
 
@@ -257,7 +255,7 @@ def test_what_has_no_end_is_not_read_to_its_end(plain: Open, begun: bytes) -> No
         (POST + b"Content_Length: 9\r\nContent-Length: 2\r\n\r\n{}", b"/x 2"),
     ],
 )
-def test_what_is_within_the_limits_is_answered(plain: Open, text: bytes, body: bytes) -> None:
+def test_a_request_within_the_limits_is_answered(plain: Open, text: bytes, body: bytes) -> None:
     with plain.connect() as peer:
         for _ in range(2):  # and the connection stays
             peer.sendall(text)
@@ -290,7 +288,7 @@ def test_a_request_may_come_byte_by_byte(plain: Open) -> None:
         assert answer(peer).read() == b"/x 2"
 
 
-def test_who_expects_to_be_told_is_told_to_send_the_body(plain: Open) -> None:
+def test_a_client_that_expects_100_continue_gets_it(plain: Open) -> None:
     with plain.connect() as peer:
         peer.sendall(POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
         assert peer.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -312,13 +310,13 @@ def test_an_answer_to_head_has_no_body_that_would_pass_for_the_next_answer(plain
 
 
 @pytest.mark.parametrize("text", [b"GET /x HTTP/1.0\r\n\r\n", GET[:-2] + b"Connection: close\r\n\r\n"])
-def test_who_wants_no_more_is_answered_and_closed(plain: Open, text: bytes) -> None:
+def test_a_connection_close_request_is_answered_and_closed(plain: Open, text: bytes) -> None:
     status, data = talk(plain, text)
     assert status == 200
     assert b"\r\nConnection: close\r\n" in data
 
 
-def test_what_is_sent_ahead_is_answered_in_its_place_or_left_to_be_sent_again(plain: Open) -> None:
+def test_pipelined_requests_are_answered_in_order_or_left_to_the_client(plain: Open) -> None:
     """RFC 9112, 9.3.2: a client that pipelines sends again what was not answered when the connection ends."""
     with plain.connect() as peer:
         peer.sendall(b"".join(GET.replace(b"/x", b"/%d" % number) for number in range(3)))
@@ -347,7 +345,7 @@ def test_a_body_that_is_too_large_may_be_sent_to_the_end_and_is_not_kept(plain: 
     assert plain.port.large == 0
 
 
-def test_an_application_that_breaks_is_a_500_without_a_word() -> None:
+def test_an_exception_in_the_application_is_an_empty_500() -> None:
     def broken(_: HttpRequest) -> Reply:
         raise RuntimeError("boom")
 
@@ -407,7 +405,7 @@ def test_the_api_servers_idle_connections_outlive_its_own_patience() -> None:
     assert (limits.handshake, limits.head, limits.body) == (5, 5, 10)
 
 
-def test_who_asks_nothing_is_let_go_in_the_end() -> None:
+def test_an_idle_connection_is_closed_in_the_end() -> None:
     with opened(Limits(idle=0.1, parting=0.1)) as door:
         with door.connect() as silent:
             assert received(silent) == b""
@@ -417,7 +415,7 @@ def test_who_asks_nothing_is_let_go_in_the_end() -> None:
         until(lambda: not door.port.connections)
 
 
-def test_who_does_not_read_is_not_read_from() -> None:
+def test_a_peer_that_does_not_read_its_answer_is_not_read_from() -> None:
     def much(_: HttpRequest) -> Reply:
         return Reply(HTTPStatus.OK, b"x" * 1_000_000)
 
@@ -430,7 +428,7 @@ def test_who_does_not_read_is_not_read_from() -> None:
         assert len(door.seen.answers) < 50
 
 
-def test_peers_who_trickle_or_stay_silent_keep_nobody_waiting(folder: Path, files: tls.Files) -> None:
+def test_slow_and_silent_peers_delay_no_other_peer(folder: Path, files: tls.Files) -> None:
     with opened(Limits(), folder=folder, files=files) as door, contextlib.ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(socket.create_connection(door.address, LONG))
@@ -450,7 +448,7 @@ def test_a_handshake_that_never_comes_is_given_up(folder: Path, files: tls.Files
         until(lambda: not door.port.connections and not door.port.strangers)
 
 
-def test_when_the_line_is_full_the_next_is_told_at_once_to_come_again() -> None:
+def test_a_full_queue_answers_429_at_once() -> None:
     begun, go = threading.Event(), threading.Event()
 
     def slow(request: HttpRequest) -> Reply:
@@ -478,7 +476,7 @@ def test_when_the_line_is_full_the_next_is_told_at_once_to_come_again() -> None:
     assert (door.seen.sheds, door.seen.refusals) == (4, [])
 
 
-def test_large_bodies_share_what_memory_there_is_for_them() -> None:
+def test_large_bodies_share_a_limit_of_memory() -> None:
     limits = Limits(small_bytes=10, large_bytes=100, parting=0.1)
     with opened(limits) as door, door.connect() as first, door.connect() as small:
         first.sendall(POST + b"Content-Length: 80\r\n\r\n" + b"x" * 40)
@@ -548,7 +546,7 @@ def test_connections_that_come_at_once_are_shared_evenly() -> None:
         ([5], 6, [6]),
     ],
 )
-def test_new_connections_are_theirs_who_have_the_fewest(numbers: list[int], waiting: int, shares: list[int]) -> None:
+def test_new_connections_go_to_the_workers_with_the_fewest(numbers: list[int], waiting: int, shares: list[int]) -> None:
     known = memoryview(bytearray(4 * len(numbers))).cast("I")
     found = [worker.Share(known, place) for place in range(len(numbers))]
     for share, number in zip(found, numbers, strict=True):
@@ -579,7 +577,7 @@ def test_connections_that_wait_are_taken_in_together() -> None:
         assert uvloop.run(asked(listener)) == [40, 40 - worker.AT_ONCE, 40 - 2 * worker.AT_ONCE]
 
 
-def test_who_has_most_takes_a_connection_that_nobody_else_takes() -> None:
+def test_the_busiest_worker_takes_a_connection_that_no_other_takes() -> None:
     async def taken(listener: socket.socket) -> bool:
         port = Port(App(), Limits(), Seen())
         task = asyncio.create_task(worker.accept(listener, port, lambda: None, lambda _: 0))
@@ -652,7 +650,7 @@ def test_a_large_review_whose_caller_is_gone_is_not_judged_and_keeps_no_memory()
         until(lambda: door.port.large == 0)
 
 
-def test_of_large_reviews_only_some_may_wait_and_the_next_comes_again() -> None:
+def test_the_queue_of_large_reviews_is_limited_and_then_answers_429() -> None:
     app = Held()
     with opened(Limits(small_bytes=10, large_waiting=1), app) as door, contextlib.ExitStack() as stack:
         first, second, third, small = (stack.enter_context(door.connect()) for _ in range(4))
@@ -1013,7 +1011,7 @@ def test_a_duration_is_read_as_go_writes_it(text: str, value: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "10", "s", "-1s", "1 s", "1s ", "1d", "1e3s", "٣s", "1s2", "s1", "." * 99, "1s" * 199]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         duration.seconds(text)
 
@@ -1034,7 +1032,7 @@ def test_reviews_of_many_connections_are_all_answered(folder: Path, files: tls.F
     assert len(door.seen.answers) == 160
 
 
-def test_what_is_done_every_second_is_done_again_after_it_failed() -> None:
+def test_a_periodic_task_goes_on_after_a_failure() -> None:
     times = iter((1, 0, 1))
     done: list[int] = []
 

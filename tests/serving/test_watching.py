@@ -63,7 +63,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         yield Watched(webhook, folder / "log")
 
 
-def test_all_workers_are_told_of_by_any_and_the_dead_are_not_forgotten(watched: Watched) -> None:
+def test_any_worker_reports_the_metrics_of_all_even_of_dead_ones(watched: Watched) -> None:
     count = 'slicewarden_review_duration_seconds_count{endpoint="/mutate"}'
     until(lambda: watched.series()["slicewarden_facts_loaded"] == 1)  # whoever answers first does not wait for others
     until(lambda: watched.series()["slicewarden_worker_starts_total"] == 2)
@@ -87,7 +87,7 @@ def test_one_hash_of_the_policy_stands_in_metrics_log_and_answers(watched: Watch
     assert json.loads(answer)["response"]["auditAnnotations"]["policy"] == digest
 
 
-def test_what_is_refused_and_when_the_certificate_ends_is_told(watched: Watched) -> None:
+def test_metrics_show_refusals_and_the_end_of_the_certificate(watched: Watched) -> None:
     refused = 'slicewarden_unjudged_total{status="415"}'
     before = watched.series().get(refused, 0)
     assert watched.post("/validate", b"{}", **{"Content-Type": "text/plain"})[0] == 415
@@ -114,7 +114,7 @@ def test_a_name_cannot_forge_a_line(watched: Watched) -> None:
     assert not {byte for byte in text if byte < 0x20} - {ord("\n")}
 
 
-def test_what_is_nobody_elses_business_is_nowhere(watched: Watched) -> None:
+def test_no_secret_of_a_pod_is_in_answers_logs_metrics_or_events(watched: Watched) -> None:
     """Canaries in all that a review may carry and neither log nor metrics may: part 3, line 43 of the threats."""
     secret = {"name": "TOKEN", "value": CANARY}
     metadata = {
@@ -162,15 +162,30 @@ def test_what_is_nobody_elses_business_is_nowhere(watched: Watched) -> None:
 @pytest.mark.parametrize(
     "option", [("--events",), ("--max-facts-age", "600"), ("--kubeconfig", "x"), ("--context", "y")]
 )
-def test_what_only_a_live_cluster_has_is_not_asked_of_a_file(
+def test_options_for_a_live_cluster_are_refused_with_a_file_of_facts(
     option: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     tls = ["--tls-cert", "none", "--tls-key", "none"]
     assert cli.main(["serve", "--facts", str(FACTS), *tls, *option]) == 2
-    assert capsys.readouterr().err == f"{option[0]}: needs --live\n"
+    assert capsys.readouterr().err == f"error: {option[0]}: needs --live\n"
 
 
 @pytest.mark.parametrize("age", ["0", "359", "-1", "1e9", "90000", "ten"])
 def test_an_age_that_a_quiet_cluster_reaches_is_refused(age: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["serve", "--live", "--tls-cert", "a", "--tls-key", "b", "--max-facts-age", age]) == 2
     assert f"'{age}' is not a number from 360 to 86400" in capsys.readouterr().err
+
+
+def test_audit_mode_lets_through_and_says_so_in_log_metrics_and_answers(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log, running(tmp_path, "--audit-only", output=log) as webhook:
+        audited = Watched(webhook, tmp_path / "log")
+        mutated, validated = (json.loads(audited.post(path, BODY)[1])["response"] for path in ("/mutate", "/validate"))
+        assert (mutated["allowed"], "patch" in mutated, validated["allowed"]) == (True, False, True)
+        assert validated["auditAnnotations"]["mode"] == "audit"
+        assert audited.lines()[0]["mode"] == "audit"
+        line = next(line for line in audited.lines() if line.get("endpoint") == "/validate")
+        assert (line["mode"], line["would"], line["allowed"], line["operations"]) == ("audit", "patch", True, 0)
+        assert "unsteered-pod=Audit" in line["findings"]
+        until(lambda: audited.series()['slicewarden_audited_total{endpoint="/validate",would="patch"}'] == 1)
+        assert audited.series()['slicewarden_mode{mode="audit"}'] == 1
+        assert audited.series()['slicewarden_mode{mode="enforce"}'] == 0

@@ -305,7 +305,7 @@ def test_a_port_in_use_is_one_clear_line(client: demo.Client, folder: Path) -> N
     tls = ("--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key")
     done = serve("--facts", FACTS, "--listen", f"127.0.0.1:{client.port}", *tls)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"127.0.0.1:{client.port}: Address already in use\n"
+    assert done.stderr == f"error: 127.0.0.1:{client.port}: Address already in use\n"
 
 
 def test_a_client_ca_without_a_certificate_is_one_clear_line(client: demo.Client, folder: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_client_ca_without_a_certificate_is_one_clear_line(client: demo.Client
     tls = ("--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key", "--client-ca", FACTS)
     done = serve("--facts", FACTS, "--listen", "127.0.0.1:1", *tls)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{FACTS}: no certificate in PEM in it\n"
+    assert done.stderr == f"error: {FACTS}: no certificate in PEM in it\n"
 
 
 def serve(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

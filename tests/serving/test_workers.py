@@ -197,7 +197,7 @@ def judged() -> tuple[Engine, Facts]:
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_what_waited_past_its_deadline_is_not_judged(judged: tuple[Engine, Facts], path: str) -> None:
+def test_a_request_that_waited_past_its_deadline_is_not_judged(judged: tuple[Engine, Facts], path: str) -> None:
     engine, facts = judged
     seen: list[Any] = []
     app = serving.Webhook(engine, lambda: facts, seen.append)

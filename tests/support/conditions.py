@@ -64,8 +64,8 @@ def _is_selected(selector: Object, request: Object) -> bool:
     """What is in no namespace is always selected; a Namespace is by its own labels, of which the name is one."""
     namespace = request["name" if request["kind"]["kind"] == "Namespace" else "namespace"]
     for requirement in selector.get("matchExpressions", ()):
-        assert (requirement["key"], requirement["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
-        if namespace in requirement["values"]:
+        assert requirement["key"] == "kubernetes.io/metadata.name"
+        if (namespace in requirement["values"]) is not {"In": True, "NotIn": False}[requirement["operator"]]:
             return False
     return True
 

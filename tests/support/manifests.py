@@ -9,6 +9,9 @@ from tests.support.objects import Object
 
 BASE, OVERLAYS, COMPONENTS = (ROOT / "manifests" / name for name in ("base", "overlays", "components"))
 
+REGISTRATION = ROOT / "policies" / "registration.yaml"
+"""What is registered for the sample policy."""
+
 
 def read(file: Path) -> list[Object]:
     """The documents of a file."""

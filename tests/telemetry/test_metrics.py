@@ -17,7 +17,7 @@ from webhook.api import admission
 from webhook.documents import files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.model import Action, Finding, Request, Result, Verdict
+from webhook.model import Action, Finding, Mode, Request, Result, Verdict
 from webhook.serving.app import Health, Webhook
 from webhook.telemetry.metrics import OUTCOMES, Metrics
 
@@ -45,7 +45,7 @@ def counted(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def test_what_is_decided_is_counted() -> None:
+def test_every_decision_is_counted() -> None:
     metrics = Metrics()
     for verdict in (Verdict(), DENIED, EXEMPT):
         metrics.count("/validate", request(), verdict)
@@ -68,7 +68,7 @@ def test_every_outcome_is_there_before_it_happens() -> None:
             assert f'slicewarden_reviews_total{{endpoint="{endpoint}",outcome="{outcome}"}} 0.0' in text
 
 
-def test_how_long_a_review_takes_is_told_in_buckets_that_add_up() -> None:
+def test_the_time_of_reviews_is_a_cumulative_histogram() -> None:
     metrics = Metrics()
     for seconds in (0.00005, 0.0003, 0.0004, 7.0):
         metrics.answered("/mutate", 200, seconds)
@@ -82,7 +82,7 @@ def test_how_long_a_review_takes_is_told_in_buckets_that_add_up() -> None:
     assert ('le="0.0001"' in bounds[0], 'le="5.0"' in bounds[-2]) == (True, True)
 
 
-def test_the_age_of_facts_is_told_by_kind() -> None:
+def test_metrics_show_the_age_of_facts_by_kind() -> None:
     metrics = Metrics()
     metrics.heard("Node", time.monotonic() - 100)
     metrics.heard("Pod", time.monotonic())
@@ -93,7 +93,7 @@ def test_the_age_of_facts_is_told_by_kind() -> None:
     assert "slicewarden_facts_heard" not in metrics.text().decode()
 
 
-def test_what_waits_and_what_is_lost_is_counted() -> None:
+def test_metrics_show_waiting_requests_and_lost_lines() -> None:
     metrics = Metrics()
     metrics.waiting(3)
     metrics.waiting(2)
@@ -111,11 +111,11 @@ def test_what_waits_and_what_is_lost_is_counted() -> None:
     assert seen['slicewarden_events_total{outcome="dropped"}'] == 5
 
 
-def test_what_is_in_force_is_told() -> None:
+def test_metrics_show_the_policy_in_force() -> None:
     metrics = Metrics()
     assert "slicewarden_certificate_expiry_timestamp_seconds" in samples(metrics)
     metrics.certificate(1_800_000_000)
-    metrics.judging_by("0123456789abcdef")
+    metrics.judging_by("0123456789abcdef", Mode.ENFORCE)
     metrics.loaded(whether=True)
     seen = samples(metrics)
     assert seen["slicewarden_certificate_expiry_timestamp_seconds"] == 1_800_000_000
@@ -136,7 +136,7 @@ def test_a_review_over_http_is_counted(engine: Engine, sample_facts: Facts, path
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_what_is_too_large_is_answered_and_counted_by_both_halves(
+def test_an_object_that_is_too_large_is_counted_for_both_endpoints(
     engine: Engine, sample_facts: Facts, path: str
 ) -> None:
     metrics = Metrics()
@@ -148,7 +148,7 @@ def test_what_is_too_large_is_answered_and_counted_by_both_halves(
     assert samples(metrics)[f'slicewarden_reviews_total{{endpoint="{path}",outcome="malformed"}}'] == 1
 
 
-def test_what_has_no_verdict_is_counted_by_its_status() -> None:
+def test_answers_without_a_verdict_are_counted_by_status() -> None:
     metrics = Metrics()
     for path, status in (("/validate", 200), ("/validate", 500), ("/", 404), ("/readyz", 200)):
         metrics.answered(path, status, 0.001)
@@ -158,14 +158,14 @@ def test_what_has_no_verdict_is_counted_by_its_status() -> None:
     assert found == {f'slicewarden_unjudged_total{{status="{s}"}}': n for s, n in ((404, 1), (413, 2), (500, 1))}
 
 
-def test_metrics_stand_on_the_port_of_health_alone(engine: Engine, sample_facts: Facts) -> None:
+def test_only_the_health_port_serves_metrics(engine: Engine, sample_facts: Facts) -> None:
     metrics = Metrics()
     assert ask(Health(lambda: sample_facts, metrics), "/metrics", method="GET").status == 200
     app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
     assert ask(app, "/metrics", method="GET").status == 404
 
 
-def test_no_tenant_makes_a_series(engine: Engine, sample_facts: Facts) -> None:
+def test_no_tenants_text_becomes_a_label_of_a_metric(engine: Engine, sample_facts: Facts) -> None:
     """What every rule denies, and many reviews whose every word is somebody's own: 200 series at most."""
     metrics = Metrics()
     for kind in ("Namespace", "Node", "ClusterPolicy", "Pod", "ConfigMap", "DaemonSet"):
@@ -266,13 +266,13 @@ def test_a_worker_that_is_killed_over_a_review_leaves_none_in_flight(tmp_path: P
     assert "slicewarden_reviews_in_flight" not in third
 
 
-def test_an_empty_file_of_a_worker_that_was_killed_as_it_began_harms_nobody(tmp_path: Path) -> None:
+def test_an_empty_metrics_file_of_a_killed_worker_does_no_harm(tmp_path: Path) -> None:
     for kind in ("counter", "gauge_livesum"):
         (tmp_path / f"{kind}_1.db").touch()
     assert said(worker(tmp_path, 1, 1))["slicewarden_worker_starts_total"] == 1
 
 
-def test_prometheus_own_reader_takes_it() -> None:
+def test_the_parser_of_prometheus_reads_the_metrics() -> None:
     names = {family.name for family in text_string_to_metric_families(Metrics().text().decode())}
     assert "slicewarden_reviews" in names
     assert all(name.startswith("slicewarden_") for name in names)

@@ -20,7 +20,6 @@ HELD_BY = (
     "tree/test_docs.py::test_the_page_of_the_denied_quotes_what_is_said_and_leads_to_the_way_out_of_every_rule",
     "rules/test_fixtures.py",
     "cli/test_help.py::test_a_generated_page_is_as_the_command_writes_it",
-    "tree/test_manifests.py::test_the_audit_policy_is_the_sample_with_every_rule_on_audit",
     "rules/test_rules.py::test_the_readme_leads_to_a_table_of_every_rule_with_the_first_line_of_its_page",
 )
 """The tests that walk all rules, or hold what is generated from them."""
@@ -57,4 +56,5 @@ def test_a_rule_is_one_file_and_one_folder(tree: Path) -> None:
     assert f"\n## {NEW}\n" in (tree / "docs" / "rules.md").read_text("utf-8")
     tests = [str(tree / "tests" / name) for name in HELD_BY]
     chosen = f"{NEW} or {NEW.replace('-', '_')} or page or audit or readme or folders"
-    run(tree, "pytest", "-x", "-k", chosen, *tests)
+    whole = "lists_the_folders_of_the_tree"  # the copy is a part of the tree
+    run(tree, "pytest", "-x", "-k", f"({chosen}) and not {whole}", *tests)

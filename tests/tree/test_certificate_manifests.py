@@ -41,7 +41,7 @@ def test_everything_is_ours_by_its_label() -> None:
     assert homes == {HOME}
 
 
-def test_its_powers_are_over_what_it_keeps_and_by_name() -> None:
+def test_the_cron_job_may_only_write_the_objects_that_it_keeps() -> None:
     (secrets,) = BY_NAME["Role", OURS]["rules"]
     assert secrets == {
         "apiGroups": [""],
@@ -68,13 +68,13 @@ def test_the_cron_job_runs_more_often_than_renewal_needs() -> None:
     assert BY_NAME["CronJob", OURS]["spec"]["concurrencyPolicy"] == "Forbid"
 
 
-def test_it_is_as_restricted_as_the_webhook() -> None:
+def test_the_cron_job_is_as_restricted_as_the_webhook() -> None:
     spec, other = JOB["spec"], WEBHOOK["spec"]["template"]["spec"]
     assert spec["securityContext"] == {key: other["securityContext"][key] for key in spec["securityContext"]}
     assert other["securityContext"].keys() - spec["securityContext"].keys() == {"fsGroup"}  # it mounts no Secret
     assert spec["containers"][0]["securityContext"] == other["containers"][0]["securityContext"]
     assert spec["affinity"] == other["affinity"]
-    assert {next(iter(each.keys() - {"name"})) for each in spec["volumes"]} == {"emptyDir"}
+    assert {next(iter(each.keys() - {"name"})) for each in spec["volumes"]} == {"configMap", "emptyDir"}
     assert BY_NAME["ServiceAccount", OURS]["automountServiceAccountToken"] is False
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == (OURS, True)
     assert spec["containers"][0]["image"] == other["containers"][0]["image"]
@@ -109,7 +109,19 @@ def test_the_webhook_mounts_what_is_served_and_never_a_ca() -> None:
     assert all(each["key"] == each["path"] for each in volume["secret"]["items"])
 
 
-@pytest.mark.parametrize(("overlay", "uses"), [("audit", True), ("enforce", True), ("cert-manager", False)])
+def test_it_compares_the_registration_with_the_policy_that_the_webhook_has() -> None:
+    spec, other = JOB["spec"], WEBHOOK["spec"]["template"]["spec"]
+    for named in ("volumes", "volumeMounts"):
+        ours, theirs = (
+            [each for each in (pod if named == "volumes" else pod["containers"][0])[named] if each["name"] == "policy"]
+            for pod in (spec, other)
+        )
+        assert ours == theirs
+    arguments = other["containers"][0]["args"]
+    assert OPTIONS["check_registration"] == arguments[arguments.index("--policy") + 1]
+
+
+@pytest.mark.parametrize(("overlay", "uses"), [("enforce", True), ("cert-manager", False)])
 def test_which_overlays_have_it(overlay: str, *, uses: bool) -> None:
     (kustomization,) = read(OVERLAYS / overlay / "kustomization.yaml")
     assert (kustomization.get("components") == ["../../components/certificates"]) is uses

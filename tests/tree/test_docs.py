@@ -18,7 +18,9 @@ import pytest
 from tests import ROOT
 from tests.support.command_lines import pages, read
 from webhook import rules
+from webhook.cli import inputs
 from webhook.cli import main as cli
+from webhook.scan import reduced
 
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md"), *ROOT.glob("bench/*.md")]
@@ -41,11 +43,12 @@ ELSEWHERE = {
     "make": "is what runs this test, and the others",
     "pip": "installs the project; make image does",
     "pre-commit": "installs the project; it is tried by hand",
+    "python3": "makes a virtual environment",
     "until": "waits for a cluster",
 }
 """Other programs whose commands are shown, and why they are not run here."""
 
-AS_SHOWN = ("openssl", "printf")
+AS_SHOWN = ("cp ", "mv ", "openssl ", "printf ", "rm ")
 """Other programs that are run here as a page shows them, where they are installed."""
 
 NOT_RUN = {
@@ -53,8 +56,11 @@ NOT_RUN = {
     r"slicewarden check .*--live": "needs a cluster; so does tests/e2e/test_live.py",
     r"slicewarden diff .*--live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",
     r"slicewarden certs keep": "needs a cluster; tests/certs/test_life.py and tests/e2e have one",
+    r"slicewarden facts --live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",
     r"slicewarden serve": "does not end; the last test of this page ends one",
     r"slicewarden demo": "make demo takes the tour; tests/serving/test_webhook.py looks at it",
+    r"slicewarden doctor": "needs a cluster; tests/scan/test_doctor.py has one that is pretended",
+    r"slicewarden registration .*--live": "needs a cluster; tests/cli/test_registration.py has one that is pretended",
     r"ca=|for half|done$|  slicewarden registration .*--half|    kubectl patch": "a loop over what a cluster has",
 }
 """What is shown of ours and not run here, and why; its options are still read."""
@@ -115,10 +121,12 @@ def run(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     """Run the part of a command line that is ours in a folder; its output, which a redirection writes there too."""
     monkeypatch.chdir(folder)
     piped, _, ours = command.rpartition("| slicewarden ") if "| slicewarden " in command else ("", "", command)
+    ours, _, then = ours.partition(" && ")
     ours, _, target = ours.removeprefix("slicewarden ").partition(" > ")
     words = shlex.split(ours.partition(" | ")[0])
     if piped:
-        given = io.TextIOWrapper(io.BytesIO((folder / "deploy/inference.yaml").read_bytes()))
+        file = "cluster.json" if words[0] == "facts" else "deploy/inference.yaml"
+        given = io.TextIOWrapper(io.BytesIO((folder / file).read_bytes()))
         monkeypatch.setattr("sys.stdin", given)
     capsys.readouterr()
     status = cli.main(words)
@@ -126,6 +134,9 @@ def run(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert status in ((0,) if words[0] == "test" else (0, 1)), f"{command}: {output.err}{output.out}"
     if target and not target.startswith("~"):
         (folder / target.strip()).write_text(output.out)
+    if then:
+        assert then.startswith(AS_SHOWN), command
+        subprocess.run(["sh", "-c", then], cwd=folder, check=True)
     return output.out
 
 
@@ -167,11 +178,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repository")
     for name in ("policies", "webhook/sample", "manifests/base", "manifests/overlays"):
         shutil.copytree(ROOT / name, folder / name)
-    shutil.copy(ROOT / "webhook/sample/facts.yaml", folder / "cluster.yaml")
+    sample = [item.value for item in inputs.load_objects(str(ROOT / "webhook/sample/facts.yaml"))]
+    (folder / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": sample}))
+    (folder / "cluster.json").write_text(reduced.json_text(reduced.reduced(sample, inputs.load_policy(None))))
     (folder / "deploy").mkdir()
     (folder / "deploy/inference.yaml").write_text(DEPLOYMENT)
     text = (ROOT / "policies/sample.yaml").read_text("utf-8")
     assert text.count('"*": Deny\n') == 1
+    (folder / "policy.yaml").write_text(text)
     (folder / "new.yaml").write_text(text.replace('"*": Deny\n', '"*": Deny\n    multiple-slices: Warn\n'))
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main")
     for words in ("init -q", "add .", "commit -qm before", "update-ref refs/remotes/origin/main HEAD"):
@@ -212,6 +226,7 @@ def test_every_command_of_a_page_runs_and_shows_what_is_shown(
                 done = subprocess.run(["sh", "-c", each.command], cwd=folder, capture_output=True, text=True)
                 assert done.returncode == 0, f"{where}: {done.stderr}"
                 assert each.output is None or fits(done.stdout, each.output), where
+                known = {}  # files have changed: what is said from here on is of this page alone
             continue
         if each.command.startswith("slicewarden ") or "| slicewarden " in each.command:
             output = known.get(each.command)

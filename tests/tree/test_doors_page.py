@@ -10,7 +10,7 @@ from webhook.catalog.doors import DEVICE_VARIABLES
 from webhook.rules import walk
 
 PAGE = (ROOT / "docs" / "doors.md").read_text("utf-8")
-DOORS_OF_PODS = PAGE.partition("## Whom the doors are shut for")[0]
+DOORS_OF_PODS = PAGE.partition("## Which pods are judged")[0]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in DOORS_OF_PODS.splitlines()
@@ -46,7 +46,7 @@ def test_every_rule_of_a_door_is_on_the_page() -> None:
 
 
 def test_what_an_image_opens_is_told_of_each_variable() -> None:
-    table = PAGE.partition("## What an image says by itself")[2].partition("## ")[0]
+    table = PAGE.partition("## Variables of an image")[2].partition("## ")[0]
     assert all(f"`{name}`" in table for name in DEVICE_VARIABLES)
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from tests import ROOT
 from tests.support.command_lines import read as read_command
-from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, read
+from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, REGISTRATION, read
 from tests.support.objects import Object
 from tests.support.registration_contract import WHOLE_REQUEST
 from webhook.api.objects import DEVICES
@@ -35,7 +35,9 @@ NODES = {("", "nodes"), ("", "nodes/status")}
 WORKLOADS = {(group, plural) for (group, _), plural in PLURALS.items()}
 
 
-OBJECTS = [each for file in sorted(BASE.glob("*.yaml")) if file.stem != "kustomization" for each in read(file)]
+FILES = [*(file for file in sorted(BASE.glob("*.yaml")) if file.stem != "kustomization"), REGISTRATION]
+OBJECTS = [each for file in FILES for each in read(file)]
+EXAMPLE = ROOT / "manifests" / "examples" / "gitops"
 
 
 def one(kind: str) -> Object:
@@ -91,21 +93,32 @@ def test_everything_but_a_role_lives_in_the_namespace_or_in_none() -> None:
     assert {homes[kind] for kind in homes.keys() - inside} == {None}
 
 
-def test_the_audit_policy_is_the_sample_with_every_rule_on_audit() -> None:
-    (sample,), (audit,) = read(ROOT / "policies" / "sample.yaml"), read(OVERLAYS / "audit" / "policy.yaml")
-    assert sample["spec"].pop("rules") == {"*": "Deny"}
-    assert audit["spec"].pop("rules") == {"*": "Audit"}
-    assert audit == sample
-
-
-def test_the_audit_overlay_relaxes_every_validating_webhook() -> None:
+def test_audit_is_enforce_with_one_component() -> None:
     (kustomization,) = read(OVERLAYS / "audit" / "kustomization.yaml")
-    (patch,) = kustomization["patches"]
-    relaxed = yaml.safe_load(patch["patch"])["webhooks"]
-    assert relaxed == [{"name": name, "failurePolicy": "Ignore"} for name in VALIDATING]
+    assert kustomization["resources"] == ["../enforce"]
+    assert kustomization["components"] == ["../../components/audit-mode"]
 
 
-@pytest.mark.parametrize("folder", [ROOT / "policies", OVERLAYS / "audit"], ids=["enforce", "audit"])
+def test_audit_mode_is_an_option_that_the_command_takes() -> None:
+    (component,) = read(COMPONENTS / "audit-mode" / "kustomization.yaml")
+    ((operation,),) = [yaml.safe_load(each["patch"]) for each in component["patches"]]
+    assert (operation["op"], operation["path"]) == ("add", "/spec/template/spec/containers/0/args/-")
+    assert read_command(*CONTAINERS[0]["args"], operation["value"])["audit_only"] is True
+
+
+def test_what_audit_mode_takes_failure_policy_from_is_ignore() -> None:
+    """The component copies it into every validating webhook; tests/chart has kustomize do it."""
+    (component,) = read(COMPONENTS / "audit-mode" / "kustomization.yaml")
+    (replacement,) = component["replacements"]
+    assert replacement["source"] == {
+        "kind": one("MutatingWebhookConfiguration")["kind"],
+        "name": one("MutatingWebhookConfiguration")["metadata"]["name"],
+        "fieldPath": "webhooks.0.failurePolicy",
+    }
+    assert [hook["failurePolicy"] for hook in MUTATING.values()] == ["Ignore"]
+
+
+@pytest.mark.parametrize("folder", [ROOT / "policies", EXAMPLE], ids=["policies", "example"])
 def test_the_policy_is_where_the_command_looks_for_it(folder: Path) -> None:
     inputs.load_policy(str(folder))  # a folder with a kustomization in it can still be used
     (kustomization,) = read(folder / "kustomization.yaml")
@@ -256,9 +269,13 @@ def test_the_arguments_are_those_of_the_command() -> None:
 # What it is asked
 
 
-def test_the_registration_is_the_sample_policys(sample_policy: Policy) -> None:
-    """`slicewarden registration` prints it."""
-    assert read(BASE / "webhooks.yaml") == [*registration.configurations(sample_policy)]
+@pytest.mark.parametrize("folder", [ROOT / "policies", EXAMPLE], ids=["policies", "example"])
+def test_the_registration_is_the_policys(folder: Path) -> None:
+    made = [*registration.configurations(inputs.load_policy(str(folder)))]
+    assert read(folder / "registration.yaml") == made, "`make chart` writes it again"
+
+
+def test_the_registration_goes_to_the_service() -> None:
     (port,) = one("Service")["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (443, CONTAINERS[0]["ports"][0]["name"])
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import ROOT
 from tests.support.api_server_metrics import METRICS as API_SERVERS
 from webhook.cluster import watch
-from webhook.model import Action, Finding, Request, Result, Verdict
+from webhook.model import Action, Finding, Mode, Request, Result, Verdict
 from webhook.telemetry.metrics import Metrics
 
 MONITORING, COMPONENT = ROOT / "manifests" / "monitoring", ROOT / "manifests" / "components" / "events"
@@ -30,7 +30,7 @@ def said() -> dict[str, tuple[str, set[str]]]:
     request = Request("u", "CREATE", "", "v1", "Pod", "", "a", "b", None, False, {}, None)
     metrics.count("/validate", request, Verdict((Result("r", Action.DENY, Finding((), "m")),)))
     metrics.heard("Node", time.monotonic())
-    metrics.judging_by("0123456789abcdef")
+    metrics.judging_by("0123456789abcdef", Mode.ENFORCE)
     return {
         family.name + ("_total" if family.type == "counter" else ""): (
             family.documentation,

@@ -1,11 +1,13 @@
 """Decodes and encodes AdmissionReview v1: bytes to Request, Verdict to bytes (k8s.io/api admission/v1 types.go)."""
 
 import base64
+from itertools import accumulate
 from typing import Any
 
 import orjson
 
-from webhook.model import Action, Object, Request, Requester, Result, Verdict
+from webhook.model import Action, Mode, Object, Request, Requester, Result, Verdict
+from webhook.text.words import line
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -40,8 +42,15 @@ MAX_ANNOTATION = 1024
 """Characters of an audit annotation's value."""
 
 
-POLICY = "policy"
-"""The audit annotation with the digest of the policy. No rule may have this id."""
+HELP = "For help: "
+"""Begins the line of a denial that says where to ask."""
+
+POLICY, MODE, WOULD, UNJUDGED = "policy", "mode", "would", "unjudged"
+"""The audit annotations that are not of a rule. No rule may have one of these ids.
+
+POLICY is the digest of the policy. The others are written in audit mode: the mode, what the policy would have done, and
+why an object could not be judged.
+"""
 
 
 class NotAReview(ValueError):
@@ -162,11 +171,14 @@ def encoded(value: Object) -> bytes:
         raise NotAReview(f"not JSON: {error}") from error
 
 
-def encode(request: Request, verdict: Verdict, policy: str = "") -> bytes:
-    """Write the AdmissionReview that answers the request. `policy` is the digest for the audit annotation."""
+def encode(request: Request, verdict: Verdict, policy: str = "", support: str = "") -> bytes:
+    """Write the AdmissionReview that answers the request.
+
+    `policy` is the digest for the audit annotation, `support` a line that ends every denial.
+    """
     response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
-        response["status"] = _status(verdict)
+        response["status"] = _status(verdict, support)
     if verdict.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode("ascii")
@@ -175,28 +187,40 @@ def encode(request: Request, verdict: Verdict, policy: str = "") -> bytes:
     annotations = _annotations(verdict.having(Action.AUDIT))
     if policy:
         annotations[POLICY] = policy
+    if verdict.would is not None:
+        annotations |= {MODE: Mode.AUDIT, WOULD: verdict.would}
+        if verdict.malformed is not None:
+            annotations[UNJUDGED] = _cut(line(str(verdict.malformed)), MAX_ANNOTATION)
     if annotations:
         response["auditAnnotations"] = annotations
     return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
-def _status(verdict: Verdict) -> dict[str, Any]:
+def _status(verdict: Verdict, support: str) -> dict[str, Any]:
+    code, reason = (403, "Forbidden") if verdict.malformed is None else (422, "Invalid")
+    return {"code": code, "reason": reason, "message": message_of(verdict, support)}
+
+
+def message_of(verdict: Verdict, support: str = "") -> str:
+    """Write a denial for people: one finding as a line, several as a list, and where to ask for help.
+
+    The list has as many findings as fit, then the number of the others. kubectl shows every line.
+    """
+    texts = reasons(verdict)
+    lines = texts
+    if len(texts) > 1:
+        items = [f"- {text}" for text in texts]
+        fitting = sum(length <= MAX_MESSAGE for length in accumulate(len(item) + 1 for item in items)) or 1
+        more = [f"and {len(items) - fitting} more"] if len(items) > fitting else []
+        lines = [f"{len(texts)} findings:", *items[:fitting], *more]
+    return "\n".join([*lines, f"{HELP}{support}"] if support else lines)
+
+
+def reasons(verdict: Verdict) -> list[str]:
+    """Return why an object is denied, one line each: what is malformed, or the denying findings without repeats."""
     if verdict.malformed is not None:
-        return {"code": 422, "reason": "Invalid", "message": str(verdict.malformed)}
-    return {"code": 403, "reason": "Forbidden", "message": message_of(verdict)}
-
-
-def message_of(verdict: Verdict) -> str:
-    """Write the denying findings in one line: as many as fit, then the number of the others."""
-    texts = list(dict.fromkeys(result.text for result in verdict.having(Action.DENY)))
-    if len(texts) <= 1:
-        return "".join(texts)
-    message = ""
-    for number, text in enumerate(texts, start=1):
-        if message and len(message) + len(text) > MAX_MESSAGE:
-            return f"{message}and {len(texts) - number + 1} more"
-        message += f"({number}) {text} "
-    return message.rstrip()
+        return [str(verdict.malformed)]
+    return list(dict.fromkeys(result.text for result in verdict.having(Action.DENY)))
 
 
 def warnings_of(verdict: Verdict) -> list[str]:

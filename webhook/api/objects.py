@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
-from webhook.allowance import PRICES, TEMPLATE, UNITS, Allowance, weight
+from webhook.allowance import PRICES, TEMPLATE, UNITS, Allowance
 from webhook.api.fields import as_kind, as_map, items, section, text
-from webhook.api.pods import Container, Pod, pod_of
-from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Template, Workloads, keys
+from webhook.api.pods import POD, Pod, pod_of
+from webhook.api.templates import found, pods, shared_cost
+from webhook.catalog.workloads import WORKLOADS, Workloads
 from webhook.model import Object, Path, Request, Requester
 
-POD = ("", "Pod")
 CONFIG_MAP = ("", "ConfigMap")
 LABELLED = (("", "Namespace"), ("", "Node"))
 BINDING = ("", "Binding")
@@ -154,8 +154,8 @@ def count(request: Request, item: Object, allowance: Allowance, workloads: Workl
         return
     allowance.count(judged(item))
     for template in workloads[kind].templates if kind in workloads else ():
-        number = sum(1 for _ in _found(item, (), template.at))
-        allowance.spend("pod templates", number, TEMPLATE + (_shared(item, template) if number else 0))
+        number = sum(1 for _ in found(item, (), template.at))
+        allowance.spend("pod templates", number, TEMPLATE + (shared_cost(item, template) if number else 0))
 
 
 def judged(item: Object) -> Object:
@@ -163,18 +163,6 @@ def judged(item: Object) -> Object:
     metadata = item.get("metadata")
     kept = {key: metadata.get(key) for key in ("labels", "annotations")} if isinstance(metadata, dict) else metadata
     return {**{key: value for key, value in item.items() if key != "status"}, "metadata": kept}
-
-
-def _shared(item: Object, template: Template) -> int:
-    """Return the cost, in units, of the parts outside a template that every pod of it gets."""
-    at = keys(template.at)
-    outside = [(keys(place), place) for place in (*template.metadata, template.defaults or "") if place[:1] == "/"]
-    return sum(
-        weight({key: part for key, part in value.items() if at[: len(path)] != path or key != at[len(path)]})
-        for path, place in outside
-        for _, value in _found(item, (), place)
-        if isinstance(value, dict)
-    )
 
 
 def subjects(
@@ -201,7 +189,7 @@ def subjects(
 
 
 def _place(subject: Subject) -> Path:
-    return subject.spec_path if isinstance(subject, Pod) else ()
+    return subject.located(subject.spec_path)[0] if isinstance(subject, Pod) else ()
 
 
 def _views(request: Request, item: Object, workloads: Workloads, allowance: Allowance) -> Iterator[Subject]:
@@ -210,10 +198,7 @@ def _views(request: Request, item: Object, workloads: Workloads, allowance: Allo
         at = ("metadata",), ("spec",)
         yield pod_of(item, request, section(item, "metadata", ()), section(item, "spec", ()), *at, allowance)
     elif kind in workloads:
-        for template in workloads[kind].templates:
-            for path, value in _found(item, (), template.at):
-                allowance.look()
-                yield _template(item, request, template, path, value, allowance)
+        yield from pods(request, item, workloads, allowance)
     elif kind == CONFIG_MAP:
         yield _config_map(item, request)
     elif kind in LABELLED:
@@ -243,46 +228,6 @@ def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
 def judged_kinds(workloads: Workloads = WORKLOADS) -> Iterator[tuple[str, str]]:
     """Yield the group and kind of everything that is judged."""
     return chain(SINGLE, DEVICES, workloads)
-
-
-def _found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
-    """Yield the values at a place (webhook.catalog.workloads) below a value, with their paths.
-
-    Yields nothing if the path to the place ends early.
-    """
-    reached: list[tuple[Path, Any]] = [(path, value)]
-    for key in keys(place):
-        following: list[tuple[Path, Any]] = []
-        for at, parent in reached:
-            if key == EACH_ITEM:
-                following += (((*at, index), item) for index, item in enumerate(as_kind(list, parent, at)))
-            elif key == EACH_VALUE:
-                following += (((*at, name), item) for name, item in as_map(parent, at).items())
-            elif (item := as_map(parent, at).get(key)) is not None:
-                following.append(((*at, key), item))
-        reached = following
-    yield from reached
-
-
-def _template(item: Object, request: Request, template: Template, path: Path, value: Any, allowance: Allowance) -> Pod:
-    def find(place: str) -> Iterator[tuple[Path, Any]]:
-        return _found(item, (), place) if place.startswith("/") else _found(value, path, place)
-
-    metadata: dict[str, dict[str, Any]] = {"annotations": {}, "labels": {}}
-    metadata_path = (*path, "metadata")
-    for place in template.metadata:
-        for at, part in find(place):
-            for name, merged in metadata.items():
-                if values := section(as_map(part, at), name, at):
-                    merged |= values
-                    metadata_path = at
-    spec: dict[str, Any] = {}
-    spec_path = (*path, *keys(template.spec))
-    for place in (template.spec,) if template.defaults is None else (template.defaults, template.spec):
-        for at, part in find(place):
-            spec |= as_map(part, at)
-    alone = (Container(as_map(part, at), at, "containers") for place in template.containers for at, part in find(place))
-    return pod_of(item, request, metadata, spec, metadata_path, spec_path, allowance, template=True, more=alone)
 
 
 def _config_map(item: Object, request: Request) -> ConfigMap:

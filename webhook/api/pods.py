@@ -4,7 +4,7 @@ A view reads an object as the API server stores it. It raises Malformed for a wr
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance, watched
@@ -12,6 +12,8 @@ from webhook.api.fields import as_map, entries, items, section, text
 from webhook.api.selectors import Requirement
 from webhook.model import Malformed, Object, Path, Request, Requester
 
+POD = ("", "Pod")
+"""The group and the kind of a pod."""
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod, which shows a static pod (k8s.io/api core/v1 annotation_key_constants.go)."""
 KUBELETS = "system:nodes"
@@ -88,9 +90,14 @@ class Container(NamedTuple):
         return text(self.spec, "name", self.path)
 
     @property
+    def reference(self) -> str:
+        """The image's reference as the pod writes it; empty if the pod names none."""
+        return text(self.spec, "image", self.path)
+
+    @property
     def image(self) -> str:
         """The last part of the image's name, without registry, tag and digest; empty if the pod names none."""
-        name = text(self.spec, "image", self.path).rpartition("/")[2]
+        name = self.reference.rpartition("/")[2]
         return name.partition("@")[0].partition(":")[0]
 
 
@@ -104,6 +111,13 @@ class Term(NamedTuple):
     path: Path
     expressions: tuple[Requirement, ...] | None
     fields: tuple[Requirement, ...] = ()
+
+
+class Elsewhere(NamedTuple):
+    """Where a part of a view is in its object. If it is a `text`, all places below are within the text."""
+
+    path: Path
+    text: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +138,24 @@ class Pod:
     spec_path: Path
     namespace: str
     template: bool
+    daemon: bool = False
+    """Whether it is the template of a DaemonSet."""
     requester: Requester | None = None
     old: "Pod | None" = None
+    partial: bool = False
+    """Whether others say the rest of the pod, its trust included: another object, or the namespace that uses it."""
+    unread: str = ""
+    """Why a text that changes the pod cannot be read; empty if it can, or if there is none."""
+    elsewhere: Mapping[Path, Elsewhere] = field(default_factory=dict)
+    """Where parts of the view are in the object, if they are not at their own paths."""
+
+    def located(self, path: Path) -> tuple[Path, Path]:
+        """Return where a path of the view is in the object, and the path within the text there, if it is one."""
+        for length in range(len(path), -1, -1) if self.elsewhere else ():
+            at = self.elsewhere.get(path[:length])
+            if at is not None:
+                return (at.path, path[length:]) if at.text else ((*at.path, *path[length:]), ())
+        return path, ()
 
     @property
     def service_account(self) -> str:
@@ -199,6 +229,7 @@ def pod_of(
         spec_path=spec_path,
         namespace=request.namespace or text(own, "namespace", ("metadata",)) or "default",
         template=template,
+        daemon=template and request.kind == "DaemonSet",
         requester=request.requester,
     )
 

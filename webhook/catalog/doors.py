@@ -5,19 +5,23 @@ A trailing `*` in a name matches any suffix. Sources are given as repository and
 
 import posixpath
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from typing import NamedTuple
 
 
 class Names:
-    """A set of names and prefixes (`NAME*`)."""
+    """A set of names and prefixes (`NAME*`), less those of `other_than`."""
 
-    def __init__(self, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], *, other_than: Iterable[str] = ()) -> None:
         self.patterns = tuple(patterns)
         self.names = frozenset(p for p in self.patterns if not p.endswith("*"))
         self.prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
+        self.other_than = Names(other_than) if other_than else None
 
     def __contains__(self, name: str) -> bool:
-        return name in self.names or name.startswith(self.prefixes)
+        if name not in self.names and not name.startswith(self.prefixes):
+            return False
+        return self.other_than is None or name not in self.other_than
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.patterns)
@@ -70,6 +74,15 @@ RESOURCES = (
     "tke.cloud.tencent.com/qgpu-*",
     "vke.volcengine.com/mgpu-*",
     "tensor-fusion.ai/index*",  # NexusGPU/tensor-fusion pkg/constants
+    # Project-HAMi/HAMi pkg/device and charts/hami values.yaml; whole cards by the vendors' own device plugins
+    "birentech.com/*",
+    "cambricon.com/*",
+    "enflame.com/*",
+    "huawei.com/Ascend*",
+    "hygon.com/dcu*",
+    "iluvatar.ai/*",
+    "metax-tech.com/*",
+    "mthreads.com/*",
 )
 """Extended resources of other vendors and schedulers that are GPUs or parts of one."""
 
@@ -97,14 +110,65 @@ A label with the value `false` requests nothing.
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """The prefix of the extended resource that requests a device of a class (KEP-5004)."""
 
-DEVICE_CLASSES = Names(("*",))
-"""All device classes, until a policy names those of GPUs: an administrator may choose any name."""
+GPU_CLASSES = Names(
+    (
+        "gpu.nvidia.com",  # dra-driver-nvidia-gpu deployments/helm
+        "mig.nvidia.com",
+        "vfio.gpu.nvidia.com",
+        "gpu.amd.com",  # ROCm/k8s-gpu-dra-driver
+        "gpu.intel.com",  # intel/intel-resource-drivers-for-kubernetes
+        "gpu-vfio.intel.com",
+    )
+)
+"""Device classes and drivers that are known to be for GPUs."""
+
+OTHER_CLASSES = Names(
+    (
+        "compute-domain-daemon.nvidia.com",  # dra-driver-nvidia-gpu: channels between nodes, which hold no GPU
+        "compute-domain-default-channel.nvidia.com",
+        "compute-domain.nvidia.com",
+        "imex.nvidia.com",
+        "mrdma.google.com",  # google/dranet, GKE's network cards
+        "netdev.google.com",
+        "dra.net",
+        "tpu.google.com",
+        "efa.networking.k8s.aws",  # Amazon's network cards and accelerators
+        "neuron.aws.com",
+        "sriovnetwork.k8snetworkplumbingwg.io",
+        "dra.cpu",  # kubernetes-sigs/dra-driver-cpu
+    )
+)
+"""Device classes and drivers that are known to be for other devices."""
+
+DEVICE_CLASSES = Names(("*",), other_than=OTHER_CLASSES.patterns)
+"""The device classes that count as GPUs, until a policy names them: all but the known others.
+
+An administrator may choose any name, so an unknown class may be one of GPUs.
+"""
 
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 """The label of namespaces that may use `adminAccess` (kubernetes pkg/registry/resource/utils.go)."""
 
 RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
 """Runtime classes that give GPUs to containers by their environment (gpu-operator assets/pre-requisites)."""
+
+GPU_TAINT = "nvidia.com/gpu"
+"""The taint of GPU nodes that GKE sets, and that NVIDIA's components tolerate by default.
+
+(gpu-operator assets/*, k8s-device-plugin deployments/static, GoogleCloudPlatform/container-engine-accelerators)
+"""
+
+GPU_NODE_LABELS = Names(
+    (
+        "nvidia.com/*",  # GPU Feature Discovery, and the GPU Operator's gpu.present and gpu.deploy.*
+        "cloud.google.com/gke-accelerator",
+        "cloud.google.com/gke-gpu*",
+        "feature.node.kubernetes.io/pci-10de.present",  # Node Feature Discovery, by NVIDIA's number as a vendor
+        "k8s.amazonaws.com/accelerator",
+        "kubernetes.azure.com/accelerator",
+    )
+)
+"""Labels that nodes with GPUs have, by which agents of these nodes select them."""
 
 
 # Variables
@@ -136,8 +200,8 @@ DEVICE_VARIABLES = {
     variable.name: variable
     for variable in (
         DeviceVariable(VISIBLE, "GPUs", frozenset(("", VOID, NONE))),
-        DeviceVariable("NVIDIA_MIG_CONFIG_DEVICES", "the partitioning of GPUs", _EMPTY),
-        DeviceVariable("NVIDIA_MIG_MONITOR_DEVICES", "the partitions of GPUs", _EMPTY),
+        DeviceVariable("NVIDIA_MIG_CONFIG_DEVICES", "the MIG configuration of GPUs", _EMPTY),
+        DeviceVariable("NVIDIA_MIG_MONITOR_DEVICES", "the monitoring of MIG devices", _EMPTY),
         DeviceVariable("NVIDIA_IMEX_CHANNELS", "the memory of other nodes' GPUs", _EMPTY),
         DeviceVariable("NVIDIA_NVSWITCH", "the switches between GPUs", _OFF),
         DeviceVariable("NVIDIA_GDS", "GPUDirect Storage", _OFF, asking=True),
@@ -146,7 +210,7 @@ DEVICE_VARIABLES = {
         # ROCm/container-toolkit, for containers of AMD's own runtime
         DeviceVariable("AMD_VISIBLE_DEVICES", "AMD's GPUs", frozenset(("", "none"))),
         # An image with this and without NVIDIA_REQUIRE_CUDA counts as a legacy image, which sees all GPUs.
-        DeviceVariable("CUDA_VERSION", "GPUs, as for an image of old", None),
+        DeviceVariable("CUDA_VERSION", "all GPUs, as an old image has", None),
     )
 }
 
@@ -274,7 +338,11 @@ PLACEMENT_ANNOTATIONS = Names(
         "nvidia.com/vgpu-assigned*",
         "tencent.com/gpu-assigned",  # gpu-manager pkg/types
         "tencent.com/predicate-*",
-        "volcano.sh/vgpu-*",  # volcano pkg/scheduler/api/devices
+        "volcano.sh/vgpu-ids*",  # volcano pkg/scheduler/api/devices/nvidia
+        "volcano.sh/vgpu-node",
+        "volcano.sh/vgpu-time",
+        "volcano.sh/bind-phase",
+        "volcano.sh/bind-time",
         "volcano.sh/devices-to-allocate",
         "volcano.sh/gpu-index",
         "volcano.sh/gpu-assigned",
@@ -289,9 +357,32 @@ PLACEMENT_ANNOTATIONS = Names(
         "tensor-fusion.ai/effective-hard-sm-percent",
         "tensor-fusion.ai/index",
         "tensor-fusion.ai/partition-*",
-    )
+    ),
+    # What HAMi's users write: pkg/util/types.go, pkg/device/*/device.go and its documents
+    other_than=(
+        *(
+            f"{domain}/{name}"
+            for domain in ("hami.io", "4pd.io")
+            for name in (
+                "node-scheduler-policy",
+                "gpu-scheduler-policy",
+                "device-scoring-weights",
+                "resource-pool",
+                "gpu-use-uuid",
+                "gpu-no-use-uuid",
+                "use-*",
+                "no-use-*",
+            )
+        ),
+        # tensor-fusion docs: the user names a partition by its template
+        "tensor-fusion.ai/partition-id",
+    ),
 )
-"""Annotations in which other schedulers write their choice of a GPU, and which their node agents trust."""
+"""Annotations in which other schedulers write their choice of a GPU, and which their node agents trust.
+
+What their users are told to write is left out, such as `hami.io/gpu-scheduler-policy` (binpack or spread) and
+`volcano.sh/vgpu-use-gpuuuid`. HAMi makes the names of its own from each vendor's, so all but those of its users count.
+"""
 
 PLACEMENT_LABELS = Names(
     (
@@ -314,7 +405,7 @@ The device follows, with or without a slash (nvidia-container-toolkit internal/c
 requestsFromMounts).
 """
 
-HOST_PATHS = (
+DEVICE_PATHS = (
     "/dev",
     "/proc",
     "/sys",
@@ -324,6 +415,11 @@ HOST_PATHS = (
     "/tmp/nvidia-mps",  # noqa: S108 - a path on nodes
     "/tmp/nv-hostengine",  # noqa: S108 - a path on nodes, where DCGM's host engine may listen
     "/tmp/vgpulock",  # noqa: S108 - a path on nodes
+)
+"""Paths on a node to its devices, and to the sockets of the programs that hand them out."""
+
+HOST_PATHS = (
+    *DEVICE_PATHS,
     # Files and sockets of the kubelet and of container runtimes. A process with access to one controls the node.
     "/var/lib/kubelet",
     "/run/containerd",
@@ -465,6 +561,10 @@ READ_ONLY_PATHS = (
     "/etc/resolv.conf",
     "/etc/services",
     "/etc/ssl/certs",
+    # The driver's and NCCL's libraries on GKE, which GPUDirect's workloads mount: container-engine-accelerators
+    # cmd/nvidia_gpu, gpudirect-tcpxo, gpudirect-rdma
+    "/home/kubernetes/bin/gib",
+    "/home/kubernetes/bin/nvidia",
     "/lib/modules",
     "/usr/lib/modules",
     "/usr/lib/os-release",
@@ -474,6 +574,29 @@ READ_ONLY_PATHS = (
     "/var/log",
 )
 """Paths that lead to no GPU unless a container can write them: every user on the node may read their files."""
+
+
+MOUNTED_READ_ONLY_PATHS = ("/sys/block", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
+"""Paths that lead to no GPU where all mounts of them are read-only.
+
+Every container has the same files under its own `/sys`, read-only. Nothing else is mounted below these.
+"""
+
+RECURSIVE_READ_ONLY_PATHS = ("/sys", "/proc/sys")
+"""Paths that lead to no GPU where all mounts of them have `recursiveReadOnly: Enabled`.
+
+GPUDirect-TCPX mounts both (container-engine-accelerators gpudirect-tcpx). Below them control groups, debugfs and others
+are mounted, which `readOnly` alone leaves writable (KEP-3857).
+"""
+
+
+class Access(IntEnum):
+    """What the containers of a pod may do with a volume. `READ_ALL` includes what is mounted below it."""
+
+    WRITE = 0
+    NOTHING = 1
+    READ = 2
+    READ_ALL = 3
 
 
 def normal(path: str) -> str:
@@ -496,20 +619,26 @@ def asks_for_device(path: str) -> bool:
     return path.startswith(DEVICE_MOUNTS)
 
 
-def leads_to_gpu(path: str, *, written: bool = True) -> bool:
-    """Tell whether a path on a node leads to its GPUs. `written` tells whether a container can write to it."""
+def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
+    """Tell whether a path on a node leads to its GPUs, by what containers may do with it."""
     path = normal(path)
-    if within(path, HARMLESS_PATHS) or (not written and within(path, READ_ONLY_PATHS)):
+    if within(path, HARMLESS_PATHS) or (access > Access.WRITE and within(path, READ_ONLY_PATHS)):
+        return False
+    if access >= Access.READ and within(path, MOUNTED_READ_ONLY_PATHS):
+        return False
+    if access is Access.READ_ALL and within(path, RECURSIVE_READ_ONLY_PATHS):
         return False
     return path in _ABOVE or f"{path}/".startswith(_BELOW)
 
 
-def harmless_unwritten(path: str) -> bool:
-    """Tell whether a path on a node leads to no GPU as long as no container can write to it."""
-    return not leads_to_gpu(path, written=False)
+def names_devices(path: str) -> bool:
+    """Tell whether a path that leads to a node's GPUs does so by their devices, and not by control of the node."""
+    path = normal(path)
+    return path != "" and (f"{path}/".startswith(_DEVICES) or any(each.startswith(f"{path}/") for each in _DEVICES))
 
 
 _BELOW = tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in HOST_PATHS)
+_DEVICES = _BELOW[: len(DEVICE_PATHS)]
 _ABOVE = frozenset(
     "/".join(steps[:depth]) for steps in (place.split("/") for place in HOST_PATHS) for depth in range(1, len(steps))
 )

@@ -8,29 +8,65 @@ EACH_ITEM, EACH_VALUE = "[]", "{}"
 """Wildcards in a place: every item of a list, every value of a map."""
 
 
+class Part(NamedTuple):
+    """A value that counts as a field of a pod, or of a container, and stands elsewhere.
+
+    `place` is where it stands, and `into` the keys of the field. `name` is the place of a text that is one more key. A
+    `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map. Lists of
+    several parts are joined, and maps are merged.
+    """
+
+    place: str
+    into: tuple[str, ...]
+    name: str = ""
+
+
+def same(*fields: str) -> tuple[Part, ...]:
+    """Return parts for fields that have their own names in another place."""
+    return tuple(Part(field, (field.rpartition(".")[2],)) for field in fields)
+
+
 class Template(NamedTuple):
     """The places of a pod template's parts in an object.
 
     A place is a path of keys joined by dots. `at` starts at the object and may match several templates. All other
     places start at the template, or at the object if they begin with a slash; an empty one is the template itself.
-    Later maps of `metadata` override earlier ones, and `spec` overrides `defaults`. `containers` are places of
-    containers outside the lists of a PodSpec.
+    Later maps of `metadata` override earlier ones, and `spec` overrides `defaults`; None if there is no PodSpec.
+    `containers` are places of containers outside the lists of a PodSpec, `parts` are fields of the PodSpec, and `own`
+    are fields of one more container. A `partial` template says nothing of its pods' trust, which is said elsewhere.
     """
 
     at: str
     metadata: tuple[str, ...] = ("metadata",)
-    spec: str = "spec"
+    spec: str | None = "spec"
     defaults: str | None = None
     containers: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    own: tuple[Part, ...] = ()
+    partial: bool = False
 
 
 class Workload(NamedTuple):
-    """A kind of object that creates pods. `resource` is its plural name in API paths."""
+    """A kind of object that creates pods. `resource` is its plural name in API paths.
+
+    `objects` are places of whole objects that are created, of any kind; `manifests` are places of texts of such. At
+    `patches` stand texts that change a PodSpec. Pods of a `cluster_scoped` object have the trust of the namespace that
+    uses them, which is not known.
+    """
 
     group: str
     kind: str
     resource: str
     templates: tuple[Template, ...]
+    objects: tuple[str, ...] = ()
+    manifests: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
+    cluster_scoped: bool = False
+
+    @property
+    def opaque(self) -> bool:
+        """Whether a condition of an API server cannot look into its pods."""
+        return bool(self.objects or self.manifests or self.patches or any(t.parts or t.own for t in self.templates))
 
 
 Workloads = Mapping[tuple[str, str], Workload]
@@ -78,36 +114,171 @@ _KSERVE = (
 )
 
 
+def _leader_and_worker(template: str) -> tuple[str, ...]:
+    return f"{template}.leaderTemplate", f"{template}.workerTemplate"
+
+
 def _training_job(kind: str, replicas: str) -> Workload:
     return _pod_templates("kubeflow.org", kind, f"{kind.lower()}s", f"spec.{replicas}.{{}}.template")
 
 
-def _argo_workflow(kind: str, spec: str) -> Workload:
-    template = Template(
+def _argo_workflow(kind: str, spec: str, *, cluster_scoped: bool = False) -> Workload:
+    """A template is one of a list, the defaults of all, or written in a step or a task (workflow_types.go, Template).
+
+    Volumes of the workflow are joined with those of a template; of other fields those of the template count
+    (workflow/controller/workflowpod.go). `podSpecPatch` and `resource.manifest` are texts.
+    """
+    places = (
         f"{spec}.templates.[]",
-        (f"/{spec}.podMetadata", "metadata"),
-        "",
-        defaults=f"/{spec}",
-        containers=_ARGO,
+        f"{spec}.templateDefaults",
+        f"{spec}.templates.[].dag.tasks.[].inline",
+        f"{spec}.templates.[].steps.[].[].inline",
     )
-    return Workload("argoproj.io", kind, f"{kind.lower()}s", (template,))
+    templates = tuple(
+        Template(
+            place,
+            (f"/{spec}.podMetadata", "metadata"),
+            "",
+            defaults=f"/{spec}",
+            containers=_ARGO,
+            parts=(Part("volumes", ("volumes",)),),
+        )
+        for place in places
+    )
+    return Workload(
+        *("argoproj.io", kind, f"{kind.lower()}s", templates),
+        manifests=tuple(f"{place}.resource.manifest" for place in places),
+        patches=(f"{spec}.podSpecPatch", *(f"{place}.podSpecPatch" for place in places)),
+        cluster_scoped=cluster_scoped,
+    )
 
 
-def _kserve(kind: str, *templates: Template) -> Workload:
-    return Workload("serving.kserve.io", kind, f"{kind.lower()}s", templates)
+def _kserve(kind: str, *templates: Template, cluster_scoped: bool = False) -> Workload:
+    return Workload("serving.kserve.io", kind, f"{kind.lower()}s", templates, cluster_scoped=cluster_scoped)
+
+
+def _ray_groups(cluster: str) -> tuple[str, ...]:
+    return f"{cluster}.headGroupSpec.template", f"{cluster}.workerGroupSpecs.[].template"
 
 
 def _ray(kind: str, cluster: str, *more: str) -> Workload:
-    groups = f"{cluster}.headGroupSpec.template", f"{cluster}.workerGroupSpecs.[].template"
-    return _pod_templates("ray.io", kind, f"{kind.lower()}s", *groups, *more)
+    return _pod_templates("ray.io", kind, f"{kind.lower()}s", *_ray_groups(cluster), *more)
 
 
 def _spark(kind: str, spec: str) -> Workload:
-    """Annotations of the driver and the executor count over their templates' (spark-operator submission.go)."""
-    pods = (f"{spec}.{each}" for each in ("driver", "executor"))
-    templates = tuple(Template(each, ("template.metadata", ""), "template.spec") for each in pods)
+    """Fields of the driver and the executor count over their templates' (spark-operator submission.go).
+
+    All are older than the templates (api/v1beta2, SparkPodSpec; internal/webhook/sparkpod_defaulter.go).
+    """
+    parts = (
+        *same("affinity", "hostNetwork", "initContainers", "nodeSelector", "schedulerName", "serviceAccount"),
+        *same("shareProcessNamespace", "tolerations"),
+        Part("podSecurityContext", ("securityContext",)),
+        Part("sidecars", ("containers",)),
+        Part(f"/{spec}.nodeSelector", ("nodeSelector",)),
+        Part(f"/{spec}.volumes", ("volumes",)),
+    )
+    own = (
+        *same("env", "envFrom", "image", "securityContext", "volumeMounts"),
+        Part("envVars", ("env", EACH_VALUE)),
+        Part("gpu.quantity", ("resources", "limits"), name="gpu.name"),
+    )
+    templates = tuple(
+        Template(f"{spec}.{each}", ("template.metadata", ""), "template.spec", parts=parts, own=own)
+        for each in ("driver", "executor")
+    )
     return Workload("sparkoperator.k8s.io", kind, f"{kind.lower()}s", templates)
 
+
+def _train_job() -> Workload:
+    """A TrainJob holds only changes to its pods. The runtime that it names has the rest (trainjob_types.go)."""
+    own = (*same("args", "command", "env", "image"), Part("resourcesPerNode", ("resources",)))
+    patches = f"spec.runtimePatches.[].trainingRuntimeSpec.template.{_JOB_SET}"
+    trainers = (
+        ("spec.trainer", own),
+        ("spec.initializer.dataset", same("env")),
+        ("spec.initializer.model", same("env")),
+    )
+    return Workload(
+        "trainer.kubeflow.org",
+        "TrainJob",
+        "trainjobs",
+        (
+            *(Template(place, partial=True) for place in ("spec.podTemplateOverrides.[]", patches)),
+            *(Template(place, (), None, own=fields, partial=True) for place, fields in trainers),
+        ),
+    )
+
+
+def _ome(kind: str, resource: str, *places: str, cluster_scoped: bool = False) -> Workload:
+    """A PodSpec with the main container beside it, as `runner` or `model` (ome pkg/apis/ome/v1beta1)."""
+    templates = tuple(Template(place, ("",), "", containers=("runner", "model")) for place in places)
+    return Workload("ome.io", kind, resource, templates, cluster_scoped=cluster_scoped)
+
+
+_OME_RUNTIME = (
+    *("spec", "spec.workers", "spec.routerConfig"),
+    *(f"spec.{part}Config{each}" for part in ("engine", "decoder") for each in ("", ".leader", ".worker")),
+)
+_OME_SERVICE = (
+    *("spec.predictor", "spec.predictor.workerSpec", "spec.router"),
+    *(f"spec.{part}{each}" for part in ("engine", "decoder") for each in ("", ".leader", ".worker")),
+)
+
+
+def _nim(kind: str, spec: str, *more: Part) -> Workload:
+    """Each field is the operator's own (k8s-nim-operator api/apps/v1alpha1)."""
+    parts = (
+        *same("affinity", "nodeSelector", "runtimeClassName", "schedulerName", "tolerations"),
+        Part("draResources", ("resourceClaims",)),
+        Part("storage.hostPath", ("volumes", EACH_ITEM, "hostPath", "path")),
+    )
+    own = (*same("args", "command", "env", "resources"), *more)
+    containers = ("initContainers.[]", "sidecarContainers.[]")
+    template = Template(spec, ("",), None, containers=containers, parts=parts, own=own)
+    return Workload("apps.nvidia.com", kind, f"{kind.lower()}s", (template,))
+
+
+def _dynamo(kind: str, *places: str, shared: str = "") -> Workload:
+    """A service has a PodSpec, its main container, and resources by names of Dynamo's own.
+
+    ai-dynamo/dynamo deploy/operator/api/v1alpha1/dynamocomponentdeployment_types.go, common.go; in v1beta1 a component
+    has a pod template.
+    """
+    own = (
+        *((Part(f"/{shared}.envs", ("env",)),) if shared else ()),
+        Part("envs", ("env",)),
+        Part("resources.claims", ("resources", "claims")),
+        *(
+            Part(f"resources.{which}.{name}", ("resources", which, *resource))
+            for which in ("limits", "requests")
+            for name, resource in (("gpu", ("nvidia.com/gpu",)), ("custom", ()))
+        ),
+    )
+    metadata = (*((f"/{shared}",) if shared else ()), "", "extraPodMetadata")
+    services = tuple(
+        Template(place, metadata, "extraPodSpec", containers=("extraPodSpec.mainContainer",), own=own)
+        for place in places
+    )
+    templates = Template("spec.components.[].podTemplate"), Template("spec.podTemplate")
+    return Workload("nvidia.com", kind, f"{kind.lower()}s", (*services, *templates))
+
+
+def _aibrix(kind: str, *places: str) -> Workload:
+    return _pod_templates("orchestration.aibrix.ai", kind, f"{kind.lower()}s", *places)
+
+
+_KV_CACHE = tuple(
+    Template(f"spec.{place}", ("template.metadata",), "template.spec", own=same("env", "image", "resources"))
+    for place in ("cache", "watcher", "metadata.redis.runtime", "metadata.etcd.runtime")
+)
+
+_LLM_SERVICE = pod_specs(
+    *("spec.template", "spec.worker", "spec.prefill.template", "spec.prefill.worker", "spec.router.scheduler.template"),
+    annotations="/metadata",
+)
+
+_BACKEND = Part("envs", ("env",))
 
 CUSTOM = table(
     (
@@ -119,22 +290,26 @@ CUSTOM = table(
         _training_job("JAXJob", "jaxReplicaSpecs"),
         # Its controller gives a notebook's own annotations to the pod (kubeflow#7076).
         Workload("kubeflow.org", "Notebook", "notebooks", (Template("spec.template", ("metadata", "/metadata")),)),
+        Workload("kubeflow.org", "Experiment", "experiments", (), objects=("spec.trialTemplate.trialSpec",)),
+        Workload("kubeflow.org", "Trial", "trials", (), objects=("spec.runSpec",)),
         _pod_templates("trainer.kubeflow.org", "TrainingRuntime", "trainingruntimes", f"spec.template.{_JOB_SET}"),
-        # A TrainJob holds only changes to its pods. The JobSet that it creates has their resource requests.
         _pod_templates(
-            "trainer.kubeflow.org",
-            "TrainJob",
-            "trainjobs",
-            "spec.podTemplateOverrides.[]",
-            f"spec.runtimePatches.[].trainingRuntimeSpec.template.{_JOB_SET}",
-        ),
+            *("trainer.kubeflow.org", "ClusterTrainingRuntime", "clustertrainingruntimes"),
+            f"spec.template.{_JOB_SET}",
+        )._replace(cluster_scoped=True),
+        _train_job(),
         _pod_templates("jobset.x-k8s.io", "JobSet", "jobsets", _JOB_SET),
         _pod_templates(
             "leaderworkerset.x-k8s.io",
             "LeaderWorkerSet",
             "leaderworkersets",
-            "spec.leaderWorkerTemplate.leaderTemplate",
-            "spec.leaderWorkerTemplate.workerTemplate",
+            *_leader_and_worker("spec.leaderWorkerTemplate"),
+        ),
+        _pod_templates(
+            "disaggregatedset.x-k8s.io",
+            "DisaggregatedSet",
+            "disaggregatedsets",
+            *_leader_and_worker("spec.roles.[].spec.leaderWorkerTemplate"),
         ),
         _kserve(
             "InferenceService",
@@ -144,23 +319,93 @@ CUSTOM = table(
             *pod_specs("spec.predictor.workerSpec", annotations="/metadata"),
         ),
         _kserve("ServingRuntime", *pod_specs("spec", "spec.workerSpec")),
-        _kserve(
-            "LLMInferenceService",
-            *pod_specs(
-                *("spec.template", "spec.worker", "spec.prefill.template", "spec.prefill.worker"),
-                annotations="/metadata",
+        _kserve("ClusterServingRuntime", *pod_specs("spec", "spec.workerSpec"), cluster_scoped=True),
+        _kserve("LLMInferenceService", *_LLM_SERVICE),
+        _kserve("LLMInferenceServiceConfig", *_LLM_SERVICE),
+        _ome("ServingRuntime", "servingruntimes", *_OME_RUNTIME),
+        _ome("ClusterServingRuntime", "clusterservingruntimes", *_OME_RUNTIME, cluster_scoped=True),
+        _ome("InferenceService", "inferenceservices", *_OME_SERVICE),
+        Workload(
+            "ome.io",
+            "BenchmarkJob",
+            "benchmarkjobs",
+            (
+                Template(
+                    *("spec.podOverride", (), None),
+                    parts=same("affinity", "nodeSelector", "tolerations", "volumes"),
+                    own=same("env", "envFrom", "image", "resources", "volumeMounts"),
+                    partial=True,
+                ),
             ),
         ),
+        _nim("NIMService", "spec"),
+        _nim("NIMPipeline", "spec.services.[].spec"),
+        _nim("NIMCache", "spec"),
+        _nim("NIMBuild", "spec"),
+        _dynamo("DynamoGraphDeployment", "spec.services.{}", shared="spec"),
+        _dynamo("DynamoComponentDeployment", "spec"),
+        _aibrix("StormService", "spec.template.spec.roles.[].template"),
+        _aibrix("RoleSet", "spec.roles.[].template"),
+        _aibrix("PodSet", "spec.template"),
+        _aibrix("RayClusterFleet", *_ray_groups("spec.template.spec")),
+        _aibrix("RayClusterReplicaSet", *_ray_groups("spec.template.spec")),
+        Workload("orchestration.aibrix.ai", "KVCache", "kvcaches", _KV_CACHE),
+        Workload(
+            "llmaz.io",
+            "OpenModel",
+            "openmodels",
+            (
+                Template(
+                    *("spec.inferenceConfig.flavors.[]", (), None),
+                    parts=same("nodeSelector"),
+                    own=(Part("limits", ("resources", "limits")),),
+                ),
+            ),
+            cluster_scoped=True,
+        ),
+        Workload(
+            "inference.llmaz.io",
+            "Playground",
+            "playgrounds",
+            (
+                Template(
+                    "spec.backendRuntimeConfig", (), None, own=(*same("args", "resources"), _BACKEND), partial=True
+                ),
+            ),
+        ),
+        Workload(
+            "inference.llmaz.io",
+            "BackendRuntime",
+            "backendruntimes",
+            (
+                Template("spec", (), None, own=(*same("command", "image"), _BACKEND)),
+                Template("spec.recommendedConfigs.[]", (), None, own=same("args", "resources")),
+            ),
+            cluster_scoped=True,
+        ),
+        _pod_templates("inference.llmaz.io", "Service", "services", *_leader_and_worker("spec.workloadTemplate")),
+        *(
+            _pod_templates("serving.knative.dev", kind, f"{kind.lower()}s", "spec.template")
+            for kind in ("Service", "Configuration")
+        ),
+        Workload("serving.knative.dev", "Revision", "revisions", pod_specs("spec", annotations="/metadata")),
         _ray("RayCluster", "spec"),
         _ray("RayJob", "spec.rayClusterSpec", "spec.submitterPodTemplate"),
+        _ray("RayCronJob", "spec.jobTemplate.rayClusterSpec", "spec.jobTemplate.submitterPodTemplate"),
         _ray("RayService", "spec.rayClusterConfig"),
         _argo_workflow("Workflow", "spec"),
         _argo_workflow("WorkflowTemplate", "spec"),
+        _argo_workflow("ClusterWorkflowTemplate", "spec", cluster_scoped=True),
         _argo_workflow("CronWorkflow", "spec.workflowSpec"),
         _pod_templates("argoproj.io", "Rollout", "rollouts", "spec.template"),
         _pod_templates("batch.volcano.sh", "Job", "jobs", "spec.tasks.[].template"),
+        _pod_templates("batch.volcano.sh", "CronJob", "cronjobs", "spec.jobTemplate.spec.tasks.[].template"),
+        _pod_templates("flow.volcano.sh", "JobTemplate", "jobtemplates", "spec.tasks.[].template"),
         _spark("SparkApplication", "spec"),
         _spark("ScheduledSparkApplication", "spec.template"),
+        _pod_templates(
+            "sparkoperator.k8s.io", "SparkConnect", "sparkconnects", "spec.server.template", "spec.executor.template"
+        ),
         _pod_templates(
             "spark.apache.org",
             "SparkApplication",
@@ -168,17 +413,42 @@ CUSTOM = table(
             "spec.driverSpec.podTemplateSpec",
             "spec.executorSpec.podTemplateSpec",
         ),
+        Workload("workload.codeflare.dev", "AppWrapper", "appwrappers", (), objects=("spec.components.[].template",)),
+        Workload("mlops.seldon.io", "Server", "servers", pod_specs("spec.podSpec")),
+        Workload("mlops.seldon.io", "ServerConfig", "serverconfigs", pod_specs("spec.podSpec")),
+        Workload("mlops.seldon.io", "SeldonRuntime", "seldonruntimes", pod_specs("spec.overrides.[].podSpec")),
+        Workload(
+            "mlops.seldon.io", "SeldonConfig", "seldonconfigs", (Template("spec.components.[]", ("",), "podSpec"),)
+        ),
+        _pod_templates("kaito.sh", "Workspace", "workspaces", "inference.template"),
+        _pod_templates("kaito.sh", "InferenceSet", "inferencesets", "spec.template.inference.template"),
+        _pod_templates(
+            "sagemaker.amazonaws.com", "HyperPodPyTorchJob", "hyperpodpytorchjobs", "spec.replicaSpecs.[].template"
+        ),
+        _pod_templates("agents.x-k8s.io", "Sandbox", "sandboxes", "spec.podTemplate"),
+        _pod_templates("extensions.agents.x-k8s.io", "SandboxTemplate", "sandboxtemplates", "spec.podTemplate"),
+        Workload(
+            "extensions.agents.x-k8s.io",
+            "SandboxClaim",
+            "sandboxclaims",
+            (Template("spec", ("additionalPodMetadata",), None, own=same("env"), partial=True),),
+        ),
+        _pod_templates("keda.sh", "ScaledJob", "scaledjobs", "spec.jobTargetRef.template"),
     )
 )
 """The workloads of machine-learning operators, with the fields of their CustomResourceDefinitions.
 
-Cluster-scoped kinds such as ClusterTrainingRuntime are left out: the trust of their pods depends on the namespace that
-uses them.
-
-kubeflow.org: kubeflow/trainer (release-1.9), kubeflow/mpi-operator, kubeflow/kubeflow (Notebook); trainer.kubeflow.org:
-kubeflow/trainer; serving.kserve.io: kserve/kserve; ray.io: ray-project/kuberay; jobset and leaderworkerset:
-kubernetes-sigs; argoproj.io: argoproj/argo-workflows, argoproj/argo-rollouts; batch.volcano.sh: volcano-sh/apis;
-sparkoperator.k8s.io: kubeflow/spark-operator; spark.apache.org: apache/spark-kubernetes-operator.
+kubeflow.org: kubeflow/trainer (release-1.9), kubeflow/mpi-operator, kubeflow/kubeflow (Notebook), kubeflow/katib
+pkg/apis/controller (Experiment, Trial); trainer.kubeflow.org: kubeflow/trainer; serving.kserve.io: kserve/kserve
+pkg/apis/serving; ome.io: sgl-project/ome; apps.nvidia.com: NVIDIA/k8s-nim-operator; nvidia.com: ai-dynamo/dynamo;
+orchestration.aibrix.ai: vllm-project/aibrix api/orchestration; llmaz.io: InftyAI/llmaz api; serving.knative.dev:
+knative/serving pkg/apis/serving/v1; ray.io: ray-project/kuberay; jobset, leaderworkerset and disaggregatedset:
+kubernetes-sigs/jobset, lws; agents: kubernetes-sigs/agent-sandbox; argoproj.io: argoproj/argo-workflows,
+argoproj/argo-rollouts; batch.volcano.sh and flow.volcano.sh: volcano-sh/apis; sparkoperator.k8s.io:
+kubeflow/spark-operator; spark.apache.org: apache/spark-kubernetes-operator; workload.codeflare.dev:
+project-codeflare/appwrapper api/v1beta2; mlops.seldon.io: SeldonIO/seldon-core operator/apis/mlops; kaito.sh:
+kaito-project/kaito api/v1beta1; sagemaker.amazonaws.com: aws/sagemaker-hyperpod-cli (hyperpod-pytorch-job-template);
+keda.sh: kedacore/keda apis/keda/v1alpha1.
 """
 
 WORKLOADS: Workloads = {**BUILT_IN, **CUSTOM}

@@ -79,8 +79,9 @@ class Client:
 def webhook(policy: Path, facts: Path, folder: Path) -> Iterator[Client]:
     """Run the webhook with certificates of its own until the block ends; its log goes to `folder`/log."""
     ca, certificate, key, log = (folder / name for name in ("ca.crt", "tls.crt", "tls.key", "log"))
-    authority = certs.issue_ca("Slicewarden demo", datetime.now(UTC), days=1)
-    serving = certs.issue_serving(authority, ["localhost"], ["127.0.0.1"], datetime.now(UTC), days=1)
+    now = datetime.now(UTC)  # the same for both: a certificate may not outlive its CA by a second
+    authority = certs.issue_ca("Slicewarden demo", now, days=1)
+    serving = certs.issue_serving(authority, ["localhost"], ["127.0.0.1"], now, days=1)
     ca.write_bytes(authority.certificate_pem)
     certificate.write_bytes(serving.certificate_pem)
     key.touch(mode=0o600)

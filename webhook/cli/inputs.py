@@ -10,7 +10,7 @@ from webhook.cli import outputs
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import KINDS, Facts
+from webhook.facts.snapshot import DEVICE_KINDS, KINDS, Facts
 from webhook.facts.sources import Source
 from webhook.gpu import guard
 from webhook.memory import frameworks
@@ -29,6 +29,7 @@ def load_policy(path: str | None) -> Policy:
 
 
 _BESIDE = "policies"
+_SAMPLE = Path(__file__).parents[1] / "sample" / "policy.yaml"
 
 
 def by_sample(path: str | None, option: str = "--policy") -> str:
@@ -44,10 +45,15 @@ def note_sample(path: str | None, option: str = "--policy") -> None:
         outputs.say([f"note: {note}"])
 
 
+def load_sample() -> Policy:
+    """Read the sample policy of the package, whatever lies in ./policies."""
+    return load_policy(str(_SAMPLE))
+
+
 def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
     """Read the policy as `load_policy` does, with its document."""
     if path is None:
-        path = str(Path(__file__).parents[1] / "sample" / "policy.yaml") if by_sample(path) else _BESIDE
+        path = str(_SAMPLE) if by_sample(path) else _BESIDE
     if ":" in path and not Path(path).exists():
         from webhook.documents import git  # to run a program takes more to import than all else here
 
@@ -56,8 +62,7 @@ def load_policy_with_document(path: str | None) -> tuple[Policy, Document]:
         documents, problems = files.load(_own_files(path))
     if problems:
         raise Unusable(tuple(problems))
-    ids = [rule.id for rule in rules.walk()]
-    return load.load_with_document(documents, ids, path, frameworks=frameworks.names())
+    return load.load_with_document(documents, rules.releases(), path, frameworks=frameworks.names())
 
 
 def _own_files(path: str) -> list[str]:
@@ -70,6 +75,17 @@ def _own_files(path: str) -> list[str]:
         raise Unusable((Problem(path, 0, error.strerror or str(error)),)) from error
     visible = (file for file in inside if not file.name.startswith("."))
     return [str(file) for file in visible if file.suffix.lower() in files.SUFFIXES and file.is_file()]
+
+
+def policy_files(path: str | None) -> list[str]:
+    """Return the files that a policy is read from, for `--watch`; none for one in Git, or for the sample."""
+    path = path or _BESIDE
+    return _own_files(path) if Path(path).exists() else []
+
+
+def found(paths: Iterable[str]) -> list[str]:
+    """Return the names of the files of some paths, for `--watch`."""
+    return [name for name in files.find(paths) if isinstance(name, str)]
 
 
 _NAMES = ", ".join(sorted(kind for _, kind in KINDS))
@@ -91,7 +107,7 @@ def load_facts(paths: Iterable[str]) -> list[files.Item]:
     """
     facts = list[files.Item]()
     for path in paths:
-        items = [item for item in load_objects(path) if group_kind(item.value) in KINDS]
+        items = [item for item in load_objects(path) if group_kind(item.value) in KINDS | DEVICE_KINDS]
         if not items:
             raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
         facts += items
@@ -122,8 +138,7 @@ def note_missing(facts: Facts) -> None:
     """Say which facts are missing: a finding may blame the cluster for them."""
     known = {"nodes": facts.nodes, "namespaces": facts.namespaces}
     if missing := " and no ".join(name for name, values in known.items() if not values):
-        wanted = "namespaces,nodes,configmaps,daemonsets,pods"
-        way = f"--facts takes what `kubectl get -A {wanted} -o yaml` prints, --live asks the cluster"
+        way = "`slicewarden facts --live > cluster.json` writes them to a file for --facts, --live asks the cluster"
         outputs.say([f"note: no {missing} are known: {way}"])
 
 

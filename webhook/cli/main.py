@@ -34,11 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(root.invoke(context) or 0)
     except click.exceptions.Exit as exit_:  # after --help and --version
         return exit_.exit_code
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
+    except click.ClickException as error:
+        _report(error)
+        return error.exit_code
     except Unusable as error:
-        print(error, file=sys.stderr)
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -49,8 +53,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         import traceback  # which nearly no run needs
 
         traceback.print_exception(error.__cause__ or error)
-        print(f"slicewarden: internal error: {error}", file=sys.stderr)
+        print(f"internal error: {error}", file=sys.stderr)
         return INTERNAL
+
+
+def _report(error: click.ClickException) -> None:
+    """Print what is wrong with a command line, then the command that shows how it is used."""
+    text = error.format_message().rstrip(".")
+    print(f"error: {text[:1].lower()}{text[1:]}", file=sys.stderr)
+    if isinstance(error, click.UsageError) and error.ctx:
+        print(f"try '{error.ctx.command_path} --help'", file=sys.stderr)
+
+
+_GROUPS = ("policy", "explain", "certs")
+"""The commands that have verbs of their own."""
 
 
 class _Root(Group):
@@ -70,7 +86,14 @@ class _Root(Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+            name = error.command_name
+            if below := [f"{group} {name}" for group in _GROUPS if name in self._verbs(ctx, group)]:
+                raise click.UsageError(f"No such command {name!r}. Did you mean {below[0]!r}?", ctx) from None
+            raise click.NoSuchCommand(name, possibilities=COMMANDS, ctx=ctx) from None
+
+    def _verbs(self, ctx: click.Context, group: str) -> list[str]:
+        command = self.get_command(ctx, group)
+        return command.list_commands(ctx) if isinstance(command, click.Group) else []
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -88,11 +111,10 @@ root = _Root(
     params=[],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
-    help="Admission control for shared GPUs on Kubernetes: judge manifests and clusters, look after the policy, run "
-    "the webhook.",
+    help="Admission control for shared GPUs on Kubernetes: judge manifests and clusters, work on the policy, run the "
+    "webhook.",
     page=Page(
-        ("slicewarden check deploy/ --facts cluster.yaml", "slicewarden audit", "slicewarden check --help"),
-        more="Each command has a page of its own.",
+        ("slicewarden check deploy/ --facts cluster.json", "slicewarden audit", "slicewarden help check"),
     ),
 )
 click.version_option(None, "--version", "-V", package_name="slicewarden", message="slicewarden %(version)s")(root)

@@ -1,15 +1,21 @@
 """The options that several commands share, and the exit statuses."""
 
+import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from webhook.cli import outputs, settings, watch
 from webhook.cli.outputs import Wanted
 from webhook.cli.parser import TYPED, Choice, Either, NamedPath
 from webhook.model import Problem, Unusable
+from webhook.text.spelling import hint
 
 DENIED, UNUSABLE, INTERNAL, WARNED, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -18,25 +24,55 @@ FAIL_ON = ("deny", "warn", "never")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def status(fail_on: str, *, denied: bool, warned: bool, unusable: bool = False) -> int:
+UNJUDGED = "unjudged"
+"""The value of `--fail-on` by which an object with a container or a GPU fails a run that cannot judge its kind."""
+
+
+def status(fail_on: str, *, denied: bool, warned: bool, unjudged: bool = False, unusable: bool = False) -> int:
     """Return the exit status for the worst that a run found, among what `--fail-on` lets it fail for.
 
     Unusable input always fails a run: what could not be read was not judged.
     """
     if unusable:
         return UNUSABLE
-    if denied and fail_on != "never":
+    if (denied and fail_on != "never") or (unjudged and fail_on == UNJUDGED):
         return DENIED
     return WARNED if warned and fail_on == "warn" else 0
 
 
 PATH = NamedPath()
 
-POLICY = "file or folder, or REV:PATH of a Git repository; default: ./policies if it is there, else the sample"
+POLICY = "file or folder, or REV:PATH in Git; default: ./policies if it exists, else the sample policy"
 """The sources that `inputs.load_policy` reads, for the help of an option or an argument."""
 
 
-def once(*names: str, also: str = "", **settings: Any) -> Callable[[Function], Function]:
+POLICY_VARIABLE, FACTS_VARIABLE = "SLICEWARDEN_POLICY", "SLICEWARDEN_FACTS"
+"""The variables that give defaults for `--policy` and `--facts`; the second may name several files, as PATH does."""
+
+
+class _Paths(click.Option):
+    """An option with paths, which may come from the environment or a file: the errors about them name the source."""
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        value = None if ctx.resilient_parsing else self.resolve_envvar_value(ctx)
+        if value is None:
+            return None
+        paths = (value,) if self.envvar == POLICY_VARIABLE else tuple(filter(None, value.split(os.pathsep)))
+        for path in paths:
+            _exists(str(self.envvar), path)
+        return paths
+
+    def get_default(self, ctx: click.Context, call: bool = True) -> Any:
+        return None if ctx.resilient_parsing else super().get_default(ctx, call)
+
+
+def _exists(variable: str, path: str) -> None:
+    """Raise Unusable if a variable names a path that does not exist, unless it may be REV:PATH in Git."""
+    if not os.path.lexists(path) and not (variable == POLICY_VARIABLE and ":" in path):
+        raise Unusable((Problem(variable, 0, f"no such file or folder: {path}"),))
+
+
+def once(*names: str, also: str = "", **more: Any) -> Callable[[Function], Function]:
     """Add an option that refuses a second value; click would silently take the last. `also` ends the error."""
 
     def single(context: click.Context, parameter: click.Parameter, values: Sequence[Any]) -> Any:
@@ -44,29 +80,55 @@ def once(*names: str, also: str = "", **settings: Any) -> Callable[[Function], F
             raise click.BadParameter(f"given twice, and only one counts{also}", context, parameter)
         return values[0] if values else None
 
-    return click.option(*names, multiple=True, callback=single, **settings)
+    return click.option(*names, cls=_Paths, multiple=True, callback=single, **more)
 
 
-def policy(meaning: str = POLICY) -> Callable[[Function], Function]:
-    """Add `--policy` with its meaning."""
-    return once("--policy", type=PATH, help=meaning, also="; `slicewarden diff` compares two policies")
+def policy(meaning: str = POLICY, *, file: bool = True, alone: bool = False) -> Callable[[Function], Function]:
+    """Add `--policy` with its meaning: without it SLICEWARDEN_POLICY counts, then, if `file`, what `settings` finds.
+
+    `alone` is for a policy that takes the place of others: the command line alone names it.
+    """
+    sources: dict[str, Any] = {} if alone else {"envvar": POLICY_VARIABLE}
+    if file and not alone:
+        sources["default"] = lambda: [path] if (path := settings.policy()) else []
+    return once("--policy", type=PATH, help=meaning, also="; `slicewarden diff` compares two policies", **sources)
 
 
-def facts(live: str = "", *, needed: bool = False) -> Callable[[Function], Function]:
-    """Add `--facts`, and `--live` if its meaning is given; they exclude each other, and one is `needed` or none."""
-    meaning = "namespaces, nodes and so on, as kubectl get -o yaml prints them; may be repeated"
-    from_files = partial(click.option, "--facts", multiple=True, type=PATH, help=meaning)
+class _FactsOrLive(Either, _Paths):
+    """`--facts` where there is a `--live`, for which the defaults of `--facts` step aside."""
+
+
+def policy_path(function: Function) -> Function:
+    """Add the argument for the policy that a command works on, with the defaults of `--policy`."""
+
+    def named(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+        if value and context.get_parameter_source(str(parameter.name)) is ParameterSource.ENVIRONMENT:
+            _exists(POLICY_VARIABLE, value)
+        return value
+
+    settled: dict[str, Any] = {"envvar": POLICY_VARIABLE, "default": settings.policy, "callback": named}
+    return click.argument("policy", required=False, type=PATH, metavar="[PATH]", help=POLICY, **settled)(function)
+
+
+def facts(live: str = "", *, needed: bool = False, file: bool = True) -> Callable[[Function], Function]:
+    """Add `--facts`, and `--live` if its meaning is given; they exclude each other, and one is `needed` or none.
+
+    Without them SLICEWARDEN_FACTS counts, then, if `file`, what `settings` finds.
+    """
+    meaning = "what `slicewarden facts` wrote, or the output of kubectl get -o json; repeatable"
+    sources: dict[str, Any] = {"envvar": FACTS_VARIABLE, **({"default": settings.facts} if file else {})}
+    from_files = partial(click.option, "--facts", multiple=True, type=PATH, help=meaning, **sources)
     if not live:
-        return from_files()
+        return from_files(cls=_Paths)
     from_cluster = click.option("--live", cls=Either, other="facts", is_flag=True, help=live)
-    return all_of(from_files(cls=Either, other="live", needed=needed), from_cluster)
+    return all_of(from_files(cls=_FactsOrLive, other="live", needed=needed), from_cluster)
 
 
 def cluster(function: Function) -> Function:
     """Add the options that name a cluster."""
     meaning = "default: the pod's service account, else kubectl's"
     file = once("--kubeconfig", type=PATH, metavar="FILE", help=meaning)
-    context = once("--context", metavar="NAME", help="of the kubeconfig")
+    context = once("--context", metavar="NAME", help="context of the kubeconfig")
     return all_of(file, context)(function)
 
 
@@ -92,21 +154,105 @@ def only_live(*, live: bool, **given: object) -> None:
             raise Unusable((Problem(f"--{name.replace('_', '-')}", 0, "needs --live"),))
 
 
+@dataclass(frozen=True)
+class Rules:
+    """The rules whose findings a run reports: those that `--rule` names, or all but those of `--skip-rule`."""
+
+    named: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+
+    def __contains__(self, rule: object) -> bool:
+        return (not self.named or rule in self.named) and rule not in self.skipped
+
+
+def rules(more: Iterable[str] = ()) -> Callable[[Function], Function]:
+    """Add `--rule` and `--skip-rule`, which take the ids of the rules and `more`. `chosen` reads both."""
+
+    def ids() -> list[str]:
+        from webhook import rules  # all of them, which a page of help does not need
+
+        return [*(rule.id for rule in rules.walk()), *more]
+
+    def known(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> Sequence[str]:
+        for value in values:
+            if value not in ids():
+                raise click.BadParameter(f"no such rule{hint(value, ids())}", context, parameter)
+        context.meta.setdefault(_RULES, {})[parameter.name] = frozenset(values)
+        return values
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+        return [name for name in ids() if name.startswith(incomplete)]
+
+    settled: dict[str, Any] = {
+        "multiple": True,
+        "metavar": "ID",
+        "callback": known,
+        "shell_complete": complete,
+        "expose_value": False,
+    }
+    return all_of(
+        click.option("--rule", help="report only the findings of this rule, and no patches; repeatable", **settled),
+        click.option("--skip-rule", help="leave out the findings of this rule; repeatable", **settled),
+    )
+
+
+_RULES = "webhook.rules"
+
+
+def chosen() -> Rules | None:
+    """Return the rules that the command line chooses; None for all."""
+    given = click.get_current_context().meta.get(_RULES, {})
+    made = Rules(given.get("rule", frozenset()), given.get("skip_rule", frozenset()))
+    return made if made.named or made.skipped else None
+
+
+STATISTICS = click.option(
+    "--statistics",
+    is_flag=True,
+    help="count findings by rule, and by rule and namespace, instead of listing them; as a table or as json",
+)
+"""The option `--statistics`; `counted` checks the formats."""
+
+
+def counted(reports: Iterable[Wanted]) -> None:
+    """Refuse the formats that have no statistics. Raises UsageError."""
+    for each in reports:
+        if each.format not in ("table", "json"):
+            raise click.UsageError(f"--statistics has no {each.format} format; use table or json")
+
+
+WATCH = click.option("--watch", is_flag=True, help="run again whenever a file changes; Ctrl-C ends it, with status 0")
+"""The option `--watch`."""
+
+
+def again(files: Callable[[], Iterable[str]]) -> int:
+    """Run the current command, with the same options, whenever one of the files changes."""
+    context = click.get_current_context()
+    run = context.command.callback
+    assert run is not None  # noqa: S101 - it is what called this
+    return watch.watch(files, partial(run, **{**context.params, "watch": False}), sleep=time.sleep)
+
+
+EVERYTHING = click.option("--all", "everything", is_flag=True, help="list all objects, also those without findings")
+"""The option `--all`."""
+
+
 def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Callable[[Function], Function]:
-    """Add `--format` and `--output`, which may stand several times, and `--fail-on`.
+    """Add `--format` and `--output`, which are repeatable, `--fail-on`, `--quiet` and `--color`.
 
     `formats` are names and purposes; the first name is the default. `wanted` pairs the values. Without
-    `fail_on` there is no such option.
+    `fail_on` there is no such option. `outputs` reads the last two from the context.
     """
     named = ", ".join(f"{name} ({purpose})" for name, purpose in formats.items())
     options = [
         click.option(
             "--format",
+            "-o",
             "formats",
             multiple=True,
-            type=Choice(tuple(formats)),
+            type=_Format(tuple(formats)),
             metavar="FORMAT",
-            help=f"{named}; may stand several times, each before the --output it goes to",
+            help=f"{named}; repeatable; each --format applies to the --output that follows it",
         ),
         click.option(
             "--output",
@@ -114,13 +260,48 @@ def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Call
             multiple=True,
             type=PATH,
             metavar="FILE",
-            help="write the report there, not to standard output",
+            help="write the report to this file; default: standard output",
         ),
     ]
     if fail_on:
-        meaning = f"what makes the exit status other than 0, besides unusable input; default: {fail_on[0]}"
+        meaning = f"the least severe result that makes the exit status non-zero; default: {fail_on[0]}"
         options.append(click.option("--fail-on", type=Choice(tuple(fail_on)), default=fail_on[0], help=meaning))
-    return all_of(*options)
+    return all_of(*options, _QUIET, _COLOR)
+
+
+class _Format(Choice):
+    """A format. The error for the name of a file names the option that takes one."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        if re.search("[./]", str(value)):
+            return f"unknown {value!r}; --output takes a file"
+        return super().get_invalid_choice_message(value, ctx)
+
+
+def _quiet(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[outputs.QUIET] = value
+
+
+def _color(context: click.Context, _: click.Parameter, value: str) -> None:
+    context.color = {"auto": None, "always": True, "never": False}[value]
+
+
+_QUIET = click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    expose_value=False,
+    callback=_quiet,
+    help="print findings and errors alone: no notes, no summary",
+)
+_COLOR = click.option(
+    "--color",
+    type=Choice(("auto", "always", "never")),
+    default="auto",
+    expose_value=False,
+    callback=_color,
+    help="colour in tables; auto: on a terminal",
+)
 
 
 def pages(word: str, complete: Callable[[click.Context, click.Parameter, str], Any]) -> Callable[[Function], Function]:
@@ -132,7 +313,7 @@ def pages(word: str, complete: Callable[[click.Context, click.Parameter, str], A
         return value
 
     markdown = click.option("--markdown", is_flag=True, is_eager=True, help="all pages, in Markdown")
-    named = click.argument(word, required=False, callback=alone, shell_complete=complete, help="its id")
+    named = click.argument(word, required=False, callback=alone, shell_complete=complete, help=f"the id of a {word}")
     return all_of(named, markdown)
 
 
@@ -162,7 +343,7 @@ def wanted(formats: Sequence[str], files: Sequence[str], known: Iterable[str]) -
     given = [report._replace(format=report.format or default) for report in reports] or [Wanted(default, None)]
     shown = [report.format for report in given if report.file is None]
     if len(shown) != len(set(shown)) or (len(shown) > 1 and not _BESIDE.issuperset(shown)):
-        text = f"{' and '.join(shown)} would both go to standard output; give all but one an --output"
+        text = f"{' and '.join(shown)} would both go to standard output; give all but one of them an --output"
         raise Unusable((Problem("--format", 0, text),))
     written = [report.file for report in given if report.file is not None]
     if twice := next((file for file in written if written.count(file) > 1), None):

@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import click
+
 from webhook.model import Problem, Unusable
 from webhook.text.terminal import PLAIN, Look
+
+QUIET = "webhook.quiet"
+"""The key in a context's `meta` of whether notes and summaries are left out."""
 
 
 class Wanted(NamedTuple):
@@ -17,26 +22,42 @@ class Wanted(NamedTuple):
     file: str | None
 
 
-def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str]) -> None:
+def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str], *, aside: bool = False) -> None:
     """Render each report and write it where it goes. Raises as `show` and `save` do.
 
-    Files are written first: the reader of standard output may leave early.
+    Files are written first: the reader of standard output may leave early. `aside` takes standard error in its place.
     """
     for report in sorted(wanted, key=lambda report: report.file is None):
-        if report.file is None:
+        if report.file is None and aside:
+            sys.stderr.write(render(report.format, PLAIN._replace(quiet=_quiet())))
+        elif report.file is None:
             show(render(report.format, look()))
         else:
-            save(report.file, render(report.format, PLAIN))
+            save(report.file, render(report.format, PLAIN._replace(quiet=_quiet())))
 
 
 def look() -> Look:
-    """How standard output looks: https://no-color.org says when a terminal shows no colours."""
-    if not sys.stdout.isatty():
-        return PLAIN
+    """The width and the colours of standard output.
+
+    `--color` decides, then NO_COLOR (https://no-color.org), then FORCE_COLOR (https://force-color.org), then whether
+    it is a terminal, as in Python itself (https://docs.python.org/3/using/cmdline.html#controlling-color).
+    """
+    terminal = sys.stdout.isatty()
+    context = click.get_current_context(silent=True)
+    colour = context.color if context else None
+    if colour is None:
+        forced = bool(os.environ.get("FORCE_COLOR"))
+        colour = not os.environ.get("NO_COLOR") and (forced or (terminal and os.environ.get("TERM") != "dumb"))
+    if not terminal:
+        return Look(None, colour, _quiet())
     import shutil  # for a terminal alone
 
-    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Look(shutil.get_terminal_size().columns, colour)
+    return Look(shutil.get_terminal_size().columns, colour, _quiet())
+
+
+def _quiet() -> bool:
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(QUIET))
 
 
 def show(text: str) -> None:
@@ -51,9 +72,19 @@ def show(text: str) -> None:
 
 
 def say(lines: Iterable[str]) -> None:
-    """Write lines that belong to no report to standard error."""
+    """Write lines that belong to no report to standard error; under `--quiet` without those that begin `note: `."""
+    quiet = _quiet()
     for line in lines:
-        print(line, file=sys.stderr)
+        if not (quiet and line.startswith("note: ")):
+            print(line, file=sys.stderr)
+
+
+def folder(name: str) -> None:
+    """Make a folder, and those above it, unless it is there. Raises Unusable."""
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unusable((Problem(name, 0, error.strerror or str(error)),)) from error
 
 
 def save(file: str, text: str) -> None:

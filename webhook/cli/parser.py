@@ -9,19 +9,33 @@ from webhook.text.spelling import hint
 
 JUDGED = {
     "0": "nothing was denied",
-    "1": "something was denied",
-    "2": "input, a policy or usage that cannot be used",
-    "3": "a fault of ours",
+    "1": "at least one object was denied",
+    "2": "invalid arguments, input or policy",
+    "3": "internal error",
     "4": "only warnings, with --fail-on warn",
 }
 """The exit statuses of a command that judges objects."""
 
-SHOWN = {"0": "it worked", "2": "input or usage that cannot be used", "3": "a fault of ours"}
+SHOWN = {"0": "success", "2": "invalid arguments or input", "3": "internal error"}
 """The exit statuses of a command that only shows something."""
 
-POLICIES = {"./policies": "the policy where none is given; its own files, not those of folders below it"}
-KUBECONFIG = {"KUBECONFIG": "the cluster, where --kubeconfig is not given"}
-LOOK = {"NO_COLOR": "no colours, if it is not empty", "COLUMNS": "the width of tables, in place of the terminal's"}
+POLICIES = {
+    "./policies": "the policy if none is given: the files in it, not those in folders below it",
+}
+SETTINGS = {
+    "slicewarden.toml": "policy = PATH, facts = [PATH]: defaults for --policy and --facts; searched for from this "
+    "folder up to the root of the Git repository; or [tool.slicewarden] in pyproject.toml",
+}
+VARIABLES = {
+    "SLICEWARDEN_POLICY": "the default for the policy; it counts before slicewarden.toml",
+    "SLICEWARDEN_FACTS": "the default for --facts, in the same way; several files are separated by colons",
+}
+KUBECONFIG = {"KUBECONFIG": "the cluster if --kubeconfig is not given"}
+LOOK = {
+    "NO_COLOR": "never use colour, unless --color is given",
+    "FORCE_COLOR": "always use colour, unless NO_COLOR or --color is given",
+    "COLUMNS": "the width of tables",
+}
 
 
 class Page(NamedTuple):
@@ -71,7 +85,17 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the page below the options."""
-        self.page.write(formatter)
+        self.whole_page.write(formatter)
+
+    @property
+    def whole_page(self) -> Page:
+        """The page with the files and the variables that give defaults to the command's options."""
+        variables = {str(each.envvar) for each in self.params if each.envvar}
+        environment = {name: meaning for name, meaning in VARIABLES.items() if name in variables}
+        settings = SETTINGS if any(callable(each.default) for each in self.params) else {}
+        return self.page._replace(
+            files={**self.page.files, **settings}, environment={**environment, **self.page.environment}
+        )
 
 
 class Group(click.Group):
@@ -135,8 +159,11 @@ class Either(click.Option):
         """Read the value. Raises UsageError for both, or for none."""
         given = [name for name in (self.name, self.other) if name in opts]
         names = f"--{self.name} and --{self.other}"
+        if self.name not in given and (self.other in given or ctx.resilient_parsing):
+            opts = {**opts, self.name: () if self.multiple else False}  # what is typed comes before any default
         if len(given) == 2 and not ctx.resilient_parsing:  # as a shell asks for what may follow
             raise click.UsageError(f"{names} exclude each other", ctx)
-        if self.needed and not given and not ctx.resilient_parsing:
+        value, args = super().handle_parse_result(ctx, opts, args)
+        if self.needed and not value and self.other not in given and not ctx.resilient_parsing:
             raise click.UsageError(f"one of {names} is needed", ctx)
-        return super().handle_parse_result(ctx, opts, args)
+        return value, args

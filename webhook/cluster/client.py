@@ -106,7 +106,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 def ask(api: Api, path: str, query: Mapping[str, Any] | None = None, *, method: str = "GET", body: Any = None) -> Any:
-    """Send a request and return the decoded answer. A `body` is sent as a server-side apply.
+    """Send a request and return the decoded answer. A `body` is sent as a server-side apply, but for POST.
 
     Raises StatusError and Unreachable.
     """
@@ -125,6 +125,15 @@ def ask(api: Api, path: str, query: Mapping[str, Any] | None = None, *, method: 
     return answer
 
 
+def text(api: Api, path: str) -> tuple[int, str]:
+    """Read a path that answers with text: the HTTP status, and the text. Raises Unreachable."""
+    try:
+        response = send(api, "GET", path, {})
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
+    return response.status, response.data.decode("utf-8", "replace")
+
+
 def send(
     api: Api,
     method: str,
@@ -140,7 +149,7 @@ def send(
     for setting in api.configuration.auth_settings().values():
         headers[setting["key"]] = setting["value"]
     if body is not None:
-        headers["Content-Type"] = APPLY
+        headers["Content-Type"] = "application/json" if method == "POST" else APPLY
     words = {key: str(value) for key, value in query.items() if value not in ("", None)}
     url = f"{api.configuration.host}{path}?{urlencode(words)}" if words else f"{api.configuration.host}{path}"
     response: urllib3.BaseHTTPResponse = api.rest_client.pool_manager.request(

@@ -66,12 +66,15 @@ class Denial(NamedTuple):
         return f"{self.owner.name[:200]}.{hashed[:16]}"
 
 
-def denial(request: Request, verdict: Verdict) -> Denial | None:
-    """Return the denial of a controller's object; None if nothing was denied, and for a dry run."""
+def denial(request: Request, verdict: Verdict, support: str = "") -> Denial | None:
+    """Return the denial of a controller's object; None if nothing was denied, and for a dry run.
+
+    Its note is one line, which ends in where to ask for help (`support`).
+    """
     if verdict.allowed or request.dry_run or request.operation != CREATE or not request.namespace:
         return None
     owner = _controller(request.object or {}, request.namespace)
-    return owner and Denial(owner, _cut(str(verdict.malformed or admission.message_of(verdict))))
+    return owner and Denial(owner, _note(admission.reasons(verdict), support))
 
 
 def _controller(item: Object, namespace: str) -> Owner | None:
@@ -86,9 +89,15 @@ def _controller(item: Object, namespace: str) -> Owner | None:
     return None
 
 
-def _cut(text: str) -> str:
+def _note(reasons: list[str], support: str) -> str:
+    numbered = reasons if len(reasons) == 1 else [f"({number}) {text}" for number, text in enumerate(reasons, start=1)]
+    end = f" {admission.HELP}{support}" if support else ""
+    return _cut(" ".join(numbered), MAX_NOTE - len(end.encode())) + end
+
+
+def _cut(text: str, limit: int) -> str:
     whole = text.encode()
-    return text if len(whole) <= MAX_NOTE else whole[: MAX_NOTE - 3].decode(errors="ignore") + "..."
+    return text if len(whole) <= limit else whole[: limit - 3].decode(errors="ignore") + "..."
 
 
 class Backlog:
@@ -132,10 +141,11 @@ class Backlog:
 class Events:
     """Writes Events in a thread. It is called with every verdict."""
 
-    def __init__(self, api: client.ApiClient, log: Log, metrics: "Metrics | None" = None) -> None:
+    def __init__(self, api: client.ApiClient, log: Log, metrics: "Metrics | None" = None, support: str = "") -> None:
         self._api = EventsV1Api(api)
         self._log = log
         self._metrics = metrics
+        self._support = support
         self._lock = threading.Lock()
         self._more = threading.Event()
         self._stopped = threading.Event()
@@ -145,7 +155,7 @@ class Events:
 
     def __call__(self, request: Request, verdict: Verdict) -> None:
         """Queue the denial of a verdict, if there is one. Never waits for the API server."""
-        denied = denial(request, verdict)
+        denied = denial(request, verdict, self._support)
         if denied is None:
             return
         with self._lock:

@@ -1,11 +1,12 @@
 """Lists a live cluster once, in pages: the objects of facts, and the objects to judge."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webhook.api.objects import CONFIG_MAP, DEVICES, POD
+from webhook.api.objects import CONFIG_MAP, DEVICES
+from webhook.api.pods import POD
 from webhook.cluster import client, watch
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Api, Resource, StatusError
 from webhook.cluster.watch import READ, READ_WITHIN
@@ -172,13 +173,52 @@ def facts(
     return objects, tuple(problems)
 
 
+def dump(
+    api: Api,
+    policy: Policy,
+    slim: Callable[[Object], Object | None],
+    *,
+    size: int = PAGE,
+    tell: Tell = quietly,
+) -> tuple[list[Object], tuple[Problem, ...]]:
+    """List all objects of the kinds that facts come from, each reduced by `slim`, so that a large cluster fits.
+
+    ConfigMaps and DaemonSets that may not be listed in the whole cluster are listed in the sharing namespaces of the
+    policy. A kind that cannot be listed at all is a problem.
+    """
+    objects: list[Object] = []
+    problems: list[Problem] = []
+    resources = [*READ, *READ_WITHIN]
+    for step, resource in enumerate(resources):
+        tell(step, len(resources), resource.plural)
+        try:
+            objects += _slimmed(api, resource, slim, size)
+        except (client.Unreachable, StatusError) as error:
+            if _none(api, resource, error):
+                continue
+            places = _places([policy]) if resource in READ_WITHIN else []
+            try:
+                objects += [
+                    item for place in places for item in _slimmed(api, replace(resource, namespace=place), slim, size)
+                ]
+            except (client.Unreachable, StatusError):
+                places = []
+            if not places:
+                problems.append(unread(resource, error))
+    return objects, tuple(problems)
+
+
+def _slimmed(api: Api, resource: Resource, slim: Callable[[Object], Object | None], size: int) -> list[Object]:
+    return [small for page in pages(api, resource, size) for item in page if (small := slim(item)) is not None]
+
+
 def _places(policies: Iterable[Policy]) -> list[str]:
     """Return the namespaces of sharing configurations under any of the policies."""
     return sorted({place for policy in policies for place in watch.namespaces(policy)})
 
 
 def _kept(api: Api, resource: Resource, size: int) -> list[Object]:
-    return [small for page in pages(api, resource, size) for item in page if (small := trimmed(item)) is not None]
+    return _slimmed(api, resource, trimmed, size)
 
 
 def _none(api: Api, resource: Resource, error: Exception) -> bool:

@@ -131,7 +131,7 @@ def _struct(value: Any, path: Path, names: Path, schema: "Schema", plugin: Plugi
                 del plugin.given[flag]
         return
     if not isinstance(value, dict):
-        yield Fault(path, f"is {shown(value)}, and must be a map" if path else "not a map")
+        yield Fault(path, _must(path, value, "a map") if path else "the text is not a map")
         return
     spelled = {folded(name): name for name in schema}
     for key in sorted(value):
@@ -186,10 +186,21 @@ def members(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 # The types of values
 
 
+def _key(path: Path) -> str:
+    """Name a value in a message: by its key, or as an item of a list."""
+    return "each item" if isinstance(path[-1], int) else shown(path[-1], quotes=False)
+
+
+def _must(path: Path, value: Any, what: str) -> str:
+    """Say what a value must be, and what it is."""
+    digits = isinstance(value, str) and value.isdecimal() and "number" in what
+    return f"{_key(path)} must be {what}, not {shown(value)}{'; remove the quotes' if digits else ''}"
+
+
 def text(value: Any, path: Path, _: Given | None) -> Decoding:
     """Decode a `*string`. A number or a boolean is a fault."""
     if value is not None and not isinstance(value, str):
-        yield Fault(path, f"is {shown(value)}, and must be text")
+        yield Fault(path, _must(path, value, "text"))
         return None
     return None if value is None else Given(value, path)
 
@@ -197,7 +208,7 @@ def text(value: Any, path: Path, _: Given | None) -> Decoding:
 def truth(value: Any, path: Path, _: Given | None) -> Decoding:
     """Decode a `*bool`."""
     if value is not None and not isinstance(value, bool):
-        yield Fault(path, f"is {shown(value)}, and must be true or false")
+        yield Fault(path, _must(path, value, "true or false"))
         return None
     return None if value is None else Given(value, path)
 
@@ -205,7 +216,7 @@ def truth(value: Any, path: Path, _: Given | None) -> Decoding:
 def version(value: Any, path: Path, previous: Given | None) -> Decoding:
     """Decode the version. sigs.k8s.io/yaml turns a number or a boolean into text, and null changes nothing."""
     if isinstance(value, (dict, list)):
-        yield Fault(path, f"is {shown(value)}, and must be text")
+        yield Fault(path, _must(path, value, "text"))
         return previous
     return previous if value is None else Given(value, path)
 
@@ -223,7 +234,7 @@ def strategies(value: Any, path: Path, _: Given | None) -> Decoding:
     if isinstance(value, str):
         return Given((value,), path)
     if not isinstance(value, list) or not all(item is None or isinstance(item, str) for item in value):
-        yield Fault(path, f"is {shown(value)}, and must be text or a list of texts")
+        yield Fault(path, _must(path, value, "text or a list of texts"))
         return None
     return Given(tuple(item or "" for item in value), path)
 
@@ -233,7 +244,7 @@ def channels(value: Any, path: Path, previous: Given | None) -> Decoding:
     if value is None:
         return None
     if not isinstance(value, list):
-        yield Fault(path, f"is {shown(value)}, and must be a list of numbers")
+        yield Fault(path, _must(path, value, "a list of numbers"))
         return previous
     capacity = list(previous.value.capacity) if previous and value else []
     for index, item in enumerate(value):
@@ -243,7 +254,7 @@ def channels(value: Any, path: Path, previous: Given | None) -> Decoding:
         if number is not None:
             capacity[index] = number
         elif item is not None:
-            yield Fault((*path, index), f"is {shown(item)}, and must be a whole number")
+            yield Fault((*path, index), _must((*path, index), item, "a whole number"))
     return Given(Channels(tuple(capacity[: len(value)]), tuple(capacity)), path)
 
 
@@ -261,13 +272,13 @@ def duration(value: Any, path: Path, previous: Given | None) -> Decoding:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return Given(value, path)
     if isinstance(value, str) and len(value) > MAX_LENGTH:
-        yield Fault(path, f"is {shown(value)}, and longer than a duration is read")
+        yield Fault(path, f"{_key(path)} is longer than any duration; shorten it")
         return previous
     try:
         if value != "infinite":
             nanoseconds(value if isinstance(value, str) else "")
     except ValueError:
-        yield Fault(path, f"is {shown(value)}, and must be a duration such as 60s")
+        yield Fault(path, _must(path, value, "a duration such as 60s"))
         return previous
     return Given(value, path)
 
@@ -277,18 +288,18 @@ def resources(value: Any, path: Path, _: Given | None) -> Decoding:
     if value is None:
         return None
     if not isinstance(value, list):
-        yield Fault(path, f"is {shown(value)}, and must be a list")
+        yield Fault(path, _must(path, value, "a list"))
         return None
     for index, item in enumerate(value):
         at = (*path, index)
         if item is not None and not isinstance(item, dict):
-            yield Fault(at, f"is {shown(item)}, and must be a map")
+            yield Fault(at, _must(at, item, "a map"))
             continue
         entry = item or {}
         if missing := [key for key in ("pattern", "name") if key not in entry]:
-            yield Fault(at, f"has no `{'` and no `'.join(missing)}`")
+            yield Fault(at, f"the entry has no {' and no '.join(missing)}; add what is missing")
         if not isinstance(entry.get("pattern", ""), str | None):
-            yield Fault((*at, "pattern"), f"is {shown(entry['pattern'])}, and must be text")
+            yield Fault((*at, "pattern"), _must((*at, "pattern"), entry["pattern"], "text"))
         if "name" in entry:
             yield from _name(entry["name"], (*at, "name"))
     return Given(value, path)
@@ -303,7 +314,7 @@ def _section(
     if value is None and pointer:  # null sets the pointer to nil
         return None
     if value is not None and not isinstance(value, dict):
-        yield Fault(path, f"is {shown(value)}, and must be a map")
+        yield Fault(path, _must(path, value, "a map"))
         return previous
     fields = value or {}
     section = Section(path, capacity=previous.capacity if previous else ())
@@ -318,7 +329,7 @@ def _section(
     listed = fields.get("resources")
     if not isinstance(listed, list) or not listed:
         at = (*path, "resources") if listed else path
-        yield Fault(at, "no resources: it needs a list `resources` of entries with `name` and `replicas`")
+        yield Fault(at, "the section needs a list `resources` of entries with `name` and `replicas`")
         return section
     capacity = list(section.capacity)
     for index, item in enumerate(listed):
@@ -332,18 +343,18 @@ def _section(
 
 def _entry(value: Any, path: Path, previous: ReplicatedResource) -> Generator[Fault, None, ReplicatedResource]:
     if value is not None and not isinstance(value, dict):
-        yield Fault(path, "is not a map")
+        yield Fault(path, _must(path, value, "a map"))
         return previous
     fields = value or {}
     entry = previous._replace(path=path)
     if "name" not in fields:
-        yield Fault(path, "no resource name")
+        yield Fault(path, "the entry has no name; add one such as nvidia.com/gpu")
     else:
         entry = entry._replace(name=(yield from _name(fields["name"], (*path, "name"))))
     if "devices" in fields:
         entry = entry._replace(devices=(yield from _devices(fields["devices"], (*path, "devices"))))
     if "replicas" not in fields:
-        yield Fault((*path, "replicas"), "no number of replicas")
+        yield Fault((*path, "replicas"), "the entry has no number of replicas; add at least 2")
     else:
         entry = entry._replace(
             replicas=(yield from _replicas(fields["replicas"], (*path, "replicas"), previous.replicas))
@@ -358,11 +369,14 @@ def _replicas(value: Any, path: Path, previous: Given | None) -> Decoding:
     if value is None and previous:
         return previous
     if value is None:
-        yield Fault(path, "no number of replicas")
+        yield Fault(path, "the entry has no number of replicas; add at least 2")
     elif number is None:
-        yield Fault(path, f"{shown(value)} is no whole number of 64 bits")
+        yield Fault(
+            path,
+            _must(path, value, "a whole number" if not isinstance(value, int | float) else "a whole number of 64 bits"),
+        )
     elif number < 2:
-        yield Fault(path, f"is {number}, and must be at least 2")
+        yield Fault(path, f"{_key(path)} must be at least 2, not {number}")
     return None if number is None else Given(number, path)
 
 
@@ -376,16 +390,18 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 def _name(value: Any, path: Path) -> Decoding:
     if value is not None and not isinstance(value, str):
-        yield Fault(path, f"is {shown(value)}, and must be text")
+        yield Fault(path, _must(path, value, "text"))
         return None
     name = qualified(value or "")
     if len(name.encode()) > MAX_NAME:
-        yield Fault(path, f"is {shown(name)}, and may have {MAX_NAME} characters at most")
+        yield Fault(
+            path, f"{_key(path)} may have {MAX_NAME} characters at most, and {shown(name)} has more; shorten it"
+        )
         return None
     if not _SUBDOMAIN.fullmatch(name.removeprefix(PREFIX)):
         yield Fault(
             path,
-            f"is {shown(value)}, and must be a name of lower-case letters, digits, - and . within {PREFIX}",
+            _must(path, value, f"a name of lower-case letters, digits, - and . within {PREFIX}"),
         )
         return None
     return Given(name, path)
@@ -401,12 +417,12 @@ def _devices(value: Any, path: Path) -> Decoding:
     if isinstance(value, list):
         for index, device in enumerate(value):
             if not _is_device(device):
-                yield Fault((*path, index), f"is {shown(device)}, and must be a GPU's index or UUID")
+                yield Fault((*path, index), _must((*path, index), device, "a GPU's index or UUID"))
         return Given(value, path)
     count = _integer(value)
     if value == "all" or (count is not None and count > 0):
         return Given(value, path)
-    yield Fault(path, f"is {shown(value)}, and must be all, a count above 0, or a list of indices and UUIDs")
+    yield Fault(path, _must(path, value, "all, a count above 0, or a list of indices and UUIDs"))
     return None
 
 
@@ -538,18 +554,20 @@ CHOICES = {
 def _validated(plugin: Plugin) -> Iterator[Fault]:
     version = plugin.given.get(("version",))
     if version and version.value not in ("", "v1"):
-        yield Fault(version.path, f"is {shown(version.value)}, and only v1 is known")
+        yield Fault(version.path, f"version must be v1, not {shown(version.value)}")
     for name, choices in CHOICES.items():
         flag = plugin.flag(name, choices[0])
         for value in flag.value if isinstance(flag.value, tuple) else (flag.value,):
             if value in choices:
                 continue
             if value == "" and len(flag.path) > len(name.split(".")) + 1:
-                yield Fault(flag.path, f"stands too deep, where it makes the flag {name} empty")
+                yield Fault(flag.path, f"this key is too deep, and makes the flag {name} empty; move it up")
             else:
-                yield Fault(flag.path, f"is {shown(value)}, and must be one of {', '.join(choices)}")
+                yield Fault(flag.path, _must(flag.path, value, f"one of {', '.join(choices)}"))
     if plugin.strategy == "mps" and plugin.mig_strategy.value == "mixed":
-        yield Fault(plugin.mig_strategy.path, "is mixed, which cannot be with MPS")
+        yield Fault(
+            plugin.mig_strategy.path, "migStrategy mixed cannot be used with MPS; use single or none, or timeSlicing"
+        )
     ids = plugin.given.get(("imex", "channelIDs"))
     if ids and ids.value.numbers not in ((), (0,)):
-        yield Fault(ids.path, "must be [] or [0]")
+        yield Fault(ids.path, "channelIDs must be [] or [0]")

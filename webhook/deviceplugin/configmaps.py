@@ -3,7 +3,7 @@
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -50,7 +50,7 @@ class Config:
         """
         where = f"{dotted(inner)}: " if inner else ""
         if not self.certain:
-            message += f"{'' if message.endswith('?') else ','} if this is meant for it"
+            message += f"{'' if message.endswith('?') else ';'} ignore this if the text is not for the device plugin"
         return Finding(
             self.path,
             where + message,
@@ -104,7 +104,7 @@ def configs(
     regular file of the mounted volume, so `binaryData` counts too (k8s-device-plugin cmd/config-manager/main.go).
     """
     named = _named(config_map, policy, readers)
-    near = config_map.namespace in policy.sharing_namespaces
+    near = config_map.namespace in (*policy.sharing_namespaces, "kube-system")
     size = sum(map(len, (*config_map.data.values(), *config_map.binary_data.values())))
     if not (near or any(map(named, (*config_map.data, *config_map.binary_data)))) and size > MAX_UNNAMED:
         return ()
@@ -119,7 +119,19 @@ def configs(
             if not left and config.certain and isinstance(config.error, Unread):
                 break  # this configuration reports the exhausted limit; the keys after it could not be read
         left = max(left - spent, 0)
+    if near and any(config.certain for config in results):
+        results += _siblings(config_map, {config.path for config in results}, left, allowance)
     return tuple(results)
+
+
+def _siblings(config_map: ConfigMap, read: Collection[Path], left: int, allowance: Allowance) -> Iterator[Config]:
+    """Read the keys beside a configuration: a node may choose any, and one that is prose stops its device plugin."""
+    for path, text, error in _texts(config_map):
+        if path not in read and error is None:
+            config, spent = _read(path, text, True, True, left, allowance)
+            left = max(left - spent, 0)
+            if config is not None:
+                yield config
 
 
 def _texts(config_map: ConfigMap) -> Iterator[tuple[tuple[str, str], str, Unreadable | None]]:

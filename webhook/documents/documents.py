@@ -4,13 +4,14 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
-from webhook.documents.goyaml import MAX_DEPTH, MAX_VALUES, Mark, Unreadable, parse
+from webhook.documents import glance
+from webhook.documents.goyaml import MAX_DEPTH, MAX_VALUES, Mark, Repeat, Unreadable, parse
 from webhook.model import Path, Problem
 from webhook.text.words import shown
 
@@ -24,9 +25,17 @@ class Source:
     Marks take many times the memory of the text. So a pickled copy has none, and parses them again.
     """
 
+    json = False
+    """Whether the text is JSON."""
+
     def __init__(self, text: str, first_line: int) -> None:
         self._text = text
         self._first_line = first_line
+
+    @property
+    def end(self) -> int:
+        """The line after the last one of the text."""
+        return self._first_line + self._text.count("\n") + (not self._text.endswith("\n"))
 
     @cached_property
     def mark(self) -> Mark:
@@ -47,6 +56,8 @@ class Document:
     """One document of a file, or an item in one: its value, and the lines of its places.
 
     `index` is the number of the document in its file, from 0. The source begins at the path `base` of the document.
+    The last of `repeats`, keys that a map repeats, counts. Of a document that was only `glanced` at, the value has no
+    more than apiVersion and kind.
     """
 
     file: str
@@ -55,6 +66,8 @@ class Document:
     first_line: int
     source: Source
     base: Path = ()
+    repeats: tuple[Repeat, ...] = ()
+    glanced: bool = False
 
     def line(self, path: Path = (), text_line: int = 0) -> int:
         """Return the line where the value at the path starts, or a line within the text at the path."""
@@ -75,13 +88,29 @@ class Document:
 
 
 def read(text: str, file: str) -> tuple[list[Document], list[Problem]]:
-    """Read every document of a text. An unreadable one becomes a problem; the others are read."""
-    results = list(stream(text, file))
+    """Read every document of a text. An unreadable one, or one with repeated keys, becomes a problem."""
+    results = [whole(result) for result in stream(text, file)]
     documents = [result for result in results if isinstance(result, Document)]
     return documents, [result for result in results if isinstance(result, Problem)]
 
 
-def stream(text: str, file: str) -> Iterator[Document | Problem]:
+def whole(result: Document | Problem) -> Document | Problem:
+    """Return a document if no map in it repeats a key, else the problem."""
+    if isinstance(result, Document) and result.repeats:
+        return Problem(result.file, result.repeats[0].line, result.repeats[0].text)
+    return result
+
+
+Skips = Callable[[str, str], bool]
+"""Tells by apiVersion and kind which documents are only glanced at."""
+
+
+def unskipped(_: str, __: str) -> bool:
+    """Tell that no document is only glanced at."""
+    return False
+
+
+def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     """Yield the documents of a text one by one, so that a long text needs little memory."""
     count = 0
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
@@ -96,21 +125,28 @@ def stream(text: str, file: str) -> Iterator[Document | Problem]:
                 return
         # The first document is no JSON, but may be YAML in flow style.
     for first_line, chunk in _chunks(text.removeprefix("\ufeff")):
+        source = _Yaml(chunk, first_line)
+        seen = glance.kind(chunk) if skips is not unskipped else None
+        if seen and skips(*seen):
+            yield Document(file, count, seen._asdict(), first_line, source, glanced=True)
+            count += 1
+            continue
+        repeats: list[Repeat] = []
         try:
-            source = _Yaml(chunk, first_line)
-            value, source.mark = _parsed(chunk, first_line)
+            value, source.mark = _parsed(chunk, first_line, repeats)
         except Unreadable as error:
             yield Problem(file, error.line, str(error))
         else:
             if value is None:  # an empty document is skipped
                 continue
-            yield Document(file, count, value, source.mark.line, source)
+            yield Document(file, count, value, source.mark.line, source, repeats=tuple(repeats))
         count += 1
 
 
-def _parsed(chunk: str, first_line: int) -> tuple[Any, Mark]:
+def _parsed(chunk: str, first_line: int, repeats: list[Repeat] | None = None) -> tuple[Any, Mark]:
     # Only aliases can make more values than the text has characters.
-    return parse(chunk, first_line=first_line, alone=True, max_values=max(MAX_VALUES, len(chunk)))
+    most, repeats = max(MAX_VALUES, len(chunk)), [] if repeats is None else repeats
+    return parse(chunk, first_line=first_line, alone=True, max_values=most, repeats=repeats)
 
 
 class _Yaml(Source):
@@ -149,16 +185,24 @@ class _YamlItem(Source):
 _DASH = re.compile(r"\A( *)-")
 
 
-_MARKER = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_MARKER = re.compile(r"---(?=[ \t\r\n]|\Z)")  # not ^---, which is looked for at every character
+
+_PLAIN = re.compile(r"---|[A-Za-z]")
+"""The start of a part that has content, and not only directives."""
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
     """Yield the parts between document markers with their first lines, so that an error affects one document only."""
-    starts = [0, *(m.start() for m in _MARKER.finditer(text)), len(text)]
+    marks = (match.start() for match in _MARKER.finditer(text))
+    starts = [0, *(mark for mark in marks if not mark or text[mark - 1] == "\n"), len(text)]
     line, directives = 1, ""
     for start, end in pairwise(starts):
         chunk = directives + text[start:end]
         directives = ""
+        if _PLAIN.match(chunk):
+            yield line, chunk
+            line += chunk.count("\n")
+            continue
         content = [row for row in chunk.splitlines() if row.strip() and not row.startswith("#")]
         if content and all(row.startswith("%") for row in content):
             directives = chunk
@@ -173,7 +217,9 @@ _GAP = re.compile(r"(?:[ \t\r\n\ufeff]|---(?=[ \t\r\n]))*")
 
 def _json_documents(text: str, file: str) -> Iterator[Document]:
     """Yield the JSON values of a text. Their marks are parsed on first use."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    twice: list[str] = []
+    hook = partial(_last_wins, twice)
+    decoder = json.JSONDecoder(object_pairs_hook=hook, parse_constant=_no_constant, parse_float=_finite)
     position, index = _skip(text, 0), 0
     first_line, counted = 1, 0
     while position < len(text):
@@ -187,7 +233,9 @@ def _json_documents(text: str, file: str) -> Iterator[Document]:
         except ValueError as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
         source = text[position:end].replace("\t", " ")  # JSON allows tabs as white space, YAML not always
-        yield Document(file, index, value, first_line, _Json(source, first_line))
+        repeats = _repeats(source, first_line, twice) if twice else ()
+        yield Document(file, index, value, first_line, _Json(source, first_line), repeats=repeats)
+        twice.clear()
         position, index = _skip(text, end), index + 1
 
 
@@ -197,12 +245,13 @@ def _skip(text: str, position: int) -> int:
 
 
 class _Json(Source):
+    json = True
+
     @cached_property
     def mark(self) -> Mark:
         """The marks of the text read as YAML, which JSON nearly always is; otherwise only its first line."""
         try:
-            text = _ESCAPE.sub(_joined, self._text)
-            return parse(text, first_line=self._first_line, max_values=max(MAX_VALUES, len(text)))[1]
+            return _json_parsed(self._text, self._first_line, [])
         except Unreadable:
             return Mark(self._first_line)
 
@@ -228,6 +277,21 @@ class _Json(Source):
         return items
 
 
+def _json_parsed(text: str, first_line: int, repeats: list[Repeat]) -> Mark:
+    text = _ESCAPE.sub(_joined, text)
+    return parse(text, first_line=first_line, max_values=max(MAX_VALUES, len(text)), repeats=repeats)[1]
+
+
+def _repeats(source: str, first_line: int, keys: Sequence[str]) -> tuple[Repeat, ...]:
+    """Return the repeated keys of a JSON text with their lines; with its first line if it is no YAML."""
+    repeats: list[Repeat] = []
+    try:
+        _json_parsed(source, first_line, repeats)
+    except Unreadable:
+        repeats = []
+    return tuple(repeats or (Repeat(key, first_line, first_line) for key in keys))
+
+
 _BETWEEN = re.compile(r"[ \t\r\n,:]*")
 
 
@@ -245,11 +309,10 @@ def _joined(escape: re.Match[str]) -> str:
     return text
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _last_wins(twice: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"key {shown(twice)} stands twice in one map")
+        twice += (key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
     return value
 
 

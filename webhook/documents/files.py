@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import IO, Any
 
-from webhook.documents.documents import Document, Source, stream
+from webhook.documents.documents import Document, Skips, Source, stream, unskipped, whole
 from webhook.model import Object, Path, Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -19,11 +19,15 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """One Kubernetes object: a document, or the item at `base` of a List in it."""
+    """One Kubernetes object: a document, or the item at `base` of a List in it.
+
+    Of an object that something else would make, no more than the part `under` a path is in the document, at `base`.
+    """
 
     document: Document
     base: Path
     value: Object
+    under: Path = ()
 
     @property
     def source(self) -> str:
@@ -35,7 +39,12 @@ class Item:
 
     def line(self, path: Path = (), text_line: int = 0) -> int:
         """Return the line of a place in the object, or of a line within the text at that place."""
-        return self.document.line((*self.base, *path), text_line)
+        return self.document.line((*self.base, *self.place(path)), text_line)
+
+    def place(self, path: Path) -> Path:
+        """Return the path of a place of the object from the item's base; empty for what is not in the document."""
+        depth = len(self.under)
+        return path[depth:] if path[:depth] == self.under else ()
 
 
 def alone(value: Object) -> Item:
@@ -50,12 +59,12 @@ MAX_FILE = 64 * 2**20
 def load(paths: Iterable[str]) -> tuple[list[Document], list[Problem]]:
     """Read all documents of the files of some paths (see `find`).
 
-    A document that cannot be read becomes a problem; the others are read.
+    A document that cannot be read, or with a repeated key, becomes a problem; the others are read.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
     for name in find(paths):
-        for one in (name,) if isinstance(name, Problem) else read(name):
+        for one in (name,) if isinstance(name, Problem) else map(whole, read(name)):
             (documents if isinstance(one, Document) else problems).append(one)  # type: ignore[arg-type]
     return documents, problems
 
@@ -106,8 +115,8 @@ def _within(name: str) -> Iterator[str | Problem]:
     yield from problems
 
 
-def read(name: str) -> Iterator[Document | Problem]:
-    """Read the documents of a file, or of standard input (`-`), one by one."""
+def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
+    """Read the documents of a file, or of standard input (`-`), one by one; those that it `skips` by their kind."""
     try:
         data = _bytes(name)
     except OSError as error:
@@ -119,25 +128,44 @@ def read(name: str) -> Iterator[Document | Problem]:
     if name == "-" and not data.strip():  # the program before the pipe may have failed
         yield Problem(name, 0, "standard input is empty")
         return
+    if data.startswith(_UTF16):  # of several documents in it kubectl reads one
+        yield Problem(
+            name, 1, "not text in UTF-8 but in UTF-16, as PowerShell writes it; save it by Out-File -Encoding utf8"
+        )
+        return
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
         return
-    hint = _TEMPLATE if "{{" in text else ""
+    hint = _TEMPLATED.search(text)
     some = name != "-"
-    for one in stream(text, name):
+    for one in stream(text, name, skips):
         some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
-        yield one._replace(message=one.message + hint) if hint and isinstance(one, Problem) else one
+        yield one._replace(message=one.message + TEMPLATE) if hint and isinstance(one, Problem) else one
     if not some:  # the program before the pipe may have written an error message
         yield Problem(name, 0, "no Kubernetes object on standard input")
+
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def _is_object(value: Any) -> bool:
     return isinstance(value, dict) and ("kind" in value or "apiVersion" in value)
 
 
-_TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check -"
+TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check -"
+"""The end of a problem with a file that may be a template."""
+
+_TEMPLATED = re.compile(r"\{\{|\{%")
+
+
+def is_template(name: str) -> bool:
+    """Tell whether a file that can be read has actions of Go's or Jinja's templates."""
+    try:
+        return bool(_TEMPLATED.search(_bytes(name).decode("utf-8", "replace")))
+    except (OSError, Unfit):
+        return False
 
 
 class Unfit(ValueError):
@@ -165,6 +193,13 @@ def _limited(file: IO[bytes]) -> bytes:
     if len(data) > MAX_FILE:
         raise Unfit(f"larger than {MAX_FILE // 2**20} MiB, which is all that is read of one file; split it")
     return data
+
+
+def is_typed(value: Any) -> bool:
+    """Tell whether a value has an apiVersion and a kind, as every Kubernetes object."""
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), str) and value[key] for key in ("apiVersion", "kind")
+    )
 
 
 def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:

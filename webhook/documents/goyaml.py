@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -63,6 +63,19 @@ class Mark:
         return mark
 
 
+class Repeat(NamedTuple):
+    """A key that a map repeats, with its line and the line before on which it is."""
+
+    key: str
+    line: int
+    first: int
+
+    @property
+    def text(self) -> str:
+        """One line: what is repeated, and where it is first."""
+        return f"duplicate key {shown(self.key)}, first at line {self.first}"
+
+
 @dataclass(slots=True)
 class _Open:
     """A map or a list that is still being read."""
@@ -77,7 +90,7 @@ class _Open:
     key_line: int = 0
     size: int = 1
     merging: bool = False
-    own_keys: set[str] = field(default_factory=set)
+    own_keys: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -97,11 +110,12 @@ def parse(
     last_key_wins: bool = False,
     alone: bool = False,
     max_values: int = MAX_VALUES,
+    repeats: list[Repeat] | None = None,
 ) -> tuple[Any, Mark]:
     """Read the first YAML document of a text. Returns its JSON value, None if it is empty, and its marks.
 
-    Raises Unreadable; also for a repeated key in a map, unless the last one is to win, and for content after the first
-    document, if that has to be `alone`.
+    Raises Unreadable; also for a repeated key in a map, unless the last one is to win or `repeats` is given, to which
+    they are added; and for content after the first document, if that has to be `alone`.
     """
     forbidden = _FORBIDDEN.search(text)
     if forbidden and alone:
@@ -110,7 +124,8 @@ def parse(
     loader = yaml.CSafeLoader(readable)
     try:
         source = readable.removeprefix("\ufeff")
-        composer = _Composer(loader, source, first_line - 1, last_key_wins=last_key_wins, max_values=max_values)
+        repeated = None if last_key_wins else _refuse if repeats is None else repeats.append
+        composer = _Composer(loader, source, first_line - 1, repeated=repeated, max_values=max_values)
         value, mark, end = composer.document()
         while alone and loader.check_event():
             event = loader.get_event()
@@ -188,17 +203,25 @@ _Document = tuple[Any, Mark, int]
 """A document: its value, its marks, and its end in the text."""
 
 
+Repeated = Callable[[Repeat], None] | None
+"""What is done about a repeated key; nothing by default, and the last one wins."""
+
+
+def _refuse(repeat: Repeat) -> None:
+    raise Unreadable(repeat.line, repeat.text)
+
+
 class _Composer:
     """Builds a document from the events of libyaml, as go-yaml v2 would from its own.
 
     The text is that of the loader. Marks count lines from `offset` + 1.
     """
 
-    def __init__(self, loader: Any, text: str, offset: int, *, last_key_wins: bool, max_values: int) -> None:
+    def __init__(self, loader: Any, text: str, offset: int, *, repeated: Repeated, max_values: int) -> None:
         self._loader = loader
         self._text = text
         self._offset = offset
-        self._last_key_wins = last_key_wins
+        self._repeated = repeated
         self._max_values = max_values
         self._tagged = "!" in text
         self._anchors: dict[str, _Anchor] = {}
@@ -351,10 +374,10 @@ class _Composer:
         parent.key, parent.key_line = value if type(value) is str else _key(value, line), line
         if parent.key.startswith(_UNFIT):
             self._unfit = True
-        if not self._last_key_wins and not parent.merging:
+        if self._repeated is not None and not parent.merging:
             if parent.key in parent.own_keys:
-                raise Unreadable(line, f"key {shown(parent.key)} stands twice in one map")
-            parent.own_keys.add(parent.key)
+                self._repeated(Repeat(parent.key, line, parent.own_keys[parent.key]))
+            parent.own_keys[parent.key] = line
 
 
 _HANDLERS: dict[type, Callable[[_Composer, Any], _Document | None]] = {

@@ -1,1 +1,1 @@
-"""The one way through: a request, facts and a policy in; a verdict out."""
+"""Judges requests by the rules, and makes the registration that decides which requests arrive."""

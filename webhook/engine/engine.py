@@ -1,17 +1,18 @@
-"""The one way through: a request, facts and a policy in; a verdict out."""
+"""Judges a request by the policy and the facts. The webhook and the command line share this one path."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, get_args
 
 from webhook.allowance import FINDING, Allowance, Late, TooLarge, TooLate, no_deadline
 from webhook.api import jsonpatch
-from webhook.api.objects import POD, Labelled, Subject, count, judged, subjects
-from webhook.api.pods import Pod
+from webhook.api.objects import Labelled, Subject, count, judged, subjects
+from webhook.api.pods import POD, Pod
 from webhook.engine import ratcheting
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
-from webhook.model import Action, Finding, Fix, Malformed, Object, Request, Result, Verdict
+from webhook.model import Action, Finding, Fix, Malformed, Mode, Object, Request, Result, Verdict, dotted
 from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.rules import Rule, review_of
@@ -20,11 +21,22 @@ from webhook.text.words import line
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
 
 _REMAINS: Object = {}
-"""What is left of an object that is deleted."""
+"""The object of a request that deletes: nothing remains of it."""
+
+
+_WRITTEN_LATER = "nothing to do: Slicewarden writes it once the rule's action is Deny"
+_LEFT_OUT = {
+    Action.DENY: "Slicewarden's mutating webhook did not run, or another webhook undid its changes; ask an "
+    "administrator "
+    "to check it",
+    Action.WARN: _WRITTEN_LATER,
+    Action.AUDIT: _WRITTEN_LATER,
+}
+"""Why an object lacks what /mutate writes, and what to do."""
 
 
 class RuleBroke(RuntimeError):
-    """A rule raised: nothing can be said of the request, and `failurePolicy` has to decide."""
+    """A rule raised an exception. There is no verdict, so `failurePolicy` decides."""
 
     def __init__(self, rule: str) -> None:
         super().__init__(f"rule {rule} broke")
@@ -32,7 +44,9 @@ class RuleBroke(RuntimeError):
 
 
 class Engine:
-    """Judges requests by a policy, which is fixed for its life; facts come with each request."""
+    """Judges requests. The policy is fixed for an engine's life; the facts come with each request."""
+
+    mode = Mode.ENFORCE
 
     def __init__(self, policy: Policy, rules: Sequence[Rule]) -> None:
         self.policy = policy
@@ -41,24 +55,24 @@ class Engine:
         self._mending = [rule for rule in self._rules_of[Pod] if rule.mends]
 
     def mutate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
-        """Answer `/mutate`: the fixes of what the policy denies, as a patch. Never denies by a rule.
+        """Answer `/mutate`: a patch with the fixes of all findings that the policy denies. No rule denies here.
 
-        Only pods and debug containers that are being created are patched: later most of their fields are fixed, and
-        a patched workload would differ from what is kept in Git. A mirror pod would differ from what the kubelet runs.
-        What is too large is refused here as it is by `validate`. Raises TooLate once `late` says so, wherever it is.
+        Only pods that are created and debug containers that are added are patched. Most fields of a running pod cannot
+        change, a patched workload would differ from its source in Git, and the kubelet runs a mirror pod's file. An
+        object that is too large is refused, as by `validate`. Raises TooLate as soon as `late` returns true.
         """
         try:
             return Verdict(patch=self._patch(request, facts, Allowance(late)))
         except TooLarge as error:
             return Verdict(malformed=error)
-        except Malformed:  # the API server or /validate refuses it, with a better place to say why
+        except Malformed:  # the API server or /validate refuses it, and can say why
             return Verdict()
 
     def validate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
-        """Answer `/validate`: every finding on the object as it stands. Never patches.
+        """Answer `/validate`: every finding on the object as it is. Never patches.
 
-        A workload's template is judged as its pods would be once they are mutated. On UPDATE only what the
-        old object did not have counts. Raises TooLate, as `mutate` does.
+        A workload's template is judged as its pods will be after `mutate`. On UPDATE a finding counts only if the old
+        object does not have it. Raises TooLate as soon as `late` returns true.
         """
         item, old = request.object, request.old_object
         if request.operation == DELETE and old is not None:
@@ -76,20 +90,43 @@ class Engine:
         except Malformed as error:
             return Verdict(malformed=error)
 
-    def judge(self, request: Request, facts: Facts) -> Verdict:
-        """Do what the API server does with both halves: mutate, apply the patch, validate the outcome."""
+    def judge(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
+        """Do what the API server does with both calls: mutate, apply the patch, validate the result."""
         try:
-            operations = self._patch(request, facts, Allowance())
+            operations = self._patch(request, facts, Allowance(late))
         except Malformed as error:
             return Verdict(malformed=error)
         if operations and request.object is not None:
             request = replace(request, object=jsonpatch.apply(request.object, operations))
-        return self.validate(request, facts)._replace(patch=operations)
+        return self.validate(request, facts, late)._replace(patch=operations)
+
+    def marked(self, request: Request, facts: Facts, verdict: Verdict) -> Verdict:
+        """Mark the results of a verdict on a request that `/mutate` would repair if every rule denied.
+
+        They are those that deny nothing once the patch is made. `Warn` and `Audit` patch nothing, and what runs was
+        perhaps never patched: most of such findings are no fault of their author.
+        """
+        if not any(map(_may_be_repaired, verdict.results)):
+            return verdict
+        strict = self._strict.judge(request, facts)
+        if strict.malformed is not None:
+            return verdict
+        left = {(result.rule, result.finding.path) for result in strict.having(Action.DENY)}
+        return verdict._replace(
+            results=tuple(
+                result._replace(repaired=not result.exemption and (result.rule, result.finding.path) not in left)
+                for result in verdict.results
+            )
+        )
+
+    @cached_property
+    def _strict(self) -> "Engine":
+        return Engine(replace(self.policy, actions={}, overrides=()), self.rules)
 
     def _judged(
         self, request: Request, item: Object, old: Object | None, facts: Facts, allowance: Allowance
     ) -> list[Result]:
-        """Judge an object by the one that it replaces. Where that is too large, it is judged as if it were new."""
+        """Judge an object against the one that it replaces. If that one is too large, the object counts as new."""
         others = allowance
         if request.operation == UPDATE and old is not None:
             others = allowance.again()
@@ -98,18 +135,20 @@ class Engine:
             except Malformed:
                 old = None
         results = self._standing(request, item, facts, allowance, old)
-        if request.operation == CREATE:  # a patch too long to be made is what its author has to hear of
+        if request.operation == CREATE:  # raises TooLarge for a patch that is too long, so that the author sees why
             fixes = (fix for result in results if result.action is Action.DENY for fix in result.finding.fixes)
             jsonpatch.build(item, fixes, allowance)
         if not results or old is None or request.operation != UPDATE:
             return results
         try:
-            before = self._standing(replace(request, requester=None), old, facts, others)  # nobody's doing any more
+            before = self._standing(
+                replace(request, requester=None), old, facts, others
+            )  # its sender no longer matters
         except TooLarge:
             raise
         except Malformed:
             before = []
-        return ratcheting.news(results, item, before, old, allowance)
+        return ratcheting.added(results, item, before, old, allowance)
 
     def _patch(self, request: Request, facts: Facts, allowance: Allowance) -> tuple[jsonpatch.Operation, ...]:
         item = request.object
@@ -122,7 +161,7 @@ class Engine:
         fixes = (
             fix
             for review in self._reviews(request, item, facts, allowance)
-            if not review.subject.mirror  # it is a Pod, and no template
+            if not review.subject.mirror  # the object is a Pod, so its subject is no template
             for result in self._results(review, self._mending)
             if result.action is Action.DENY
             for fix in result.finding.fixes
@@ -141,13 +180,13 @@ class Engine:
             result
             for review in self._reviews(request, item, facts, allowance, old)
             for result in self._results(review, self._rules_of[type(review.subject)])
-            if not _mended_later(review.subject, result)
+            if not _fixed_later(review.subject, result)
         ]
 
     def _reviews(
         self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None
     ) -> Iterator[Review[Any]]:
-        """Make one review for each subject of an object: what its rules share is computed once."""
+        """Yield one review for each subject of an object. The rules share what it computes."""
         for subject in subjects(request, item, old, self.policy.workloads, allowance):
             yield review_of(subject, self.policy, facts, allowance)
 
@@ -160,32 +199,38 @@ class Engine:
             try:
                 for finding in rule.check(review):
                     allowance.spend("findings", 1, FINDING + len(finding.parts))
-                    findings.append(finding)
-            except (Malformed, TooLate):
+                    findings.append(_located(finding, review.subject))
+            except TooLate:
                 raise
+            except Malformed as error:
+                if isinstance(error, TooLarge) or not isinstance(review.subject, Pod):
+                    raise
+                path, within = review.subject.located(error.path)
+                raise Malformed(path, f"{dotted(within)}: {error.message}" if within else error.message) from error
             except Exception as error:
                 raise RuleBroke(rule.id) from error
             if not findings:
                 continue
             action, exemption = self._action(rule.id, review)
             for finding in findings:
-                if finding.fixes and not rule.mends:  # /mutate would never make them, and /validate count on them
+                if finding.fixes and not rule.mends:  # /mutate would not apply it, and /validate would rely on it
                     raise RuleBroke(rule.id) from TypeError("a fix from a rule that does not say MENDS")
-                if (message := line(finding.message)) != finding.message:
+                message = f"{finding.message}; {_LEFT_OUT[action]}" if finding.left_out else finding.message
+                if (message := line(message)) != finding.message:
                     finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)
             findings = []
 
     def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
-        """What is done about a rule's findings on a subject, and the exemption if that is why."""
+        """Return the action on a rule's findings, and the name of the exemption if that is the reason."""
         policy, subject, facts = review.policy, review.subject, review.facts
         where = subject.namespace, facts.namespaces.get(subject.namespace), getattr(subject, "service_account", "")
         for exemption in policy.exemptions:
-            named = exemption.rules or not isinstance(subject, Labelled)  # else it could be made to outlast its end
+            named = exemption.rules or not isinstance(subject, Labelled)  # or it could grant labels that outlast it
             if named and exemption.holds(rule, facts.today) and exemption.scope.covers(*where):
                 return Action.AUDIT, exemption.name
         for override in policy.overrides:
-            action = override.action(rule)
+            action = policy.overriding(override, rule)
             if action is not None and (override.scope is None or override.scope.covers(*where)):
                 pool = review.placement if override.pools and isinstance(review, PodReview) else None
                 if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
@@ -193,8 +238,16 @@ class Engine:
         return policy.action(rule), ""
 
 
+def _located(finding: Finding, subject: Subject) -> Finding:
+    """Put a finding where its place is in the object; one in a text says where in the text it is."""
+    if not isinstance(subject, Pod) or not subject.elsewhere:
+        return finding
+    path, within = subject.located(finding.path)
+    return finding._replace(path=path, message=f"{dotted(within)}: {finding.message}" if within else finding.message)
+
+
 def _is_added(fix: Fix, request: Request) -> bool:
-    """Tell whether a fix is of a debug container that the update adds; nothing else of a pod can change then."""
+    """Tell whether a fix is for a debug container that the update adds. Nothing else in a pod can change then."""
     if fix.path[:2] != ("spec", "ephemeralContainers"):
         return False
     before: Any = request.old_object or _REMAINS
@@ -204,10 +257,16 @@ def _is_added(fix: Fix, request: Request) -> bool:
     return isinstance(index, int) and index >= (len(before) if isinstance(before, list) else 0)
 
 
-def _mended_later(subject: Subject, result: Result) -> bool:
-    """A template's pods are mutated when they are created, so what that mends is no fault of the template."""
+def _fixed_later(subject: Subject, result: Result) -> bool:
+    """Tell whether `mutate` will fix this when a template's pods are created. It is then no fault of the template."""
     template = isinstance(subject, Pod) and subject.template
     return template and result.action is Action.DENY and bool(result.finding.fixes)
+
+
+def _may_be_repaired(result: Result) -> bool:
+    return not (result.exemption or result.finding.advice) and (
+        result.action is not Action.DENY or bool(result.finding.fixes)
+    )
 
 
 def _eased(action: Action, finding: Finding) -> Action:

@@ -1,4 +1,4 @@
-"""The findings that an update adds. Only these count, so that a tightened policy blocks nothing that runs already."""
+"""Finds the results that an update adds. Only these count, so a stricter policy does not block what already runs."""
 
 import json
 from collections import Counter
@@ -8,13 +8,13 @@ from webhook.allowance import Allowance
 from webhook.model import Object, Path, Result
 
 Mark = tuple[str, Path, str]
-"""A rule, a place that stays the same when its neighbours move, and one thing that is wrong there."""
+"""A rule, a place that does not depend on list indices, and one fault there."""
 
 
-def news(
+def added(
     results: Iterable[Result], item: Object, old_results: Iterable[Result], old: Object, allowance: Allowance
 ) -> list[Result]:
-    """Return the results on an object of which the old object did not have every part. Raises TooLate."""
+    """Return the results of which the old object does not have every part. Raises TooLate."""
     known = Counter[Mark]()
     for result in old_results:
         allowance.look()
@@ -25,12 +25,12 @@ def news(
         marks = Counter(_marks(result, item))
         if any(count > known[mark] for mark, count in marks.items()):
             fresh.append(result)
-        known.subtract(marks)  # what stood once excuses one
+        known.subtract(marks)  # one old fault excuses one new result
     return fresh
 
 
 def _marks(result: Result, item: Object) -> list[Mark]:
-    """Without parts of its own a finding is about the value at its path, of which another is another wrong."""
+    """Return one mark for each part of a result. Without parts, the message with the value at the path is the part."""
     finding = result.finding
     place, value = _at(item, finding.path)
     parts = finding.parts or (f"{finding.message}\n{_text(value)}",)
@@ -40,16 +40,16 @@ def _marks(result: Result, item: Object) -> list[Mark]:
 def _text(value: object) -> str:
     try:
         return _JSON.encode(value)
-    except RecursionError:  # deeper than can be told, and so never what it was
+    except RecursionError:  # too deep to compare, so it counts as new
         return str(id(value))
 
 
-# Made once: a new one costs ten times what it does for a short text.
+# Made once: making an encoder takes ten times as long as encoding a short text.
 _JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def _at(item: Object, path: Path) -> tuple[Path, object]:
-    """Go to a place, and call items of lists by their names where they have one, as variables do; text by itself."""
+    """Return the value at a path, and the path with the names or texts of list items instead of their indices."""
     place: list[str | int] = []
     there: object = item
     for key in path:

@@ -14,12 +14,21 @@ from webhook.catalog import doors
 from webhook.catalog.workloads import BUILT_IN, EACH_ITEM, EACH_VALUE, Template, Workload, keys
 from webhook.facts.snapshot import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
+from webhook.memory.shim.delivery import CODE
 from webhook.policy.model import NAME_LABEL, Policy, Requesters
 
 NAMESPACE = "slicewarden-system"
 """The namespace in which the webhook runs."""
 
+NAME = "slicewarden"
+"""The name of both configurations, and of the Service."""
+
 API_VERSION = "admissionregistration.k8s.io/v1"
+
+MADE_FROM = "slicewarden.dev/policy"
+"""The annotation of a configuration with the digest of the policy that it was made from."""
+
+LABELS = {"app.kubernetes.io/part-of": NAME}
 
 Made = dict[str, Any]
 """A configuration, or one webhook in it, as JSON for the API server."""
@@ -36,6 +45,7 @@ class Webhook:
 
     If it is `required`, a request fails while the webhook cannot be reached. `versions` are the API versions whose
     shapes the rules can read. `excluded` are the namespaces that it skips; None for cluster-scoped resources.
+    With `only` it is asked about these namespaces alone.
     """
 
     name: str
@@ -44,14 +54,15 @@ class Webhook:
     excluded: tuple[str, ...] | None
     required: bool = True
     half: str = "validate"
+    only: tuple[str, ...] = ()
     versions: tuple[str, ...] = ("v1",)
 
 
 def configurations(policy: Policy) -> tuple[Made, Made]:
     """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration; neither has a caBundle yet."""
     return (
-        _configuration("Mutating", [{**_webhook(_mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
-        _configuration("Validating", [*map(_webhook, _validating(policy))]),
+        _configuration("Mutating", policy, [{**_webhook(_mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
+        _configuration("Validating", policy, [*map(_webhook, _validating(policy))]),
     )
 
 
@@ -59,17 +70,18 @@ def bundles(policy: Policy, ca_bundle: str) -> tuple[Made, Made]:
     """Make the part of the configurations that an installation adds: the caBundle of every webhook."""
     mutating, validating = configurations(policy)
     for configuration in (mutating, validating):
+        configuration["metadata"] = {"name": NAME}
         configuration["webhooks"] = [
             {"name": webhook["name"], "clientConfig": {"caBundle": ca_bundle}} for webhook in configuration["webhooks"]
         ]
     return mutating, validating
 
 
-def _configuration(half: str, webhooks: list[Made]) -> Made:
+def _configuration(half: str, policy: Policy, webhooks: list[Made]) -> Made:
     return {
         "apiVersion": API_VERSION,
         "kind": f"{half}WebhookConfiguration",
-        "metadata": {"name": "slicewarden"},
+        "metadata": {"name": NAME, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
         "webhooks": webhooks,
     }
 
@@ -78,9 +90,7 @@ def _webhook(webhook: Webhook) -> Made:
     name, expression = webhook.condition
     value: Made = {
         "name": f"{webhook.name}.slicewarden.dev",
-        "clientConfig": {
-            "service": {"namespace": NAMESPACE, "name": "slicewarden", "path": f"/{webhook.half}", "port": 443}
-        },
+        "clientConfig": {"service": {"namespace": NAMESPACE, "name": NAME, "path": f"/{webhook.half}", "port": 443}},
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "matchPolicy": "Equivalent",
@@ -97,7 +107,10 @@ def _webhook(webhook: Webhook) -> Made:
         ],
         "matchConditions": [{"name": name, "expression": expression}],
     }
-    if webhook.excluded is not None:
+    if webhook.only:
+        here = {"key": NAME_LABEL, "operator": "In", "values": [*webhook.only]}
+        value["namespaceSelector"] = {"matchExpressions": [here]}
+    elif webhook.excluded is not None:
         elsewhere = {"key": NAME_LABEL, "operator": "NotIn", "values": [*webhook.excluded]}
         value["namespaceSelector"] = {"matchExpressions": [elsewhere]}
     return value
@@ -151,6 +164,12 @@ def _validating(policy: Policy) -> Iterator[Webhook]:
 
     config_maps = (("", ("configmaps",), (*BOTH, "DELETE")),)
     yield Webhook("configmaps", config_maps, ("may-share-gpus", _config_map(policy)), ALONE)
+    if named := sorted((space, name) for space, name in policy.config_maps if space in ALONE):
+        by_name = "\n|| ".join(
+            f"request.namespace == {_text(space)} && request.name == {_text(name)}" for space, name in named
+        )
+        only = tuple(sorted({space for space, _ in named}))
+        yield Webhook("named-configmaps", config_maps, ("named-by-the-policy", f"{by_name}\n"), (), only=only)
     cluster_policies = (("nvidia.com", ("clusterpolicies",), BOTH),)
     yield Webhook("clusterpolicies", cluster_policies, ("names-another-configuration", _CLUSTER_POLICY), None)
     devices = (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),)
@@ -167,14 +186,22 @@ def _workloads(name: str, kinds: Collection[Workload], policy: Policy) -> Webhoo
     resources: dict[str, tuple[str, ...]] = {}
     for workload in kinds:
         resources[workload.group] = (*resources.get(workload.group, ()), workload.resource)
-    templates = [template for workload in kinds for template in workload.templates]
+    always = {workload.resource for workload in kinds if always_asked(workload)}
+    templates = [each for workload in kinds if not workload.opaque for each in workload.templates]
     pods = dict.fromkeys(place for template in templates if not _deep(template) for place in _pods(template))
-    expression = _concerned(pods, policy)
-    deep = sorted({workload.resource for workload in kinds if any(map(_deep, workload.templates))})
-    if deep:  # CEL cannot flatten lists of lists; these kinds always go to the webhook
-        expression = f"request.resource.resource in {_list(deep)} || {expression}"
+    expression = _concerned(pods, policy) if pods else "true"
+    if always and pods:
+        expression = f"request.resource.resource in {_list(sorted(always))} || {expression}"
     rules = tuple((group, plurals, BOTH) for group, plurals in resources.items())
     return Webhook(name, rules, ("concerns-gpus", expression), left_alone(policy))
+
+
+def always_asked(workload: Workload) -> bool:
+    """Tell whether every object of a kind goes to the webhook.
+
+    CEL cannot flatten lists of lists, read texts or find objects of any kind.
+    """
+    return workload.opaque or any(map(_deep, workload.templates))
 
 
 def _deep(template: Template) -> bool:
@@ -233,7 +260,7 @@ def _container_clauses(policy: Policy) -> Iterator[str]:
 
 def _judged_annotation(policy: Policy) -> Iterator[str]:
     """Yield the expressions for the annotation keys that rules judge; the variable is `key`."""
-    yield from _matching("key", (policy.annotation, *policy.forms.annotations, *doors.PLACEMENT_ANNOTATIONS))
+    yield from _matching("key", (policy.annotation, CODE, *policy.forms.annotations, *doors.PLACEMENT_ANNOTATIONS))
     domains = sorted({pattern.removeprefix("*.") for pattern in doors.DEVICE_ANNOTATIONS})
     yield f"{_list(domains)}.exists(domain, key.contains(domain))"
 
@@ -354,7 +381,10 @@ def _pods(template: Template) -> Iterator[str]:
 
 
 def _lists_at(template: Template) -> Iterator[str]:
-    """Yield the expression for the list of pods at a template's place. It has at most one place of metadata."""
+    """Yield the expression for the list of pods at a template's place.
+
+    The template has at most one path of metadata.
+    """
     at = keys(template.at)
     depth = next((index for index, key in enumerate(at) if key in (EACH_ITEM, EACH_VALUE)), None)
     if depth is None:
@@ -371,7 +401,7 @@ def _lists_at(template: Template) -> Iterator[str]:
 def _as_pod(value: str, template: Template) -> str:
     if template == Template(template.at):
         return value
-    parts = {"spec": _at(value, keys(template.spec))}
+    parts = {"spec": _at(value, keys(template.spec or ""))}
     for place in template.metadata:
         if not place.startswith("/"):
             parts["metadata"] = _at(value, keys(place))

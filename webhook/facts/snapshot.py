@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
@@ -26,6 +26,12 @@ KINDS = frozenset(
     }
 )
 """The group and kind of the objects that facts come from."""
+
+DEVICE_KINDS = frozenset(
+    ("resource.k8s.io", kind) for kind in ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
+)
+"""The group and kind of objects that are facts too if they are in files, and are not read from a cluster."""
+
 
 VENDOR = "nvidia.com/"
 """The prefix of the resources of NVIDIA's device plugin, and of the labels of GPU Feature Discovery."""
@@ -80,6 +86,10 @@ class Facts:
     """ConfigMaps by namespace and name. In a live cluster, only those of the policy's sharing namespaces."""
     installations: tuple[Installation, ...] = ()
     holders: tuple[Holder, ...] = ()
+    device_classes: Mapping[str, str] = field(default_factory=dict)
+    """The text of the selectors of each DeviceClass. Only from files: they are not watched."""
+    claimed: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
+    """The classes that claims and their templates request, by kind, namespace and name. Only from files."""
     today: date | None = None
     """The day in UTC, which decides whether an exemption has ended."""
 
@@ -100,6 +110,8 @@ class Facts:
         config_maps: dict[tuple[str, str], Texts] = {}
         installations: dict[tuple[str, str, str], Installation | None] = {}
         holders: dict[tuple[str, str], Holder | None] = {}
+        classes: dict[str, str] = {}
+        claimed: dict[tuple[str, str, str], tuple[str, ...]] = {}
         for item in objects:
             metadata = mapping(item.get("metadata"))
             name, namespace = string(metadata.get("name")), string(metadata.get("namespace")) or "default"
@@ -117,6 +129,10 @@ class Facts:
                 case ("apps", "DaemonSet"):
                     pod = mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))
                     installations["DaemonSet", namespace, name] = of_daemon_set(namespace, name, pod)
+                case ("resource.k8s.io", "DeviceClass"):
+                    classes[name] = " ".join(_selectors(mapping(item.get("spec"))))
+                case ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate" as kind):
+                    claimed[kind, namespace, name] = tuple(_classes(item))
                 case ("nvidia.com", "ClusterPolicy"):
                     installations["ClusterPolicy", "", name] = of_cluster_policy(name, mapping(item.get("spec")))
         return cls(
@@ -125,6 +141,8 @@ class Facts:
             config_maps,
             tuple(fact for fact in installations.values() if fact),
             tuple(fact for fact in holders.values() if fact),
+            classes,
+            claimed,
         )
 
 
@@ -154,9 +172,29 @@ def kept(item: Object) -> Object | None:
                 return None
             parts = {key: pod.get(key) for key in ("nodeSelector", "containers", "volumes")}
             result["spec"] = {"template": {"spec": parts}}
+        case kind if kind in DEVICE_KINDS:
+            result["spec"] = spec
         case ("nvidia.com", "ClusterPolicy"):
             result["spec"] = {key: spec.get(key) for key in ("devicePlugin", "mig")}
     return result
+
+
+# Claims for devices
+
+
+def _classes(item: Object) -> Iterator[str]:
+    """Yield the classes that a claim or a template requests, with all alternatives."""
+    spec = mapping(item.get("spec"))
+    devices = mapping((mapping(spec.get("spec")) if "spec" in spec else spec).get("devices"))
+    for request in mappings(devices.get("requests")):
+        for one in (request, mapping(request.get("exactly")), *mappings(request.get("firstAvailable"))):
+            if name := string(one.get("deviceClassName")):
+                yield name
+
+
+def _selectors(spec: Mapping[str, Any]) -> Iterator[str]:
+    for selector in mappings(spec.get("selectors")):
+        yield string(mapping(selector.get("cel")).get("expression"))
 
 
 # Resources of nodes and pods

@@ -1,16 +1,18 @@
-"""Which doors a pod opens: everything the tables name, found in one pass."""
+"""Finds the doors to GPUs that a pod opens. One pass looks for everything that `catalog/doors.py` lists."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from webhook.api.fields import entries, flag, section, text, texts
 from webhook.api.pods import Container, Pod
 from webhook.catalog import doors
+from webhook.catalog.doors import Access
 from webhook.model import Malformed, Object, Path
 
 
 class Opening(NamedTuple):
-    """One place where a pod opens a door: the name by which it does, and its value, None where that is not known."""
+    """A place where a pod opens a door: the key or variable that opens it (`name`) and its value, None if unknown."""
 
     path: Path
     name: str
@@ -18,9 +20,17 @@ class Opening(NamedTuple):
     container: Container | None = None
 
 
+class HostPath(NamedTuple):
+    """A hostPath volume that leads to a GPU: the path on the node (`name`), and what containers may do with it."""
+
+    path: Path
+    name: str
+    access: Access
+
+
 @dataclass(slots=True)
 class Exposure:
-    """The doors that a pod opens, by where they are in it."""
+    """The doors that a pod opens, in a list for each kind of place."""
 
     variables: list[Opening] = field(default_factory=list)
     limit_variables: list[Opening] = field(default_factory=list)
@@ -28,7 +38,7 @@ class Exposure:
     privileges: list[Opening] = field(default_factory=list)
     device_mounts: list[Opening] = field(default_factory=list)
     limit_mounts: list[Opening] = field(default_factory=list)
-    host_paths: list[Opening] = field(default_factory=list)
+    host_paths: list[HostPath] = field(default_factory=list)
     device_annotations: list[Opening] = field(default_factory=list)
     placements: list[Opening] = field(default_factory=list)
 
@@ -64,7 +74,7 @@ def _annotations(pod: Pod, exposure: Exposure) -> None:
 
 
 def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
-    writable: frozenset[str] | None = None
+    accesses: Mapping[str, Access] | None = None
     for index, volume in entries(pod.spec, "volumes", at):
         if volume.get("hostPath") is None:
             continue
@@ -72,25 +82,27 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
         path = text(section(volume, "hostPath", place[:-1]), "path", place)
         if not doors.leads_to_gpu(path):
             continue
-        if doors.harmless_unwritten(path):
-            writable = _writable(pod) if writable is None else writable
-            if volume.get("name") not in writable:
-                continue
-        exposure.host_paths.append(Opening((*place, "path"), path, path))
+        accesses = _accesses(pod) if accesses is None else accesses
+        access = accesses.get(text(volume, "name", place[:-1]), Access.NOTHING)
+        if doors.leads_to_gpu(path, access):
+            exposure.host_paths.append(HostPath((*place, "path"), path, access))
 
 
-def _writable(pod: Pod) -> frozenset[str]:
-    """The names of the volumes that a container can write."""
-    return frozenset(
-        text(mount, "name", (*container.path, "volumeMounts", index))
-        for container in pod.containers
-        for index, mount in entries(container.spec, "volumeMounts", container.path)
-        if mount.get("readOnly") is not True
-    )
+def _accesses(pod: Pod) -> Mapping[str, Access]:
+    """Return the strongest access of the pod's containers to each volume, by the volume's name."""
+    found: dict[str, Access] = {}
+    for container in pod.containers:
+        for index, mount in entries(container.spec, "volumeMounts", container.path):
+            name = text(mount, "name", (*container.path, "volumeMounts", index))
+            access = Access.WRITE
+            if mount.get("readOnly") is True:
+                access = Access.READ_ALL if mount.get("recursiveReadOnly") == "Enabled" else Access.READ
+            found[name] = min(found.get(name, access), access)
+    return found
 
 
 def _security(holder: Object, at: Path, container: Container | None, exposure: Exposure) -> None:
-    """Look at the security context of a pod or a container; a pod's own has no more than Windows' part."""
+    """Find the privileges in a security context. Only Windows' part can give any in the context of a whole pod."""
     if holder.get("securityContext") is None:
         return
     security, at = section(holder, "securityContext", at), (*at, "securityContext")
@@ -114,7 +126,7 @@ def _environment(container: Container, exposure: Exposure) -> None:
         names, prefixes = doors.NAMED_VARIABLES, doors.NAMED_PREFIXES
         for index, entry in entries(spec, "env", container.path):
             name = entry.get("name")
-            if type(name) is not str:  # spelt out: this runs for every variable of every pod
+            if type(name) is not str:  # no call of `text`: this runs for every variable of every pod
                 raise Malformed((*at, index, "name"), "must be a string")
             if name in names or name.startswith(prefixes):
                 value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
@@ -136,7 +148,7 @@ def _mounts(container: Container, exposure: Exposure) -> None:
             path = mount.get(key)
             if not isinstance(path, str):
                 raise Malformed((*container.path, part, index, key), "must be a string")
-            # Most of all mounts lead nowhere, and this is cheaper than to write each of them one way.
+            # Most mounts lead nowhere, and this test is cheaper than normalizing every path.
             if not ("nvidia-container" in path or "ld.so" in path or ".." in path or path.rstrip("/.").endswith("etc")):
                 continue
             normal = doors.normal(path)

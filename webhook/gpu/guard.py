@@ -1,4 +1,4 @@
-"""Whether a pod that asks for no GPU may run beside one, and whether the cluster keeps it away as the policy says."""
+"""Decides whether a pod that requests no GPU may run on a node with GPUs, and whether the guard covers those nodes."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -11,14 +11,14 @@ from webhook.policy.model import Policy
 from webhook.text.words import listed, shown
 
 
-def elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether a pod has its node already, by name, and that is known to have no GPUs."""
+def node_without_gpus(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether a pod names its node, and that node is known to have no GPUs."""
     name = pod.spec.get("nodeName")
     return isinstance(name, str) and name != "" and not gpus_of(name, policy, facts)
 
 
 def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
-    """Say in words by what a node has GPUs, or may have; nothing for one that is known to have none."""
+    """Say in words why a node counts as one with GPUs; empty if it is known to have none."""
     node = facts.named.get(name)
     if node is None:
         return "is not known here"
@@ -30,9 +30,10 @@ def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
 
 
 def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = None) -> bool:
-    """Tell whether the effect of a toleration may match a taint of the pools: the taint of a key, or any taint.
+    """Tell whether the effect of a toleration may match a taint of the pools: the taint with this key, or any taint.
 
-    A taint has the effects that pools tolerate and those that nodes have; where a pool says none, it may have any.
+    A taint may have the effects that pools tolerate and those that it has on nodes. If a pool names no effect, it may
+    have any.
     """
     effect, taints = toleration.get("effect"), _taints(policy, facts)
     effects = taints.get(key, frozenset()) if key is not None else frozenset().union(*taints.values())
@@ -40,9 +41,9 @@ def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = 
     return not named or not effects or not effects.isdisjoint(("", effect))
 
 
-@lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
+@lru_cache(maxsize=2)  # once a snapshot, which may have ten thousand nodes
 def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
-    """The effects of the taints that pools tolerate, by key; one is empty where a pool tolerates any."""
+    """Return the effects of the taints that pools tolerate, by key. An empty effect stands for any."""
     found: dict[str, frozenset[str]] = {}
     for each in (each for pool in policy.pools for each in pool.tolerations):
         found[each["key"]] = found.get(each["key"], frozenset()) | {each.get("effect") or ""}
@@ -60,9 +61,9 @@ def names_gpu(pod: Pod, policy: Policy) -> bool:
 
 
 def kept_off(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether its own node or the guard's taint keeps a pod off; a toleration of the key, or of all, opens it."""
+    """Tell whether the pod's own node, or the guard's taint, keeps it off the nodes with GPUs."""
     if pod.spec.get("nodeName"):
-        return elsewhere(pod, policy, facts)
+        return node_without_gpus(pod, policy, facts)
     taint = policy.guard.taint if policy.guard else None
     if taint is None:
         return False
@@ -71,9 +72,10 @@ def kept_off(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 
 def _given(pod: Pod, taint: str) -> Iterator[Object]:
-    """The toleration that an API server may give a pod for a resource by the taint's name, of which 0 will do.
+    """Yield the toleration that the API server may add for a resource with the taint's name, even at quantity 0.
 
-    Where it does so (kubernetes plugin/pkg/admission/extendedresourcetoleration), it is before any webhook is asked.
+    Its plugin ExtendedResourceToleration (kubernetes plugin/pkg/admission/extendedresourcetoleration) runs before
+    webhooks.
     """
     for container in pod.containers:
         if any(name == taint for name, _, _ in container.extended_resources):
@@ -81,7 +83,7 @@ def _given(pod: Pod, taint: str) -> Iterator[Object]:
 
 
 def unguarded(policy: Policy, facts: Facts) -> str | None:
-    """Say in one line on which nodes a pod that names no GPU could see one all the same; None for on none."""
+    """Describe in one line the nodes on which a pod that names no GPU could still see one; None if there are none."""
     if policy.guard is not None and policy.guard.taint is None:
         return None
     taint = policy.guard.taint if policy.guard else None
@@ -104,4 +106,4 @@ def unguarded(policy: Policy, facts: Facts) -> str | None:
 
 
 _NAMED = 5
-"""How many nodes a line names."""
+"""The number of nodes that a line names."""

@@ -1,4 +1,4 @@
-"""Where a GPU pod belongs: the trust it has, and the pool that takes it."""
+"""Finds the pool that a GPU pod belongs to, by the trust that the pod has."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from webhook.text.words import listed
 
 
 class Claim(NamedTuple):
-    """The trust a pod asks for (None: it says nothing), and the names of the pools in which it was granted.
+    """The trust that a pod asks for (`asked`, None without the annotation), and the `pools` in which it was granted.
 
-    `level` is what it has in those. `withheld` says that a grant would cover it, had another asked for it.
+    `level` is the pod's trust in those pools. `withheld` is true if a grant covers the pod, but not this requester.
     """
 
     asked: object
@@ -27,34 +27,37 @@ class Claim(NamedTuple):
     withheld: bool
 
     def in_(self, pool: Pool) -> str:
-        """The trust it has in a pool."""
+        """Return the pod's trust in a pool."""
         return self.level if pool.name in self.pools else UNTRUSTED
 
 
 def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
-    """Read a pod's trust: what it asks for, or the policy's default, but never more than it was granted.
+    """Read a pod's trust: the level that it asks for, or the policy's default, but never more than a grant allows.
 
-    The grant is read off the namespace and the pod's service account. The requester, a controller for most
-    pods, can only narrow it.
+    A grant covers namespaces and service accounts. A requester, which is a controller for most pods, can only narrow
+    it.
     """
     asked = pod.annotations.get(policy.annotation)
+    if not pod.namespace:  # of a cluster-scoped object: each namespace that uses it has its own trust
+        return Claim(asked, policy.pool_names, UNTRUSTED if asked == UNTRUSTED else TRUSTED, withheld=False)
     labels = facts.namespaces.get(pod.namespace)
     grants = [grant for grant in policy.grants if grant.scope.covers(pod.namespace, labels, pod.service_account)]
-    heard = [grant.pools or policy.pool_names for grant in grants if _hears(grant, pod, policy)]
-    pools: frozenset[str] = frozenset().union(*heard)
-    wanted = policy.default_trust if asked is None else asked
+    applied = [grant.pools or policy.pool_names for grant in grants if _applies(grant, pod, policy)]
+    pools: frozenset[str] = frozenset().union(*applied)
+    wanted = (TRUSTED if pod.partial else policy.default_trust) if asked is None else asked
     level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
     return Claim(asked, pools, level, withheld=bool(grants) and not pools)
 
 
-def _hears(grant: Grant, pod: Pod, policy: Policy) -> bool:
-    """Tell whether a grant listens to who asks for the pod, or writes the template.
+def _applies(grant: Grant, pod: Pod, policy: Policy) -> bool:
+    """Tell whether a grant applies to the requester of a pod, or to the author of a template.
 
-    A controller makes what was judged when its workload was written. What runs already, or a template of
-    which the pods stay the same, is asked for by nobody. Otherwise a grant that names requesters hears only
-    them: were bare pods not looked at, anyone could make one in the workload's stead, or exchange what a pod runs.
-    Nor does it hear one that asks for nothing: what a workload leaves to the policy's default nobody was denied, and
-    its pods come from a controller.
+    A grant without requesters applies to everyone. A grant with requesters applies only to pods with the trust
+    annotation: without it no requester asked for trust, and the pods of a workload come from a controller.
+
+    The grant applies if one of its requesters or a controller sent the pod. A controller's pods were judged as a
+    template. It also applies to an update that changes neither the trust nor what runs. Bare pods of others are
+    refused. Otherwise anyone could create one in a workload's place, or change the image of a running pod.
     """
     requester, key = pod.requester, policy.annotation
     if grant.requesters is None:
@@ -80,10 +83,10 @@ class Clash(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where a pod that asks for GPUs belongs.
+    """The pool that a pod belongs to, and the GPUs that it requests: `totals`, by resource.
 
-    `pool` is None when none takes it; `refusals` then says why not, pool by pool where they differ. `clash` is the
-    pod's own selection when that keeps it out of the pool.
+    `pool` is None if no pool takes the pod; `refusals` then has one reason for each pool, or one that holds for all.
+    `clash` is set if the pod's own node selection keeps it out of the pool.
     """
 
     totals: Mapping[str, Amount]
@@ -94,29 +97,28 @@ class Placement:
 
     @property
     def asked(self) -> str:
-        """What the pod asks for: `1 of nvidia.com/gpu and 2 of amd.com/gpu`."""
+        """The requested amounts in words: `1 of nvidia.com/gpu and 2 of amd.com/gpu`."""
         each = [f"{amount} of {resource}" for resource, amount in islice(self.totals.items(), NAMED)]
         more = [f"{len(self.totals) - NAMED} more"] if len(self.totals) > NAMED else []
         return " and ".join(each + more)
 
     @property
     def count(self) -> Amount:
-        """How many GPUs or slices the pod asks for altogether."""
+        """The number of GPUs or slices that the pod requests in all."""
         return sum(self.totals.values())
 
 
 NAMED = 5
-"""Resources that a message names; a pod may ask for thousands."""
+"""The number of resources that a message names. A pod may request thousands."""
 
 
 def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], claimed: Claim) -> Placement:
-    """Find the pool a pod belongs to that asks for GPUs, by resource, and has claimed trust.
+    """Find the pool of a pod that requests these amounts of GPU resources.
 
-    Trusted pods that ask for one GPU go to a shared pool, all others to one that is not shared; a pool of the
-    other sort is used where no pool of the right one takes the pod. A pool with a circle takes only pods of
-    its namespaces. Of several pools the first that the pod's own node selection allows is used. Where only
-    the number of GPUs is too large for every pool, the pool that would take the most is returned all the same:
-    the rules on numbers speak of it.
+    A trusted pod that requests one GPU goes to a shared pool. Every other pod goes to a pool that is not shared. If no
+    such pool takes the pod, one of the other sort may. A pool with a circle takes only pods of its namespaces. The
+    first pool counts that the pod's own node selection allows. If only the number of GPUs is too large for every pool,
+    the result is the pool that would take the most; other rules flag the number.
     """
     count = sum(asked.values())
     willing = [p for p in policy.pools if not _refusal(p, asked, pod, claimed, facts)]
@@ -139,7 +141,7 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
 
 
 def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, facts: Facts) -> str:
-    """Say why a pool does not take a pod, whatever its number of GPUs; nothing when it does."""
+    """Say why a pool does not take a pod, regardless of the number of GPUs; empty if it does."""
     missing = [resource for resource in asked if resource not in pool.resources]
     if missing:
         return f"pool {pool.name} does not offer {listed(missing, NAMED)}"
@@ -147,7 +149,7 @@ def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, 
 
 
 def _closed(pool: Pool, pod: Pod, claimed: Claim, facts: Facts) -> str:
-    """Say why a pool does not take a pod, whatever it asks for; nothing when it does."""
+    """Say why a pool does not take a pod, regardless of what it requests; empty if it does."""
     if pool.circle and not pool.circle.covers(pod.namespace, facts.namespaces.get(pod.namespace), pod.service_account):
         return f"pool {pool.name} is shared among other namespaces"
     level = claimed.in_(pool)
@@ -159,14 +161,46 @@ def _closed(pool: Pool, pod: Pod, claimed: Claim, facts: Facts) -> str:
 
 
 def offers(pod: Pod, policy: Policy, facts: Facts, claimed: Claim) -> tuple[str, ...]:
-    """The names of resources that a pod may ask for: what the pools offer that take pods such as it."""
+    """Return the resources that a pod may request: those of all pools that take such pods."""
     open_ = (pool for pool in policy.pools if not _closed(pool, pod, claimed, facts))
     return tuple(dict.fromkeys(name for pool in open_ for name in pool.resources.patterns))
 
 
+def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: Claim, excluded: Pool) -> tuple[str, ...]:
+    """The names of resources that other pools offer where a pod's own node selection excludes none of their nodes.
+
+    Only pools with a label that the pod selects by count: any other pool would do for the wrong reason. Of a known
+    pool these are the names that its nodes have.
+    """
+    found: dict[str, None] = {}
+    for pool in policy.pools:
+        if pool is excluded or _closed(pool, pod, claimed, facts) or not _chosen(pod, pool) or clash(pod, pool):
+            continue
+        on_nodes = _names_on_nodes(policy, facts).get(pool.name)
+        found |= dict.fromkeys(on_nodes or pool.resources.patterns)
+    return tuple(found)
+
+
+def _chosen(pod: Pod, pool: Pool) -> bool:
+    """Tell whether a pod's node selection speaks of a label by which the pool's nodes are chosen."""
+    keys = {requirement.key for requirement in pool.nodes.requirements}
+    terms = (term.expressions or () for term in pod.node_terms or ())
+    return not keys.isdisjoint(pod.node_selector) or any(r.key in keys for expressions in terms for r in expressions)
+
+
+@lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
+def _names_on_nodes(policy: Policy, facts: Facts) -> Mapping[str, tuple[str, ...]]:
+    """The resources of each pool's known nodes that the pool offers, by the pool's name."""
+    found: dict[str, set[str]] = {}
+    for node in facts.nodes:
+        if pool := policy.pool_of(node.labels):
+            found.setdefault(pool.name, set()).update(name for name in node.resources if name in pool.resources)
+    return {name: tuple(sorted(resources)) for name, resources in found.items()}
+
+
 @lru_cache(maxsize=2)  # by the snapshot, which has ten thousand nodes
 def names(policy: Policy, facts: Facts) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The names by which pools offer GPUs, as far as they or known nodes say them whole, and what else nodes have."""
+    """Return the exact resource names of the GPUs that pools offer, and the names of the nodes' other resources."""
     had = {name for node in facts.nodes for name in node.resources}
     said = {name for pool in policy.pools for name in pool.resources.patterns if not name.endswith("*")}
     offered = said | {name for name in had if any(name in pool.resources for pool in policy.pools)}
@@ -174,13 +208,13 @@ def names(policy: Policy, facts: Facts) -> tuple[tuple[str, ...], frozenset[str]
 
 
 def clash(pod: Pod, pool: Pool) -> Clash | None:
-    """Tell what in a pod's own node selection excludes every node of a pool; None when nothing does.
+    """Return the pod's own node selection if it excludes every node of a pool; None if it does not.
 
-    A selection that contradicts itself is its author's affair: no node is chosen by it.
+    A selection that contradicts itself is no clash: it selects no node in any pool.
     """
     needed, labels = pool.nodes.requirements, pod.node_selector
     if pod.node_terms is None and all(r.matches(labels) for r in needed if r.key in labels):
-        return None  # as nearly all pods, before and after they are steered
+        return None  # nearly every pod, before and after it is steered
     own = _selected(pod, needed)
     if contradiction(own + needed) is not None:
         return _clash(pod.at("spec", "nodeSelector"), own, needed)
@@ -196,7 +230,7 @@ def clash(pod: Pod, pool: Pool) -> Clash | None:
 
 
 def _selected(pod: Pod, requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
-    """Return what the pod's nodeSelector says of the labels that the requirements speak of."""
+    """Return the pod's nodeSelector as requirements, reduced to the labels that the given requirements name."""
     keys = {r.key for r in requirements}
     return equals({key: pod.node_selector[key] for key in keys if key in pod.node_selector})
 

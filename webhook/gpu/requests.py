@@ -1,5 +1,6 @@
-"""Which GPUs a pod asks for."""
+"""The GPUs that a pod requests."""
 
+import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
@@ -12,8 +13,22 @@ from webhook.policy.model import Policy
 Amount = int | Fraction
 
 
+class ResourceEntry(NamedTuple):
+    """One extended resource that a container names, with its quantity as written and the path of that quantity."""
+
+    container: Container
+    name: str
+    quantity: object
+    path: Path
+
+    @property
+    def requested(self) -> bool:
+        """Whether it is listed under `requests`. It then has no limit, or another one."""
+        return self.path[-2] == "requests"
+
+
 class GPURequest(NamedTuple):
-    """One container's request for one GPU resource; `amount` is None where the quantity makes no sense."""
+    """One container's request for one GPU resource. `amount` is None if the quantity is not a number."""
 
     container: Container
     resource: str
@@ -23,31 +38,47 @@ class GPURequest(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """True for a whole number of at least 1, all that an extended resource can be asked for in."""
+        """Whether the amount is a whole number of at least 1. Kubernetes takes no other amount."""
         return isinstance(self.amount, int) and self.amount >= 1
 
     @property
+    def placeholder(self) -> bool:
+        """Whether the quantity is a text that a shell, a template engine or a reader replaces by a number: `$GPUS`."""
+        return isinstance(self.quantity, str) and _PLACEHOLDER.search(self.quantity) is not None
+
+    @property
     def counted(self) -> Amount:
-        """The amount to reckon with: 1 where the quantity makes no sense, so that it hides nothing."""
+        """The amount that sums use. A quantity that is not a whole number counts as 1, so that it hides nothing."""
         return self.amount if self.whole and self.amount is not None else 1
 
 
-def of(pod: Pod, policy: Policy) -> Iterator[GPURequest]:
-    """Yield every request for a GPU in any of the pod's containers; a request for 0 is none."""
-    gpus = policy.gpu_resources
+FILLED_IN = ("{{", "${trialParameters.", "${trialSpec.")
+"""How placeholders begin that a controller fills in when it creates pods: those of Argo, and of Katib."""
+
+_PLACEHOLDER = re.compile(r"\$[A-Za-z_{(]|\{\{|^<[^<>]+>$|^__\w+__$|^%[A-Za-z_]+%$")
+
+
+def extended(pod: Pod) -> Iterator[ResourceEntry]:
+    """Yield every extended resource that the pod's containers name."""
     for container in pod.containers:
         for name, value, where in container.extended_resources:
-            if name in gpus:
-                try:
-                    amount = quantity.parse(value)
-                except ValueError:
-                    amount = None
-                if amount != 0:
-                    yield GPURequest(container, name, value, amount, (*container.path, "resources", where, name))
+            yield ResourceEntry(container, name, value, (*container.path, "resources", where, name))
+
+
+def of(resources: Iterable[ResourceEntry], policy: Policy) -> Iterator[GPURequest]:
+    """Yield the entries that request a GPU. A quantity of 0 requests none."""
+    for container, name, value, path in resources:
+        if name in policy.gpu_resources:
+            try:
+                amount = quantity.parse(value)
+            except ValueError:
+                amount = None
+            if amount != 0:
+                yield GPURequest(container, name, value, amount, path)
 
 
 def marked(pod: Pod, policy: Policy) -> Iterator[Path]:
-    """The places of the annotations and labels by which a pod asks another scheduler for a GPU."""
+    """Yield the paths of the annotations and labels that request a GPU from another scheduler."""
     for key in pod.annotations:
         if key in policy.forms.annotations:
             yield pod.at("metadata", "annotations", key)
@@ -57,9 +88,9 @@ def marked(pod: Pod, policy: Policy) -> Iterator[Path]:
 
 
 def totals(requests: Iterable[GPURequest]) -> dict[str, Amount]:
-    """What a pod asks for of each resource, summed as Kubernetes does (component-helpers resource, PodRequests).
+    """Return a pod's amount of each resource, summed as Kubernetes does (component-helpers resource, PodRequests).
 
-    Containers and sidecars run together; each init container runs beside the sidecars started before it.
+    Containers run at the same time as all sidecars; an init container, as the sidecars before it in the list.
     """
     by_resource: dict[str, dict[Path, tuple[Container, Amount]]] = {}
     for request in requests:

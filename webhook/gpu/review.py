@@ -6,9 +6,9 @@ from webhook.api.pods import Pod
 from webhook.gpu import exposure, guard, placement, requests
 from webhook.gpu.exposure import Exposure
 from webhook.gpu.placement import Claim, Placement
-from webhook.gpu.requests import GPURequest
+from webhook.gpu.requests import GPURequest, ResourceEntry
 from webhook.model import Path
-from webhook.policy.model import TRUSTED
+from webhook.policy.model import TRUSTED, UNTRUSTED
 from webhook.review import Review, shared
 
 
@@ -16,9 +16,14 @@ class PodReview(Review[Pod]):
     """The review of a pod, or of a workload's template of one. A property raises Malformed for a wrong shape."""
 
     @shared
+    def extended_resources(self) -> tuple[ResourceEntry, ...]:
+        """Every extended resource that the pod's containers name, whether it is a GPU or not."""
+        return tuple(requests.extended(self.subject))
+
+    @shared
     def requests(self) -> tuple[GPURequest, ...]:
         """Every request for a GPU in any of the pod's containers."""
-        return tuple(requests.of(self.subject, self.policy))
+        return tuple(requests.of(self.extended_resources, self.policy))
 
     @shared
     def gpu_containers(self) -> frozenset[Path]:
@@ -44,7 +49,7 @@ class PodReview(Review[Pod]):
 
     @shared
     def exposed(self) -> bool:
-        """Whether the pod may see a GPU: it requests one, names what opens one, or nothing keeps it off their nodes."""
+        """Whether the pod may see a GPU: it requests one, names one, or nothing keeps it off the nodes with GPUs."""
         return (
             bool(self.requests)
             or guard.names_gpu(self.subject, self.policy)
@@ -54,7 +59,7 @@ class PodReview(Review[Pod]):
 
     @property
     def trust_would_do(self) -> bool:
-        """Whether a pod that no pool takes need only ask for the trust that it was granted."""
+        """Whether a pool would take the pod if it asked for the trust that it was granted."""
         pod = self.subject
         trusting = replace(pod, annotations={**pod.annotations, self.policy.annotation: TRUSTED})
         place = PodReview(trusting, self.policy, self.facts, self.allowance).placement
@@ -62,3 +67,20 @@ class PodReview(Review[Pod]):
             return False
         most = 1 if place.pool.shared else place.pool.max_request
         return most is None or place.count <= most
+
+    @property
+    def whole_gpu_way(self) -> str:
+        """What a pod of a shared pool has to do for a whole GPU; empty if no pool would give it one."""
+        pod, key = self.subject, self.policy.annotation
+        plain = {name: value for name, value in pod.annotations.items() if name != key}
+        for way, annotations in (
+            (f"remove the annotation {key}", plain),
+            (f"set the annotation {key}: {UNTRUSTED}", {**plain, key: UNTRUSTED}),
+        ):
+            untrusted = replace(pod, annotations=annotations)
+            place = PodReview(untrusted, self.policy, self.facts, self.allowance).placement
+            if place is None or place.pool is None or place.clash is not None or place.pool.sharing != "none":
+                continue
+            if place.pool.max_request is None or place.count <= place.pool.max_request:
+                return way
+        return ""

@@ -1,9 +1,8 @@
-"""Likely mistakes in a policy: one file for each family of lints.
+"""Lints: likely mistakes in a policy, in one file for each topic.
 
-Each lint is a generator over a policy and what is known of its cluster, in the file of its family. Its function's name
-is its id, its docstring its page, whose last paragraph begins `Way out:`; its action says how bad it is: Deny for what
-will hurt, Warn for what is likely a mistake, Audit for what is only worth knowing. A lint that needs facts is silent
-where there are none.
+A lint is a generator that takes a policy and the facts. Its function's name is its id. Its docstring is its page, and
+the last paragraph begins with `Way out:`. Its action is its severity: Deny for what will do harm, Warn for a likely
+mistake, Audit for what is worth knowing. A lint that needs facts reports nothing without them.
 """
 
 import inspect
@@ -22,11 +21,11 @@ FAMILIES = (pools, limits, scopes, grants, eased)
 """The files of this folder, in the order of the page."""
 
 LINTS: Table = {each: action for family in FAMILIES for each, action in family.LINTS.items()}
-"""Every lint, and how bad what it finds is."""
+"""Every lint with its severity."""
 
 
 def lint(policy: Policy, document: Document, facts: Facts, today: date, soon: timedelta) -> Report:
-    """Lint a policy, which stands in this document. The report has one object, the policy itself."""
+    """Lint the policy in this document. The report has one object, the policy itself."""
     of = Linted(policy, document.value["spec"], facts, today, soon)
     results = [
         (Result(name(each), action, Finding(found.path, found.message)), document.line(found.path))
@@ -54,7 +53,7 @@ def name(check: Lint) -> str:
 
 
 def pages() -> Mapping[str, str]:
-    """The page of each lint by its id."""
+    """Return the page of each lint by its id."""
     return {name(each): inspect.cleandoc(each.__doc__ or "") for each in LINTS}
 
 
@@ -66,10 +65,9 @@ def markdown() -> str:
     lines = [
         "# What `slicewarden policy lint` finds",
         "",
-        "Written by `slicewarden policy lints --markdown` from the docstrings in `webhook/lints/`. In reports an",
-        "error is `Deny`, a warning `Warn` and a note `Audit`. Two pools that a node could both be in, and all else",
-        "that makes a policy unusable, are refused wherever the policy is read. What speaks of nodes and namespaces",
-        "needs `--facts`.",
+        "Written by `slicewarden policy lints --markdown` from the docstrings in `webhook/lints/`. Two pools that",
+        "share a node, and all else that makes a policy unusable, are refused wherever the policy is read. Lints",
+        "about nodes and namespaces need `--facts`.",
     ]
     for each, action in LINTS.items():
         page = inspect.cleandoc(each.__doc__ or "")

@@ -1,4 +1,4 @@
-"""What a lint is given, and what it says."""
+"""The input and the output of a lint."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,10 @@ from webhook.policy.model import Policy, Pool, Scope
 
 @dataclass(frozen=True, eq=False)
 class Linted:
-    """A policy, its `spec` as the file has it, what is known of the cluster, and by when an end is soon."""
+    """The input of a lint: a policy, its `spec` as written, and the facts.
+
+    `soon` is how long before its end something ends soon.
+    """
 
     policy: Policy
     spec: Object
@@ -22,14 +25,14 @@ class Linted:
 
     @property
     def pools(self) -> Iterator[tuple[Path, Pool, list[Node]]]:
-        """Each pool with its path and its nodes, where any nodes are known."""
+        """Every pool with its path and its nodes; nothing if no nodes are known."""
         if self.facts.nodes:
             for path, pool in at("pools", self.policy.pools):
                 yield path, pool, [node for node in self.facts.nodes if pool.nodes.matches(node.labels)]
 
     @property
     def scopes(self) -> Iterator[tuple[Path, Scope]]:
-        """Everything that speaks of namespaces, with its path."""
+        """Every scope in the policy, with its path."""
         yield from ((path, each.scope) for path, each in at("trust.grants", self.policy.grants))
         yield from (
             ((*path, "circle"), pool.circle) for path, pool in at("pools", self.policy.pools) if pool.circle is not None
@@ -41,7 +44,7 @@ class Linted:
         yield from ((path, each.scope) for path, each in at("exemptions", self.policy.exemptions))
 
     def reached(self, scope: Scope) -> set[str]:
-        """The known namespaces that a scope covers."""
+        """Return the known namespaces that a scope covers."""
         return {name for name, labels in self.facts.namespaces.items() if scope.reaches(name, labels)}
 
 
@@ -49,13 +52,13 @@ T = TypeVar("T")
 
 
 def at(place: str, values: Iterable[T]) -> Iterator[tuple[Path, T]]:
-    """Give each item of a list of the policy its path."""
+    """Yield the items of a list in the policy, each with its path."""
     for index, value in enumerate(values):
         yield ("spec", *place.split("."), index), value
 
 
 class Found(NamedTuple):
-    """Where, and what: one line with the way out."""
+    """The output of a lint: a path, and one line with the way out."""
 
     path: Path
     message: str
@@ -63,11 +66,11 @@ class Found(NamedTuple):
 
 Lint = Callable[[Linted], Iterator[Found]]
 Table = Mapping[Lint, Action]
-"""Lints, and how bad what each finds is."""
+"""Lints with their severity."""
 
 
 def within(narrow: Scope, wide: Scope) -> bool:
-    """Tell whether a scope reaches no namespace that another does not, whatever the labels of namespaces are."""
+    """Tell whether a scope covers only namespaces that another covers too, for any labels that namespaces may have."""
     if narrow.selector:
         if wide.selector is None:
             return False

@@ -1,4 +1,4 @@
-"""Lints of what a policy eases: exemptions, overrides, and rules that only warn or record."""
+"""Lints of exemptions, overrides, and rules that only warn or record."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from webhook.policy.model import EVERY_RULE, Override, Policy
 def ended_exemption(of: Linted) -> Iterator[Found]:
     """An exemption has ended.
 
-    It does nothing any more but mislead its readers.
+    It has no effect any more, and misleads its readers.
 
     Way out: remove it.
     """
@@ -23,9 +23,9 @@ def ended_exemption(of: Linted) -> Iterator[Found]:
 def ending_exemption(of: Linted) -> Iterator[Found]:
     """An exemption ends soon.
 
-    What it let through is refused the day after.
+    After its last day, its findings count again.
 
-    Way out: mend what it was for, or set another day.
+    Way out: correct the workload, or set a later day.
     """
     for path, each in at("exemptions", of.policy.exemptions):
         if each.until is not None and of.today <= each.until < of.today + of.soon:
@@ -33,9 +33,9 @@ def ending_exemption(of: Linted) -> Iterator[Found]:
 
 
 def idle_override(of: Linted) -> Iterator[Found]:
-    """An override changes nothing: it gives a rule the action that it has anyway, or comes after a wider one.
+    """An override changes nothing: it repeats an action, or a wider override comes before it.
 
-    Of those that fit and name a rule, or `"*"`, the first counts.
+    The first override counts that fits and names the rule or `"*"`.
 
     Way out: remove it, or move it up.
     """
@@ -44,7 +44,10 @@ def idle_override(of: Linted) -> Iterator[Found]:
         for rule, action in override.actions.items():
             meant = _meant(rule, override, of.policy)
             others = [(place, one) for place, one in enumerate(overrides) if place != index and _speaks(one, meant)]
-            wider = next((p for p, one in others if p < index and one.action(rule) and _overrides(one, override)), None)
+            wider = next(
+                (p for p, one in others if p < index and of.policy.overriding(one, rule) and _overrides(one, override)),
+                None,
+            )
             if wider is not None:
                 yield Found((*path, "rules", rule), f"overrides[{wider}] speaks of this rule first; move this up")
             elif not others and all(of.policy.action(name) is action for name in meant):
@@ -52,7 +55,10 @@ def idle_override(of: Linted) -> Iterator[Found]:
 
 
 def _meant(rule: str, override: Override, policy: Policy) -> set[str]:
-    """What an entry of an override speaks of: a rule, or `"*"` with all that some other part of the policy names."""
+    """Return the rules of one key in an override.
+
+    For `"*"` these include every rule that the rest of the policy names.
+    """
     if rule != EVERY_RULE:
         return {rule}
     named = set(policy.actions).union(*(one.actions for one in policy.overrides))
@@ -64,14 +70,29 @@ def _speaks(override: Override, rules: set[str]) -> bool:
 
 
 def _overrides(wide: Override, narrow: Override) -> bool:
-    """Tell whether an override covers all that another does."""
+    """Tell whether an override covers everything that another one covers."""
     if wide.scope is not None and (narrow.scope is None or not within(narrow.scope, wide.scope)):
         return False
     return not wide.pools or (bool(narrow.pools) and narrow.pools <= wide.pools)
 
 
+def newer_rule(of: Linted) -> Iterator[Found]:
+    """A rule came after the release that `rulesAsOf` names, so it only records.
+
+    An upgrade of Slicewarden brings it, and refuses nothing by it until the policy says so.
+
+    Way out: see what it finds, then give it an action under `rules`. To take up all new rules, raise `rulesAsOf`.
+    """
+    named = set(of.policy.actions).union(*(one.actions for one in of.policy.overrides))
+    for rule, (major, minor) in sorted(of.policy.newer.items()):
+        if rule not in named:
+            release = f"{major}.{minor}"
+            message = f"rule {rule} is new in {release} and only records; name it under rules, or say {release} here"
+            yield Found(("spec", "rulesAsOf"), message)
+
+
 class Door(NamedTuple):
-    """A way around the policy: open where of each set of rules one is not Deny."""
+    """A way around the policy. It is open if at least one rule of every set does not deny."""
 
     sets: tuple[frozenset[str], ...]
     open: str
@@ -103,15 +124,15 @@ DOORS = (
     Door((frozenset(("lifted-limit", "uncapped-memory")),), "one pod can take the whole memory of a shared card"),
     Door((frozenset(("claimed-gpu", "unlisted-claim")),), "GPUs can be claimed past the pools"),
 )
-"""Which rules shut which door; docs/doors.md has all of them."""
+"""The rules that shut each door; docs/doors.md has all of them."""
 
 
 def open_door(of: Linted) -> Iterator[Found]:
     """Rules that only warn or record leave a way around the policy open.
 
-    Each may be right by itself while a cluster is brought under the policy; this says what they come to together.
+    Each such rule may be right while a cluster is brought under the policy. This lint reports their combined effect.
 
-    Way out: set the rules to Deny, and ease them by an override for those who still need it.
+    Way out: set the rules to Deny, and use an override for those who still need the exception.
     """
     for door in DOORS:
         open_ = [sorted(rule for rule in rules if _eased(rule, of.policy)) for rules in door.sets]
@@ -122,9 +143,9 @@ def open_door(of: Linted) -> Iterator[Found]:
 
 
 def _eased(rule: str, policy: Policy) -> bool:
-    """Tell whether a rule is eased for everyone, by the policy's rules or by an override of all its pools."""
+    """Tell whether a rule does not deny anywhere, because of the policy's rules or of an override for all pools."""
     everywhere = (one for one in policy.overrides if one.scope is None and one.pools >= policy.pool_names)
-    actions = (policy.action(rule), *(one.action(rule) for one in everywhere))
+    actions = (policy.action(rule), *(policy.overriding(one, rule) for one in everywhere))
     return any(action not in (None, Action.DENY) for action in actions)
 
 
@@ -136,5 +157,6 @@ LINTS: Table = {
     ended_exemption: Action.WARN,
     ending_exemption: Action.AUDIT,
     idle_override: Action.WARN,
+    newer_rule: Action.AUDIT,
     open_door: Action.WARN,
 }

@@ -9,11 +9,11 @@ from webhook.policy.model import NAME_LABEL, TRUSTED, Grant
 
 
 def broad_grant(of: Linted) -> Iterator[Found]:
-    """A grant covers nearly everybody: whoever does not carry a label, or every namespace there is.
+    """A grant covers nearly everyone: every namespace, or every namespace without a certain label.
 
-    A namespace that is created tomorrow is trusted without anybody's decision.
+    A namespace that is created tomorrow is then trusted, although no one decided it.
 
-    Way out: grant by a label that an administrator has to write, or by names.
+    Way out: grant by a label that only administrators may write, or by names.
     """
     for path, grant in at("trust.grants", of.policy.grants):
         selector = grant.scope.selector
@@ -32,9 +32,9 @@ def _is_any_name(key: str, operator: str) -> bool:
 
 
 def shadowed_grant(of: Linted) -> Iterator[Found]:
-    """A grant gives nothing that another one does not give.
+    """A grant gives nothing that another grant does not give.
 
-    Whoever removes it, or restricts it, believes to have taken something away.
+    If you remove or restrict it, nothing changes.
 
     Way out: remove it, or the wider one.
     """
@@ -49,12 +49,12 @@ def shadowed_grant(of: Linted) -> Iterator[Found]:
 
 
 def _wider(wide: Grant, narrow: Grant) -> bool:
-    """Tell whether a grant gives all that another does, whatever the labels of namespaces are."""
+    """Tell whether a grant gives everything that another gives, for any labels that namespaces may have."""
     return within(narrow.scope, wide.scope) and not any(_restrictions(wide, narrow))
 
 
 def _restrictions(grant: Grant, other: Grant) -> Iterator[str]:
-    """Name what a grant asks for that another does not."""
+    """Yield the restrictions of a grant that another grant does not have."""
     accounts = grant.scope.service_accounts
     if accounts and not (other.scope.service_accounts and other.scope.service_accounts <= accounts):
         yield "serviceAccounts"
@@ -66,11 +66,11 @@ def _restrictions(grant: Grant, other: Grant) -> Iterator[str]:
 
 
 def overlapping_grants(of: Linted) -> Iterator[Found]:
-    """Two grants cover a namespace, and what one of them asks for the other does not.
+    """Two grants cover the same namespace, and one lacks a restriction that the other has.
 
-    Grants add up, so the restriction holds for nobody there.
+    Grants add up, so the restriction has no effect in that namespace.
 
-    Way out: take the namespace out of the wider one.
+    Way out: take the namespace out of the wider grant.
     """
     for (first, one), (second, other) in combinations(enumerate(of.policy.grants), 2):
         for number, narrow, by, wide in ((first, one, second, other), (second, other, first, one)):
@@ -85,11 +85,11 @@ def overlapping_grants(of: Linted) -> Iterator[Found]:
 
 
 def useless_grant(of: Linted) -> Iterator[Found]:
-    """A grant gives trust where no pool asks for it.
+    """A grant gives trust where no pool requires it.
 
-    Nothing follows from it.
+    It has no effect.
 
-    Way out: remove it, or let a pool take only the trusted.
+    Way out: remove it, or let a pool take only trusted pods.
     """
     for path, grant in at("trust.grants", of.policy.grants):
         pools = [pool for pool in of.policy.pools if not grant.pools or pool.name in grant.pools]

@@ -11,11 +11,11 @@ from webhook.policy.model import FORBIDDEN, REQUIRED, Policy, Pool
 
 
 def unknown_card(of: Linted) -> Iterator[Found]:
-    """No card of a pool whose pods are capped is known.
+    """No card is known of a pool whose pods are capped.
 
-    Without its memory and replicas nothing can be capped.
+    A cap cannot be computed without the card's memory and its replicas.
 
-    Way out: run GPU Feature Discovery on its nodes, or say under `assume` what its smallest card is.
+    Way out: run GPU Feature Discovery on the pool's nodes, or state its smallest card under `assume`.
     """
     for path, pool, found in of.pools:
         if pool.sharing in of.policy.capped_sharing and found and smallest(pool, of.policy, of.facts) is None:
@@ -25,9 +25,9 @@ def unknown_card(of: Linted) -> Iterator[Found]:
 def thin_slice(of: Linted) -> Iterator[Found]:
     """A slice of a pool's smallest card is too small for any framework.
 
-    Its pods are refused: a cap of less only moves the failure.
+    Its pods are refused, since a smaller cap would only move the failure.
 
-    Way out: share the card into fewer slices, or measure the context and say it under `memory.context`.
+    Way out: share the card into fewer slices, or measure the context and state it under `memory.context`.
     """
     for path, pool in at("pools", of.policy.pools):
         if pool.sharing not in of.policy.capped_sharing:
@@ -38,9 +38,9 @@ def thin_slice(of: Linted) -> Iterator[Found]:
 
 
 def broken_limit(of: Linted) -> Iterator[Found]:
-    """Nodes are shared further than the policy's own limits allow.
+    """Nodes share their GPUs further than the policy's own limits allow.
 
-    The next change of the sharing configuration will be refused, and until then its pods have less than was meant.
+    The next change of the sharing configuration will be refused. Until then its pods have less than the policy intends.
 
     Way out: share the cards into fewer slices, or raise the limit.
     """
@@ -80,7 +80,7 @@ def _limit(pool: Pool, policy: Policy, product: str) -> tuple[str, int]:
 def contradicted_limit(of: Linted) -> Iterator[Found]:
     """A pool needs what the limits under `sharing` forbid.
 
-    No sharing configuration would be allowed that makes such nodes.
+    A sharing configuration that makes such nodes would be refused.
 
     Way out: change the pool, or the limit.
     """
@@ -102,9 +102,9 @@ def contradicted_limit(of: Linted) -> Iterator[Found]:
 
 
 def missing_config_map(of: Linted) -> Iterator[Found]:
-    """A ConfigMap that the policy names as a sharing configuration is not there.
+    """A ConfigMap that the policy names as a sharing configuration does not exist.
 
-    A misspelt name leaves the real one to be found by its looks alone.
+    If the name is misspelt, the real one is recognized only by its content.
 
     Way out: correct namespace and name, or remove the entry.
     """

@@ -14,7 +14,7 @@ from webhook.policy.model import SHARED, Policy, Pool, ResourceNames
 def empty_pool(of: Linted) -> Iterator[Found]:
     """No node is in a pool.
 
-    What is steered there waits for ever. A pool that scales from zero says so with `assume`, and is passed over.
+    Pods that are steered there wait for ever. A pool that scales from zero has `assume`, and is not reported.
 
     Way out: correct the labels under `nodes`, label the nodes, or remove the pool.
     """
@@ -29,9 +29,9 @@ def empty_pool(of: Linted) -> Iterator[Found]:
 def poolless_node(of: Linted) -> Iterator[Found]:
     """A node with GPUs is in no pool.
 
-    No pod is steered there, so its GPUs lie idle.
+    No pod is steered there, so its GPUs stay idle.
 
-    Way out: label the node as one of the pools wants it, or add a pool for it.
+    Way out: give the node the labels of a pool, or add a pool for it.
     """
     left = [node for node in of.facts.nodes if node.has_gpus and of.policy.pool_of(node.labels) is None]
     if left:
@@ -39,11 +39,11 @@ def poolless_node(of: Linted) -> Iterator[Found]:
 
 
 def other_sharing(of: Linted) -> Iterator[Found]:
-    """A node's GPUs are shared in another way than its pool says.
+    """A node shares its GPUs in another way than its pool states.
 
-    Pods that were promised a card of their own would share it, or the other way round.
+    Pods that expect a card of their own would share it, or the reverse.
 
-    Way out: give the node another sharing configuration, or tell the pools apart by nvidia.com/gpu.sharing-strategy.
+    Way out: give the node another sharing configuration, or select the pools' nodes by nvidia.com/gpu.sharing-strategy.
     """
     for path, pool, found in of.pools:
         wrong: dict[str, list[Node]] = {}
@@ -61,7 +61,7 @@ def other_sharing(of: Linted) -> Iterator[Found]:
 def unoffered_resource(of: Linted) -> Iterator[Found]:
     """A pool offers a resource that none of its nodes has.
 
-    Pods that ask for it are steered there, and wait for ever.
+    Pods that request it are steered there, and wait for ever.
 
     Way out: remove the resource from the pool, or set up the device plugin on the nodes.
     """
@@ -77,12 +77,12 @@ def unoffered_resource(of: Linted) -> Iterator[Found]:
 
 
 def unlisted_offer(of: Linted) -> Iterator[Found]:
-    """Nodes of a pool offer GPUs by a name that the pool does not list.
+    """Nodes of a pool offer GPUs under a name that the pool does not list.
 
-    Nobody can ask for them.
+    No pod can request them.
 
-    Way out: add the resource to the pool, or change what the nodes offer. MIG devices and renamed slices are
-    not for a pool of whole cards: there let a pool of their own sharing select the nodes.
+    Way out: add the resource to the pool, or change what the nodes offer. MIG devices and renamed slices do not belong
+    in a pool of whole cards: give them a pool of their own sharing.
     """
     for path, pool, found in of.pools:
         idle: dict[str, list[Node]] = {}
@@ -96,14 +96,17 @@ def unlisted_offer(of: Linted) -> Iterator[Found]:
 
 
 def _befits(name: str, pool: Pool) -> bool:
-    """Tell whether a pool may hand a resource out: slices are shared, and a part of a card is no whole one."""
+    """Tell whether a pool may offer a resource.
+
+    Only shared pools offer slices, and a pool of whole cards offers no parts.
+    """
     if name.endswith(usage.SHARED):
         return pool.shared
     return pool.sharing != "none" or not name.startswith(usage.MIG)
 
 
 def _elsewhere(name: str, pool: Pool, policy: Policy) -> str:
-    """The way out for a resource that does not befit a pool."""
+    """Say what to do about a resource that does not fit a pool."""
     fit = [each.name for each in policy.pools if name in each.resources and _befits(name, each)]
     other = "a pool that shares" if name.endswith(usage.SHARED) else "a pool of MIG devices"
     home = f"pool {fit[0]}" if fit else other
@@ -111,22 +114,22 @@ def _elsewhere(name: str, pool: Pool, policy: Policy) -> str:
 
 
 def unguarded_node(of: Linted) -> Iterator[Found]:
-    """Nothing keeps pods that ask for no GPU off a node that has some.
+    """A node with GPUs has nothing that keeps off pods that request none.
 
-    An image alone may then see GPUs there.
+    The image of such a pod alone may give it GPUs there.
 
-    Way out: taint all nodes with GPUs and name the taint in `guard`, or say `guard: every-pod`.
+    Way out: taint all nodes with GPUs and name the taint in `guard`, or set `guard: every-pod`.
     """
     if caution := guard.unguarded(of.policy, of.facts):
         yield Found(("spec", "guard"), caution)
 
 
 def unreachable_request(of: Linted) -> Iterator[Found]:
-    """A pool lets pods ask for more GPUs than any of its nodes has.
+    """A pool lets pods request more GPUs than any of its nodes has.
 
     Such a pod is admitted and waits for ever.
 
-    Way out: lower `maxRequest` to what the largest node has.
+    Way out: lower `maxRequest` to the number of the largest node.
     """
     for path, pool, found in of.pools:
         most = max(

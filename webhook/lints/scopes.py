@@ -1,23 +1,50 @@
-"""Lints of the namespaces that a policy speaks of."""
+"""Lints of the namespaces that a policy names."""
 
 from collections.abc import Iterator
 
 from webhook.lints.base import Found, Linted, Table, at
 from webhook.model import Action, Object, Path
+from webhook.text.words import listed
 
 
 def unknown_namespace(of: Linted) -> Iterator[Found]:
     """A namespace that the policy names does not exist.
 
-    What it was given is nobody's, or, once someone may create the namespace, theirs.
+    Anyone who may create it would have what the policy gives to it.
 
     Way out: correct the name, create the namespace, or remove it from the policy.
     """
     if not of.facts.namespaces:
         return
     for path, name in _namespaces_named(of.spec):
-        if name not in of.facts.namespaces:
+        if name not in of.facts.namespaces and path[:3] not in _systems(of.spec):
             yield Found(path, f"there is no namespace {name}; correct the name, or remove it")
+
+
+def absent_agent(of: Linted) -> Iterator[Found]:
+    """An exemption of the system speaks of namespaces that do not exist.
+
+    A sample policy exempts what several clouds run. Whoever may create such a namespace could use its exemption.
+
+    Way out: remove the exemptions of what your cluster does not run.
+    """
+    if not of.facts.namespaces:
+        return
+    absent = [
+        each["name"]
+        for each in of.spec.get("exemptions", ())
+        if "system" in each and of.facts.namespaces.keys().isdisjoint(each["namespaces"])
+    ]
+    if absent:
+        yield Found(
+            ("spec", "exemptions"),
+            f"no namespace of {listed(absent, 10)} exists; remove the exemptions of what you do not run",
+        )
+
+
+def _systems(spec: Object) -> set[Path]:
+    """The paths of the exemptions of the system, of which `absent_agent` speaks."""
+    return {("spec", "exemptions", index) for index, each in enumerate(spec.get("exemptions", ())) if "system" in each}
 
 
 def _namespaces_named(spec: Object) -> Iterator[tuple[Path, str]]:
@@ -34,9 +61,9 @@ def _namespaces_named(spec: Object) -> Iterator[tuple[Path, str]]:
 
 
 def idle_scope(of: Linted) -> Iterator[Found]:
-    """A grant, circle, override or exemption covers no namespace that there is.
+    """A grant, circle, override or exemption covers no existing namespace.
 
-    It does nothing today, and will once somebody gives a namespace the labels.
+    It has no effect until someone gives a namespace the labels.
 
     Way out: correct the labels, or remove it.
     """
@@ -48,5 +75,6 @@ def idle_scope(of: Linted) -> Iterator[Found]:
 
 LINTS: Table = {
     unknown_namespace: Action.WARN,
+    absent_agent: Action.AUDIT,
     idle_scope: Action.WARN,
 }

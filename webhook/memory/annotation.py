@@ -1,4 +1,4 @@
-"""The annotation that records how a pod was capped, and what in it was not."""
+"""The annotation on a pod that records its cap, and what in the pod has no cap."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,15 +17,19 @@ MAX_ENTRIES = 8
 MAX_ENTRY = 160
 """The most entries in a list of a record, and the most characters in an entry."""
 
+LISTS = ("lowered", "uncapped", "shim", "argument")
+"""The lists of a record, in their order."""
+
 _MORE = "and more"
 
 
 @dataclass(frozen=True)
 class Record:
-    """The record of one pod.
+    """The record of one pod: its pool, and its cap as a fraction of the card and in MiB.
 
-    `fraction` is of the card, and empty where a fraction is no cap; `mib` is the cap in MiB. An entry of `lowered` is
-    `container: NAME from value`; an entry of `uncapped` names what has no cap, and says why.
+    `fraction` is empty where a fraction is no cap. An entry of `lowered` is `container: NAME from value`. An entry of
+    `uncapped` names what has no cap, and the reason. An entry of `shim` is `container: FRAMEWORKS`, which the shim
+    caps there. An entry of `argument` is `container: PROGRAM`, which an argument limits. Variables cap the rest.
     """
 
     pool: str
@@ -33,17 +37,18 @@ class Record:
     mib: int
     lowered: tuple[str, ...] = ()
     uncapped: tuple[str, ...] = ()
+    shim: tuple[str, ...] = ()
+    argument: tuple[str, ...] = ()
 
     @cached_property
     def text(self) -> str:
         """The record as one line of JSON, in printable ASCII."""
         value: dict[str, object] = {"pool": self.pool, "fraction": self.fraction, "mib": self.mib}
-        value |= {"lowered": self.lowered} if self.lowered else {}
-        value |= {"uncapped": self.uncapped} if self.uncapped else {}
+        value |= {name: entries for name in LISTS if (entries := getattr(self, name))}
         return json.dumps(value, separators=(",", ":"))
 
     def history(self, container: str, env: Mapping[str, str | None]) -> Iterator[tuple[str, str, str]]:
-        """Yield entry, name and former value of a container's variables that still hold what they were lowered to."""
+        """Yield entry, name and former value of each variable that still has the value it was lowered to."""
         for entry in self.lowered:
             if entry.startswith(f"{container}: "):
                 name, _, old = entry[len(container) + 2 :].partition(" from ")
@@ -62,9 +67,10 @@ class Record:
         return tuple(filter(None, (self.fraction, percent, str(self.mib), str(self.mib * 2**20), "true")))
 
     def stands_for(self, other: "Record") -> bool:
-        """Tell whether this record says the same as another, with a cap that is no larger."""
+        """Tell whether this record has the same content as another, with a cap that is no larger."""
         return self is other or (
-            (self.pool, self.lowered, self.uncapped) == (other.pool, other.lowered, other.uncapped)
+            self.pool == other.pool
+            and all(getattr(self, name) == getattr(other, name) for name in LISTS)
             and (
                 bool(self.fraction) == bool(other.fraction)
                 and self.fraction <= other.fraction
@@ -74,23 +80,29 @@ class Record:
 
 
 def lowered(container: str, name: str, old: str) -> str:
-    """Write down that a variable was lowered."""
+    """Return the entry for a lowered variable."""
     return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
 
 
-def of(pool: Pool, cap: Cap, lowered: Collection[str], uncapped: Collection[str]) -> Record:
-    """Make the record of a pod: first what no pod's cap reaches, then what this one's does not."""
-    if not lowered and not uncapped:
+def of(
+    pool: Pool,
+    cap: Cap,
+    lowered: Collection[str] = (),
+    uncapped: Collection[str] = (),
+    shim: Collection[str] = (),
+    argument: Collection[str] = (),
+) -> Record:
+    """Make the record of a pod. Its `uncapped` begins with what no cap reaches in any pod."""
+    if not (lowered or uncapped or shim or argument):
         return plain(pool, cap)
     budget = cap.budget
-    return Record(
-        pool.name, _fraction(budget), budget.mib, _bounded(lowered), _bounded((*_beyond_reach(cap), *uncapped))
-    )
+    lists = (lowered, (*_beyond_reach(cap), *uncapped), shim, argument)
+    return Record(pool.name, _fraction(budget), budget.mib, *map(_bounded, lists))
 
 
 @lru_cache(maxsize=64)
 def plain(pool: Pool, cap: Cap) -> Record:
-    """Make the record of a pod in which nothing was lowered, and nothing of its own is uncapped."""
+    """Make the record of a pod in which nothing was lowered, and only what no cap reaches is uncapped."""
     return Record(pool.name, _fraction(cap.budget), cap.budget.mib, (), tuple(_beyond_reach(cap)))
 
 
@@ -99,7 +111,7 @@ def _fraction(budget: Budget) -> str:
 
 
 def _beyond_reach(cap: Cap) -> Iterator[str]:
-    """Name what no pod's cap reaches."""
+    """Yield what no cap reaches, in any pod."""
     capped = [framework for framework in frameworks.walk() if cap.policy.caps(framework.name)]
     if cap.budget.unified:
         yield from (
@@ -110,14 +122,14 @@ def _beyond_reach(cap: Cap) -> Iterator[str]:
 
 
 def _bounded(entries: Iterable[str]) -> tuple[str, ...]:
-    """Keep the first entries, once and cut to length, and say that there were more."""
+    """Keep the first different entries, cut to length. A last entry says if there were more."""
     unique = dict.fromkeys(e if len(e) <= MAX_ENTRY else f"{e[: MAX_ENTRY - 3]}..." for e in entries)
     known = tuple(entry for entry in unique if entry != _MORE)
     return (*known[:MAX_ENTRIES], *((_MORE,) if _MORE in unique or len(known) > MAX_ENTRIES else ()))
 
 
 def read(text: object) -> Record | None:
-    """Read a record, which anybody may have written; None for any other text."""
+    """Read a record; None for any other text. Anyone may have written it."""
     if not isinstance(text, str) or len(text) > 8192:
         return None
     try:
@@ -127,10 +139,9 @@ def read(text: object) -> Record | None:
     if not isinstance(value, dict):
         return None
     pool, fraction, mib = (value.get(key) for key in ("pool", "fraction", "mib"))
-    lists = [value.get(key, []) for key in ("lowered", "uncapped")]
+    lists = [value.get(key, []) for key in LISTS]
     if not isinstance(pool, str) or not isinstance(fraction, str) or type(mib) is not int:
         return None
     if not all(isinstance(entries, list) and all(isinstance(e, str) for e in entries) for entries in lists):
         return None
-    lowered, uncapped = (tuple(entries[: MAX_ENTRIES + 1]) for entries in lists)
-    return Record(pool, fraction, mib, lowered, uncapped)
+    return Record(pool, fraction, mib, *(tuple(entries[: MAX_ENTRIES + 1]) for entries in lists))

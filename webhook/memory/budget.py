@@ -17,7 +17,7 @@ CARD_LABELS = (PRODUCT, "nvidia.com/gpu.memory", "nvidia.com/gpu.replicas")
 """The labels of nodes that describe a card."""
 
 MIN_BUDGET = 512
-"""MiB below which no framework does useful work, so that a cap would only move the failure."""
+"""MiB that a framework needs at least. A smaller cap would only move the failure."""
 
 MEMORY = "slicewarden.dev/gpu-memory"
 PROCESSES = "slicewarden.dev/gpu-processes"
@@ -27,7 +27,7 @@ MAX_PROCESSES = 64
 
 
 class Wish(NamedTuple):
-    """The part of its slice that a pod asks for: MiB for all processes together (None: the whole slice)."""
+    """The part of its slice that a pod asks for: MiB for all its processes together, or None for the whole slice."""
 
     memory: int | None = None
     processes: int = 1
@@ -59,34 +59,35 @@ def wish(annotations: Mapping[str, object]) -> Wish:
             asked = 0
         if asked < 1:
             raise Refused(
-                MEMORY, f"{shown(memory)} is no quantity of memory; write one such as {quoted(memory, '2Gi')}"
+                MEMORY, f"{shown(memory)} is not a quantity of memory; write one such as {quoted(memory, '2Gi')}"
             )
     if processes is not None:
         number = integer(processes) if isinstance(processes, str) else None
         if number is None or not 1 <= number <= MAX_PROCESSES:
             example = quoted(processes, "2")
             raise Refused(
-                PROCESSES, f"{shown(processes)} is no whole number from 1 to {MAX_PROCESSES}, such as {example}"
+                PROCESSES,
+                f"{shown(processes)} is not a whole number from 1 to {MAX_PROCESSES}; write one such as {example}",
             )
         count = number
     return Wish(asked, count)
 
 
 def quoted(said: object, example: str) -> str:
-    """Write an example in quotes where they are what is missing."""
+    """Return an example value, with a note about its quotes if the annotation lacks them."""
     return example if isinstance(said, str) else f'"{example}" with its quotes: an annotation is a text'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Budget:
-    """A cap and the sum behind it. All memory in MiB.
+    """A cap and the sum behind it. All memory is in MiB.
 
     All pods of a kind share one object in a snapshot, so caches use it as a key.
 
-    `reserve` is kept back for driver and fragmentation, `context` is what a process takes beside its
-    allocator, `budget` is what the allocator may take, and `permille` the same in thousandths of the card.
-    `least` is that fraction of the smallest card, and `mib` is the amount that fits on every card.
-    Where the GPU's memory is the host's (`unified`), a fraction of it is no cap.
+    `reserve` is kept for the driver and fragmentation. `context` is what a process takes outside its allocator.
+    `budget` is the allocator's share, and `permille` is the same in thousandths of the card. `least` is that fraction
+    of the smallest card; `mib` fits on every card. On a card that uses the host's memory (`unified`) a fraction is no
+    cap.
     """
 
     card: Card
@@ -101,12 +102,12 @@ class Budget:
 
     @property
     def enough(self) -> bool:
-        """Whether a framework can do anything within it."""
+        """Whether a framework can work within it."""
         return self.least >= MIN_BUDGET and self.permille > 0
 
     @property
     def fraction(self) -> str:
-        """The cap as every framework's parser takes it: `0.ddd`."""
+        """The cap in the form that every framework reads: `0.ddd`."""
         return f"0.{self.permille:03d}"
 
     @property
@@ -131,13 +132,13 @@ class Budget:
         least = f", or {self.least} MiB of the pool's smallest" if self.least != self.budget else ""
         return (
             f"({self.card.memory} MiB - {self.reserve} reserve) / {shares}"
-            f" - {self.context} context = {self.budget} MiB, {asked}{self.fraction} of the card{least}"
-            f"; {MIN_BUDGET} MiB are needed"
+            f" - {self.context} context = {self.budget} MiB, {asked}{self.fraction} of the GPU{least}"
+            f"; {MIN_BUDGET} MiB is the least"
         )
 
 
 def budget(card: Card, policy: Policy, wish: Wish = ALL) -> Budget:
-    """Divide a card. Always rounds down, so that all processes of all slices together fit."""
+    """Compute the budget on a card. It rounds down, so that all processes of all slices fit together."""
     reserve = _for_product(policy.reserve_mib, card, max(256, -(-card.memory // 50)))
     context = _for_product(policy.context_mib, card, 0)
     share = (card.memory - reserve) // (card.replicas * wish.processes) - context
@@ -159,16 +160,16 @@ Cards = tuple[tuple[Node, Card | None], ...]
 
 
 class Selection(NamedTuple):
-    """A pod's own choice among the nodes of a pool: labels, and node selector terms of which one must hold."""
+    """A pod's own choice among the nodes of a pool: labels, and node selector terms. One of the terms must match."""
 
     labels: frozenset[tuple[str, str]] = frozenset()
     terms: frozenset[Choice] | None = None
 
     @classmethod
     def of(cls, pod: Pod, pool: Pool) -> "Selection":
-        """Read a pod's node selector and required affinity, without what all nodes of the pool satisfy.
+        """Read a pod's node selector and required affinity, without the parts that all nodes of the pool satisfy.
 
-        So a pod says the same before and after it is steered, and most pods say nothing.
+        The result is the same before and after steering. For most pods it is empty.
         """
         labels = frozenset(pod.node_selector.items() - pool.nodes.labels.items())
         if pod.node_terms is None:
@@ -187,10 +188,10 @@ class Selection(NamedTuple):
         return all(node.labels.get(key) == value for key, value in self.labels)
 
     def among(self, known: Cards) -> Cards:
-        """Return the nodes on which the pod may land one day, of those known to be in the pool.
+        """Return the known nodes of the pool on which the pod may land, now or later.
 
-        For a term, or a node selector, that none of them satisfies yet all of them stand: a node that it waits for may
-        have any card. So it is for a choice of more than MAX_CHOICES conditions, which is not gone through.
+        If a term matches no known node, all nodes count: the pod may wait for a new node with any card. So they do for
+        a selection with more than MAX_CHOICES conditions, which is not evaluated.
         """
         labelled = tuple(each for each in known if self._labelled(each[0]))
         if self.terms is None:
@@ -211,7 +212,7 @@ def _own(term: Choice, pool: Pool) -> Choice:
 
 
 MAX_CHOICES = 100
-"""How many conditions of a pod's node selector terms are held against every node of a pool: far more than any needs."""
+"""The number of conditions in a pod's node selector terms that are evaluated per node: far more than any pod needs."""
 
 ANY = Selection()
 
@@ -233,18 +234,18 @@ def _cards(facts: Facts, pool: Pool) -> Cards:
 
 
 def nodes(pool: Pool, facts: Facts, selection: Selection = ANY) -> Cards:
-    """The nodes of a pool by which a pod is capped, with their cards.
+    """Return the nodes of a pool that decide the cap of a pod, with their cards.
 
-    Do not ask it where a pod lands: the node that it waits for may not exist yet.
+    Where the pod lands is another question: the node that it waits for may not exist yet.
     """
     known = _computed(facts).cards(pool)
     return known if selection == ANY else selection.among(known)
 
 
 def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selection: Selection = ANY) -> Budget | None:
-    """The smallest budget, by fraction, of all cards that the pod may land on; None when no card is known.
+    """Return the smallest budget, by fraction, of all cards that the pod may land on; None if no card is known.
 
-    Falls back to the card that the policy assumes if no node has one.
+    If no node has a card, the card that the policy assumes counts.
     """
     return _computed(facts).smallest(pool, policy, wish, selection)
 
@@ -269,10 +270,10 @@ def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: S
 
 
 def card_of(node: Node) -> Card | None:
-    """Read a node's card off the labels of GPU Feature Discovery (k8s-device-plugin internal/lm/resource.go).
+    """Read a node's card from the labels of GPU Feature Discovery (k8s-device-plugin internal/lm/resource.go).
 
-    `gpu.memory` is MiB of the whole card, `gpu.replicas` slices per card. A shared node has at least two: with
-    fewer, its labels lag behind its configuration, and no cap can be based on them.
+    `gpu.memory` is in MiB for the whole card; `gpu.replicas` is the slices per card. A shared node has at least two.
+    With fewer, its labels are older than its configuration, and no cap can be based on them.
     """
     memory, replicas = (integer(node.labels.get(label, "")) for label in CARD_LABELS[1:])
     if memory is None or replicas is None or memory <= 0 or replicas < 2:

@@ -1,4 +1,4 @@
-"""Finds programs that only an argument limits in the command line of a container."""
+"""Finds programs in a container's command line that only an argument can limit."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from webhook.memory.tables import ALONE, Effect, Form, Variable
 
 
 class Program(NamedTuple):
-    """A program that has no variable to cap it.
+    """A program that no variable can cap.
 
-    It is started by one of `commands` (with `verb` as the next word, where there is one), as a module whose name
-    begins with `module`, or by images named `image`. `flag` is the argument that takes a fraction of the card;
-    without one there is `advice`. `variables` are those that it reads all the same.
+    One of `commands` starts it, with `verb` as the next word if there is one. So does a Python module whose name begins
+    with `module`, or an image named `image`. `flag` is the argument that takes a fraction of the card; without a flag
+    there is `advice`. It also reads `variables`.
     """
 
     name: str
@@ -96,17 +96,17 @@ PROGRAMS = (
 _COMMANDS = {command: program for program in PROGRAMS for command in program.commands}
 _IMAGES = {program.image: program for program in PROGRAMS if program.image}
 
-NO_LIMIT = Words("{name} has no limit that the pod could set; {advice}", "{name}: has no limit to set")
+NO_LIMIT = Words("{name} has no memory limit that a pod can set; {advice}", "{name}: has no limit to set")
 LACKS_FLAG = Words("{name} is started without {flag}")
 NO_FLAG = Words(
-    "no variable limits {name}; start it with {ours} in args, for the text of a shell is not read",
+    "{name} cannot be limited by environment variables; add {ours} to args (shell scripts are not inspected)",
     "{name}: started without {flag}",
 )
 LARGER = Words("{flag} of {name} is {old}, more than its slice; use {ours}", "{name}: {flag} is above the slice")
 
 
 def started(words: Sequence[str]) -> Program | None:
-    """Return the program that a command clearly starts: by its name, or as a Python module. A shell hides it."""
+    """Return the program that a command clearly starts, by its name or as a Python module. A shell hides it."""
     if not words:
         return None
     command = words[0].rpartition("/")[2]
@@ -122,8 +122,8 @@ def started(words: Sequence[str]) -> Program | None:
 def merge(image: str, words: Sequence[str], budget: Budget, *, append: bool) -> Step | None:
     """Return the step that limits the program of a container, or None.
 
-    A step of kind ADD has the argument to append as its value; `append` allows it where the command clearly
-    starts the program and does not have it.
+    A step of kind ADD has the argument to append as its value. This needs `append`, a command that clearly starts the
+    program, and no such argument yet.
     """
     program = clearly = started(words)
     if program is None:
@@ -145,8 +145,16 @@ def merge(image: str, words: Sequence[str], budget: Budget, *, append: bool) -> 
     return None
 
 
+def limited(image: str, words: Sequence[str], step: Step | None, budget: Budget) -> str:
+    """Return the name of the program that an argument limits to its slice, also one that a step appends; else ""."""
+    program = started(words) or _IMAGES.get(image)
+    if program is None or not program.flag or budget.unified or (step is not None and step.kind is not Kind.ADD):
+        return ""
+    return program.name
+
+
 def _value(flag: str, words: Sequence[str]) -> str | None:
-    """Return the value of an argument, written as one word or two; the last one counts."""
+    """Return the value of an argument, written as one word or as two. The last one counts."""
     value = None
     for word, after in zip(words, [*words[1:], ""], strict=False):
         name, equals, text = word.partition("=")

@@ -1,6 +1,6 @@
-"""Merges a cap with the environment that a container's author wrote: values in, steps out.
+"""Merges a cap with the environment that a container's author wrote: variables in, steps out.
 
-Nothing here knows of pods, nor of one framework more than of another.
+This module knows no pods, and treats all frameworks alike.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ HIDING = tuple(
     for framework in frameworks.walk()
     for name in (*framework.hiding, *(defeat.name for defeat in framework.defeats))
 )
-"""Names that take a cap away when they come from a place that is not read."""
+"""Names that take a cap away if they come from a source that cannot be read."""
 
 KNOWN = frozenset(
     {
@@ -23,7 +23,7 @@ KNOWN = frozenset(
         *HIDING,
     }
 )
-"""Every name that is looked at."""
+"""Every name that is read."""
 
 _IMAGES = frozenset(framework.image for framework in frameworks.walk()) - {""}
 
@@ -31,10 +31,10 @@ _IMAGES = frozenset(framework.image for framework in frameworks.walk()) - {""}
 def merge(env: Environment, cap: Cap, image: str = "") -> tuple[Step, ...]:
     """Return the steps that bring a container's environment under a cap.
 
-    The stricter of the tenant's limit and ours stands, and what else the tenant wrote is kept. Applying the steps
-    and merging again yields none that write.
+    The stricter of the tenant's limit and ours is used, and everything else is kept. After the steps are applied,
+    another merge yields no step that writes.
     """
-    if image not in _IMAGES:  # most containers set nothing, and send back what was added to them
+    if image not in _IMAGES:  # most containers set nothing, or only what was added to them
         steps, after, notes = _nothing_set(cap)
         if not env:
             return steps
@@ -45,13 +45,13 @@ def merge(env: Environment, cap: Cap, image: str = "") -> tuple[Step, ...]:
 
 @lru_cache(maxsize=64)
 def _nothing_set(cap: Cap) -> tuple[tuple[Step, ...], Environment, tuple[Step, ...]]:
-    """The steps for a container that sets nothing, its environment after them, and the steps that write nothing."""
+    """Return the steps for a container without variables, its environment after them, and those that only report."""
     steps = tuple(_merge({}, cap, ""))
     return steps, applied({}, steps), tuple(step for step in steps if step.kind not in WRITES)
 
 
 def applied(env: Environment, steps: Iterable[Step]) -> dict[str, str | None]:
-    """Return the environment after the steps; added variables come last."""
+    """Return the environment after the steps, with added variables last."""
     return {**env, **{step.name: step.value for step in steps if step.kind in WRITES}}
 
 
@@ -72,7 +72,7 @@ MAY_DEFEAT = Words(
 )
 DEFEATS = Words("{name}={plain} {effect}; remove it", "{framework}: {name} takes the cap away")
 FROM_ELSEWHERE = Words(
-    "envFrom is not looked into, and {name} in it would take the cap away; name variables one by one",
+    "envFrom may set {name}, which would take the cap away; list the variables one by one under env",
     "envFrom is not looked into",
 )
 
@@ -89,10 +89,10 @@ def _defeats(env: Environment, framework: Framework) -> Iterator[Step]:
 
 
 def from_elsewhere(env: Environment, prefixes: Iterable[str]) -> Iterator[Step]:
-    """Name a variable that `envFrom` may set and that takes a cap away; the container's own `env` counts over it.
+    """Yield a step for a variable from `envFrom` that may take a cap away. The container's own `env` overrides it.
 
-    A prefix with which such a name begins serves nothing else, so it takes the cap away. Without one that is only not
-    known, and the rule unread-variables speaks of it.
+    A prefix that such a name begins with serves no other purpose, so it takes the cap away. Without a prefix the names
+    are unknown, and the rule unread-variables reports that.
     """
     names = [name for name in HIDING if name not in env]
     prefixes = sorted(prefixes, reverse=True)

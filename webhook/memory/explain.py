@@ -1,4 +1,4 @@
-"""Explains how a cap comes about: for a cluster, and for one object."""
+"""Explains how a cap is computed: for a cluster, and for one object."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -13,13 +13,13 @@ from webhook.memory.plan import Problem, size
 from webhook.model import Path, Request, dotted
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.text import tables
-from webhook.text.words import listed, several, shown
+from webhook.text.words import listed, shown
 
 HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "cap", "fraction")
 
 
 def caps(policy: Policy, facts: Facts, pools: Iterable[Pool]) -> str:
-    """Write the budget of every card in some pools, in MiB, and mark the one that all pods of a pool are held to."""
+    """Write the budget of every card in some pools, in MiB, and mark the one that holds for all pods of a pool."""
     rows = [HEAD, *(row for pool in pools for row in _rows(pool, policy, facts))]
     lines = [*tables.columns(rows, right=range(2, len(HEAD)))]
     if any(row[-1].endswith("*") for row in rows):
@@ -54,11 +54,11 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
 
 
 class Landing(NamedTuple):
-    """Where a pod belongs, the nodes that it may land on there, and its cap.
+    """The pool that a pod belongs to, the nodes there on which it may land, and its cap.
 
-    `path` is where its spec stands in the object, `trust` what it has, and `asks` what of each resource it asks for.
-    `where` says in words which nodes those are, or why there are none; `reason` why it lands there; `uncapped` why it
-    has no cap.
+    `path` is the path of its spec in the object, `trust` its level, and `asks` its amount of each resource. `where`
+    says in words which nodes these are, or why there are none. `reason` says why it lands there; `uncapped`, why it has
+    no cap.
     """
 
     path: Path
@@ -73,19 +73,19 @@ class Landing(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """In one line: pool, nodes, trust and what is asked for."""
+        """One line: pool, nodes, trust and requested amounts."""
         if not self.pool:
             return f"no pool takes it: {self.reason}"
         return f"pool {self.pool}{'' if self.nodes else ','} {self.where}: {self.reason}"
 
     @property
     def memory(self) -> str:
-        """How the cap comes about, in one line."""
+        """One line on how the cap is computed."""
         return self.cap.arithmetic if self.cap else self.uncapped
 
     @property
     def value(self) -> dict[str, Any]:
-        """For programs: where, and why. Of many nodes only the first are named."""
+        """The place and the reason, for programs. Only the first of many nodes are named."""
         return {
             "path": dotted(self.path),
             "pool": self.pool or None,
@@ -99,7 +99,7 @@ class Landing(NamedTuple):
 
     @property
     def explained(self) -> dict[str, Any]:
-        """For programs, what `--explain` adds: every node, and the cap; memory in MiB."""
+        """What `--explain` adds for programs: every node, and the cap. Memory is in MiB."""
         value: dict[str, Any] = {**self.value, "nodes": list(self.nodes)}
         if self.cap is None:
             return {**value, "why": self.uncapped}
@@ -124,9 +124,9 @@ _LISTED, _NAMED = 4, 10
 
 
 def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing]:
-    """Say where the pod of a request lands, or the pods of its templates, if they ask for a GPU.
+    """Find where the pod of a request lands, or the pods of its templates, if they request a GPU.
 
-    Raises Malformed where the object's shape is another.
+    Raises Malformed for an object of a wrong shape.
     """
     for pod in subjects(request, request.object or {}, request.old_object, policy.workloads):
         if not isinstance(pod, Pod):
@@ -153,7 +153,7 @@ def _landing(review: PodReview, placement: Placement) -> Landing:
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(review, placement))
     name = pool.name if pool else ""
-    return Landing(pod.spec_path, name, names, where, placement.level, asks, reason, cap, uncapped)
+    return Landing(pod.located(pod.spec_path)[0], name, names, where, placement.level, asks, reason, cap, uncapped)
 
 
 def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
@@ -165,17 +165,20 @@ def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tu
     if names:
         return names, f"on {listed(names, _LISTED)}"
     if not known:
-        return (), "of which no node is known"
-    of_them = f"of whose {several(len(known), 'known node')}"
+        return (), "but no node of it is known"
     if not selected:
-        return (), f"{of_them} it selects none"
+        return (), f"but the pod selects none of its known nodes ({_names(known)})"
     if len(selected) == len(known):
-        return (), f"{of_them} none offers as much"
-    return (), f"{of_them} it selects {len(selected)}, of which none offers as much"
+        return (), f"but no known node of it ({_names(known)}) has what the pod asks for"
+    return (), f"but the nodes that the pod selects there ({_names(selected)}) do not have what it asks for"
+
+
+def _names(some: Iterable[Node]) -> str:
+    return listed([node.name for node in some], _LISTED)
 
 
 def _offers(node: Node, placement: Placement) -> bool:
-    """Tell whether a node has what a pod asks for; one that says nothing of its GPUs may."""
+    """Tell whether a node has what a pod requests. A node with unknown GPUs may have it."""
     return not node.resources or all(node.resources.get(name, 0) >= much for name, much in placement.totals.items())
 
 
@@ -184,22 +187,30 @@ def _reasons(review: PodReview, placement: Placement) -> Iterator[str]:
     yield _trust(review, placement)
     yield from placement.refusals
     if placement.clash:
-        yield f"its own node selection {placement.clash.tenant} excludes the pool's {placement.clash.pool}"
+        yield f"its node selection {placement.clash.tenant} excludes the pool's {placement.clash.pool}"
 
 
 def _trust(review: PodReview, placement: Placement) -> str:
     """Say which trust a pod has, and which grant gives it or is missing."""
     asked, _, _, withheld = review.claim
-    said = "by default" if asked is None else "as it asks"
     if placement.level == TRUSTED:
-        return f"trusted {said}, by the grant to {_grant(review, placement)}"
+        return f"trusted{' by default' if asked is None else ''} (granted to {_grant(review, placement)})"
     if asked not in (None, TRUSTED, UNTRUSTED):
-        return f"untrusted, for {shown(asked)} is no trust level"
-    if asked == TRUSTED and withheld:
-        return "untrusted, for the grants that cover it hear others than who asks"
-    if (asked or review.policy.default_trust) == TRUSTED:
-        return f"untrusted, for no grant covers what is trusted {said}"
-    return f"untrusted {said}"
+        return f"treated as untrusted: {shown(asked)} is not a trust level"
+    if (asked or review.policy.default_trust) != TRUSTED:
+        return "untrusted, as it asks" if asked else "untrusted by default"
+    why = f"{'it asks to be trusted' if asked else 'trust is the default'}, but"
+    if withheld:
+        return f"treated as untrusted: {why} its grants are for other users"
+    return f"treated as untrusted: {why} no grant covers {_uncovered(review)}"
+
+
+def _uncovered(review: PodReview) -> str:
+    """Say which part of a pod no grant covers: its service account, if its namespace has a grant for others."""
+    pod, labels = review.subject, review.facts.namespaces.get(review.subject.namespace)
+    if any(grant.scope.reaches(pod.namespace, labels) for grant in review.policy.grants):
+        return f"its service account {shown(pod.service_account)}"
+    return f"its namespace {shown(pod.namespace)}"
 
 
 def _grant(review: PodReview, placement: Placement) -> str:

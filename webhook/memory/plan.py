@@ -1,9 +1,9 @@
-"""Plans how one pod is capped: its budget, the steps for its containers, and the record of them.
+"""Plans how one pod is capped: its budget, the steps for its containers, and its record.
 
-The rule `uncapped-memory` and `explain` only write the plan out.
+The rule `uncapped-memory` and `explain` only present the plan.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.allowance import LETTERS, Allowance
@@ -11,18 +11,23 @@ from webhook.api.pods import Container, EnvVar, Pod
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, command_line, environment, frameworks
 from webhook.memory.annotation import Record
-from webhook.memory.budget import MEMORY, Budget, Refused, Selection, Wish, smallest, wish
+from webhook.memory.budget import MEMORY, PROCESSES, Budget, Refused, Selection, Wish, smallest, wish
 from webhook.memory.frameworks import pytorch
+from webhook.memory.shim import delivery
+from webhook.memory.shim.delivery import Delivery
 from webhook.memory.steps import Cap, Kind, Step, noted
-from webhook.model import Path
+from webhook.model import Finding, Path
 from webhook.policy.model import Pool
-from webhook.text.words import shown
+from webhook.text.words import listed, shown
+
+Shim = Callable[[Container], Delivery | None]
+"""Gives the shim to a container, as far as it can; None where the pod is to have none."""
 
 
 class Problem(NamedTuple):
-    """The reason why a pod is refused instead of being capped.
+    """The reason why a pod is refused instead of capped.
 
-    `annotation` is the one at fault, empty where none is; `budget` is None where it is not known.
+    `annotation` is the faulty annotation, or empty. `budget` is None if it is unknown.
     """
 
     message: str
@@ -31,7 +36,7 @@ class Problem(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """A variable that holds what it was lowered to earlier, its former value, and the entry of the record for it."""
+    """A variable that still has the value it was lowered to, its former value, and its entry in the record."""
 
     entry: str
     name: str
@@ -40,7 +45,7 @@ class Lowered(NamedTuple):
 
 
 class ContainerPlan(NamedTuple):
-    """The steps for one container: `steps` for its variables, which stand in `env`, and `argument`."""
+    """The steps for one container: `steps` for its variables, which are in `env`, and `argument` for its command."""
 
     name: str
     path: Path
@@ -48,18 +53,21 @@ class ContainerPlan(NamedTuple):
     steps: tuple[Step, ...]
     argument: Step | None
     lowered_before: tuple[Lowered, ...] = ()
+    shim: Delivery | None = None
+    limited: str = ""
+    """The program that an argument limits, empty for none."""
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
-        """The steps for its variables, then the one for its argument."""
+        """The steps for its variables, and the one for its argument."""
         return self.steps if self.argument is None else (*self.steps, self.argument)
 
 
 class Plan(NamedTuple):
     """How one pod is capped in its pool.
 
-    `record` belongs in the pod, and `before` is the one that stands there; `noted` says that something was lowered or
-    is uncapped in this pod alone.
+    `record` is the record that the pod should have, and `before` the one that it has. `noted` is true if something was
+    lowered or is uncapped in this pod alone.
     """
 
     pod: Pod
@@ -69,6 +77,8 @@ class Plan(NamedTuple):
     before: Record | None
     record: Record
     noted: bool
+    shim: tuple[Finding, ...] = ()
+    """What the pod lacks of the shim, beside what its containers lack."""
 
     @property
     def budget(self) -> Budget:
@@ -77,31 +87,32 @@ class Plan(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """A warning where the GPU's memory is the host's; nothing elsewhere."""
+        """A warning if the GPU uses the host's memory; otherwise empty."""
         if not self.budget.unified:
             return ""
         without = " and ".join(framework.title for framework in frameworks.walk() if framework.fractions_only)
         return (
-            f"the GPUs of pool {self.pool.name} name the host's memory as theirs, of which a fraction is no cap: "
-            f"{without} have none"
+            f"the GPUs of pool {self.pool.name} use the host's memory, so a fraction of it caps nothing; {without} "
+            f"have no "
+            "cap there"
         )
 
     def missing(self, names: Sequence[str]) -> str:
-        """Say that variables are missing, and what to do."""
+        """Say that variables are missing, and what that leads to."""
         return (
-            f"no {', '.join(names)}, so a process may take more than its {self.budget.least} MiB of a GPU of pool "
-            f"{self.pool.name}; create it where Slicewarden's mutating webhook is in force, and undo none of its "
-            "changes"
+            f"the container does not set {listed(names, 3)}, so a process may take more than its "
+            f"{self.budget.least} MiB "
+            f"of a GPU in pool {self.pool.name}"
         )
 
     def past(self, lowered: Lowered) -> str:
         """Say that a variable was lowered earlier."""
-        return f"{lowered.name} was {lowered.old}, and was set to what a slice of pool {self.pool.name} allows"
+        return f"Slicewarden lowered {lowered.name} from {lowered.old} to what a slice of pool {self.pool.name} allows"
 
     def records(self, *, changes: bool) -> bool:
-        """Tell whether the record has to be written into the pod, which the plan `changes` or not.
+        """Tell whether the record must be written into the pod. `changes` says whether the plan changes the pod.
 
-        Only what is created can be written into; the record need not follow an image that is exchanged later.
+        Only a pod that is created can be written to. The record does not follow an image that is changed later.
         """
         if self.pod.template or (self.before is not None and self.before.stands_for(self.record)):
             return False
@@ -112,28 +123,58 @@ class Plan(NamedTuple):
 
 
 def plan(review: PodReview, pool: Pool) -> Plan | Problem:
-    """Plan the caps of a pod that belongs in a pool whose pods are capped."""
+    """Plan the caps of a pod that belongs to a pool with capped pods."""
     pod, cap = review.subject, size(review, pool)
     if isinstance(cap, Problem):
         return cap
     before = _before(pod, pool, cap)
     asking = {request.container.path: request.container for request in review.requests}
-    containers = tuple([_container(container, cap, before, review.allowance) for container in asking.values()])
+    try:
+        shim = _shim(pod, pool, cap)
+    except Refused as error:
+        return Problem(error.message, error.annotation, cap.budget)
+    containers = tuple([_container(one, cap, before, shim, review.allowance) for one in asking.values()])
+    given = [part.name for part in containers if part.shim is not None and part.shim.given]
     lowered: list[str] = []
     uncapped: list[str] = []
     for part in containers:
+        name = shown(part.name, quotes=False)[:63]
         if spoken := [step for step in part.all_steps if step.words.note or step.kind is Kind.LOWER]:
-            name = shown(part.name, quotes=False)[:63]
             uncapped += [f"{name}: {noted(step, cap.budget)}" for step in spoken if step.words.note]
             lowered += [annotation.lowered(name, step.name, step.old) for step in spoken if step.kind is Kind.LOWER]
+        if part.shim is not None and part.shim.note:
+            uncapped.append(f"{name}: no shim: {part.shim.note}")
     if before is not None:
         lowered = [*before.still({past.entry for part in containers for past in part.lowered_before}), *lowered]
-    record = annotation.of(pool, cap, lowered, uncapped)
-    return Plan(pod, pool, cap, containers, before, record, noted=bool(lowered or uncapped))
+    record = annotation.of(
+        pool,
+        cap._replace(shim=bool(given) and len(given) == len(containers)),
+        lowered,
+        uncapped,
+        [f"{shown(name, quotes=False)[:63]}: {delivery.CAPS}" for name in given],
+        [f"{shown(part.name, quotes=False)[:63]}: {part.limited}" for part in containers if part.limited],
+    )
+    lacking = tuple(delivery.pod_findings(pod)) if given else ()
+    remarkable = bool(lowered or uncapped or given or any(part.limited for part in containers))
+    return Plan(pod, pool, cap, containers, before, record, noted=remarkable, shim=lacking)
+
+
+def _shim(pod: Pod, pool: Pool, cap: Cap) -> Shim:
+    """Return the function that gives the shim to the containers of a pod. Raises Refused."""
+    policy, stated = cap.policy, delivery.image_path(pod)
+    if not delivery.wanted(pod, policy, cap.budget):
+        return lambda _: None
+    runs = pod.old is not None and not pod.template
+
+    def deliver(container: Container) -> Delivery:
+        known = policy.python_path(pod.namespace, pool.name, container.reference) if stated is None else stated
+        return delivery.deliver(container, cap.budget, known, strict=policy.strict, runs=runs)
+
+    return deliver
 
 
 def size(review: PodReview, pool: Pool) -> Cap | Problem:
-    """Size the cap of a pod that belongs in a pool whose pods are capped."""
+    """Compute the cap of a pod that belongs to a pool with capped pods."""
     pod, policy, facts = review.subject, review.policy, review.facts
     try:
         wished = wish(pod.annotations)
@@ -148,40 +189,47 @@ def size(review: PodReview, pool: Pool) -> Cap | Problem:
         return Problem(error.message, error.annotation, budget)
     if budget is None or whole is None:
         return Problem(
-            f"no cap can be sized: no node of pool {pool.name} has the labels nvidia.com/gpu.memory and "
-            "nvidia.com/gpu.replicas; wait for GPU Feature Discovery, or give the pool `assume` in the policy"
+            f"no node of pool {pool.name} has the labels nvidia.com/gpu.memory and nvidia.com/gpu.replicas, so no "
+            f"cap can "
+            "be computed; wait for GPU Feature Discovery, or ask an administrator to set `assume` for the pool"
         )
-    return _too_small(pool, budget, whole, wished) or Cap(budget, policy, torch, doubted)
+    return _too_small(review, pool, budget, whole, wished) or Cap(budget, policy, torch, doubted)
 
 
-def _too_small(pool: Pool, budget: Budget, whole: Budget, wished: Wish) -> Problem | None:
+def _too_small(review: PodReview, pool: Pool, budget: Budget, whole: Budget, wished: Wish) -> Problem | None:
     """Say what is wrong with the size of a slice, or with the part of it that the pod asks for."""
     if not whole.enough:
-        way = "the pool needs fewer replicas, or the pod another pool"
+        way = "ask an administrator for fewer replicas in the pool"
         if wished.processes > 1:
-            way = "ask for fewer processes, or for another pool"
-        message = f"a slice of pool {pool.name} is too small for a framework: {whole.arithmetic}; {way}"
-        return Problem(message, budget=budget)
+            way = f"set {PROCESSES} to fewer processes"
+        message = f"a slice of pool {pool.name} is too small for a framework: {whole.arithmetic}"
+        return Problem(f"{message}; {way}{_or_whole(review)}", budget=budget)
     most = whole.least * wished.processes
     if wished.memory is not None and wished.memory > most:
         each = f" for each of {wished.processes} processes" if wished.processes > 1 else ""
         return Problem(
-            f"{wished.memory} MiB are more than a slice of pool {pool.name} has: {whole.arithmetic}{each}; ask for "
-            f"{most}Mi at most",
+            f"{wished.memory} MiB is more than a slice of pool {pool.name} has: {whole.arithmetic}{each}; use "
+            f"{MEMORY}: {most}Mi or less{_or_whole(review)}",
             MEMORY,
             budget,
         )
     if not budget.enough:
         return Problem(
-            f"what the pod asks for of a slice of pool {pool.name} is too small for a framework: {budget.arithmetic}; "
-            "ask for more memory or fewer processes",
+            f"this part of a slice of pool {pool.name} is too small for a framework: {budget.arithmetic}; ask for more "
+            f"memory or fewer processes{_or_whole(review)}",
             budget=budget,
         )
     return None
 
 
+def _or_whole(review: PodReview) -> str:
+    """Say how the pod gets a whole GPU instead of a slice; empty if no pool would give it one."""
+    way = review.whole_gpu_way
+    return f", or {way} for a whole GPU" if way else ""
+
+
 def _before(pod: Pod, pool: Pool, cap: Cap) -> Record | None:
-    """Read the record that stands in a pod; a template has none."""
+    """Read the record in a pod. A template has none."""
     there = None if pod.template else pod.annotations.get(annotation.KEY)
     if there is None:
         return None
@@ -189,7 +237,9 @@ def _before(pod: Pod, pool: Pool, cap: Cap) -> Record | None:
     return plain if there == plain.text else annotation.read(there)
 
 
-def _container(container: Container, cap: Cap, before: Record | None, allowance: Allowance) -> ContainerPlan:
+def _container(
+    container: Container, cap: Cap, before: Record | None, shim: Shim, allowance: Allowance
+) -> ContainerPlan:
     env = container.variables(environment.KNOWN)
     values = {name: variable.value for name, variable in env.items()}
     allowance.spend("settings", sum(len(value or "") for value in values.values()) // LETTERS)
@@ -198,8 +248,9 @@ def _container(container: Container, cap: Cap, before: Record | None, allowance:
     if container.spec.get("envFrom"):
         steps = (*steps, *environment.from_elsewhere(environment.applied(values, steps), container.env_from))
     argument = command_line.merge(image, container.words, cap.budget, append=cap.policy.append_arguments)
+    limited = command_line.limited(image, container.words, argument, cap.budget)
     past: tuple[Lowered, ...] = ()
     if before is not None and before.lowered:
         history = before.history(container.name, values)
         past = tuple([Lowered(entry, name, old, (*env[name].path, "value")) for entry, name, old in history])
-    return ContainerPlan(container.name, container.path, env, steps, argument, past)
+    return ContainerPlan(container.name, container.path, env, steps, argument, past, shim(container), limited)

@@ -10,22 +10,24 @@ from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 Environment = Mapping[str, str | None]
-"""A container's variables; the value is None where it is not known before the pod runs."""
+"""A container's variables. A value is None if it is unknown before the pod runs."""
 
 Torch = tuple[int, int] | None
-"""A release of PyTorch, None where it is not known."""
+"""A release of PyTorch; None if it is unknown."""
 
 
 class Cap(NamedTuple):
-    """The cap of a pod, and what is known of the PyTorch in it.
+    """The cap of a pod, and the PyTorch in the pod.
 
-    `doubted` says that only the pod itself claims an older PyTorch: its claim then excuses nothing.
+    `doubted` is true if only the pod claims to run an older PyTorch. Its claim then excuses nothing. `shim` is true if
+    every container of the pod has the shim.
     """
 
     budget: Budget
     policy: Policy
     torch: Torch = None
     doubted: bool = False
+    shim: bool = False
 
 
 class Kind(StrEnum):
@@ -43,9 +45,9 @@ WRITES = frozenset({Kind.ADD, Kind.SET, Kind.LOWER})
 
 
 class Words(NamedTuple):
-    """The sentence about a step, and the `note` of it for the annotation; without one it is not noted.
+    """The message about a step, and a short `note` for the annotation. Without a note the step is not recorded.
 
-    In braces stand `name`, `old`, `plain` (`old` without quotes) and `value` of the step, its details, and
+    Fields in braces are `name`, `old`, `plain` (`old` without quotes) and `value` of the step, its details, and
     `fraction`, `percent`, `mib` and `bytes` of the budget.
     """
 
@@ -54,7 +56,7 @@ class Words(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step. `name` is the variable, or the program; `value` is written where `old` stood."""
+    """One step. `name` is the variable or the program; `value` replaces `old`."""
 
     kind: Kind
     name: str
@@ -65,12 +67,12 @@ class Step(NamedTuple):
 
 
 def describe(step: Step, budget: Budget) -> str:
-    """Say what is wrong, then what to do."""
+    """Return the message about a step."""
     return _filled(step.words.message, step, budget)
 
 
 def noted(step: Step, budget: Budget) -> str:
-    """Say the same in a few words, for the annotation; nothing for a step that is not noted."""
+    """Return the short note about a step for the annotation; empty if it has none."""
     return _filled(step.words.note, step, budget) if step.words.note else ""
 
 
@@ -92,7 +94,7 @@ def _filled(template: str, step: Step, budget: Budget) -> str:
 
 
 def unknown(value: str | None) -> bool:
-    """Tell whether a value is not known before the pod runs: it comes from elsewhere, or refers to another."""
+    """Tell whether a value is unknown before the pod runs: it comes from elsewhere, or refers to another variable."""
     return value is None or "$(" in value
 
 
@@ -114,24 +116,24 @@ def fraction(text: str) -> float | None:
 
 # Steps that several frameworks take
 
-SLICE = "the slice is {fraction} of the card"
+SLICE = "{fraction} (the slice)"
 
 NOT_KNOWN = Words(
-    "{name} is not known before the pod runs, so no cap is sure; write its value into the pod, or remove it",
+    "{name} is not known before the pod runs, so the cap is not sure; write its value into the pod, or remove it",
     "{framework}: {name} is not known",
 )
-EMPTY = Words(f"{{name}} is empty; {SLICE}")
-NO_FRACTION = Words(f"{{name}} is {{old}}, and {SLICE}; use that or less, or remove it")
-LARGER_FRACTION = Words(f"{{name}} is {{old}}, and {SLICE}; use that or less")
+EMPTY = Words(f"{{name}} is empty and caps nothing; set {SLICE} or less")
+NO_FRACTION = Words(f"{{name}} is {{old}}, not a fraction above 0; use {SLICE} or less, or remove it")
+LARGER_FRACTION = Words("{name} is {old}, more than the slice; use {fraction} or less")
 
 
 def not_known(framework: str, name: str) -> Step:
-    """The step for a variable that decides on the cap, and is not known before the pod runs."""
+    """Return the step for a variable that decides on the cap and is unknown before the pod runs."""
     return Step(Kind.DEFEAT, name, NOT_KNOWN, details=(("framework", framework),))
 
 
 def stricter_fraction(framework: str, name: str, value: str | None, budget: Budget) -> Iterator[Step]:
-    """Keep a fraction that is no larger than the budget's; complete, lower or refuse another."""
+    """Keep a fraction that is no larger than the budget's. Complete, lower or refuse any other value."""
     if value is None or unknown(value):
         yield not_known(framework, name)
     elif not value.strip():

@@ -1,4 +1,4 @@
-"""The rows that a framework's file consists of: its variables, and what takes its cap away."""
+"""The types of a framework's tables: its variables, and what takes its cap away."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -29,7 +29,7 @@ class Effect(StrEnum):
 class Variable(NamedTuple):
     """A variable that a framework reads.
 
-    `text` is the value where it is always the same. A variable that is not `written` is never set where it is absent.
+    `text` is its value if that is always the same. If it is not `written`, it is never added where it is absent.
     """
 
     name: str
@@ -51,8 +51,8 @@ ALONE = "left alone"
 class Defeat(NamedTuple):
     """A variable that can take a framework's cap away.
 
-    `ways` are the values that do, in words, each with its effect. `effect` returns the effect of one value, or
-    nothing where the value leaves the cap as it is.
+    `ways` are the values that do, in words, each with its effect. `effect` returns the effect of a value, or an empty
+    text if the value leaves the cap in force.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Defeat(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A table of a framework's own on the page of frameworks, with the text above it."""
+    """Another table for the page on frameworks, with the text above it."""
 
     title: str
     text: str
@@ -71,5 +71,5 @@ class Section(NamedTuple):
 
 
 def word(text: str) -> str:
-    """A value without spaces around it, in lower case."""
+    """Return a value in lower case, without spaces around it."""
     return text.strip().lower()

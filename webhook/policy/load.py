@@ -1,9 +1,9 @@
-"""GPUSharingPolicy files: read, checked, and made into a Policy."""
+"""Reads and checks GPUSharingPolicy files."""
 
 import hashlib
 import json
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from itertools import islice
 from typing import Any, cast
@@ -11,6 +11,7 @@ from typing import Any, cast
 from webhook.api import quantity
 from webhook.api.fields import group_kind
 from webhook.api.selectors import Requirement, Selector, contradiction
+from webhook.catalog import doors
 from webhook.catalog.doors import Names
 from webhook.catalog.workloads import WORKLOADS, Template, Workload, pod_specs, table
 from webhook.documents.documents import Document
@@ -23,6 +24,7 @@ from webhook.policy.model import (
     EVERY_RULE,
     SCHEDULER,
     SHARED,
+    AllowedPath,
     Card,
     Exemption,
     Forms,
@@ -32,10 +34,13 @@ from webhook.policy.model import (
     Override,
     Policy,
     Pool,
+    PythonPath,
+    Release,
     Requesters,
     ResourceNames,
     Scope,
     TorchVersion,
+    release,
 )
 from webhook.text.spelling import Guesses, hint
 from webhook.text.words import line, shown
@@ -45,13 +50,13 @@ KIND = (GROUP, "GPUSharingPolicy")
 TEST = (GROUP, "PolicyTest")
 
 SCHEMAS = {KIND[1]: "policy.schema.json", TEST[1]: "policy-test.schema.json"}
-"""The kinds of files that people write, and where in the package the schema of each is."""
+"""The kinds of files that users write, each with its schema's file in this package."""
 
 
 def schema(rules: Iterable[str], kind: str = KIND[1], *, frameworks: Iterable[str] = ()) -> dict[str, Any]:
-    """The JSON Schema of a policy, or of another kind of ours, with the rules and the frameworks that it may name.
+    """Return the JSON Schema of a policy, or of another kind of file, with the rules and frameworks that it may name.
 
-    Without frameworks it may name any.
+    Without `frameworks` it may name any framework.
     """
     value: dict[str, Any] = json.loads(pkgutil.get_data("webhook.policy", SCHEMAS[kind]) or b"")
     value["$defs"]["rule"]["enum"] = sorted(rules)
@@ -63,9 +68,9 @@ def schema(rules: Iterable[str], kind: str = KIND[1], *, frameworks: Iterable[st
 
 
 def load(documents: Iterable[Document], rules: Iterable[str], where: str, *, frameworks: Iterable[str] = ()) -> Policy:
-    """Read the one policy among the documents; other kinds are passed over, but for what may be ours misspelt.
+    """Read the one policy among the documents. Other kinds are ignored, but not a misspelt kind of ours.
 
-    Raises Unusable with every error found, each with its file and line.
+    Raises Unusable with every error, each with its file and line.
     """
     return load_with_document(documents, rules, where, frameworks=frameworks)[0]
 
@@ -73,7 +78,11 @@ def load(documents: Iterable[Document], rules: Iterable[str], where: str, *, fra
 def load_with_document(
     documents: Iterable[Document], rules: Iterable[str], where: str, *, frameworks: Iterable[str] = ()
 ) -> tuple[Policy, Document]:
-    """Read the one policy among the documents as `load` does, and say where it stands."""
+    """Read the one policy among the documents as `load` does, and return its document too.
+
+    `rules` may map each rule to the release that brought it; without it no rule is newer than the policy's `rulesAsOf`.
+    """
+    releases = rules if isinstance(rules, Mapping) else {}
     documents = list(documents)
     if misspelt := misspellings(documents):
         raise Unusable(misspelt)
@@ -88,11 +97,11 @@ def load_with_document(
     wrong = [] if fits else problems(document, schema_errors(document.value, wanted))
     if wrong := wrong or problems(document, _meaning_errors(document.value["spec"])):
         raise Unusable(wrong)
-    return _policy(document.value), document
+    return _policy(document.value, releases), document
 
 
 def misspellings(documents: Iterable[Document]) -> list[Problem]:
-    """Find documents that are nearly of a kind of ours: passed over in silence they would change nothing."""
+    """Find documents with a kind that is nearly ours. They would have no effect, and their author would not notice."""
     misspelt, guesses = [], Guesses()
     for document in documents:
         if not isinstance(document.value, dict):
@@ -110,24 +119,27 @@ def misspellings(documents: Iterable[Document]) -> list[Problem]:
 
 
 MOST = 100
-"""Errors of a file that are named; whoever has more has given another file, and to guess at all of it takes long."""
+"""The number of errors that are named for a file.
+
+A file with more is likely no policy at all, and every hint takes time.
+"""
 
 
 def problems(document: Document, errors: Iterable[tuple[Path, str]]) -> list[Problem]:
-    """Say where in a file errors are, in the order of its lines. No more are looked for than are named."""
+    """Return the errors with their places in the file, sorted by line. The search ends after MOST errors."""
     errors = iter(errors)
     named = [
         Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in islice(errors, MOST)
     ]
-    more = [Problem(document.file, 0, f"more is wrong than these {MOST}: mend them first")] if any(errors) else []
+    more = [Problem(document.file, 0, f"more is wrong than these {MOST}: correct them first")] if any(errors) else []
     return sorted(named, key=lambda problem: problem.line) + more
 
 
 def schema_errors(value: Any, wanted_schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Find what in a value a JSON Schema does not allow, in plain words."""
-    import jsonschema  # which takes longer to import than all the rest of a check
+    """Yield the path and the reason, in plain words, of everything in a value that a JSON Schema does not allow."""
+    import jsonschema  # imported here: it takes longer than the rest of a check
 
-    own = {"uniqueItems": _unique}  # the library's compares each with each
+    own = {"uniqueItems": _unique}  # the library's own compares every pair of items
     validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, own)  # type: ignore[no-untyped-call]
     for error in validator(wanted_schema).iter_errors(value):
         path: Path = tuple(error.absolute_path)
@@ -150,7 +162,7 @@ def _title(error: Any) -> str:
 
 
 def _reason(keyword: str, wanted: Any, value: Any) -> str:
-    """Say in plain words what a keyword of JSON Schema asks for; nothing for one that speaks well for itself."""
+    """Say in plain words what a keyword of JSON Schema demands; empty if the library's message is plain enough."""
     match keyword:
         case "type":
             wanted = (wanted,) if isinstance(wanted, str) else wanted
@@ -186,11 +198,11 @@ _WORDS = {
     "number": "a number",
     "null": "null",
 }
-"""What JSON Schema's types are called by who writes YAML."""
+"""The words of YAML's users for the types of JSON Schema."""
 
 
 def _unquoted(value: Any) -> str:
-    """Say what made something else of a text."""
+    """Say how to keep YAML from reading text as another type."""
     if isinstance(value, bool):
         return "; put it in quotes: without them YAML takes yes, no, on, off, y and n for true or false"
     return "; put it in quotes" if isinstance(value, (int, float)) else ""
@@ -204,7 +216,7 @@ def _unique(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[Any]:
 
 
 def _repeated(values: Iterable[Any]) -> Iterator[Any]:
-    """Find what stands in a list a second time."""
+    """Yield every item that the list already had."""
     seen: set[str] = set()
     for value in values:
         text = json.dumps(value, sort_keys=True)
@@ -214,7 +226,7 @@ def _repeated(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
-    """What a schema cannot say: quantities, names that stand twice, pools that overlap."""
+    """Find errors that a schema cannot express: quantities, names that occur twice, pools that overlap."""
     pools = spec["pools"]
     for path, value in _quantities(spec):
         try:
@@ -294,17 +306,23 @@ def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
 
 
 def _pools_named(spec: Object) -> Iterator[tuple[Path, str]]:
-    for index, version in enumerate(spec.get("memory", {}).get("torch", {}).get("versions", ())):
-        for place, name in enumerate(version.get("pools", ())):
-            yield ("spec", "memory", "torch", "versions", index, "pools", place), name
+    memory = spec.get("memory", {})
+    lists = (
+        (("torch", "versions"), memory.get("torch", {}).get("versions", ())),
+        (("pythonPath",), memory.get("pythonPath", ())),
+    )
+    for keys, entries in lists:
+        for index, entry in enumerate(entries):
+            for place, name in enumerate(entry.get("pools", ())):
+                yield ("spec", "memory", *keys, index, "pools", place), name
 
 
 def _mib(value: object) -> int:
     return int(quantity.parse(value) // 2**20)
 
 
-def _policy(value: Object) -> Policy:
-    """Make the policy; what the file leaves out has the default of the policy's own words."""
+def _policy(value: Object, releases: Mapping[str, Release]) -> Policy:
+    """Make the policy. Keys that the file leaves out take the defaults of the model."""
     spec = value["spec"]
     trust, memory, sharing = (spec.get(key, {}) for key in ("trust", "memory", "sharing"))
     schedulers, controllers, labellers = (spec.get(key, {}) for key in ("schedulers", "controllers", "nodeLabellers"))
@@ -319,6 +337,7 @@ def _policy(value: Object) -> Policy:
         "unified": tuple(memory["unified"]) if "unified" in memory else None,
         "capped_sharing": frozenset(memory["sharing"]) if "sharing" in memory else None,
         "defeats": Action(memory["defeats"]) if "defeats" in memory else None,
+        "support": _support(spec["support"]) if "support" in spec else None,
     }
     context, reserve = (
         {product: _mib(amount) for product, amount in memory.get(setting, {}).items()}
@@ -337,9 +356,12 @@ def _policy(value: Object) -> Policy:
         reserve_mib=reserve,
         append_arguments=memory.get("arguments") == "Append",
         torch_versions=tuple(map(_torch_version, torch.get("versions", ()))),
+        shim=memory.get("shim") == "Inject",
+        python_paths=tuple(map(_python_path, memory.get("pythonPath", ()))),
         older_settings={key: str(words) for key, words in torch.get("older", {}).items()},
         config_maps=frozenset((place["namespace"], place["name"]) for place in sharing.get("configMaps", ())),
         actions=_actions(spec),
+        newer=_newer(spec, releases),
         workloads={**WORKLOADS, **table(tuple(map(_workload, spec.get("workloads", ()))))},
         overrides=tuple(map(_override, spec.get("overrides", ()))),
         exemptions=tuple(map(_exemption, spec.get("exemptions", ()))),
@@ -348,18 +370,32 @@ def _policy(value: Object) -> Policy:
     )
 
 
+def _support(value: Object) -> str:
+    """Return the text and the URL for help in one line. A text of several lines is joined."""
+    text = " ".join(value["text"].split())
+    return line(f"{text.rstrip('.,:;')}, {value['url']}" if "url" in value else text)
+
+
 def _forms(value: Object) -> Forms:
     names = {
         "annotations": value.get("annotations"),
         "labels": value.get("labels"),
         "runtime_classes": value.get("runtimeClasses"),
-        "device_classes": value.get("deviceClasses"),
     }
     given: dict[str, Any] = {key: Names(each) for key, each in names.items() if each is not None}
     if "resources" in value:
         given["resources"] = tuple(value["resources"])
+    if "deviceClasses" in value or "otherDeviceClasses" in value:
+        known = () if "deviceClasses" in value else doors.OTHER_CLASSES.patterns
+        given["device_classes"] = Names(
+            value.get("deviceClasses", ("*",)), other_than=(*known, *value.get("otherDeviceClasses", ()))
+        )
+    given["classes_named"] = "deviceClasses" in value
     given["imex_channels"] = value.get("imexChannels", False)
     given["other_devices"] = tuple(value.get("otherDevices", ()))
+    given["host_paths"] = tuple(
+        AllowedPath(doors.normal(each["path"]), each.get("writable", False)) for each in value.get("hostPaths", ())
+    )
     return Forms(claims=tuple(map(_scope, value.get("claims", ()))), **given)
 
 
@@ -397,6 +433,13 @@ def _actions(value: Object) -> dict[str, Action]:
     return {rule: Action(action) for rule, action in value.get("rules", {}).items()}
 
 
+def _newer(value: Object, releases: Mapping[str, Release]) -> dict[str, Release]:
+    if "rulesAsOf" not in value:
+        return {}
+    known = release(value["rulesAsOf"])
+    return {rule: since for rule, since in releases.items() if since > known}
+
+
 def _workload(value: Object) -> Workload:
     templates = (
         *map(Template, value.get("templates", ())),
@@ -416,7 +459,7 @@ def _exemption(value: Object) -> Exemption:
 
 
 def _requesters(value: Object, *users: str) -> Requesters:
-    """Read who is meant, besides the users that always are."""
+    """Read requesters, and add the users that always belong to them."""
     return Requesters(frozenset((*users, *value.get("users", ()))), frozenset(value.get("groups", ())))
 
 
@@ -424,6 +467,15 @@ def _torch_version(value: Object) -> TorchVersion:
     major, minor, *_ = value["version"].split(".")
     return TorchVersion(
         (int(major), int(minor)), frozenset(value.get("namespaces", ())), frozenset(value.get("pools", ()))
+    )
+
+
+def _python_path(value: Object) -> PythonPath:
+    return PythonPath(
+        value["path"],
+        frozenset(value.get("namespaces", ())),
+        frozenset(value.get("pools", ())),
+        tuple(value.get("images", ())),
     )
 
 

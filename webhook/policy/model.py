@@ -1,4 +1,4 @@
-"""The policy: what an organisation allows."""
+"""The types of a policy: what an organisation allows on its GPUs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from webhook.model import Action, Object, Requester
 API_VERSION = "slicewarden.dev/v1alpha1"
 
 NAME_LABEL = "kubernetes.io/metadata.name"
-"""The label by which the API server tells a namespace's name, whatever anyone writes (KEP-2161)."""
+"""The label that holds a namespace's name. The API server sets it, and no one can change it (KEP-2161)."""
 
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted"
@@ -29,34 +29,52 @@ CONTEXT_MIB = {
     "NVIDIA-H200": 896,
     "default": 768,
 }
-"""MiB one process takes beside its allocator, by the start of the product: generous, for want of a primary source."""
+"""MiB that one process takes outside its allocator, by product prefix: generous, since no primary source states them.
+"""
 
 UNIFIED = ("NVIDIA-GB10", "NVIDIA-Thor", "NVIDIA-Jetson", "Orin", "Xavier", "Thor")
-"""Starts of the products whose GPU has no memory of its own and names the host's as its own."""
+"""Prefixes of the products whose GPU has no memory of its own, and reports the host's memory instead."""
 
 EVERY_RULE = "*"
-"""Stands among a policy's rules for all that are not named beside it."""
+"""The key among a policy's rules for every rule that is not named there."""
+
+Release = tuple[int, int]
+"""A release of Slicewarden by its first two numbers: 0.1 is (0, 1)."""
+
+
+def release(text: str) -> Release:
+    """Read a release such as `0.1`. Raises ValueError."""
+    major, minor = map(int, text.split("."))
+    return major, minor
+
 
 SHARED = ("time-slicing", "mps")
-"""The kinds of sharing that put no wall between the pods on a card."""
+"""The kinds of sharing that do not isolate the pods on a card from each other."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """Some of a cluster's pods: those of the named or selected namespaces, of these accounts if any are named."""
+    """Pods: those in named or selected namespaces, and only those of certain service accounts if any are given.
+
+    Only in an exemption may an account end in `*`, and stand for all that begin so.
+    """
 
     namespaces: frozenset[str]
     selector: Selector | None
     service_accounts: frozenset[str]
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
-        """Tell whether it covers an account of a namespace; `labels` is None when nothing is known."""
-        if self.service_accounts and service_account not in self.service_accounts:
+        """Tell whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
+        if self.service_accounts and service_account not in self._accounts:
             return False
         return self.reaches(namespace, labels)
 
+    @cached_property
+    def _accounts(self) -> Names:
+        return Names(self.service_accounts)
+
     def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Tell whether it covers any account of a namespace, for what runs as none."""
+        """Tell whether it has pods of any account in a namespace. This is for objects that run under no account."""
         if namespace in self.namespaces:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
@@ -64,22 +82,22 @@ class Scope:
 
 @dataclass(frozen=True, eq=False)
 class Override:
-    """Other actions for what is in a scope (None: everywhere), in these pools if any are named."""
+    """Other actions for certain pods: those in a scope (None: everywhere), and in certain pools if any are named."""
 
     scope: Scope | None
     pools: frozenset[str]
     actions: Mapping[str, Action]
 
     def action(self, rule: str) -> Action | None:
-        """What it does about the findings of a rule; None for a rule that it leaves alone."""
+        """Return its action on the findings of a rule; None if it leaves the rule alone."""
         return self.actions.get(rule, self.actions.get(EVERY_RULE))
 
 
 @dataclass(frozen=True, eq=False)
 class Exemption:
-    """Whose findings are only recorded, by these rules or by all if none are named.
+    """Pods whose findings are only recorded, for certain rules or for all if none are named.
 
-    `until` is its last day, None for a component of the system, which has no end.
+    `until` is its last day. It is None for a component of the system, which stays exempt.
     """
 
     name: str
@@ -88,7 +106,7 @@ class Exemption:
     until: date | None
 
     def holds(self, rule: str, today: date | None) -> bool:
-        """Tell whether it is in force for a rule; one with an end is not where the day is not known."""
+        """Tell whether it is in force for a rule. One that ends is not in force if today's date is unknown."""
         if self.rules and rule not in self.rules:
             return False
         return self.until is None or (today is not None and today <= self.until)
@@ -96,7 +114,7 @@ class Exemption:
 
 @dataclass(frozen=True, slots=True)
 class Requesters:
-    """Some of those who send requests: by user name or group."""
+    """Users who send requests, by name or by group."""
 
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -126,15 +144,17 @@ CONTROLLERS = frozenset(
         ),
     )
 )
-"""Who makes pods and workloads out of the templates of Kubernetes' own kinds (kubernetes
-plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go)."""
+"""The controllers that make pods and workloads from the templates of Kubernetes' own kinds.
+
+Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Grant:
-    """Pods that may be trusted: those in a scope, in these pools if any are named.
+    """Lets the pods of a scope be trusted, and only in certain pools if any are named.
 
-    With `requesters` only what one of them asked for, or a controller made of what was judged.
+    With `requesters` it applies only if one of them sent the pod, or a controller made the pod from a judged template.
     """
 
     scope: Scope
@@ -143,19 +163,39 @@ class Grant:
 
 
 class TorchVersion(NamedTuple):
-    """Which PyTorch the pods of some namespaces and pools run; without names, those of all."""
+    """The PyTorch that pods run in certain namespaces and pools, or in all if none are named."""
 
     version: tuple[int, int]
     namespaces: frozenset[str] = frozenset()
     pools: frozenset[str] = frozenset()
 
     def holds(self, namespace: str, pool: str) -> bool:
-        """Tell whether it speaks of the pods of a namespace in a pool."""
+        """Tell whether it applies to the pods of a namespace in a pool."""
         return (not self.namespaces or namespace in self.namespaces) and (not self.pools or pool in self.pools)
 
 
+class PythonPath(NamedTuple):
+    """The PYTHONPATH that some images set; without names it speaks of all namespaces, pools and images.
+
+    `images` are the starts of image references.
+    """
+
+    path: str
+    namespaces: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+    images: tuple[str, ...] = ()
+
+    def holds(self, namespace: str, pool: str, image: str) -> bool:
+        """Tell whether it speaks of an image in the pods of a namespace in a pool."""
+        return (
+            (not self.namespaces or namespace in self.namespaces)
+            and (not self.pools or pool in self.pools)
+            and (not self.images or image.startswith(self.images))
+        )
+
+
 class Card(NamedTuple):
-    """A GPU as a pool hands it out: whole memory in MiB, and into how many slices it is shared."""
+    """A GPU as a pool hands it out: its whole memory in MiB, and the number of slices."""
 
     product: str
     memory: int
@@ -163,10 +203,10 @@ class Card(NamedTuple):
 
 
 class ResourceNames:
-    """Names of extended resources; one that ends in `*` stands for all that begin so.
+    """Names of extended resources. A name that ends in `*` matches every resource with that prefix.
 
-    Only with `shares` does it stand for renamed shares too: `nvidia.com/mig-1g.10gb.shared` is a slice of a MIG
-    device, which a pool of whole ones does not offer.
+    Only with `shares` does it match renamed shares too: `nvidia.com/mig-1g.10gb.shared` is a slice of a MIG device, and
+    a pool of whole MIG devices does not offer it.
     """
 
     def __init__(self, patterns: Iterable[str], *, shares: bool) -> None:
@@ -182,9 +222,10 @@ class ResourceNames:
 
 
 class GPUResources:
-    """Names of extended resources that are GPUs or parts of them.
+    """The extended resources that are GPUs or parts of GPUs.
 
-    All of NVIDIA's domain are but the `others`, and these are where a pool offers them or the policy says so.
+    All names in NVIDIA's domain are, except the `others`. A name in another domain is if a pool offers it or the policy
+    lists it.
     """
 
     def __init__(self, named: Iterable[str], others: Names) -> None:
@@ -193,7 +234,7 @@ class GPUResources:
 
     def __contains__(self, resource: str) -> bool:
         if resource in self._named:
-            return True
+            return not resource.startswith(doors.IMPLICIT) or resource not in self._others
         return resource in _NVIDIAS and resource not in self._others
 
 
@@ -202,7 +243,7 @@ _NVIDIAS = Names((doors.NVIDIA_RESOURCES,))
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Nodes whose GPUs are handed out one way; with a circle, to the pods of its namespaces alone."""
+    """Nodes that hand out their GPUs in the same way. With a `circle`, only pods of its namespaces may use them."""
 
     name: str
     sharing: str
@@ -217,20 +258,20 @@ class Pool:
 
     @property
     def shared(self) -> bool:
-        """True where several pods share one card without a wall between them."""
+        """Whether several pods share one card without isolation from each other."""
         return self.sharing in SHARED
 
 
 REQUIRED, FORBIDDEN, ALLOWED = "Required", "Forbidden", "Allowed"
-"""What a policy may say of an option."""
+"""What a policy may demand of an option."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a sharing configuration may say.
+    """The limits that a sharing configuration must keep.
 
-    `namespaces` are those where the device plugin runs. `max_replicas` is for cards and pools that have no limit of
-    their own; `products` gives one by the start of the product's name. `min_slice` is in MiB, 0 for none.
+    `namespaces` are those where the device plugin runs. `max_replicas` is for cards and pools without a limit of their
+    own; `products` are limits by product prefix. `min_slice` is in MiB; 0 means none.
     """
 
     namespaces: tuple[str, ...] = ("gpu-operator",)
@@ -241,17 +282,24 @@ class Limits:
     mps: str = ALLOWED
 
     def of_product(self, product: str) -> int | None:
-        """Return the limit of a card's own, by the longest start of its name; None for no such limit."""
+        """Return the limit for a product, by the longest matching prefix; None if no prefix matches."""
         return self.products.get(max(filter(product.startswith, self.products), key=len, default=""))
+
+
+class AllowedPath(NamedTuple):
+    """A path on nodes that pods with GPUs may mount: read-only, or for writing too if it is `writable`."""
+
+    path: str
+    writable: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Forms:
-    """By which names GPUs are asked for, besides NVIDIA's own and those that the pools offer.
+    """The names by which pods request GPUs, in addition to NVIDIA's own and those that pools offer.
 
-    `other_devices` are names of NVIDIA's that are no GPUs, besides those known here. `claims` are the pods that may
-    claim devices by name, what a claim holds being not seen from the pod; claims for GPUs are written in their
-    namespaces alone.
+    `other_devices` are names in NVIDIA's domain that are no GPUs, in addition to those known here. `claims` are the
+    pods that may use a claim of any device, since a pod does not show what its claim holds. Claims for GPUs may only be
+    written in the namespaces of `claims`.
     """
 
     resources: tuple[str, ...] = doors.RESOURCES
@@ -260,15 +308,18 @@ class Forms:
     labels: Names = doors.LABELS
     runtime_classes: Names = doors.RUNTIME_CLASSES
     device_classes: Names = doors.DEVICE_CLASSES
+    classes_named: bool = False
+    """Whether the policy itself names the classes of GPUs, so that none is unknown."""
     claims: tuple[Scope, ...] = ()
+    host_paths: tuple[AllowedPath, ...] = ()
     imex_channels: bool = False
-    """Whether the device plugin hands out IMEX channels, and says in a variable which."""
+    """Whether the device plugin hands out IMEX channels and names them in a variable."""
 
 
 class Guard(NamedTuple):
-    """What keeps pods that ask for no GPU from seeing one: a taint of the GPUs' nodes, by its key.
+    """The protection of GPUs from pods that request none: the key of a taint on all nodes with GPUs.
 
-    Without a key every pod is mutated.
+    Without a key, every pod is mutated instead.
     """
 
     taint: str | None = None
@@ -278,8 +329,8 @@ class Guard(NamedTuple):
 class Policy:
     """A GPUSharingPolicy that has been checked.
 
-    `digest` is the same for files that say the same, whatever their comments and order: 16 hexadecimal digits of
-    SHA-256.
+    `digest` is 16 hexadecimal digits of SHA-256. Files with the same content have the same digest, whatever their
+    comments and order.
     """
 
     name: str
@@ -295,30 +346,43 @@ class Policy:
     self_registration: bool = True
     """Whether a kubelet may register its node with the labels of a pool."""
     frameworks: tuple[str, ...] | None = None
-    """The frameworks that are capped: all of them when it is None."""
+    """The frameworks that are capped; None means all."""
     context_mib: Mapping[str, int] = field(default_factory=lambda: CONTEXT_MIB)
     reserve_mib: Mapping[str, int] = field(default_factory=dict)
     unified: tuple[str, ...] = UNIFIED
     capped_sharing: frozenset[str] = frozenset({"time-slicing"})
     torch_versions: tuple[TorchVersion, ...] = ()
     older_settings: Mapping[str, str] = field(default_factory=dict)
+    shim: bool = False
+    """Whether containers whose PYTHONPATH is known are given the shim."""
+    python_paths: tuple[PythonPath, ...] = ()
     defeats: Action = Action.WARN
     append_arguments: bool = False
     config_maps: frozenset[tuple[str, str]] = frozenset()
     limits: Limits = Limits()
     actions: Mapping[str, Action] = field(default_factory=dict)
+    newer: Mapping[str, Release] = field(default_factory=dict)
+    """The rules that came after the release of `rulesAsOf`, with the release that brought each. They only record."""
     overrides: tuple[Override, ...] = ()
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
     forms: Forms = Forms()
     guard: Guard | None = None
+    support: str = ""
+    """Where a denied user can ask for help: one line at the end of every denial, or empty."""
 
     def action(self, rule: str) -> Action:
-        """What is done about the findings of a rule where no override says otherwise."""
+        """Return the action on the findings of a rule if no override applies."""
+        if rule in self.newer:
+            return self.actions.get(rule, Action.AUDIT)
         return self.actions.get(rule, self.actions.get(EVERY_RULE, Action.DENY))
 
+    def overriding(self, override: Override, rule: str) -> Action | None:
+        """What an override does about the findings of a rule. `"*"` does not stand for a newer one."""
+        return override.actions.get(rule) if rule in self.newer else override.action(rule)
+
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
-        """The pool that a node with these labels is in; no node fits two."""
+        """Return the pool of a node with these labels. At most one pool fits a node."""
         return next((pool for pool in self.pools if pool.nodes.matches(labels)), None)
 
     @cached_property
@@ -333,9 +397,9 @@ class Policy:
 
     @cached_property
     def namespace_keys(self) -> frozenset[str]:
-        """The labels of namespaces that decide what a namespace may have, but for the API server's own.
+        """The labels of namespaces that decide what a namespace may have, without the label that the API server sets.
 
-        One does so by itself, whatever the policy selects by: that under which claims take what others hold.
+        One of them does so under every policy: the label that lets claims take devices of others.
         """
         scopes = (
             *(grant.scope for grant in self.grants),
@@ -354,17 +418,24 @@ class Policy:
 
     @property
     def strict(self) -> bool:
-        """Whether what takes a cap away is refused."""
+        """Whether a setting that takes a cap away is refused."""
         return self.defeats is Action.DENY
 
     def torch(self, namespace: str, pool: str) -> tuple[int, int] | None:
-        """The PyTorch that the pods of a namespace run in a pool, by the first word on it; None when there is none."""
+        """Return the PyTorch that pods of a namespace run in a pool, by the first entry that applies; or None."""
         return next((each.version for each in self.torch_versions if each.holds(namespace, pool)), None)
+
+    def python_path(self, namespace: str, pool: str, image: str) -> str | None:
+        """The PYTHONPATH that an image sets, by the first entry that speaks of it; None when there is none."""
+        return next((one.path for one in self.python_paths if one.holds(namespace, pool, image)), None)
 
     @cached_property
     def gpu_resources(self) -> GPUResources:
-        """The extended resources that are GPUs or parts of them: NVIDIA's own, what the pools offer, and the rest."""
+        """The extended resources that are GPUs or parts of them: NVIDIA's, those of pools, and those listed here."""
         offered = (name for pool in self.pools for name in pool.resources.patterns)
         implicit = (f"{doors.IMPLICIT}{name}" for name in self.forms.device_classes)
-        others = Names((*doors.OTHER_RESOURCES, *self.forms.other_devices))
+        not_gpus = self.forms.device_classes.other_than or ()
+        others = Names(
+            (*doors.OTHER_RESOURCES, *self.forms.other_devices, *(f"{doors.IMPLICIT}{name}" for name in not_gpus))
+        )
         return GPUResources((*offered, *self.forms.resources, *implicit), others)

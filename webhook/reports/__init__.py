@@ -6,11 +6,12 @@ Each format is a function from a Report to text. Only the wanted ones are import
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
-from webhook.scan.results import Report, passed_over
+from webhook.scan.results import Report
 from webhook.text.terminal import PLAIN, Look
 
 FORMATS: Mapping[str, str] = {
     "table": "for people",
+    "html": "a page for a browser",
     "json": "for programs",
     "sarif": "for code scanning, SARIF 2.1.0",
     "junit": "for build servers",
@@ -23,8 +24,8 @@ FORMATS: Mapping[str, str] = {
 """The name and purpose of each format; the module of that name has `render(report, look)`."""
 
 
-TELL_OF_ALL = frozenset(("json", "markdown", "table"))
-"""Formats that show which kinds were not judged."""
+TELL_OF_ALL = frozenset(("html", "json", "markdown", "table"))
+"""Formats that show the notes: what was not judged, or otherwise than a new object of a file."""
 
 OBJECTS_ALONE = frozenset(("openreports", "policyreport"))
 """Formats that cannot show problems: they hold judged objects alone."""
@@ -35,8 +36,8 @@ def unshown(names: Iterable[str], report: Report) -> Iterator[str]:
     names = frozenset(names)
     if OBJECTS_ALONE.issuperset(names):
         yield from map(str, report.problems)
-    if report.unjudged and TELL_OF_ALL.isdisjoint(names):
-        yield f"note: {passed_over(report.unjudged)}"
+    if TELL_OF_ALL.isdisjoint(names):
+        yield from (f"note: {note}" for note in report.notes)
 
 
 def render(name: str, report: Report, look: Look = PLAIN) -> str:

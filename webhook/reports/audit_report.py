@@ -7,6 +7,7 @@ from typing import Any
 
 from webhook.model import Action, Result, dotted
 from webhook.policy.model import API_VERSION
+from webhook.reports.table import repaired
 from webhook.scan.audit import Audited, Source
 from webhook.scan.results import Report
 from webhook.text.terminal import Look
@@ -27,7 +28,7 @@ Findings = dict[Source, list[SourceFinding]]
 
 def grouped(report: Report, *, exempted: bool) -> Findings:
     """Group findings by source, the worst first. `exempted` includes those that an exemption lets through."""
-    by_source: dict[Source, dict[tuple[str, str, str], SourceFinding]] = {}
+    by_source: dict[Source, dict[tuple[str, str, str, bool], SourceFinding]] = {}
     for judged in report.judged:
         if not isinstance(judged, Audited):
             raise TypeError("an audit's report holds what was audited")
@@ -35,7 +36,7 @@ def grouped(report: Report, *, exempted: bool) -> Findings:
         if results or not judged.verdict.results:
             here = by_source.setdefault(judged.source, {})
         for result in results:
-            key = result.rule, result.action.value, result.finding.message
+            key = result.rule, result.action.value, result.finding.message, result.repaired
             known = here.setdefault(key, SourceFinding(result, judged))
             if not known.objects or known.objects[-1] is not judged:
                 known.objects.append(judged)
@@ -59,16 +60,25 @@ def table(report: Report, look: Look, count: int) -> str:
     groups = grouped(report, exempted=False)
     lines = [line for source, findings in groups.items() for line in _source(source, findings, look)]
     lines += [line for problem in report.problems for line in look.error(str(problem))]
-    denied = sum(any(finding.result.action is Action.DENY for finding in findings) for findings in groups.values())
-    warned = sum(any(finding.result.action is Action.WARN for finding in findings) for findings in groups.values())
-    if lines:
-        lines.append("")
-    summary = (
-        f"{several(count, 'object')} judged: {denied} would be denied, {warned} with warnings; "
+    if not look.quiet:
+        lines += [*([""] if lines else ()), *summary(report, look, count)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary(report: Report, look: Look, count: int) -> Iterator[str]:
+    """Yield the count of all objects, and of the sources that would be denied."""
+    groups = grouped(report, exempted=False).values()
+    denied, warned = (
+        sum(any(finding.result.action is action for finding in findings) for findings in groups)
+        for action in (Action.DENY, Action.WARN)
+    )
+    text = (
+        f"{several(count, 'object')} judged: {denied} would be denied, {warned} with warnings{repaired(report)}; "
         f"{several(len(report.problems), 'error')}"
     )
-    lines += look.wrap(summary, "")
-    return "\n".join(lines) + "\n"
+    yield from look.wrap(text, "")
+    if report.help:
+        yield from look.wrap(report.help, "")
 
 
 def _source(source: Source, findings: list[SourceFinding], look: Look) -> Iterator[str]:
@@ -85,7 +95,8 @@ def _source(source: Source, findings: list[SourceFinding], look: Look) -> Iterat
         else:
             yield from look.beside(head, place, " " * 9)
             yield from look.wrap(of, " " * 9) if of else ()
-        yield from look.wrap(result.finding.message, " " * 9)
+        remark = f" ({result.remark})" if result.remark else ""
+        yield from look.wrap(f"{result.finding.message}{remark}", " " * 9)
 
 
 def _where(source: Source, finding: SourceFinding) -> tuple[str, str]:
@@ -123,6 +134,7 @@ def write(report: Report, _: Look, count: int) -> str:
             "objects": count,
             "denied": report.count(allowed=False),
             "warned": report.warned,
+            "repaired": report.repaired,
             "errors": len(report.problems),
         },
     }
@@ -137,5 +149,6 @@ def _finding(finding: SourceFinding) -> dict[str, Any]:
         "path": dotted(result.finding.path),
         "message": result.finding.message,
         **({"exemption": result.exemption} if result.exemption else {}),
+        **({"repaired": True} if result.repaired else {}),
         "objects": [{"kind": item.kind, "name": item.name, "uid": item.uid} for item in finding.objects],
     }

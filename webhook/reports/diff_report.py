@@ -8,8 +8,8 @@ from typing import Any
 from webhook.model import dotted
 from webhook.policy.model import API_VERSION
 from webhook.reports.markdown import MAX_BODY, plain
+from webhook.reports.patches import change as patched
 from webhook.scan.diff import Change, Changed, Difference, Effect
-from webhook.scan.results import passed_over
 from webhook.text import tables
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import several
@@ -38,12 +38,16 @@ def table(change: Change, look: Look) -> str:
     """Write a line for each object that changes, with its changes below, and the count."""
     lines = [line for changed in change.changed for line in _object(changed, look)]
     lines += [line for problem in change.problems for line in look.error(str(problem))]
-    if lines:
-        lines.append("")
-    lines += look.wrap(_summary(change), "")
-    if change.unjudged:
-        lines += look.wrap(passed_over(change.unjudged), "")
-    return "\n".join(lines) + "\n"
+    lines += [line for warning in change.warnings for line in look.warning(str(warning))]
+    if not look.quiet:
+        lines += [*([""] if lines else ()), *summary(change, look)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary(change: Change, look: Look) -> Iterator[str]:
+    """Yield the counts of all objects by effect, and the notes."""
+    for line in (_summary(change), *change.notes):
+        yield from look.wrap(line, "")
 
 
 def _object(changed: Changed, look: Look) -> Iterator[str]:
@@ -58,11 +62,12 @@ def _object(changed: Changed, look: Look) -> Iterator[str]:
         yield from look.beside(
             f"  {_actions(difference)}  {line}{difference.result.rule}", dotted(difference.result.finding.path), " " * 9
         )
-        yield from look.wrap(difference.result.finding.message, " " * 9)
+        remark = f" ({difference.result.remark})" if difference.result.remark else ""
+        yield from look.wrap(f"{difference.result.finding.message}{remark}", " " * 9)
     if Effect.STEERED in changed.effects:
         yield from look.hang("  pool   ", _pools(changed))
     if Effect.PATCHED in changed.effects:
-        for line in _patches(changed):
+        for line in patches(changed):
             yield from look.hang("  patch  ", line)
 
 
@@ -88,6 +93,10 @@ def to_json(change: Change, _: Look) -> str:
             {"file": problem.file, "line": problem.line, "message": problem.message} for problem in change.problems
         ],
         "unjudged": [kind.value for kind in change.unjudged],
+        "warnings": [
+            {"file": warning.file, "line": warning.line, "message": warning.message} for warning in change.warnings
+        ],
+        "notes": [*change.notes],
         "summary": {
             "objects": len(change.changed) + change.unchanged,
             "unchanged": change.unchanged,
@@ -117,6 +126,7 @@ def _value(changed: Changed) -> dict[str, Any]:
                 "line": difference.line,
                 "path": dotted(difference.result.finding.path),
                 "message": difference.result.finding.message,
+                **({"repaired": True} if difference.result.repaired else {}),
                 "before": difference.before,
                 "after": difference.after,
             }
@@ -147,9 +157,9 @@ def _markdown(change: Change) -> Iterator[str]:
         counts = [(HEADINGS[effect], count) for effect in Effect if (count := len(change.having(effect)))]
         words = [(heading, str(count)) for heading, count in (*counts, ("as before", change.unchanged))]
         yield from tables.markdown((f"of {several(objects, 'object')}", "count"), words)
-    if change.unjudged:
+    for note in change.notes:
         yield ""
-        yield plain(passed_over(change.unjudged))
+        yield plain(note)
     room = MAX_BODY - _FRAME
     for effect in Effect:
         if changes := [changed for changed in change.changed if changed.effects[0] is effect]:
@@ -200,7 +210,7 @@ def _reasons(changed: Changed) -> Iterator[str]:
     if Effect.STEERED in changed.effects:
         yield f"pool {_code(_pools(changed))}"
     if Effect.PATCHED in changed.effects:
-        lines = list(_patches(changed))
+        lines = list(patches(changed))
         yield from map(_code, lines[:_SHORT])
         if len(lines) > _SHORT:
             yield f"and {len(lines) - _SHORT} more operations"
@@ -218,14 +228,11 @@ def _pools(changed: Changed) -> str:
     return f"{before} → {after}"
 
 
-def _patches(changed: Changed) -> Iterator[str]:
-    before, after = (list(map(_operation, judged.verdict.patch)) for judged in (changed.before, changed.after))
+def patches(changed: Changed) -> Iterator[str]:
+    """Yield the operations that only one of the two patches has: `-` before those of the old, `+` of the new."""
+    before, after = (list(map(patched, judged.verdict.patch)) for judged in (changed.before, changed.after))
     yield from (f"- {operation}" for operation in before if operation not in after)
     yield from (f"+ {operation}" for operation in after if operation not in before)
-
-
-def _operation(operation: Mapping[str, Any]) -> str:
-    return f"{operation['op']} {operation['path']} {json.dumps(operation['value'], sort_keys=True)}"
 
 
 def _code(text: str) -> str:

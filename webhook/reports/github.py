@@ -16,6 +16,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
     """Write a command for each finding and problem, the worst first, since GitHub shows only the first ones."""
     lines = [
         *(line for action in Action for line in _findings(report, action)),
+        *(_command("warning", w.file, w.line, "suspicious input", w.message) for w in report.warnings),
         *(_command("error", p.file, p.line, "unusable input", p.message) for p in report.problems),
     ]
     return "".join(f"{line}\n" for line in lines)
@@ -26,8 +27,8 @@ def _findings(report: Report, action: Action) -> Iterator[str]:
         for result, line in judged.findings:
             if result.action is action:
                 text = f"{judged.title}: {result.finding.text}"
-                exempt = f" (exempted by {result.exemption})" if result.exemption else ""
-                yield _command(_COMMANDS[action], judged.file, line, result.rule, text + exempt)
+                remark = f" ({result.remark})" if result.remark else ""
+                yield _command(_COMMANDS[action], judged.file, line, result.rule, text + remark)
 
 
 def _command(command: str, file: str, line: int, title: str, message: str) -> str:

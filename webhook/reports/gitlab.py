@@ -17,16 +17,18 @@ _SEVERITIES = {Action.DENY: "critical", Action.WARN: "minor", Action.AUDIT: "inf
 
 
 def render(report: Report, _: Look = PLAIN) -> str:
-    """Write every finding without an exemption, and every problem."""
+    """Write every finding without an exemption, every problem and every warning."""
     seen = Counter[str]()
     findings = [finding for judged in report.judged for finding in _findings(judged, seen)]
-    return json.dumps([*findings, *map(_problem, report.problems)], indent=1) + "\n"
+    problems = [_problem(problem, "unusable-input", "blocker") for problem in report.problems]
+    warnings = [_problem(warning, "suspicious-input", "minor") for warning in report.warnings]
+    return json.dumps([*findings, *problems, *warnings], indent=1) + "\n"
 
 
 def _findings(judged: Judged, seen: Counter[str]) -> list[dict[str, Any]]:
     return [
         _issue(
-            f"{judged.title}: {result.finding.text}",
+            f"{judged.title}: {result.finding.text}{' (would be repaired)' if result.repaired else ''}",
             result.rule,
             _SEVERITIES[result.action],
             fingerprint(judged, result, seen),
@@ -38,9 +40,9 @@ def _findings(judged: Judged, seen: Counter[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
+def _problem(problem: Problem, rule: str, severity: str) -> dict[str, Any]:
     name = hashlib.sha256(str(problem).encode("utf-8", "backslashreplace")).hexdigest()[:32]
-    return _issue(problem.message, "unusable-input", "blocker", name, problem.file, problem.line)
+    return _issue(problem.message, rule, severity, name, problem.file, problem.line)
 
 
 def _issue(text: str, rule: str, severity: str, name: str, file: str, line: int) -> dict[str, Any]:

@@ -19,13 +19,17 @@ def render(report: Report, _: Look = PLAIN) -> str:
         "policy": json.dumps({"name": report.policy, "digest": report.digest}),
         "results": _lines(results),
         "errors": _lines({"file": p.file, "line": p.line, "message": p.message} for p in report.problems),
+        "warnings": _lines({"file": w.file, "line": w.line, "message": w.message} for w in report.warnings),
         "unjudged": _lines(kind.value for kind in report.unjudged),
+        "leftAlone": json.dumps(report.left_alone),
+        "notes": json.dumps([*report.notes]),
         "summary": json.dumps(
             {
                 "objects": len(results),
                 "allowed": report.count(allowed=True),
                 "denied": report.count(allowed=False),
                 "warned": report.warned,
+                "repaired": report.repaired,
                 "errors": len(report.problems),
                 "unjudged": sum(kind.objects for kind in report.unjudged),
             }
@@ -69,4 +73,5 @@ def _finding(result: Result, line: int) -> dict[str, Any]:
         "path": dotted(result.finding.path),
         "message": result.finding.message,
         **({"exemption": result.exemption} if result.exemption else {}),
+        **({"repaired": True} if result.repaired else {}),
     }

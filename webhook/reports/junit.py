@@ -41,7 +41,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
         *map(unusable, report.problems),
     ]
     warnings = (f"{judged.title}\n{text}" for judged in report.judged if (text := _texts(judged, Action.WARN)))
-    return write([JUnitSuite("slicewarden", cases, "\n".join(warnings))], report.at)
+    return write([JUnitSuite("slicewarden", cases, "\n".join([*warnings, *map(str, report.warnings)]))], report.at)
 
 
 def unusable(problem: Problem) -> JUnitCase:
@@ -93,4 +93,4 @@ def _texts(judged: Judged, action: Action) -> str:
 
 def _row(judged: Judged, result: Result, line_: int) -> str:
     where = f"{judged.file}:{line_}: " if line_ else ""
-    return f"{where}{result.text}"
+    return f"{where}{result.text}{' (would be repaired)' if result.repaired else ''}"

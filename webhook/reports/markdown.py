@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from webhook.model import Action, Result
-from webhook.scan.results import Judged, Report, passed_over
+from webhook.reports.table import repaired
+from webhook.scan.results import Judged, Report
 from webhook.text import tables
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import line, several
@@ -20,9 +21,10 @@ def render(report: Report, _: Look = PLAIN) -> str:
     head = [
         f"### Slicewarden: {denied} of {several(objects, 'object')} denied",
         "",
-        f"{report.count(allowed=True)} allowed, {denied} denied, {report.warned} with warnings, "
+        f"{report.count(allowed=True)} allowed, {denied} denied, {report.warned} with warnings{repaired(report)}, "
         f"{several(len(report.problems), 'error')}",
-        *(("", plain(passed_over(report.unjudged))) if report.unjudged else ()),
+        *(line for note in (*map(str, report.warnings), *report.notes) for line in ("", plain(note))),
+        *(("", plain(report.help)) if report.help else ()),
     ]
     return "\n".join(_bounded(head, [_problems(report), _findings(report), _landings(report), _changes(report)])) + "\n"
 
@@ -76,7 +78,7 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def _finding(judged: Judged, result: Result, number: int) -> tuple[str, ...]:
-    action = f"exempted by {plain(result.exemption)}" if result.exemption else _SIGNS[result.action]
+    action = plain(result.remark) or _SIGNS[result.action]
     where = code(f"{judged.file}:{number}" if number else judged.file)
     return action, code(judged.title), where, code(result.rule), plain(result.finding.message)
 

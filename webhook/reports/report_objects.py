@@ -81,6 +81,8 @@ def _result(result: Result, line: int, judged: Judged, policy: str) -> Mapping[s
         properties |= {"file": judged.file, "line": str(line)}
     if result.exemption:
         properties["exemption"] = result.exemption
+    if result.repaired:
+        properties["repaired"] = "true"
     return {
         "source": SOURCE,
         "policy": policy,

@@ -32,7 +32,10 @@ def render(report: Report, _: Look = PLAIN) -> str:
         "invocations": [
             {
                 "executionSuccessful": not report.problems,
-                "toolExecutionNotifications": [_notification(problem) for problem in report.problems],
+                "toolExecutionNotifications": [
+                    *(_notification(problem, "error") for problem in report.problems),
+                    *(_notification(warning, "warning") for warning in report.warnings),
+                ],
             }
         ],
         "results": [_result(judged, *finding, seen) for judged in report.judged for finding in judged.findings],
@@ -59,7 +62,9 @@ def _result(judged: Judged, result: Result, line: int, seen: Counter[str]) -> di
     return {
         "ruleId": result.rule,
         "level": _LEVELS[result.action],
-        "message": {"text": f"{judged.title}: {result.finding.text}"},
+        "message": {
+            "text": f"{judged.title}: {result.finding.text}{' (would be repaired)' if result.repaired else ''}"
+        },
         "locations": [
             {
                 **_physical(judged.file, line),
@@ -67,13 +72,14 @@ def _result(judged: Judged, result: Result, line: int, seen: Counter[str]) -> di
             }
         ],
         "partialFingerprints": {"slicewarden/v1": fingerprint(judged, result, seen)},
+        **({"properties": {"repaired": True}} if result.repaired else {}),
         **({"suppressions": [suppressed]} if result.exemption else {}),
     }
 
 
-def _notification(problem: Problem) -> dict[str, Any]:
+def _notification(problem: Problem, level: str) -> dict[str, Any]:
     where = _physical(problem.file, problem.line)
-    return {"level": "error", "message": {"text": problem.message}, **({"locations": [where]} if where else {})}
+    return {"level": level, "message": {"text": problem.message}, **({"locations": [where]} if where else {})}
 
 
 def _physical(file: str, line: int) -> dict[str, Any]:

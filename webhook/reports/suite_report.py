@@ -16,15 +16,14 @@ def table(run: SuiteRun, look: Look) -> str:
     lines = [line for outcome in run.outcomes if not outcome.passed for line in _failed(outcome, look)]
     for problem in run.problems:
         lines += look.hang(f"{look.paint('error', 'denied')}  ", str(problem))
-    if lines:
-        lines.append("")
-    files = len({outcome.suite.document.file for outcome in run.outcomes})
-    summary = (
-        f"{several(len(run.outcomes), 'case')} in {several(files, 'file')}: {len(run.outcomes) - run.failed} passed, "
-        f"{run.failed} failed; {several(len(run.problems), 'error')}"
-    )
-    lines += look.wrap(summary, "")
-    return "\n".join(lines) + "\n"
+    if not look.quiet:
+        files = len({outcome.suite.document.file for outcome in run.outcomes})
+        summary = (
+            f"{several(len(run.outcomes), 'case')} in {several(files, 'file')}: "
+            f"{len(run.outcomes) - run.failed} passed, {run.failed} failed; {several(len(run.problems), 'error')}"
+        )
+        lines += [*([""] if lines else ()), *look.wrap(summary, "")]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _failed(outcome: Outcome, look: Look) -> Iterator[str]:

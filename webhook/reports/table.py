@@ -1,30 +1,47 @@
 """Writes a table for people: a line for each object, with its findings and its patch below."""
 
-import json
 from collections.abc import Iterator
 
-from webhook.api.jsonpatch import Operation
 from webhook.model import Action, dotted
-from webhook.scan.results import Judged, Report, passed_over
+from webhook.reports import patches
+from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import several
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
-    """Write the report as aligned text."""
-    lines = [line for judged in report.judged for line in _object(judged, look, explained=report.explained)]
+    """Write the report as aligned text: the objects that matter, the problems, and the count of all."""
+    listed = (judged for judged in report.judged if report.everything or _matters(judged, report, look))
+    lines = [line for judged in listed for line in _object(judged, look, explained=report.explained)]
     lines += [line for problem in report.problems for line in look.error(str(problem))]
-    if lines:
-        lines.append("")
-    summary = (
+    lines += [line for warning in report.warnings for line in look.warning(str(warning))]
+    if not look.quiet:
+        lines += ["", *summary(report, look)] if lines else summary(report, look)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _matters(judged: Judged, report: Report, look: Look) -> bool:
+    """Tell whether an object is listed by default: it has findings or, unless the table is quiet, a patch."""
+    changed = judged.verdict.patch or (report.explained and judged.landings)
+    return bool(judged.verdict.results or (changed and not look.quiet))
+
+
+def summary(report: Report, look: Look) -> Iterator[str]:
+    """Yield the count of all objects, and the notes."""
+    count = (
         f"{several(len(report.judged), 'object')}: {report.count(allowed=True)} allowed, "
-        f"{report.count(allowed=False)} denied, {report.warned} with warnings; "
+        f"{report.count(allowed=False)} denied, {report.warned} with warnings{repaired(report)}; "
         f"{several(len(report.problems), 'error')}"
     )
-    lines += look.wrap(summary, "")
-    if report.unjudged:
-        lines += look.wrap(passed_over(report.unjudged), "")
-    return "\n".join(lines) + "\n"
+    yield from look.wrap(count, "")
+    for note in (*report.notes, report.help):
+        if note:
+            yield from look.wrap(note, "")
+
+
+def repaired(report: Report) -> str:
+    """Write the number of findings that would be repaired, if there are any."""
+    return f", {several(report.repaired, 'finding')} would be repaired under Deny" if report.repaired else ""
 
 
 def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
@@ -42,8 +59,10 @@ def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
         where = f"line {line:<4} " if line else ""
         action = look.paint(f"{result.action:<6}", _STYLES[result.action])
         yield from look.beside(f"  {action} {where}{result.rule:<{width}}", dotted(result.finding.path), " " * 9)
-        exempt = f" (exempted by {result.exemption})" if result.exemption else ""
-        yield from look.wrap(f"{result.finding.message}{exempt}", " " * 9)
+        remark = f" ({result.remark})" if result.remark else ""
+        yield from look.wrap(f"{result.finding.message}{remark}", " " * 9)
+    if look.quiet:
+        return
     for landing in judged.landings:
         where = f"{dotted(landing.path)}: " if len(judged.landings) > 1 else ""
         yield from look.hang("  lands  ", where + landing.brief)
@@ -53,23 +72,9 @@ def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
         for row in judged.diff.splitlines():
             yield f"    {look.paint(row, _ROWS.get(row[:1], ''))}"
     else:
-        for operation_ in judged.verdict.patch:
-            yield from _change(operation_, look)
+        for change in patches.changes(judged.verdict.patch):
+            yield from look.hang("  patch  ", change, "added")
 
 
 _STYLES = {Action.DENY: "denied", Action.WARN: "warned", Action.AUDIT: "faint"}
 _ROWS = {"+": "added", "-": "removed", "@": "faint"}
-_LONGEST = 200
-"""Characters of a value that are shown. `--explain` shows all of them."""
-
-
-def _change(operation: Operation, look: Look) -> Iterator[str]:
-    sign = "+" if operation["op"] == "add" else "~"
-    value = json.dumps(operation["value"])
-    value = value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
-    path = dotted(tuple(map(_key, operation["path"].split("/")[1:])))
-    yield from look.hang("  patch  ", f"{sign} {path}: {value}", "added")
-
-
-def _key(text: str) -> str | int:
-    return int(text) if text.isdecimal() else text.replace("~1", "/").replace("~0", "~")

@@ -19,8 +19,11 @@ from webhook.deviceplugin.review import ConfigMapReview
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Release, release
 from webhook.review import Review
+
+FIRST = "0.1"
+"""The release that brought the first rules."""
 
 Check = Callable[[Any], Iterator[Finding]]
 
@@ -37,7 +40,8 @@ def review_of(subject: Subject, policy: Policy, facts: Facts, allowance: Allowan
 class Rule:
     """A rule: its id, what it judges, the function that judges, and its page (the module's docstring).
 
-    Only one that `mends` is asked for fixes, and only its findings may have any.
+    Only one that `mends` is asked for fixes, and only its findings may have any. `since` is the release that brought
+    it.
     """
 
     id: str
@@ -45,13 +49,19 @@ class Rule:
     check: Check
     page: str
     mends: bool = False
+    since: Release = (0, 0)
+
+
+def releases() -> dict[str, Release]:
+    """Return the release that brought each rule, by the rule's id."""
+    return {rule.id: rule.since for rule in walk()}
 
 
 @cache
 def walk() -> tuple[Rule, ...]:
     """Load every rule of this folder, sorted by id. A rule judges the subjects of the reviews that its parameter names.
 
-    One whose findings have fixes says so by `MENDS = True`.
+    One whose findings have fixes says so by `MENDS = True`. `SINCE` is the release that brings it, as `"0.1"`.
     """
     return tuple(sorted(map(_rule, (m.name for m in pkgutil.iter_modules(__path__))), key=lambda r: r.id))
 
@@ -63,7 +73,8 @@ def _rule(name: str) -> Rule:
         raise TypeError(f"rule {name}: check's parameter must be a review of {Subject}")
     page = (module.__doc__ or "").strip()
     mends = getattr(module, "MENDS", False)
-    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends)
+    since = release(getattr(module, "SINCE", FIRST))
+    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends, since)
 
 
 def _subjects(annotation: Any) -> Iterator[type[Subject]]:

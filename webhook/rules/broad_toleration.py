@@ -1,30 +1,36 @@
-"""A pod tolerates every taint there is.
+"""A pod tolerates every taint.
 
-A toleration with `operator: Exists` and no key defeats each taint that keeps plain pods off nodes with GPUs, and one
-pool's pods off another's nodes. It is meant for agents that belong on every node, and those are a part of the system.
-A kubelet lets its static pods tolerate all that would evict them (kubernetes pkg/kubelet/config/common.go), and
-what it says of those in their mirror pods is no choice of anyone's. A toleration does no harm by an effect that no
-taint of the pools has, as NoExecute where all of them are NoSchedule, nor in a pod that names a node without GPUs.
+A toleration with `operator: Exists` and no key matches every taint: those that keep other pods off GPU nodes, and
+those that keep the pods of one pool off the nodes of another. Only agents that run on every node need it, and those
+belong to the system.
 
-Way out: tolerate the taints that are meant, by their keys. A part of the system is exempted in the policy, by
-namespace and service account.
+Two kinds of pods pass. The kubelet adds such tolerations to its own static pods (kubernetes
+pkg/kubelet/config/common.go), so their mirror pods are not judged. A toleration also does no harm if no taint of the
+pools has its effect (NoExecute where all of them are NoSchedule), or if the pod names a node without GPUs.
+
+Way out: tolerate only the taints that you need, by their keys. An administrator can exempt an agent of the system in
+the policy, by its namespace and service account.
 """
 
 from collections.abc import Iterator
 
-from webhook.gpu.guard import defeats, elsewhere
+from webhook.gpu.guard import defeats, node_without_gpus
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+
+SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag tolerations without a key that defeat a pool's taint."""
     pod, policy, facts = review.subject, review.policy, review.facts
-    if pod.kubelets_own or elsewhere(pod, policy, facts):
+    broad = [(index, toleration) for index, toleration in enumerate(pod.tolerations) if not toleration.get("key")]
+    if not broad or pod.kubelets_own or node_without_gpus(pod, policy, facts):
         return
-    for index, toleration in enumerate(pod.tolerations):
-        if not toleration.get("key") and defeats(toleration, policy, facts):
+    for index, toleration in broad:
+        if defeats(toleration, policy, facts):
             yield Finding(
                 pod.at("spec", "tolerations", index),
-                "has no key and tolerates every taint, those of nodes with GPUs too; name the keys that are meant",
+                "a toleration without a key tolerates every taint, also those that protect GPU nodes; name the keys of "
+                "the taints that you need",
             )

@@ -1,11 +1,11 @@
 """A pod's trust annotation is added, changed or removed after the pod was created.
 
-A pod's pool, its steering and its memory caps follow from the trust it was created with, and none of them can be
-changed once it runs: raised, the annotation would say what nobody judged, and lowered, it would leave an untrusted
-pod on a card that trusted ones share. So it stays as it is, for everyone, through whichever subresource it is
-written. Workloads may change it in their templates: that makes new pods.
+A pod's pool, its node selection and its memory caps follow from the trust it was created with, and cannot change while
+it runs. A raised level would claim what was never judged. A lowered level would leave an untrusted pod on a GPU that
+trusted pods share. So the annotation stays as it is, for every user and every subresource. Workloads may change it in
+their templates, because that makes new pods.
 
-Way out: delete the pod, and create it with the annotation it is to have.
+Way out: delete the pod, and create it again with the other annotation.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
@@ -24,8 +26,8 @@ def check(review: PodReview) -> Iterator[Finding]:
     if before != now:
         yield Finding(
             pod.at("metadata", "annotations", key),
-            f"was {_said(before)} and is {_said(now)} now, which changes nothing about where the pod runs; leave it as "
-            "it was, or create the pod anew",
+            f"trust changed from {_said(before)} to {_said(now)}, but a pod stays in the pool it was created for; "
+            "change it back, or delete the pod and create it again",
         )
 
 

@@ -1,12 +1,12 @@
-"""A pod names its node itself, past the scheduler.
+"""A pod names its node itself and bypasses the scheduler.
 
-`nodeName` at creation skips every NoSchedule taint, by which nodes with GPUs are kept for those who ask for them; the
-kubelet looks at nothing but NoExecute (kubernetes pkg/kubelet/lifecycle/predicate.go). It forgets the resources
-that a node does not know, too. Daemon sets choose their nodes by affinity, and need it no more. A pod that asks for no
-GPU may name a node that is known to have none, as `kubectl debug node/NAME` does; one that is not known is refused.
-What a kubelet says of its own static pods is no choice of anyone's.
+A pod that is created with `nodeName` bypasses every NoSchedule taint, and these taints keep GPU nodes for the pods
+that request GPUs. The kubelet checks NoExecute taints only (kubernetes pkg/kubelet/lifecycle/predicate.go), and
+forgets requests for resources that its node does not have. Daemon sets no longer need `nodeName`: they choose nodes by
+affinity. A pod without a GPU request may name a node that is known to have no GPUs, as `kubectl debug node/NAME` does;
+an unknown node is refused. Mirror pods of a kubelet's static pods are not judged.
 
-Way out: remove `nodeName`; a node selector for kubernetes.io/hostname names a node and respects its taints.
+Way out: remove `nodeName`. A node selector for kubernetes.io/hostname names a node too, and respects its taints.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ from webhook.gpu.guard import gpus_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
@@ -27,8 +29,9 @@ def check(review: PodReview) -> Iterator[Finding]:
     if pod.kubelets_own or not review.exposed:
         return
     where = gpus_of(name, review.policy, review.facts)
+    node = f", and node {shown(name)} {where}" if where else ""
     yield Finding(
         pod.at("spec", "nodeName"),
-        f"{shown(name)} {where}{', and ' if where else ''}is chosen past the scheduler and the taints of nodes; remove "
-        "it, or select the node with a node selector for kubernetes.io/hostname",
+        f"nodeName bypasses the scheduler and node taints{node}; remove it, or use the nodeSelector "
+        f"kubernetes.io/hostname: {shown(name, quotes=False)}",
     )

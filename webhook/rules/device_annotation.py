@@ -1,12 +1,13 @@
-"""A pod has an annotation by which a container runtime adds devices to it.
+"""A pod has an annotation that makes a container runtime add devices.
 
-Runtimes add CDI devices that `cdi.k8s.io/` annotations name, NVIDIA's NRI plugin those of `nvidia.cdi.k8s.io/` in
-every namespace (nvidia-container-toolkit cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go), the device
-injectors of NRI those of `devices.nri.io`, GKE's those of `devices.gke.io`, and CRI-O those of `devices.crio.io` and
-its older name. No request is counted for any of them, and `NVIDIA_VISIBLE_DEVICES=void` does not hold them up.
+Container runtimes add the CDI devices that `cdi.k8s.io/` annotations name. NVIDIA's NRI plugin adds those of
+`nvidia.cdi.k8s.io/`, in every namespace (nvidia-container-toolkit
+cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go). The device injectors of NRI, GKE and CRI-O read
+`devices.nri.io`, `devices.gke.io`, and `devices.crio.io` with its older name. None of these devices is requested or
+counted, and `NVIDIA_VISIBLE_DEVICES=void` does not stop them.
 
-Way out: remove the annotation, and ask for GPUs in `resources.limits`. CRI-O's may name devices that lead to no GPU,
-such as /dev/fuse.
+Way out: remove the annotation, and request GPUs in `resources.limits`. CRI-O's annotation may name devices that lead
+to no GPU, such as /dev/fuse.
 """
 
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ from collections.abc import Iterator
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 
+SINCE = "0.1"
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag annotations that have a container runtime add devices."""
     for path, _, _, _ in review.exposure.device_annotations:
         yield Finding(
             path,
-            "has the container runtime add devices past resources.limits; remove it, and ask for GPUs there",
+            "this annotation makes the container runtime add devices; remove it, and request GPUs in resources.limits",
         )

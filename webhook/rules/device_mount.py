@@ -1,11 +1,11 @@
-"""A container mounts something where a mount is a request for a device.
+"""A container has a mount that requests GPUs.
 
-NVIDIA's toolkit can be told to take requests by the names of mounts under /var/run/nvidia-container-devices, as an
-answer to those who set variables (nvidia-container-toolkit internal/config/image/cuda_image.go). The device plugin
-then mounts there, and so can any pod: `/var/run/nvidia-container-devices/all` is every GPU of the node. The toolkit
-compares how the place begins, and so `/var/run/nvidia-container-devicesall` is the same request.
+NVIDIA's toolkit can be set up to read requests from the names of mounts under /var/run/nvidia-container-devices
+instead of from variables (nvidia-container-toolkit internal/config/image/cuda_image.go). The device plugin mounts
+there, but any pod can do it too: `/var/run/nvidia-container-devices/all` requests every GPU of the node. The toolkit
+compares only the beginning of the path, so `/var/run/nvidia-container-devicesall` is the same request.
 
-Way out: remove the mount, and ask for GPUs in `resources.limits`.
+Way out: remove the mount, and request GPUs in `resources.limits`.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,14 @@ from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.text.words import shown
 
+SINCE = "0.1"
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag mounts whose place begins as the folder does that is read as a list of devices."""
     for path, _, value, _ in review.exposure.device_mounts:
         yield Finding(
             path,
-            f"a mount at {shown(value)} asks for a GPU past resources.limits; remove it, and ask for GPUs there",
+            f"a mount at {shown(value)} requests GPUs past the device plugin; remove it, and request GPUs in "
+            "resources.limits",
         )

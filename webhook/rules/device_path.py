@@ -1,35 +1,78 @@
-"""A pod mounts a place of its node that leads to GPUs.
+"""A pod mounts a path of its node that leads to GPUs.
 
-Device files and what the kernel tells of them (/dev, /proc, /sys), the sockets of the device plugin, of MPS and of
-NVIDIA's daemons, CDI's descriptions of devices, the files of the kubelet and of the container runtime, and all that
-makes its writer root on the node or holds its keys (/etc, /usr, /root, /home and their like): with one of these a
-container takes a GPU, or has one given. A folder above such a place is the place. Some of them harm nothing while no
-container can write them, such as /etc/ssl/certs and /lib/modules. Judged are pods that ask for a GPU, and those that
-nothing keeps off the nodes with GPUs (the policy's guard).
+Such paths are device files and what the kernel tells of them (/dev, /proc, /sys), the sockets of the device plugin, of
+MPS and of NVIDIA's daemons, CDI's descriptions of devices, the files of the kubelet and of the container runtime, and
+all that makes its writer root on the node or holds its keys (/etc, /usr, /root, /home and others). With one of these a
+container takes a GPU. A folder above such a path is the same. Some harm nothing while no container can write them, such
+as /etc/ssl/certs, /lib/modules and GKE's /home/kubernetes/bin/nvidia. `/sys` and `/proc/sys` have other file systems
+below them, so they harm nothing only with `recursiveReadOnly: Enabled`. Judged are pods that ask for a GPU, and those
+that nothing keeps off the nodes with GPUs (the policy's guard).
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
-lets the pod onto nodes with GPUs. A part of the system is exempted in the policy, by namespace and service account.
+lets the pod onto nodes with GPUs. For paths that your workloads need, such as those of GPUDirect-TCPX, an administrator
+lists them under `gpus.hostPaths` in the policy. A part of the system is exempted, by namespace and service account.
 """
 
 from collections.abc import Iterator
 
 from webhook.catalog import doors
+from webhook.catalog.doors import Access
+from webhook.gpu.exposure import HostPath
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.text.words import shown
+from webhook.policy.model import Policy
+from webhook.text.words import listed, shown
+
+SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag hostPath volumes that lead to GPUs."""
+    """Flag the hostPath volumes that lead to GPUs, in one finding."""
     host_paths = review.exposure.host_paths
     if not host_paths or not review.exposed:
         return
-    for path, name, value, _ in host_paths:
-        if doors.harmless_unwritten(name):
-            yield Finding(
-                path,
-                f"{shown(value)} of a node leads to its GPUs where it can be written; mount it read-only in every "
-                "container, or remove the volume",
-            )
-        else:
-            yield Finding(path, f"{shown(value)} of a node leads to its GPUs; remove the volume")
+    found = [each for each in host_paths if not _allowed(each, review.policy)]
+    if not found:
+        return
+    names = [shown(each.name, quotes=False) for each in found]
+    one = len(found) == 1
+    if all(doors.names_devices(each.name) for each in found):
+        harm = f"{'exposes' if one else 'expose'} the node's devices"
+    else:
+        harm = f"{'gives' if one else 'give'} control of the node, its GPUs included"
+    yield Finding(
+        review.subject.at("spec", "volumes"),  # and not the first of them, so that an update may remove it
+        f"hostPath {'' if one else 'volumes '}{listed(names, _NAMED)} {harm}; {_way_out(found)}",
+        parts=tuple(f"{each.name} {each.access.name}" for each in found),
+    )
+
+
+_NAMED = 5
+"""Paths that a message names."""
+
+
+def _allowed(found: HostPath, policy: Policy) -> bool:
+    path = doors.normal(found.name)
+    return any(
+        doors.within(path, (allowed.path,)) and (allowed.writable or found.access > Access.WRITE)
+        for allowed in policy.forms.host_paths
+    )
+
+
+def _way_out(found: list[HostPath]) -> str:
+    readable = [each for each in found if not doors.leads_to_gpu(each.name, Access.READ)]
+    nested = [each for each in found if each not in readable and not doors.leads_to_gpu(each.name, Access.READ_ALL)]
+    ways = []
+    if readable:
+        ways.append(f"set readOnly: true on {_mounts(readable, found)}")
+    if nested:
+        ways.append(f"set readOnly: true and recursiveReadOnly: Enabled on {_mounts(nested, found)}")
+    if len(readable) + len(nested) < len(found):
+        ways.append("remove " + ("the others" if ways else "the volume" if len(found) == 1 else "the volumes"))
+    return ", ".join(ways)
+
+
+def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
+    if len(some) == len(found):
+        return "every mount of it" if len(some) == 1 else "every mount of them"
+    return f"every mount of {listed([shown(each.name, quotes=False) for each in some], 3)}"

@@ -1,15 +1,15 @@
-"""A pod is put on a GPU's node by no scheduler, or is given annotations on the way there.
+"""An account that is no scheduler binds a pod to a GPU node, or adds annotations on the way.
 
-A binding, be it of `pods/binding` or of the older `bindings`, sets a pod's node without the scheduler's looking at
-taints, and merges its annotations and labels into the pod, which nobody judges again (kubernetes
-pkg/registry/core/pod/storage/storage.go). So nodes of the pools are for the schedulers that the policy names, which
-keep to the node selection that steering writes; and no binding carries what a pod is judged by: its trust, or the
-devices that a runtime is to inject (CDI, NRI and CRI-O annotations). Which GPU was chosen only a scheduler says there.
+A binding (`pods/binding`, or the older `bindings`) sets a pod's node without a look at taints. It also merges its
+annotations and labels into the pod, which is not judged again (kubernetes pkg/registry/core/pod/storage/storage.go).
+So only the schedulers that the policy names may bind pods to nodes of the pools, because they respect the node
+selection that Slicewarden writes. No binding may carry what pods are judged by: the trust annotation, or devices for a
+runtime to add (CDI, NRI and CRI-O annotations). Only a scheduler may write which GPU was chosen.
 
-Of the pod itself a binding says only its name. That it suits the node is left to the scheduler, and to the kubelet,
-which compares node selector and affinity once more.
+A binding says only the pod's name. The scheduler and the kubelet check that the pod suits the node: both compare node
+selector and affinity.
 
-Way out: leave the pod to its scheduler, or have an administrator name the account under `schedulers`.
+Way out: leave the pod to its scheduler, or ask an administrator to add the account to `schedulers` in the policy.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,23 @@ from collections.abc import Iterator
 from webhook.api.objects import Binding
 from webhook.catalog.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
 from webhook.gpu.guard import gpus_of
-from webhook.model import Finding
+from webhook.memory.shim.delivery import CODE
+from webhook.model import Finding, Requester
+from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: Review[Binding]) -> Iterator[Finding]:
     """Flag a binding by no scheduler to a node that has GPUs, or may have, and annotations that are judged."""
     binding, policy = review.subject, review.policy
     for key in binding.annotations:
-        if key == policy.annotation or adds_devices(key):
+        if key in (policy.annotation, CODE) or adds_devices(key):
             yield Finding(
                 ("metadata", "annotations", key),
-                "would reach the pod without being judged; remove it from the binding, and create the pod with it",
+                "a binding's annotation reaches the pod unjudged; remove it here, and create the pod with it",
             )
     requester = binding.requester
     if requester is None or policy.schedulers.include(requester):
@@ -42,12 +46,14 @@ def check(review: Review[Binding]) -> Iterator[Finding]:
             if key in placements:
                 yield Finding(
                     ("metadata", part, key),
-                    f"says which GPU a scheduler chose, and {shown(requester.username)} is no scheduler of policy "
-                    f"{policy.name}; remove it",
+                    f"only a scheduler may write which GPU it chose, and {_stranger(requester, policy)}; remove it",
                 )
     if where := gpus_of(binding.node, policy, review.facts):
         yield Finding(
             ("target", "name"),
-            f"node {shown(binding.node)} {where}, and {shown(requester.username)} is no scheduler of policy "
-            f"{policy.name}; leave the pod to its scheduler",
+            f"node {shown(binding.node)} {where}, and {_stranger(requester, policy)}; leave the pod to its scheduler",
         )
+
+
+def _stranger(requester: Requester, policy: Policy) -> str:
+    return f"user {shown(requester.username)} is not one of the schedulers of policy {policy.name}"

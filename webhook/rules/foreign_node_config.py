@@ -1,11 +1,13 @@
-"""A node is given another sharing configuration by someone who is no administrator.
+"""A user who is no administrator gives a node another sharing configuration.
 
-The label `nvidia.com/device-plugin.config` decides which key of the ConfigMap a node's device plugin reads, at once and
-without a restart (k8s-device-plugin cmd/config-manager/main.go): who may write it can share a GPU that was handed out
-whole, under a pod that runs. The policy names who may. A kubelet that registers its node is warned only: its labels
-come from whoever made the machine, and without its node the machine would be lost.
+The label `nvidia.com/device-plugin.config` chooses which key of the ConfigMap a node's device plugin reads. A change
+takes effect at once, without a restart (k8s-device-plugin cmd/config-manager/main.go). Whoever may write the label can
+share a GPU that was handed out whole, under a running pod. So only administrators of the policy may write it. A
+kubelet that registers its node with the label is only warned: its labels come from whoever made the machine, and a
+refusal would lose the node.
 
-Way out: ask an administrator of the policy to set the label, or be made one, as a controller that labels nodes has to.
+Way out: ask an administrator of the policy to set the label. A controller that labels nodes has to be an
+administrator.
 """
 
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ from webhook.facts.snapshot import CONFIG_LABEL
 from webhook.model import Finding
 from webhook.review import Review
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: Review[Labelled]) -> Iterator[Finding]:
@@ -28,9 +32,10 @@ def check(review: Review[Labelled]) -> Iterator[Finding]:
     if now == before:
         return
     registers = subject.old is None and requester.username == f"system:node:{subject.name}"
-    done = f"is set to {shown(now)}" if now is not None else "is removed"
+    done = f"set this label to {shown(now)}" if now is not None else "remove this label"
     yield Finding(
         ("metadata", "labels", CONFIG_LABEL),
-        f"{done} by {shown(requester.username)}, whom policy {policy.name} does not call an administrator; ask one",
+        f"user {shown(requester.username)} may not {done}: only administrators of policy {policy.name} may; ask one "
+        "of them",
         advice=registers,
     )

@@ -1,10 +1,11 @@
 """A pod comes with an annotation or a label by which another scheduler says which GPU it chose.
 
 HAMi, gpushare, vgpu-manager and others write their choice into the pod, and their agents on the nodes hand out
-what they read there, whoever wrote it (HAMi#3041): a pod that brings its own is given another's card, past
-every count. KAI writes labels (`runai-gpu-group`), and so labels are looked at too. No pod has a reason to come with
-one. A tenant may keep or remove what a scheduler wrote; only schedulers change it. An agent that notes its progress
-there needs its account named too.
+what they read there, whoever wrote it (HAMi#3041). A pod that brings its own is given another's card, past
+every count. KAI writes labels (`runai-gpu-group`), so labels count too. No pod has a reason to come with one.
+A tenant may keep or remove what a scheduler wrote; only schedulers change it. An agent that notes its progress
+there needs its account named too. Annotations that users are told to write, such as `hami.io/gpu-scheduler-policy`,
+are no choice of a GPU and pass.
 
 Way out: remove the annotation or the label. Updates by a scheduler, and by its agents, pass where the policy names
 their accounts under `schedulers`.
@@ -14,6 +15,9 @@ from collections.abc import Iterator
 
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
@@ -23,8 +27,10 @@ def check(review: PodReview) -> Iterator[Finding]:
     if not placements or (pod.requester is not None and any(group.include(pod.requester) for group in writers)):
         return
     for path, key, value, _ in placements:
-        done = "and none has seen this pod; remove it"
-        before = {} if pod.old is None else pod.old.labels if path[-2] == "labels" else pod.old.annotations
+        part = "label" if path[-2] == "labels" else "annotation"
+        named = f"{part} {shown(key, quotes=False)} records a scheduler's choice of a GPU"
+        before = {} if pod.old is None else pod.old.labels if part == "label" else pod.old.annotations
         if before.get(key, value) != value:
-            done = "and no scheduler changes it here; leave it as it was, or remove it"
-        yield Finding(path, f"says which GPU a scheduler chose, {done}")
+            yield Finding(path, f"{named}, which only a scheduler may change; leave it as it was, or remove it")
+        else:
+            yield Finding(path, f"{named} and must not be set by hand; remove it")

@@ -1,12 +1,11 @@
-"""A pod that may run beside GPUs shares the processes or the memory of its node.
+"""A pod that may run next to GPUs shares the processes or the memory of its node.
 
-With `hostPID` it sees the processes of everyone on the card, and through /proc what they were given; with `hostIPC`
-it reaches the shared memory by which MPS's clients speak with their server (k8s-device-plugin cmd/mps-control-
-daemon). Judged are pods that ask for a GPU, and those that nothing keeps off the nodes with GPUs (the policy's
-guard).
+With `hostPID` a pod sees the processes of everyone on the GPU, and their environment through /proc. With `hostIPC` it
+reaches the shared memory through which MPS clients talk to their server (k8s-device-plugin cmd/mps-control-daemon).
+The rule judges pods that request a GPU, and pods that nothing keeps off GPU nodes (the policy's guard).
 
-Way out: leave `hostPID` and `hostIPC` out; MPS has needed neither since version 0.15 of the device plugin. A part of
-the system is exempted in the policy, by namespace and service account.
+Way out: remove `hostPID` and `hostIPC`. MPS needs neither since version 0.15 of the device plugin. An administrator
+can exempt an agent of the system in the policy, by its namespace and service account.
 """
 
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from webhook.api.fields import flag
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+
+SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
@@ -24,5 +25,5 @@ def check(review: PodReview) -> Iterator[Finding]:
         if flag(pod.spec, key, at) and review.exposed:
             yield Finding(
                 pod.at("spec", key),
-                f"is true, and lets the pod reach {what} of all that share its node's GPUs; leave it out",
+                f"{key}: true lets the pod reach {what} of all pods on its node's GPUs; remove it",
             )

@@ -1,10 +1,10 @@
-"""A sharing configuration of which the device plugin ignores a part, or reads it otherwise than it says.
+"""The device plugin ignores a part of a sharing configuration, or reads it in another way than it looks.
 
-The plugin reads without being strict: a key that it does not know, that stands in the wrong place or is misspelt is no
-error, and the GPU is handed out whole, the limit is not in force, or all GPUs are shared where some were meant
-(k8s-device-plugin#1433, #1786). So are names that no node has, parts that it drops (`rename`, `devices`), the second
-of two documents, and flags that the DaemonSet's environment overrides (k8s-device-plugin v0.20.0 api/config/v1,
-cmd/nvidia-device-plugin/main.go).
+The plugin does not read strictly. A key that it does not know, a misspelt key and a key in the wrong place are no
+errors: the GPU is handed out whole, the limit does not hold, or all GPUs are shared where some were meant
+(k8s-device-plugin#1433, #1786). The plugin also ignores names that no node has, parts that it drops (`rename`,
+`devices`), the second of two documents, and flags that the DaemonSet's environment overrides (k8s-device-plugin
+v0.20.0 api/config/v1, cmd/nvidia-device-plugin/main.go).
 
 Way out: write the key as the message says, or remove it.
 """
@@ -33,6 +33,8 @@ from webhook.facts.snapshot import CONFIG_LABEL, Node
 from webhook.model import Finding, Path
 from webhook.text.spelling import Guesses
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 Said = tuple[Path, str]
 """A place in the configuration, and what is said of it."""
@@ -69,13 +71,15 @@ def _placed(config: Config) -> bool:
 def _unselectable(config: Config, reading: Iterable[Installation]) -> Iterator[Finding]:
     if not is_label_value(config.key) and any(each.chosen and each.key != config.key for each in reading):
         yield config.finding(
-            (), f"the key can be no value of the label {CONFIG_LABEL}, so no node can choose it; rename it"
+            (), f"this key is not a valid label value, so no node can choose it by {CONFIG_LABEL}; rename it"
         )
 
 
 def _lines(config: Config) -> Iterator[Finding]:
     if line := later(config):
-        yield config.at_line(line, f"a further document begins here, and {_IGNORES}; keep one")
+        yield config.at_line(
+            line, "the device plugin ignores the second document, which begins here; keep one document"
+        )
     if twice := repeated(config):
         yield config.at_line(twice[0], f"{twice[1]}, and only the last counts; keep one")
 
@@ -99,7 +103,10 @@ def _unknown_in(value: Any, path: Path, schema: Schema, guesses: Guesses) -> Ite
             yield (*path, key), f"{_IGNORES} here; {_hint(key, value[key], tuple(schema), path, guesses)}"
             continue
         if name in seen:
-            yield (*path, key), f"is {shown(seen[name])} again, and is read upon it; keep one spelling"
+            yield (
+                (*path, key),
+                f"this key is another spelling of {shown(seen[name])}, and the device plugin merges both; keep one",
+            )
         seen[name] = key
         inner = schema[name]
         if inner is None:
@@ -164,30 +171,36 @@ def _dropped(plugin: Plugin) -> Iterator[Said]:
     for section in filter(None, (plugin.time_slicing, plugin.mps)):
         yield from _dropped_of(section)
     if plugin.strategy == MPS and plugin.time_slicing and plugin.time_slicing.replicated:
-        yield plugin.time_slicing.path, f"stands beside mps, which goes first, so {_IGNORES}; keep one of them"
+        yield plugin.time_slicing.path, "the device plugin ignores timeSlicing if mps is set; keep one of them"
     for name in ("gpus", "mig"):
         if (given := plugin.given.get(("resources", name))) and given.value:
-            yield given.path, f"{_IGNORES}: resources cannot be named; remove it"
+            yield given.path, f"{_IGNORES}: resources cannot be renamed here; remove it"
     strategies = plugin.given.get(("flags", "plugin", "deviceListStrategy"))
     if strategies and strategies.value == ():
-        yield strategies.path, "is empty, so containers would be given no GPU at all; name a strategy, or remove it"
+        yield strategies.path, "an empty list gives containers no GPU at all; name a strategy, or remove the list"
 
 
 def _dropped_of(section: Section) -> Iterator[Said]:
     for entry in section.entries:
         if entry.devices and entry.devices.value != "all":
-            yield entry.devices.path, f"{_IGNORES}: every GPU is shared; remove it, and keep GPUs whole by node"
+            yield (
+                entry.devices.path,
+                "the device plugin ignores devices and shares every GPU; remove it, and keep GPUs whole by node",
+            )
         if not entry.name:
             continue
         default = entry.name.value + SHARED
         if entry.rename and not renamed(section):
             yield entry.rename.path, f"{_IGNORES}; set renameByDefault: true to get {default}, or remove it"
         elif entry.rename and entry.rename.value != default:
-            yield entry.rename.path, f"is ignored: the resource is called {default}; write that, or remove it"
+            yield (
+                entry.rename.path,
+                f"the device plugin ignores this name and calls the resource {default}; write that, or remove it",
+            )
         if renamed(section) and len(default) > MAX_NAME:
             yield (
                 entry.name.path,
-                f"is renamed to more than {MAX_NAME} characters, which Kubernetes refuses; shorten it",
+                f"the renamed resource has more than {MAX_NAME} characters, which Kubernetes refuses; shorten the name",
             )
 
 
@@ -204,21 +217,21 @@ def _misnamed(plugin: Plugin, guesses: Guesses) -> Iterator[Said]:
             if name in first:
                 yield (
                     path,
-                    f"{name} is there already with {first[name]} replicas: the larger number is in force, and the "
-                    "first is what the node's labels say; keep one entry",
+                    f"{name} has another entry with {first[name]} replicas: the larger number takes effect, and the "
+                    "node's labels show the first; keep one entry",
                 )
             first.setdefault(name, entry.replicas.value)
             if name != GPU and not name.startswith(MIG):
                 yield (
                     path,
-                    f"no device has the name {name}, so {_IGNORES} and shares nothing by it; {_meant(name, guesses)}",
+                    f"no device is called {name}, so the device plugin ignores this entry; {_meant(name, guesses)}",
                 )
 
 
 def _meant(name: str, guesses: Guesses) -> str:
     bare = name.removesuffix(SHARED)
     if bare == GPU or bare.startswith(MIG):
-        return f"did you mean {bare}? What is shared is called {name} only afterwards"
+        return f"write {bare}, which is called {name} once it is shared"
     return f"did you mean {GPU}?" if guesses.nearest(name, (GPU,), 0.7) else f"use {GPU}, or {MIG} and a profile"
 
 
@@ -236,8 +249,9 @@ def _absent(config: Config, nodes: Iterable[Node]) -> Iterator[Finding]:
     if config.plugin.strategy == MPS and idle and section:
         yield config.finding(
             section.path,
-            f"{some(idle)} would wait for an MPS daemon that never comes, and offer no GPU, since no entry names what "
-            "they have; give them a key of their own",
+            f"no entry names a resource of {some(idle)}, so the device plugin would wait for MPS there and offer no "
+            f"GPU; "
+            "give them a key of their own",
         )
 
 
@@ -250,7 +264,10 @@ def _numbers(config: Config) -> Iterator[Said]:
             if entry.replicas:
                 text = config.written(entry.replicas.path)
                 if text[:1].isdigit() and text.replace("_", "").isalnum() and text != str(entry.replicas.value):
-                    yield entry.replicas.path, f"{shown(text)} is read as {entry.replicas.value}; write the number so"
+                    yield (
+                        entry.replicas.path,
+                        f"{shown(text)} is read as {entry.replicas.value}; write {entry.replicas.value}",
+                    )
 
 
 def _overridden(plugin: Plugin, reading: Iterable[Installation]) -> Iterator[Said]:
@@ -263,7 +280,8 @@ def _overridden(plugin: Plugin, reading: Iterable[Installation]) -> Iterator[Sai
                     by = f"{variable}={shown(value, quotes=False)}" if value is not None else variable
                     yield (
                         given.path,
-                        f"{_IGNORES}: {each.kind} {each.name} sets {by}, which goes first; set it there, or remove it",
+                        f"{_IGNORES}: {each.kind} {each.name} sets {by}, which takes precedence; set it there, or "
+                        f"remove it",
                     )
 
 

@@ -1,12 +1,13 @@
-"""A sharing configuration on which NVIDIA's device plugin refuses to start.
+"""NVIDIA's device plugin would not start with a sharing configuration.
 
-Kubernetes stores any text in a ConfigMap. The plugin reads it when it next starts, which may be weeks later,
-and exits: the node then offers no GPU at all. `timeSlicing.replicas` without `resources`, which many
-tutorials show, is such a text; so is `replicas: 1` (k8s-device-plugin v0.20.0 api/config/v1). All of it is read as the
-plugin reads it: the YAML, the section that is not in force, flags, and what is only meant for GPU Feature Discovery.
-Taken for granted are a GPU on the node, and MPS_ROOT as the Helm chart and the GPU Operator set it; other variables
-that would override a flag of the text are not. What no configuration needs is not read at all, and said to be so: more
-than 100 levels or 5,000 values, and forms on which YAML's own readers differ.
+Kubernetes stores any text in a ConfigMap. The plugin reads it at its next start, which may be weeks later, and exits:
+the node then offers no GPU at all. `timeSlicing.replicas` without `resources`, which many tutorials show, is such a
+text; so is `replicas: 1` (k8s-device-plugin v0.20.0 api/config/v1). The rule reads the text as the plugin does: the
+YAML, the section that is not in use, flags, and values that only GPU Feature Discovery reads.
+
+The rule assumes a GPU on the node, and MPS_ROOT as the Helm chart and the GPU Operator set it. It does not know other
+variables that override a flag of the text. It does not read what no configuration needs, and says so: more than 100
+levels or 5,000 values, and forms that YAML readers read differently.
 
 Way out: correct the place that the message names. To share nothing, leave `sharing` out.
 """
@@ -17,15 +18,17 @@ from webhook.deviceplugin.review import ConfigMapReview
 from webhook.documents.goyaml import Unread
 from webhook.model import Finding
 
-_REFUSES = "the device plugin would not start on it"
+SINCE = "0.1"
+
+_REFUSES = "the device plugin would not start"
 
 
 def check(review: ConfigMapReview) -> Iterator[Finding]:
     """Flag texts that the plugin cannot read, and values that it refuses."""
     for config in review.configs:
         if isinstance(config.error, Unread):
-            yield config.finding((), f"{config.error}, which the device plugin may read but this check does not")
+            yield config.finding((), f"Slicewarden cannot judge this text: {config.error}; simplify it")
         elif config.error is not None:
-            yield config.finding((), f"{config.error}; {_REFUSES}")
+            yield config.finding((), f"{_REFUSES}: {config.error}")
         for inner, message in config.refused:
-            yield config.finding(inner, f"{message}; {_REFUSES}")
+            yield config.finding(inner, f"{_REFUSES}: {message}")

@@ -1,15 +1,16 @@
-"""A container on a shared GPU lifts a limit that a library or a daemon sets it.
+"""A container on a shared GPU lifts a limit that a library or a daemon sets.
 
-MPS's limits hold for clients of its server, which CUDA_MPS_PIPE_DIRECTORY can lead elsewhere; HAMi-core, vgpu-manager
-and cGPU are libraries that are loaded before the program and read their limits, and whether they hold at all, from
-the environment, where a pod's own entry counts over the device plugin's (HAMi#1678). LD_PRELOAD, LD_AUDIT and
-/etc/ld.so.preload load a library before theirs. In pools that share nothing a container only harms itself.
-Time-slicing itself limits nothing by a library, and servers preload their allocators (Triton tcmalloc, Ray jemalloc):
-there the first two are only warned of.
-CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT can only narrow, and pass; for LD_LIBRARY_PATH,
-which is common, there is a warning.
+MPS limits the clients of its server, and CUDA_MPS_PIPE_DIRECTORY can lead a client elsewhere. HAMi-core, vgpu-manager
+and cGPU are libraries that load before the program. They read their limits from the environment, and whether limits
+hold at all; there a pod's own variable overrides the device plugin's (HAMi#1678). LD_PRELOAD, LD_AUDIT and
+/etc/ld.so.preload load a library before theirs.
 
-Way out: remove the variable or the mount, or put what has to be loaded into the image.
+In a pool that shares nothing a container harms only itself, and is not judged. Time-slicing sets no limit by a
+library, and servers preload their allocators (Triton tcmalloc, Ray jemalloc), so LD_PRELOAD and LD_AUDIT only warn
+there. CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT can only narrow a limit, and pass.
+LD_LIBRARY_PATH is common, and only warns.
+
+Way out: remove the variable or the mount. Build libraries that the program needs into its image.
 """
 
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from webhook.catalog.doors import LIBRARY_PATH, LINKER
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.text.words import shown
+
+SINCE = "0.1"
+
+_WAY = "remove it, and build what has to be loaded into the image"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
@@ -33,15 +38,17 @@ def check(review: PodReview) -> Iterator[Finding]:
         if container is None or container.path not in review.gpu_containers:
             continue
         if name == LIBRARY_PATH:
-            yield Finding(path, f"{name} can hide the libraries by which GPUs of pool {pool} are limited", advice=True)
+            yield Finding(
+                path, f"{name} can hide the libraries that limit the GPUs of pool {pool}; {_WAY}", advice=True
+            )
         elif name in LINKER and sliced:
-            message = f"{name} can load a library before one by which GPUs of pool {pool} are limited"
+            message = f"{name} can load a library before those that limit the GPUs of pool {pool}; {_WAY}"
             yield Finding(path, message, advice=True)
         else:
-            yield Finding(path, f"{name} can lift a limit that holds for everyone in pool {pool}; remove it")
+            yield Finding(path, f"{name} can lift a limit that protects everyone in pool {pool}; {_WAY}")
     for path, _, value, container in mounts:
         if container is not None and container.path in review.gpu_containers:
             yield Finding(
                 path,
-                f"a mount at {shown(value)} can lift a limit that holds for everyone in pool {pool}; remove it",
+                f"a mount at {shown(value)} can lift a limit that protects everyone in pool {pool}; {_WAY}",
             )

@@ -1,9 +1,9 @@
-"""A sharing configuration is named that does not exist.
+"""A ClusterPolicy or a node names a sharing configuration that does not exist.
 
-A ClusterPolicy that names a ConfigMap which is not there keeps the device plugin's pods from starting; one that names a
-key which is not in it, or a node's label that does, has the plugin's config-manager exit, and start over without end
-(k8s-device-plugin cmd/config-manager/main.go): the node's GPUs are gone or unchanged. What exists is read from the
-facts: where no ConfigMap of the namespace is known, this warns.
+If a ClusterPolicy names a ConfigMap that does not exist, the device plugin's pods do not start. If it names a key that
+the ConfigMap does not have, or a node's label does, the plugin's config-manager exits and starts over without end
+(k8s-device-plugin cmd/config-manager/main.go): the node's GPUs are gone or unchanged. The facts say what exists. If
+they hold no ConfigMap of the namespace, the rule only warns.
 
 Way out: create the ConfigMap or the key first, or name one that exists.
 """
@@ -17,6 +17,8 @@ from webhook.model import Finding
 from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.text.words import listed, shown
+
+SINCE = "0.1"
 
 
 def check(review: Review[ClusterPolicy | Labelled]) -> Iterator[Finding]:
@@ -38,7 +40,7 @@ def _of_cluster_policy(subject: ClusterPolicy, policy: Policy, facts: Facts) -> 
         sure = any(namespace in namespaces for namespace, _ in facts.config_maps)
         yield Finding(
             (*subject.base, "name"),
-            f"there is no ConfigMap {shown(subject.config_map)} in namespace {where}; create it first",
+            f"ConfigMap {shown(subject.config_map)} does not exist in namespace {where}; create it first",
             advice=not sure,
         )
     elif subject.default:
@@ -66,4 +68,4 @@ def _of_node(subject: Labelled, policy: Policy, facts: Facts) -> Iterator[Findin
 
 def _known(keys: Iterable[str]) -> str:
     names = [shown(name, quotes=False) for name in sorted(keys)]
-    return f"known are {listed(names, 5)}" if names else "it has no key"
+    return f"use one of {listed(names, 5)}, or add the key first" if names else "add the key first"

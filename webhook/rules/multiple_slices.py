@@ -4,39 +4,51 @@ A slice is a turn on a card, not a part of it: two slices may be two turns on th
 more memory nor more speed. Where the device plugin is told to refuse such requests
 (`failRequestsGreaterThanOne`) it does so on the node, after scheduling, and a ReplicaSet then makes failing
 pods without end (kubernetes#70010). What a pod asks for is summed as Kubernetes does it: containers and
-sidecars together, or the largest init container. Nought asks for none.
+sidecars together, or the largest init container. 0 asks for none.
 
 An extended resource cannot be overcommitted: where it is requested it needs a limit, and an equal one (kubernetes
 pkg/apis/core/validation/validation.go, validateResourceRequirements). The API server refuses anything else; of a
 kind that an operator brings it refuses only the pods, when the template has long been taken.
 
-Way out: ask for 1, under `limits` alone, which are also the request. A pod that needs several GPUs belongs on a pool
-that hands them out whole.
+A placeholder such as `$GPUS` or `{{ gpus }}` is text that nothing has filled in yet.
+
+Way out: substitute placeholders first. Ask for 1, under `limits` alone, which are also the request. A pod that needs
+several GPUs belongs on a pool that hands them out whole.
 """
 
 from collections.abc import Iterator
 
 from webhook.api import quantity
 from webhook.api.fields import section
-from webhook.api.pods import Container
+from webhook.gpu.requests import FILLED_IN, ResourceEntry
 from webhook.gpu.review import PodReview
-from webhook.model import Finding, Path
-from webhook.policy.model import GPUResources
+from webhook.model import Finding
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag quantities that are not whole numbers from 1, requests that are not their limit, and more than one slice."""
     pod = review.subject
     for request in review.requests:
-        if not request.whole:
+        if request.placeholder:
+            # An operator may fill in its own placeholders later, and its pods are judged then.
+            advice = pod.template and any(start in str(request.quantity) for start in FILLED_IN)
             yield Finding(
                 request.path,
-                f"{shown(request.quantity)} is not a whole number of at least 1; ask for 1, or for 0 to have none",
+                f"{shown(request.quantity)} is a placeholder; substitute it before checking "
+                "(envsubst < file | slicewarden check -)",
+                advice=advice,
             )
-    for container in pod.containers:
-        for path, message in _overcommitted(container, review.policy.gpu_resources):
-            yield Finding(path, message)
+        elif not request.whole:
+            yield Finding(
+                request.path,
+                f"{shown(request.quantity)} is not a whole number of GPUs; request 1 or more, or 0 for none",
+            )
+    for resource in review.extended_resources:
+        if resource.requested and resource.name in review.policy.gpu_resources:
+            yield from _overcommitted(resource)
     placement = review.placement
     if placement is None or placement.pool is None or not placement.pool.shared or placement.count <= 1:
         return
@@ -51,20 +63,17 @@ def check(review: PodReview) -> Iterator[Finding]:
         yield Finding(pod.at("spec"), message, parts=(message,))
 
 
-def _overcommitted(container: Container, gpus: GPUResources) -> Iterator[tuple[Path, str]]:
-    """Find what is requested without a limit, or with another; of quantities that are none the rule has spoken."""
-    resources = section(container.spec, "resources", container.path)
-    at = (*container.path, "resources")
-    limits, requests = section(resources, "limits", at), section(resources, "requests", at)
-    for name, wanted in requests.items():
-        if "/" not in name or name not in gpus:
-            continue
-        path = (*at, "requests", name)
-        if name not in limits:
-            yield path, "has no limit, and the API server refuses it; ask under limits, which are also the request"
-        elif _differ(wanted, limits[name]):
-            both = f"is {shown(wanted)} and its limit {shown(limits[name])}"
-            yield path, f"{both}, and the API server wants them equal; ask under limits alone"
+def _overcommitted(resource: ResourceEntry) -> Iterator[Finding]:
+    """Flag a request without a limit, or with another one. A quantity that is not a number is flagged elsewhere."""
+    resources = section(resource.container.spec, "resources", resource.container.path)
+    limits = section(resources, "limits", resource.path[:-2])
+    if resource.name not in limits:
+        name = shown(resource.name, quotes=False)
+        message = f"{name} is only in requests, and the API server rejects that; put it in limits"
+        yield Finding(resource.path, message)
+    elif _differ(resource.quantity, limits[resource.name]):
+        both = f"the request {shown(resource.quantity)} differs from the limit {shown(limits[resource.name])}"
+        yield Finding(resource.path, f"{both}, and the API server rejects that; keep only the limit")
 
 
 def _differ(one: object, other: object) -> bool:

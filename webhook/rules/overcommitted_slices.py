@@ -1,10 +1,10 @@
 """A sharing configuration leaves fewer slices than running pods hold.
 
-A pod keeps what it was given for as long as it runs: with fewer replicas, or on a node that chooses another key, cards
-stay as crowded as they were, the node shows less than is in use, and nothing new starts there. The message says how
-many pods on how many nodes. It only warns: to lower replicas is often right.
+A running pod keeps its slice. With fewer replicas, or with another key on a node, GPUs stay as crowded as they were,
+the node offers less than is in use, and no new pod starts there. The message says how many pods on how many nodes. The
+rule only warns: to lower replicas is often right.
 
-Way out: lower the replicas when the pods are gone, or delete some first.
+Way out: lower the replicas when the pods are gone, or delete some pods first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,6 +19,8 @@ from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
 from webhook.model import Finding
 from webhook.review import Review
 from webhook.text.words import several
+
+SINCE = "0.1"
 
 
 def check(review: ConfigMapReview | Review[Labelled]) -> Iterator[Finding]:
@@ -60,6 +62,7 @@ def _exceeded(plugin: Plugin, nodes: Iterable[Node], facts: Facts) -> Iterator[s
                 slices, room = slices + amount, room + left
     if crowded:
         yield (
-            f"{several(pods, 'pod')} on {some(crowded)} hold {slices} slices where there would be {room}, and "
-            "keep them until they end; drain them first"
+            f"{several(pods, 'pod')} on {some(crowded)} hold {slices} slices, and only {room} would be left; wait "
+            f"until "
+            "pods end, or delete some first"
         )

@@ -1,16 +1,17 @@
-"""A node's labels are written by somebody who may not do that, so that its pool or its cards would be others.
+"""A user who may not label nodes changes a node's pool or the size of its GPUs.
 
-Which pool a node is in follows from its labels, and its cards are handed out accordingly: a label can bring trusted
-pods that share onto a card that others have to themselves, or untrusted ones onto a shared card. In a shared pool
-the memory caps follow from labels too: a card that is said to be larger gives every pod more than there is. Such
-labels are written by the administrators and by those whom the policy names under `nodeLabellers`, such as the
-accounts of Node Feature Discovery and of the GPU Operator.
+A node's labels decide which pool it is in and how its GPUs are handed out. A label can bring trusted pods that share
+onto a GPU that others have to themselves, or untrusted pods onto a shared GPU. In a shared pool the memory caps follow
+from labels too: a GPU that looks larger gives every pod more memory than there is. Only administrators may write these
+labels, and the accounts under `nodeLabellers` in the policy, such as those of Node Feature Discovery and of the GPU
+Operator.
 
-A kubelet may write any label of its own node that is not Kubernetes' own (kubernetes
-plugin/pkg/admission/noderestriction/admission.go), and clouds give nodes their labels by `--node-labels`. So it may
-register its node with a pool's labels, unless `nodeLabellers.selfRegistration` is false, and never change them.
+A kubelet may write any label of its own node that is not one of Kubernetes' own (kubernetes
+plugin/pkg/admission/noderestriction/admission.go), and clouds label nodes by `--node-labels`. So a kubelet may
+register its node with a pool's labels, unless `nodeLabellers.selfRegistration` is false. It may never change them
+later.
 
-Way out: have an administrator change the label, or name whoever has to under `nodeLabellers`.
+Way out: ask an administrator to change the label, or to add the account to `nodeLabellers`.
 """
 
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from webhook.model import Finding, Path, Requester
 from webhook.policy.model import Policy, Pool
 from webhook.review import Review
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: Review[Labelled]) -> Iterator[Finding]:
@@ -37,14 +40,14 @@ def check(review: Review[Labelled]) -> Iterator[Finding]:
         changes = [(path, _move(before, now))]
     elif now and now.shared:
         changed = (key for key in CARD_LABELS if item.labels.get(key) != labels.get(key))
-        changes = [((*path, key), f"decides how much memory the pods of pool {now.name} may have") for key in changed]
+        changes = [((*path, key), f"change the memory of the GPUs in pool {now.name}") for key in changed]
     else:
         return
     for place, what in changes:
         yield Finding(
             place,
-            f"{what}, and {shown(requester.username)} is neither an administrator nor a node labeller of policy "
-            f"{policy.name}; have one of them write the labels",
+            f"user {shown(requester.username)} may not {what}; ask an administrator or a node labeller of policy "
+            f"{policy.name}",
         )
 
 
@@ -57,5 +60,5 @@ def _may(requester: Requester, item: Labelled, policy: Policy) -> bool:
 
 def _move(before: Pool | None, now: Pool | None) -> str:
     if before is None or now is None:
-        return f"takes the node into pool {now.name}" if now else f"takes the node out of pool {before and before.name}"
-    return f"moves the node from pool {before.name} to pool {now.name}"
+        return f"take the node into pool {now.name}" if now else f"take the node out of pool {before and before.name}"
+    return f"move the node from pool {before.name} to pool {now.name}"

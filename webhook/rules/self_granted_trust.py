@@ -1,14 +1,13 @@
-"""A namespace's labels are written in a way that decides what the namespace may have, by no administrator.
+"""A user who is no administrator writes a label that decides what a namespace may have.
 
-Grants, exemptions, overrides, the circles of pools and the lists of who may claim devices select namespaces by their
-labels, so whoever writes one of these labels could give a namespace trust, or take it. They are the administrators'
-alone: to create a namespace with one, to change it, and to remove it, since a selector may also want a label to be
-absent. So is `resource.kubernetes.io/admin-access`, whatever the policy selects by: under it claims may take devices
-that others hold, and the API server asks for the label, not for who wrote it (kubernetes
-pkg/registry/resource/utils.go). Whoever makes namespaces with such labels for others, as a controller may, has to be
-named as an administrator.
+Grants, exemptions, overrides, circles of pools, and the lists of who may claim devices select namespaces by labels.
+Whoever writes one of these labels could give a namespace trust, or take it away. So only administrators may create a
+namespace with such a label, change the label, or remove it: a selector may also want a label to be absent. The rule
+also guards `resource.kubernetes.io/admin-access`, whatever the policy selects by. In a namespace with that label
+claims may take devices that others hold, and the API server checks the label, not its author (kubernetes
+pkg/registry/resource/utils.go). A controller that makes namespaces with such labels has to be an administrator.
 
-Way out: have an administrator of the policy write the label.
+Way out: ask an administrator of the policy to write the label.
 """
 
 from collections.abc import Iterator
@@ -19,6 +18,8 @@ from webhook.model import Finding
 from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: Review[Labelled]) -> Iterator[Finding]:
@@ -32,12 +33,12 @@ def check(review: Review[Labelled]) -> Iterator[Finding]:
         if item.labels.get(key) != before.get(key):
             yield Finding(
                 ("metadata", "labels", key),
-                f"{_reason(key, policy)}, and {shown(requester.username)} is none of its administrators; leave it as "
-                "it is, or have one of them write it",
+                f"user {shown(requester.username)} may not write this label: {_reason(key, policy)}; leave it as it "
+                f"was, or ask an administrator of policy {policy.name}",
             )
 
 
 def _reason(key: str, policy: Policy) -> str:
     if key == ADMIN_ACCESS:
-        return f"under this label policy {policy.name} lets claims take devices that others hold"
-    return f"policy {policy.name} selects namespaces by this label"
+        return "it lets claims take devices that others hold"
+    return f"policy {policy.name} selects namespaces by it"

@@ -1,11 +1,11 @@
-"""A sharing configuration is deleted, whole or by key, while something uses it.
+"""A sharing configuration, or a key of it, is deleted while it is in use.
 
 Nothing happens at first: what runs has read it. At the next restart, which may be weeks later, the device plugin's
-pods do not start for want of their volume, or the config-manager exits for want of the key and starts over without
-end (k8s-device-plugin cmd/config-manager/main.go, #364). The deletion of a whole namespace is let through: it has been
-decided elsewhere, and would only hang.
+pods do not start because their volume is missing, or the config-manager exits because the key is missing, and starts
+over without end (k8s-device-plugin cmd/config-manager/main.go, #364). The rule allows the deletion of a whole
+namespace: that was decided elsewhere, and would only hang.
 
-Way out: have the ClusterPolicy, the DaemonSet or the nodes that the message names use another first.
+Way out: point the ClusterPolicy, the DaemonSet or the nodes that the message names at another configuration first.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,8 @@ from webhook.deviceplugin.review import ConfigMapReview
 from webhook.deviceplugin.usage import readers, some, users
 from webhook.model import Finding, Path
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 NAMESPACE_CONTROLLER = "system:serviceaccount:kube-system:namespace-controller"
 
@@ -30,7 +32,7 @@ def check(review: ConfigMapReview) -> Iterator[Finding]:
     now = {*config_map.data, *config_map.binary_data}
     if config_map.deleted:
         names = ", ".join(f"{each.kind} {each.name}" for each in reading)
-        yield Finding((), f"ConfigMap {shown(old.name)} is used by {names}; have it use another first")
+        yield Finding((), f"ConfigMap {shown(old.name)} is used by {names}; point them at another ConfigMap first")
         return
     used = users(reading, (*old.data, *old.binary_data), review.facts)
     for place, keys in (("data", old.data), ("binaryData", old.binary_data)):
@@ -39,6 +41,6 @@ def check(review: ConfigMapReview) -> Iterator[Finding]:
             if key in now:
                 continue
             if nodes := used.get(key):
-                yield Finding(path, f"is used by {some(nodes)}; give them another key first")
+                yield Finding(path, f"key {shown(key)} is used by {some(nodes)}; give them another key first")
             elif by := next((each for each in reading if each.key == key), None):
-                yield Finding(path, f"is the key that {by.kind} {by.name} uses by default; name another there first")
+                yield Finding(path, f"key {shown(key)} is the default of {by.kind} {by.name}; name another there first")

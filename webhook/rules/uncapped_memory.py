@@ -1,19 +1,19 @@
-"""A container on a time-sliced GPU has no limit on the GPU memory it takes.
+"""A container on a time-sliced GPU has no limit on its GPU memory.
 
-Time-slicing divides time and not memory: one process can take the whole card, and its neighbours fail. Each framework
-has a limit of its own, which needs no change to an image. Slicewarden sets it by environment, and sizes it so that all
-slices fit on the smallest card that the pod may land on. The limit is cooperative: it binds a framework's own allocator
-in one process, and a program can lift it. PyTorch is capped from 2.10 on, JAX, CuPy and PaddlePaddle in all versions;
-TensorFlow has no such limit and is only kept from taking the whole card at its start. vLLM and SGLang are limited
-by an argument alone.
+Time-slicing divides time, not memory: one process can take the whole GPU, and the others on it fail. Each framework
+has a limit of its own, which needs no change to an image. Slicewarden sets it by environment variables, sized so that
+all slices fit on the smallest GPU that the pod may land on. The limit is cooperative: it binds a framework's own
+allocator in one process, and a program can lift it. Variables cap PyTorch from 2.10 on, JAX, CuPy and PaddlePaddle.
+Where the policy has `memory.shim: Inject`, a short Python file caps older PyTorch and TensorFlow too. Only an argument
+limits vLLM and SGLang.
 
-The stricter of the tenant's limit and Slicewarden's stands, and all else that the tenant wrote is kept. The annotation
+If the tenant set a limit too, the stricter one is used; everything else that the tenant wrote is kept. The annotation
 `slicewarden.dev/memory-caps` says what was lowered and what is not capped. `slicewarden.dev/gpu-memory` asks for less
-than the slice, `slicewarden.dev/gpu-processes` divides it, and `slicewarden.dev/torch-version` lets
-`PYTORCH_CUDA_ALLOC_CONF` be written, on which torch before 2.10 would fail. Where the policy refuses what takes a cap
-away, only the policy can say that the torch is older (`memory.torch.versions`).
+than the slice, `slicewarden.dev/gpu-processes` divides it, and `slicewarden.dev/torch-version` lets Slicewarden write
+`PYTORCH_CUDA_ALLOC_CONF`, on which torch before 2.10 would fail. If the policy refuses what takes a cap away, only the
+policy can say that the torch is older (`memory.torch.versions`).
 
-Way out: leave the variables to Slicewarden, or set a limit no larger than the message names.
+Way out: leave the variables to Slicewarden, or set a limit that is no larger than the message names.
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,8 @@ from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
 from webhook.memory.steps import WRITES, Kind, Step, describe
 from webhook.model import Finding, Fix
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 MENDS = True
 
@@ -42,7 +44,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         return
     if planned.advice:
         yield Finding(pod.at("spec"), planned.advice, advice=True, parts=(planned.advice,))
-    findings = [finding for part in planned.containers for finding in _container(part, planned)]
+    findings = [*planned.shim, *(finding for part in planned.containers for finding in _container(part, planned))]
     yield from _recorded(findings, planned)
 
 
@@ -53,7 +55,8 @@ def _recorded(findings: list[Finding], planned: Plan) -> Iterator[Finding]:
         fix = Fix(planned.pod.at("metadata", "annotations"), {annotation.KEY: planned.record.text})
         if first is None:
             path = planned.pod.at("metadata", "annotations", annotation.KEY)
-            findings.append(Finding(path, "does not say how the pod is capped; leave it to Slicewarden", (fix,)))
+            message = "this annotation is missing or does not say how the pod is capped"
+            findings.append(Finding(path, message, (fix,), left_out=True))
         else:
             findings[first] = findings[first]._replace(fixes=(*findings[first].fixes, fix))
     yield from findings
@@ -68,13 +71,16 @@ def _container(part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
     if missing:
         path, parts = (*part.path, "env"), tuple([f"{planned.pool.name}: {step.name}" for step in missing])
         fix = Fix(path, [{"name": step.name, "value": step.value} for step in missing])
-        yield Finding(path, planned.missing([step.name for step in missing]), (fix,), parts=parts)
+        message = planned.missing([step.name for step in missing])
+        yield Finding(path, message, (fix,), parts=parts, left_out=True)
     if (argument := part.argument) is not None:
         path, message = (*part.path, "args"), describe(argument, planned.budget)
         if argument.kind is Kind.ADD:
             yield Finding(path, f"{message}; add {argument.value}", (Fix(path, [argument.value]),))
         else:
             yield Finding(path, message, advice=True)
+    if part.shim is not None:
+        yield from part.shim.findings
     for lowered in part.lowered_before:
         yield Finding(lowered.path, planned.past(lowered), advice=True)
 
@@ -91,7 +97,7 @@ def _variable(step: Step, part: ContainerPlan, planned: Plan) -> Iterator[Findin
     if step.kind in WRITES:
         yield Finding(value, message, (Fix(value, step.value),))
         if step.kind is Kind.LOWER and planned.pod.template:
-            yield Finding(value, f"{message}; its pods are given {shown(step.value)}", advice=True)
+            yield Finding(value, f"{message}; Slicewarden gives its pods {shown(step.value)}", advice=True)
     elif step.kind is Kind.REFUSE:
         yield Finding(value, message)
     else:

@@ -1,17 +1,17 @@
 """A pod asks for trust that its namespace and service account were not granted.
 
-A trusted pod shares cards with others, and can take all of a card's memory or hang it for everyone on it.
-So the pod's annotation only asks; the policy's grants, which tenants cannot write, decide. Without the
-annotation a pod has the policy's default.
+Trusted pods share GPUs, and each of them can take all memory of a GPU or hang it for the others. So the pod's
+annotation only asks. The policy's grants decide, and tenants cannot write those. Without the annotation a pod has the
+policy's default trust.
 
-A grant is read off the namespace and the pod's service account. One that names users or groups is narrower: it
-hears only them, be it for a workload or for a bare pod, and the controllers that make pods of the workload. Any
-other account that makes pods, a tenant's own or an operator's, has to be named too. Nobody else gives a trusted pod
-another image, or a debug container: that is another program in its place. Nobody else writes a ControllerRevision where
-such a grant may hold: a StatefulSet's controller makes pods of the one that `status.currentRevision` names, whoever
-wrote it (kubernetes pkg/controller/statefulset/stateful_set_control.go).
+A grant is for a namespace, and for service accounts if it names some. A grant that names users or groups is narrower:
+it counts only if one of them asks, be it for a workload or for a bare pod, or if a controller of Kubernetes makes the
+pod of a workload. Any other account that makes pods, a tenant's own or an operator's, has to be named too. Other users
+may not give a trusted pod another image or a debug container, which would be another program in its place. Other users
+may not write a ControllerRevision either: a StatefulSet's controller makes pods of the revision that
+`status.currentRevision` names, whoever wrote it (kubernetes pkg/controller/statefulset/stateful_set_control.go).
 
-Way out: have an administrator grant trust to the namespace, or remove the annotation.
+Way out: ask an administrator to grant trust to the namespace, or remove the annotation.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,8 @@ from webhook.model import Finding
 from webhook.policy.model import TRUSTED, UNTRUSTED
 from webhook.review import Review
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: PodReview | Review[Revision]) -> Iterator[Finding]:
@@ -37,27 +39,26 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
     path = pod.at("metadata", "annotations", policy.annotation)
     runs_another = pod.exchanged and not pod.template
     if claim.asked not in (TRUSTED, UNTRUSTED):
-        yield Finding(path, f"{shown(claim.asked)} is no trust level; use {TRUSTED} or {UNTRUSTED}, or remove it")
+        yield Finding(path, f"{shown(claim.asked)} is not a trust level; write {TRUSTED} or {UNTRUSTED}")
     elif claim.asked == TRUSTED and claim.withheld and pod.requester is not None:
-        way = "have one of them ask, have an administrator grant it to you, or remove the annotation"
+        what, way = "ask for trust", "remove the annotation"
         if runs_another:
-            way = "leave its images as they are and add no debug container, or have one of them do it"
+            what, way = "change what trusted pods run", "leave images and containers as they are"
         yield Finding(
             path,
-            f"policy {policy.name} lets service account {shown(pod.service_account)} of namespace "
-            f"{shown(pod.namespace)} be trusted only where others ask for it than {shown(pod.requester.username)}; "
-            + way,
+            f"user {shown(pod.requester.username)} may not {what} in namespace {shown(pod.namespace)}: the grant of "
+            f"policy {policy.name} is for other users; {way}, or ask one of them",
         )
     elif claim.asked == TRUSTED and not claim.pools:
         unknown = (
             ""
             if pod.namespace in review.facts.namespaces
-            else ", of which the labels are not known here (a check needs the Namespace among its facts),"
+            else " (the labels of the namespace are not known: add the Namespace to the facts)"
         )
         yield Finding(
             path,
-            f"no grant of policy {policy.name} lets service account {shown(pod.service_account)} of namespace "
-            f"{shown(pod.namespace)}{unknown} be trusted; ask an administrator for one, or remove the annotation",
+            f"policy {policy.name} grants no trust to service account {shown(pod.service_account)} of namespace "
+            f"{shown(pod.namespace)}{unknown}; remove the annotation, or ask an administrator for a grant",
             parts=("runs another image",) if runs_another else (),  # of which nothing old is an excuse
         )
 
@@ -73,7 +74,7 @@ def _of_revision(review: Review[Revision]) -> Iterator[Finding]:
     if any(each is not None and not each.include(requester) for each in narrow):
         yield Finding(
             ("data",),
-            f"may bring trusted pods, and policy {policy.name} lets only others than {shown(requester.username)} ask "
-            f"for those in namespace {shown(revision.namespace)}; leave revisions to the controllers of workloads, or "
-            "have one of them write it",
+            f"user {shown(requester.username)} may not write revisions in namespace {shown(revision.namespace)}: they "
+            f"may bring trusted pods, and the grant of policy {policy.name} is for other users; leave them to "
+            "controllers",
         )

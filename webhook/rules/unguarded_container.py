@@ -1,18 +1,20 @@
-"""A container may see GPUs, or what lies between them, that it did not ask for.
+"""A container may see GPUs that it did not request, because its image may ask for them.
 
-On a node whose default runtime is NVIDIA's, and everywhere with one of its runtime classes, a container is given what
-its environment names, and an image of old (one with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA) all of the node's
-GPUs (nvidia-container-toolkit internal/config/image). An entry in `env` counts over the image and over `envFrom`, so
-`NVIDIA_VISIBLE_DEVICES=void` is written into every container that asks for none: in pods of which another container
-asks, in pods that name a door, and in those that nothing keeps off the nodes with GPUs, which is for the policy's
-guard to say. Never into a container that asks: there it would hide what the device plugin gives.
+Where the node's default runtime is NVIDIA's, or the pod names one of NVIDIA's runtime classes, a container gets the
+GPUs that its environment names. An old image (with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA) gets all GPUs of the
+node (nvidia-container-toolkit internal/config/image). A variable in `env` takes precedence over the image and over
+`envFrom`. So Slicewarden writes `NVIDIA_VISIBLE_DEVICES=void` into every container without a GPU request: in pods
+where another container requests a GPU, in pods that name something which opens GPUs, and in pods that nothing keeps
+off GPU nodes (the policy's guard). It never writes the variable into a container with a request, where it would hide
+the GPU that the device plugin gives.
 
-There, and where the variable is `none`, which gives the driver without a GPU, the image may still take the switches
-between GPUs and the memory of other nodes' (NVIDIA_NVSWITCH and NVIDIA_IMEX_CHANNELS, nvidia-container-toolkit
-internal/modifier/cdi.go), for which the device plugin has no word. Both are written with no value; the second is not
-beside a GPU where the policy says that the device plugin hands out channels (`gpus.imexChannels`).
+In a container with a GPU, and where the variable is `none` (the driver without a GPU), the image may still take the
+switches between GPUs and the memory of other nodes' GPUs (NVIDIA_NVSWITCH and NVIDIA_IMEX_CHANNELS,
+nvidia-container-toolkit internal/modifier/cdi.go). Slicewarden sets both to the empty text. It leaves the second one
+alone in a container with a GPU if the policy says that the device plugin hands out channels (`gpus.imexChannels`).
 
-Way out: leave it to Slicewarden, or set NVIDIA_VISIBLE_DEVICES to void, and the two others to nothing beside a GPU.
+Way out: leave the variables to Slicewarden. Or set NVIDIA_VISIBLE_DEVICES to void, and the other two to the empty text
+in a container with a GPU.
 """
 
 from collections.abc import Iterator
@@ -21,13 +23,13 @@ from webhook.catalog.doors import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE,
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix
 
-MENDS = True
+SINCE = "0.1"
 
-MENDED = "create it where Slicewarden's mutating webhook is in force, and undo none of its changes"
+MENDS = True
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag containers that say nothing of a variable by which their image may take what they did not ask for."""
+    """Flag containers without the variables that keep their image from devices that they did not request."""
     if not review.exposed:
         return
     variables = [each for each in review.exposure.variables if each.container]
@@ -46,17 +48,18 @@ def check(review: PodReview) -> Iterator[Finding]:
             }
             if missing:
                 opened = " and ".join(DEVICE_VARIABLES[name].opens for name in missing)
-                beside = "its GPU" if asks else f"the driver, which {NONE} leaves to it"
                 yield Finding(
                     path,
-                    f"no {' and '.join(missing)}, so the image may take {opened} beside {beside}; {MENDED}",
+                    f"the container does not set {' and '.join(missing)}, so its image may take {opened}",
                     (Fix(path, [{"name": name, "value": value} for name, value in missing.items()]),),
                     parts=tuple(missing),
+                    left_out=True,
                 )
         elif (container.path, VISIBLE) not in said:
             yield Finding(
                 path,
-                f"no {VISIBLE}, and the container asks for no GPU, so its image may take what it likes; {MENDED}",
+                f"the container requests no GPU and does not set {VISIBLE}, so its image may take every GPU",
                 (Fix(path, [{"name": VISIBLE, "value": VOID}]),),
                 parts=(VISIBLE,),
+                left_out=True,
             )

@@ -1,9 +1,9 @@
-"""A pod that asks for a GPU carries an annotation under `slicewarden.dev/` that nobody reads.
+"""A pod with a GPU request has an annotation under `slicewarden.dev/` that Slicewarden does not read.
 
-A misspelt `slicewarden.dev/trsut` asks for no trust, and `slicewarden.dev/gpu-memroy` leaves the pod all of its slice,
-and neither shows. The message says which was likely meant. It only warns: what nobody reads opens nothing, and a newer
-Slicewarden may read more. Where the policy reads trust from an annotation of its own, `slicewarden.dev/trust` is
-unknown too.
+A misspelt `slicewarden.dev/trsut` asks for no trust, and `slicewarden.dev/gpu-memroy` leaves the pod its whole slice.
+Neither fault shows. The message guesses the right name. The rule only warns: an annotation that is not read opens
+nothing, and a newer Slicewarden may read it. If the policy reads trust from another annotation,
+`slicewarden.dev/trust` is unknown too.
 
 Way out: correct the name, or remove the annotation.
 """
@@ -14,10 +14,13 @@ from webhook.gpu.review import PodReview
 from webhook.memory.annotation import KEY
 from webhook.memory.budget import MEMORY, PROCESSES
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
+from webhook.memory.shim.delivery import CHOICE, CODE, IMAGE_PATH
 from webhook.model import Finding
 
+SINCE = "0.1"
+
 PREFIX = "slicewarden.dev/"
-SAID = (MEMORY, PROCESSES, TORCH_VERSION)
+SAID = (MEMORY, PROCESSES, TORCH_VERSION, CHOICE, IMAGE_PATH)
 """What pods may say, beside their trust."""
 MOST = 10
 """How many are told of: a pod may have thousands, and a guess at each takes its time."""
@@ -27,12 +30,12 @@ def check(review: PodReview) -> Iterator[Finding]:
     """Flag annotations under the prefix that are none of those read or written here."""
     pod = review.subject
     known = (review.policy.annotation, *SAID)
-    strange = [key for key in pod.annotations if key.startswith(PREFIX) and key not in known and key != KEY]
+    strange = [key for key in pod.annotations if key.startswith(PREFIX) and key not in (*known, KEY, CODE)]
     if not strange or not review.requests:
         return
     ends = {key.rpartition("/")[2]: key for key in known}
     for key in strange[:MOST]:
         near = review.allowance.guesses.nearest(key.removeprefix(PREFIX), ends)
-        meant = f"did you mean {ends[near]}?" if near else f"known are {', '.join(known)}"
+        meant = f"did you mean {ends[near]}?" if near else f"it reads {', '.join(known)}"
         path = pod.at("metadata", "annotations", key)
-        yield Finding(path, f"is an annotation that nobody reads; {meant}", advice=True)
+        yield Finding(path, f"Slicewarden does not read this annotation; {meant}", advice=True)

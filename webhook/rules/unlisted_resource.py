@@ -1,12 +1,12 @@
 """A DeviceClass offers GPUs under a name that the policy does not know.
 
-`extendedResourceName` lets every pod ask for a class's devices as for any resource, with no claim to be seen
-(KEP-5004). A pod that asks by a name of which the policy knows nothing is taken for one without a GPU: it is not
-steered, not counted, and as a rule not even sent here. Administrators are held to it too: what they write into a class
-they can write into the policy first.
+`extendedResourceName` lets every pod request the devices of a class like any resource, without a visible claim
+(KEP-5004). A pod that requests a name unknown to the policy counts as a pod without a GPU: it is not steered and not
+counted, and usually not even sent to the webhook. Administrators are judged too: a name that they write into a class
+they can first write into the policy.
 
-Way out: offer the class under a name that the policy knows, as NVIDIA's `nvidia.com/gpu`, or list the name under
-`gpus.resources` in the policy; for a class of other devices name those that are GPUs under `gpus.deviceClasses`.
+Way out: offer the class under a name that the policy knows, such as NVIDIA's `nvidia.com/gpu`, or add the name to
+`gpus.resources` in the policy. If the class has other devices, list the classes that are GPUs in `gpus.deviceClasses`.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,8 @@ from webhook.api.objects import DeviceClaim
 from webhook.model import Finding
 from webhook.review import Review
 from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
@@ -26,8 +28,7 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
         near = review.allowance.guesses.nearest(claim.resource, known.patterns, 0.9)
         yield Finding(
             ("spec", "extendedResourceName"),
-            f"would let pods ask for GPUs as {shown(claim.resource)}, of which policy {policy.name} knows nothing; "
+            f"policy {policy.name} does not know {shown(claim.resource)}, so pods could request these GPUs unjudged; "
             + (f"did you mean {near}? If not, " if near else "")
-            + "list in the policy the name under gpus.resources, or under gpus.deviceClasses only the classes that are "
-            "for GPUs",
+            + "add the name to gpus.resources in the policy, or list only classes of GPUs in gpus.deviceClasses",
         )

@@ -1,25 +1,39 @@
-"""A container that asks for a GPU takes variables from a place that is not read here.
+"""A container with a GPU takes variables from a Secret or ConfigMap that Slicewarden does not read.
 
-`envFrom` takes all that a ConfigMap or a Secret holds, and both can change until the container starts. A
-`NVIDIA_VISIBLE_DEVICES` among it counts over the device plugin's, as one in `env` would, and gives the container every
-GPU of its node. Nothing can be written over it, since what the plugin will say is not known. A container that
-asks for no GPU may take what it likes: there `void` in `env` counts.
+`envFrom` takes every key of a ConfigMap or a Secret, and both can change until the container starts. If one of the
+keys is `NVIDIA_VISIBLE_DEVICES`, it overrides the device plugin, as one in `env` would, and gives the container every
+GPU of its node. Slicewarden cannot write another value over it, because it does not know what the plugin will say. A
+container without a GPU request may use `envFrom`: there Slicewarden writes `void` into `env`, which takes precedence.
 
-Way out: give the entry a `prefix` with which no such name begins, or name the variables one by one in `env`.
+Way out: add a `prefix` with which no such variable begins, such as `APP_`. Or list the variables one by one under
+`env`.
 """
 
 from collections.abc import Iterator
 
 from webhook.gpu.review import PodReview
-from webhook.model import Finding
+from webhook.model import Finding, Object
+from webhook.text.words import shown
+
+SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag entries of `envFrom` that may hold what counts over the device plugin."""
     for path, _, _, container in review.exposure.variables_from:
         if container is not None and container.path in review.gpu_containers:
+            source = _source(container.spec["envFrom"][path[-1]])
             yield Finding(
                 path,
-                "what it holds is not read here, and may be NVIDIA_VISIBLE_DEVICES, which counts over what the device "
-                "plugin hands out; give it a prefix such as APP_, or name the variables one by one in env",
+                f"{source} may set NVIDIA_VISIBLE_DEVICES, which overrides the device plugin; add a prefix such as "
+                "APP_, or list the variables one by one under env",
             )
+
+
+def _source(entry: Object) -> str:
+    """Name the Secret or ConfigMap of an entry of `envFrom`."""
+    for key, kind in (("secretRef", "Secret"), ("configMapRef", "ConfigMap")):
+        reference = entry.get(key)
+        if isinstance(reference, dict) and reference.get("name"):
+            return f"{kind} {shown(reference['name'])}"
+    return "a Secret or ConfigMap"

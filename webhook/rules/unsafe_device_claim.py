@@ -1,15 +1,15 @@
-"""A claim for GPUs by dynamic resource allocation shares them against the policy, or in a way the driver refuses.
+"""A claim for GPUs shares them against the policy, or NVIDIA's driver refuses it.
 
-What a claim, a template or a DeviceClass tells NVIDIA's driver is checked by nobody before a pod stands on its node:
-the driver reads it strictly there, and refuses unknown fields and values. An empty `timeSlicingConfig` makes it crash
-(dra-driver-nvidia-gpu api/nvidia.com/resource/v1beta1/validate.go), and with it every claim of the node.
-`adminAccess` takes devices that others hold, and belongs to namespaces labelled for it; `allocationMode: All` takes
-every GPU of a node. Each alternative of a request counts, since the scheduler may choose any.
+Dynamic resource allocation checks what a claim, a template or a DeviceClass tells NVIDIA's driver only when a pod is
+on its node. The driver reads it strictly there, and refuses unknown fields and values. An empty `timeSlicingConfig`
+crashes the driver (dra-driver-nvidia-gpu api/nvidia.com/resource/v1beta1/validate.go), and with it every claim of the
+node. `adminAccess` takes devices that others hold, and belongs in namespaces labelled for it. `allocationMode: All`
+takes every GPU of a node. Each alternative of a request counts, because the scheduler may choose any.
 
-Read are requests for NVIDIA's own device classes, those that select by NVIDIA's names, and those of a claim that
-configures NVIDIA's driver. A device class of one's own that says no more than its name is not seen through.
+The rule reads requests for NVIDIA's own device classes, requests that select by NVIDIA's names, and the requests of a
+claim that configures NVIDIA's driver. It cannot see what another device class holds if that says only its name.
 
-Way out: write the configuration as the message says, ask for a count of devices, or leave `adminAccess` to
+Way out: write the configuration as the message says, request a count of devices, or leave `adminAccess` to
 administrators.
 """
 
@@ -26,11 +26,13 @@ from webhook.review import Review
 from webhook.text.spelling import Guesses
 from webhook.text.words import shown
 
+SINCE = "0.1"
+
 DRIVER = "gpu.nvidia.com"
 API_VERSION = "resource.nvidia.com/v1beta1"
 TIME_SLICING, MPS = "TimeSlicing", "MPS"
 
-_REFUSES = "the driver refuses it"
+_REFUSES = "NVIDIA's driver refuses"
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
@@ -54,13 +56,14 @@ def _excessive(request: DeviceRequest, claim: DeviceClaim, facts: Facts) -> Iter
         if facts.namespaces.get(claim.namespace, {}).get(ADMIN_ACCESS) != "true":
             yield Finding(
                 (*request.path, "adminAccess"),
-                f"is true, which takes devices that others hold, and namespace {shown(claim.namespace)} has no label "
+                f"adminAccess: true takes devices that others hold, and namespace {shown(claim.namespace)} has no "
+                f"label "
                 f"{ADMIN_ACCESS}=true; remove it",
             )
     elif request.everything:
         yield Finding(
             (*request.path, "allocationMode"),
-            "is All, which takes every GPU of a node, however many; use ExactCount and a count",
+            "allocationMode: All takes every GPU of a node; use ExactCount and a count",
         )
 
 
@@ -72,10 +75,10 @@ Said = tuple[Path, str]
 def _refused(config: DeviceConfig, policy: Policy, guesses: Guesses) -> Iterator[Said]:
     path, parameters = config.path, config.parameters
     if not isinstance(parameters, dict):
-        yield path, f"is no configuration, and {_REFUSES}; give it a kind, or remove it"
+        yield path, f"{_REFUSES} parameters that are not a map; give them a kind, or remove them"
         return
     if parameters.get("apiVersion") != API_VERSION:
-        yield (*path, "apiVersion"), f"is {shown(parameters.get('apiVersion'))}, and {_REFUSES}; use {API_VERSION}"
+        yield (*path, "apiVersion"), f"{_REFUSES} {shown(parameters.get('apiVersion'))}; use {API_VERSION}"
         return
     match parameters.get("kind"):
         case "GpuConfig":
@@ -87,18 +90,18 @@ def _refused(config: DeviceConfig, policy: Policy, guesses: Guesses) -> Iterator
         case "VfioDeviceConfig":
             return
         case kind:
-            yield (*path, "kind"), f"is {shown(kind)}, and {_REFUSES}; use GpuConfig or MigDeviceConfig"
+            yield (*path, "kind"), f"{_REFUSES} kind {shown(kind)}; use GpuConfig or MigDeviceConfig"
 
 
 def _unknown(guesses: Guesses, value: Any, path: Path, *known: str) -> Iterator[Said]:
     """Find unknown keys; case counts, for the driver decodes strictly (api.go)."""
     if not isinstance(value, dict):
-        yield path, f"is {shown(value)} and must be a map, and {_REFUSES}; correct it"
+        yield path, f"{_REFUSES} {shown(value)} here; write a map"
         return
     for key in [key for key in value if key not in known][:20]:
         near = guesses.nearest(key, known)
         hint = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
-        yield (*path, key), f"is not known, and {_REFUSES}; {hint}"
+        yield (*path, key), f"{_REFUSES} this key; {hint}"
 
 
 def _sharing(value: Any, path: Path, policy: Policy, guesses: Guesses, *, sliced: bool) -> Iterator[Said]:
@@ -112,15 +115,15 @@ def _sharing(value: Any, path: Path, policy: Policy, guesses: Guesses, *, sliced
     strategy, slicing, mps = (value.get(key) for key in ("strategy", "timeSlicingConfig", "mpsConfig"))
     at = (*path, "strategy")
     if strategy not in (TIME_SLICING, MPS):
-        yield at, f"is {shown(strategy)}, and {_REFUSES}; use {TIME_SLICING} or {MPS}, or remove sharing"
+        yield at, f"{_REFUSES} strategy {shown(strategy)}; use {TIME_SLICING} or {MPS}, or remove sharing"
     elif strategy == MPS and policy.limits.mps == FORBIDDEN:
-        yield at, f"is {MPS}, which policy {policy.name} forbids; remove sharing"
+        yield at, f"policy {policy.name} forbids {MPS}; remove sharing"
     elif strategy == TIME_SLICING and not any(pool.sharing == "time-slicing" for pool in policy.pools):
-        yield at, f"is {TIME_SLICING}, and policy {policy.name} has no pool that is time-sliced; remove sharing"
+        yield at, f"policy {policy.name} has no time-sliced pool; remove sharing"
     if strategy == TIME_SLICING and mps is not None:
-        yield (*path, "mpsConfig"), f"stands beside {TIME_SLICING}, and {_REFUSES}; remove it"
+        yield (*path, "mpsConfig"), f"{_REFUSES} mpsConfig together with {TIME_SLICING}; remove it"
     if strategy == MPS and slicing is not None:
-        yield (*path, "timeSlicingConfig"), f"stands beside {MPS}, and {_REFUSES}; remove it"
+        yield (*path, "timeSlicingConfig"), f"{_REFUSES} timeSlicingConfig together with {MPS}; remove it"
     if slicing is not None and sliced:
         yield from _time_slice(slicing, (*path, "timeSlicingConfig"), guesses)
     if mps is not None:
@@ -132,11 +135,14 @@ def _time_slice(value: Any, path: Path, guesses: Guesses) -> Iterator[Said]:
     if not isinstance(value, dict):
         return
     if value.get("interval") is None:
-        yield path, "has no interval, on which the driver crashes; add one, or remove it for the default"
+        yield (
+            path,
+            "NVIDIA's driver crashes on a timeSlicingConfig without an interval; add one, or remove timeSlicingConfig",
+        )
     elif value["interval"] not in ("Default", "Short", "Medium", "Long"):
         yield (
             (*path, "interval"),
-            f"is {shown(value['interval'])}, and {_REFUSES}; use Default, Short, Medium or Long",
+            f"{_REFUSES} interval {shown(value['interval'])}; use Default, Short, Medium or Long",
         )
 
 
@@ -148,17 +154,20 @@ def _mps(value: Any, path: Path, guesses: Guesses) -> Iterator[Said]:
         return
     share = value.get(percentage)
     if share is not None and not (type(share) is int and 0 <= share <= 100):
-        yield (*path, percentage), f"is {shown(share)}, and {_REFUSES}; use a number from 0 to 100"
+        yield (*path, percentage), f"{_REFUSES} {shown(share)}; use a number from 0 to 100"
     if not isinstance(value.get("multiUser"), bool | None):
-        yield (*path, "multiUser"), f"is {shown(value['multiUser'])}, and {_REFUSES}; use true or false"
+        yield (*path, "multiUser"), f"{_REFUSES} {shown(value['multiUser'])}; use true or false"
     yield from _memory(value.get(total), (*path, total))
     limits = value.get(each)
     if not isinstance(limits, Mapping | None):
-        yield (*path, each), f"is {shown(limits)} and must be a map, and {_REFUSES}; correct it"
+        yield (*path, each), f"{_REFUSES} {shown(limits)} here; write a map"
         return
     for device, limit in (limits or {}).items():
         if not (device.isascii() and device.isdigit()) and not device.startswith(("GPU-", "MIG-")):
-            yield (*path, each, device), f"names no device by index or UUID, and {_REFUSES}; correct it"
+            yield (
+                (*path, each, device),
+                f"{_REFUSES} {shown(device)}, which is not an index or UUID of a device; correct it",
+            )
         yield from _memory(limit, (*path, each, device))
 
 
@@ -168,7 +177,7 @@ def _memory(limit: Any, path: Path) -> Iterator[Said]:
     try:
         enough = quantity.parse(limit) >= 2**20
     except ValueError:
-        yield path, f"is {shown(limit)} and no quantity, and {_REFUSES}; use one such as 4Gi"
+        yield path, f"{_REFUSES} {shown(limit)}, which is not a quantity; use one such as 4Gi"
         return
     if not enough:
-        yield path, f"is {shown(limit)}, less than 1Mi, and {_REFUSES}; raise it"
+        yield path, f"{_REFUSES} {shown(limit)}, which is less than 1Mi; raise it"

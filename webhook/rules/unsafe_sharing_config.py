@@ -1,13 +1,15 @@
 """A sharing configuration that the device plugin takes and the policy does not.
 
-`failRequestsGreaterThanOne` must be true: without it a pod is given several slices, pays for them in
-neighbours' turns and gains nothing. Under time-slicing its default is false, and NVIDIA's published example sets it
-so (k8s-device-plugin README.md). The number of replicas is limited, for all cards, by pool or by product: every
-process keeps a context on the card, and with too many nothing is left to work with; a policy may also set the least
-memory of a slice. Names and MPS are as the policy has them, whose pools must stay what they are: on nodes that the
-policy says are handed out whole nothing is shared. Nor is what the hardware cannot do: time-slicing before Pascal,
-which does not preempt; more clients than MPS takes (cmd/mps-control-daemon/mps/device.go); MPS on MIG devices; a card
-in MIG mode as a whole, which would be labelled as if it had no replicas (internal/lm/mig-strategy.go).
+`failRequestsGreaterThanOne` must not be false: then a pod is given several slices, pays for them in neighbours' turns
+and gains nothing. Under time-slicing false is also the default, so a configuration without the key is only warned
+about: most published ones lack it, NVIDIA's own examples too (k8s-device-plugin README.md).
+
+The number of replicas is limited, for all cards, by pool or by product: every process keeps a context on the card, and
+with too many nothing is left to work with. A policy may also set the least memory of a slice. Names and MPS are as the
+policy has them, whose pools must stay what they are: on nodes that the policy says are handed out whole nothing is
+shared. Nor is what the hardware cannot do: time-slicing before Pascal, which does not preempt; more clients than MPS
+takes (cmd/mps-control-daemon/mps/device.go); MPS on MIG devices; a card in MIG mode as a whole, which would be labelled
+as if it had no replicas (internal/lm/mig-strategy.go).
 
 A node's choice of a key by its label is judged like the configuration it chooses, and so is a ClusterPolicy that names
 another ConfigMap.
@@ -47,6 +49,8 @@ from webhook.policy.model import FORBIDDEN, REQUIRED, Card, Policy, Pool
 from webhook.review import Review
 from webhook.text.words import shown
 
+SINCE = "0.1"
+
 MPS_CLIENTS, MPS_CLIENTS_BEFORE_TURING = 48, 16
 
 
@@ -64,6 +68,8 @@ def _configured(review: ConfigMapReview) -> Iterator[Finding]:
     for config in review.configs:
         for inner, message in _unsafe(config.plugin, review.policy):
             yield config.finding(inner, message)
+        for inner, message in _left_out(config.plugin):
+            yield config.finding(inner, message, advice=True)
         nodes = review.users.get(config.key, [])
         for inner, what, way, whom in _unfit(config.plugin, nodes, review.readers, review.policy):
             yield config.finding(inner, f"{what}, on {some(whom)}; {way}")
@@ -90,20 +96,14 @@ def _named(subject: ClusterPolicy, policy: Policy, facts: Facts) -> Iterator[Fin
 
 def _unsafe(plugin: Plugin, policy: Policy) -> Iterator[tuple[Path, str]]:
     limits = policy.limits
-    for section, default in ((plugin.time_slicing, False), (plugin.mps, True)):
+    for section in (plugin.time_slicing, plugin.mps):
         if section is None:
             continue
-        if section.fail_requests is None or section.fail_requests.value is None:
-            if not default:
-                yield (
-                    (*section.path, "failRequestsGreaterThanOne"),
-                    "is missing, so a pod may take several slices and gain nothing; set it to true",
-                )
-        elif section.fail_requests.value is not True:
+        refuses = section.fail_requests
+        if refuses is not None and refuses.value is False:
             yield (
-                section.fail_requests.path,
-                f"is {shown(section.fail_requests.value)}, so a pod may take several slices and gain nothing; "
-                "set it to true",
+                refuses.path,
+                "failRequestsGreaterThanOne is false, so a pod may request 2 slices and gain nothing; set it to true",
             )
         yield from _misnames(section, policy)
         for entry in section.entries:
@@ -118,6 +118,17 @@ def _unsafe(plugin: Plugin, policy: Policy) -> Iterator[tuple[Path, str]]:
                 yield entry.name.path, "is a MIG device, which MPS cannot share; remove the entry, or use timeSlicing"
     if plugin.strategy == MPS and plugin.mps and limits.mps == FORBIDDEN:
         yield plugin.mps.path, f"policy {policy.name} forbids MPS; use timeSlicing, or share nothing"
+
+
+def _left_out(plugin: Plugin) -> Iterator[tuple[Path, str]]:
+    """Say what NVIDIA's default lets through where a key is missing. Under MPS the default is true."""
+    section = plugin.time_slicing
+    if section is not None and (section.fail_requests is None or section.fail_requests.value is None):
+        yield (
+            (*section.path, "failRequestsGreaterThanOne"),
+            "failRequestsGreaterThanOne is missing, and NVIDIA's default (false) lets a pod request 2 slices and gain "
+            "nothing; add it with the value true",
+        )
 
 
 def _misnames(section: Section, policy: Policy) -> Iterator[tuple[Path, str]]:

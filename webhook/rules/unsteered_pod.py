@@ -1,48 +1,51 @@
-"""A pod that asks for GPUs is not held to the nodes of the pool it belongs to.
+"""A pod that requests GPUs is not held to the nodes of its pool.
 
-Which pool that is follows from its trust and from what it asks for: trusted pods that ask for one GPU go to a
-shared pool, all others to one that is not shared. The pool's labels are written into `nodeSelector`; a
-label that must not have a value becomes required node affinity, in every term there is, since terms are
-alternatives. The pool's tolerations are added.
+The pool follows from the pod's trust and from its request: a trusted pod that requests one GPU goes to a shared pool,
+every other pod to a pool that is not shared. Slicewarden writes the pool's labels into `nodeSelector`. A label that
+must not have a value becomes required node affinity, in every term, because terms are alternatives. Slicewarden adds
+the pool's tolerations too.
 
-What the pod's author chose is never replaced: a selection by labels that contradict those by which the policy says
-which nodes are the pool's is refused. One that could hold with them is not, even while no known node has those labels
-or as many GPUs: such a node may be added yet. `slicewarden check` says where a pod would land, and of which known
-nodes none would do.
+Slicewarden never replaces what the pod's author chose. It refuses a node selection that contradicts the labels of the
+pool. It allows a selection that could hold together with them, even while no known node has such labels or so many
+GPUs: such a node may be added later. `slicewarden check` says where a pod would land, and when no known node would do.
 
-A GPU that is asked for by a name that no pool offers is refused too: another vendor's or scheduler's resource, a
-device class, an annotation, a label, and every name under `nvidia.com/` but those of network cards. A name that the
-policy does not know for a GPU's may be another device's, and is passed over; where it looks like one that a pool
-offers, a warning tells of that.
+A GPU requested by a name that no pool offers is refused too: another vendor's or scheduler's resource, a device class,
+an annotation, a label, and every name under `nvidia.com/` except those of network cards. Any other name may be another
+device's, and is not judged. If it looks like one that a pool offers, the rule warns.
 
-Way out: ask for what a pool offers, remove the node selection that the message names, or ask for the trust that its
-pool takes. A device of NVIDIA's that is no GPU is named in the policy (`gpus.otherDevices`).
+Way out: request what a pool offers, remove the node selection that the message names, or ask for the trust that the
+pool takes. An administrator can list a device of NVIDIA's that is no GPU in the policy (`gpus.otherDevices`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from webhook.api.pods import REQUIRED_AFFINITY, Pod
 from webhook.api.selectors import Requirement
-from webhook.gpu.placement import Placement, names, offers
-from webhook.gpu.requests import marked
+from webhook.catalog.doors import Names
+from webhook.gpu.placement import Placement, alternatives, names, offers
+from webhook.gpu.requests import Amount, marked
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix, Object
 from webhook.policy.model import TRUSTED, Pool
-from webhook.text.words import shown
+from webhook.text.words import listed, shown
+
+SINCE = "0.1"
 
 MENDS = True
 
-MENDED = "create it where Slicewarden's mutating webhook is in force, and undo none of its changes"
-MIRRORED = "write them into the file that the kubelet runs the pod from: a mirror pod is never patched"
+MIRRORED = "; add it to the file that the kubelet runs the pod from, because a mirror pod is never patched"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
     pod, policy = review.subject, review.policy
     for path in marked(pod, policy):
-        yield Finding(path, f"asks another scheduler for a GPU, and no pool takes that; {_what_to_ask(review, ())}")
+        what = "label" if "labels" in path else "annotation" if "annotations" in path else "name"
+        yield Finding(
+            path, f"this {what} requests a GPU from another scheduler; remove it, and {_what_to_ask(review, {})}"
+        )
     placement = review.placement
     if placement is None:
         yield from _misspelt(review)
@@ -52,28 +55,35 @@ def check(review: PodReview) -> Iterator[Finding]:
         path = review.requests[0].path
         why, way = ", ".join(placement.refusals), _what_to_ask(review, placement.totals)
         if review.trust_would_do:
-            way += f", or annotate the pod with {policy.annotation}: {TRUSTED}, which it was granted"
-        yield Finding(path, f"no pool takes {wants}: {why}; {way}")
+            way += f", or set the annotation {policy.annotation}: {TRUSTED}, which is granted to this pod"
+        nowhere = why if why.startswith("no pool offers ") else f"no pool takes {wants}: {why}"
+        yield Finding(path, f"{nowhere}; {way}")
     elif placement.clash is not None:
         own, needed = placement.clash.tenant, placement.clash.pool
         yield Finding(
             placement.clash.path,
-            f"{shown(own, quotes=False)} excludes every node of pool {pool.name} ({needed}), where {wants} "
-            "belongs; remove it from the pod",
+            f"pool {pool.name} takes {wants}, but node selection {shown(own, quotes=False)} excludes its nodes "
+            f"({needed}); remove it{_instead(review, pool)}",
             parts=(f"{pool.name}: {own}",),
         )
     elif not pool.shared and pool.max_request is not None and placement.count > pool.max_request:
         path = review.requests[0].path
-        yield Finding(path, f"{wants} is too much for pool {pool.name}; ask for at most {pool.max_request}")
+        yield Finding(
+            path,
+            f"{wants} requests more than pool {pool.name} gives to one pod; request at most {pool.max_request}, or "
+            f"split "
+            "the work",
+        )
     else:
         fixes, missing = _steering(pod, pool)
         if fixes:
             yield Finding(
                 pod.at("spec"),
-                f"{wants} belongs to pool {pool.name} and is not held to it: {', '.join(missing)} missing; "
-                f"{MIRRORED if pod.mirror else MENDED}",
+                f"the pod lacks what holds it to pool {pool.name}: {', '.join(missing)}"
+                f"{MIRRORED if pod.mirror else ''}",
                 fixes,
                 parts=tuple(f"{pool.name}: {each}" for each in missing),
+                left_out=not pod.mirror,
             )
 
 
@@ -82,31 +92,47 @@ def _wants(placement: Placement) -> str:
     return f"{'an' if placement.level[0] in 'aeiou' else 'a'} {placement.level} pod with {each}"
 
 
-def _what_to_ask(review: PodReview, asked: Iterable[str]) -> str:
-    """Name what the pools offer that take such a pod, and first what is most like the names that none offers."""
+def _what_to_ask(review: PodReview, asked: Mapping[str, Amount]) -> str:
+    """Name what to keep of what is asked for, or what pools offer to such a pod, the names most like those first."""
     offered = offers(review.subject, review.policy, review.facts, review.claim)
     if not offered:
-        return "ask an administrator for a pool, or for a grant of trust"
+        return "ask an administrator for a pool or a grant of trust"
+    kept = [name for name in asked if name in Names(offered)]
+    if kept and not any(name in pool.resources for name in asked if name not in kept for pool in review.policy.pools):
+        return f"remove {'it' if len(asked) - len(kept) == 1 else 'them'}, and keep {listed(kept, _NAMED)}"
     near = (review.allowance.guesses.nearest(name, offered, 0.75) for name in islice(asked, _NAMED))
-    first = list(dict.fromkeys((*filter(None, near), *offered)))
-    return f"ask for {' or '.join(first[:_NAMED])}"
+    usual = filter(offered.__contains__, (USUAL,))
+    first = list(dict.fromkeys((*filter(None, near), *usual, *offered)))
+    return f"request {' or '.join(first[:_NAMED])}"
+
+
+def _instead(review: PodReview, excluded: Pool) -> str:
+    """Name what other pools offer on nodes that the pod's own selection allows: the way to stay on them."""
+    pod, policy = review.subject, review.policy
+    requested = {request.resource for request in review.requests}
+    found = alternatives(pod, policy, review.facts, review.claim, excluded)
+    names = [name for name in found if name not in requested]
+    ways = [f"request {' or '.join(names[:_NAMED])}"] if names else []
+    if review.claim.level == TRUSTED and not requested.isdisjoint(found):
+        ways.append(f"annotate the pod with {policy.annotation}: untrusted")
+    return f", or {', or '.join(ways)} to stay on those nodes" if ways else ""
 
 
 def _misspelt(review: PodReview) -> Iterator[Finding]:
     """Tell of names that are none of a GPU, and much like one that is; a name that a node has is another device's."""
-    pod, policy = review.subject, review.policy
-    strange = [
-        ((*container.path, "resources", where, name), name)
-        for container in pod.containers
-        for name, _, where in container.extended_resources
-        if name not in policy.gpu_resources
-    ]
+    policy = review.policy
+    strange = [resource for resource in review.extended_resources if resource.name not in policy.gpu_resources]
     offered, others = names(policy, review.facts) if strange else ((), frozenset())
-    for path, name in strange[:_NAMED]:
+    for _, name, _, path in strange[:_NAMED]:
         if name not in others and (near := review.allowance.guesses.nearest(name, offered, _ALIKE)):
-            message = f"is no GPU's name to policy {policy.name}, and is passed over; did you mean {near}?"
+            message = (
+                f"policy {policy.name} does not know this name as a GPU, and does not judge it; did you mean {near}?"
+            )
             yield Finding(path, message, advice=True)
 
+
+USUAL = "nvidia.com/gpu"
+"""The resource that a message names first, unless another is nearer to what was requested."""
 
 _NAMED = 5
 """How many names a message has, and for how many it is guessed what was meant."""

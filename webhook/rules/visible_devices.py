@@ -1,12 +1,12 @@
-"""A container sets a variable by which NVIDIA's container toolkit gives it devices.
+"""A container sets a variable that makes NVIDIA's container toolkit give it devices.
 
-`NVIDIA_VISIBLE_DEVICES=all` gives a container every GPU of its node, whether it asks for one or not: what a pod says
-in `env` stands behind what the device plugin says, and the last of two counts (kubernetes pkg/kubelet
-kubelet_pods.go, nvidia-container-toolkit internal/config/image). Its siblings give the partitioning of cards, other
-nodes' memory and the switches between cards; AMD's toolkit has a variable of its own. `void`, `none` and nothing give
-nothing; NVIDIA_DRIVER_CAPABILITIES and CUDA_VISIBLE_DEVICES only narrow what was given.
+`NVIDIA_VISIBLE_DEVICES=all` gives a container every GPU of its node, with or without a request: the variables in `env`
+come after those of the device plugin, and the last of two takes effect (kubernetes pkg/kubelet kubelet_pods.go,
+nvidia-container-toolkit internal/config/image). Related variables give the MIG configuration of GPUs, the memory of
+other nodes' GPUs, and the switches between GPUs. AMD's toolkit has a variable of its own. The values `void`, `none`
+and the empty text give nothing. NVIDIA_DRIVER_CAPABILITIES and CUDA_VISIBLE_DEVICES only narrow what was given.
 
-Way out: remove the variable, and ask for GPUs in `resources.limits`.
+Way out: remove the variable, and request GPUs in `resources.limits`.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,8 @@ from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.text.words import shown
 
+SINCE = "0.1"
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag values that open something, and values that are not known before the pod runs."""
@@ -24,10 +26,10 @@ def check(review: PodReview) -> Iterator[Finding]:
         asks_here = container is not None and container.path in review.gpu_containers
         if variable.harmless is None or value in variable.harmless or (variable.asking and asks_here):
             continue
-        said = "is not known before the pod runs, and may open" if value is None else f"is {shown(value)}, which opens"
-        why = (
-            "and counts over what the device plugin hands out"
-            if asks_here
-            else "and the container asks for no GPU in resources.limits"
-        )
-        yield Finding(path, f"{name} {said} {variable.opens}, {why}; remove it")
+        opens = f"{name}={shown(value, quotes=False)} gives the container {variable.opens}"
+        if value is None:
+            opens = f"{name} (its value is not known before the pod runs) may give the container {variable.opens}"
+        way = "and overrides the device plugin; remove it"
+        if not asks_here:
+            way = "which it does not request; remove it, and request GPUs in resources.limits"
+        yield Finding(path, f"{opens}, {way}")

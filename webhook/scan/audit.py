@@ -7,8 +7,8 @@ from typing import Any
 
 from webhook.api import admission
 from webhook.api.fields import group_kind
-from webhook.api.objects import CONFIG_MAP, POD, subjects
-from webhook.api.pods import Pod
+from webhook.api.objects import CONFIG_MAP, subjects
+from webhook.api.pods import POD, Pod
 from webhook.deviceplugin.usage import holders
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine, RuleBroke
@@ -44,11 +44,12 @@ class Audited(Judged):
 
 
 def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
-    """Judge an object as `/validate` does on its creation, without a patch.
+    """Judge an object as `/validate` does on its creation, without a patch, and mark what a patch would repair.
 
     Raises RuleBroke, and NotAReview for values that JSON cannot hold.
     """
-    return engine.validate(live.request(item, engine.policy, facts), facts)
+    request = live.request(item, engine.policy, facts)
+    return engine.marked(request, facts, engine.validate(request, facts))
 
 
 def run(
@@ -93,7 +94,7 @@ class Audit:
         namespace: str | None = None,
     ) -> None:
         self._engine = engine
-        self._facts = facts
+        self.facts = facts
         self._everything = everything
         self._system = system
         self._namespace = namespace
@@ -121,8 +122,8 @@ class Audit:
     def finish(self, objects: Iterable[Object], sharing: Iterable[Object]) -> None:
         """Judge the objects of the facts, once all pods are known, and the sharing ConfigMaps."""
         objects = list(objects)
-        self._facts = replace(Facts.of((*objects, *self._holders)), today=self._facts.today)
-        held = holders(self._facts)
+        self.facts = replace(Facts.of((*objects, *self._holders)), today=self.facts.today)
+        held = holders(self.facts)
         for item in (*live.among_facts(objects, self._namespace), *sharing):
             if not self._system and live.passed_over(item, self._engine.policy):
                 self.passed_over += 1
@@ -133,12 +134,18 @@ class Audit:
         """Make the report of all judged objects, with the problems from reading them."""
         policy = self._engine.policy
         return Report(
-            tuple(self.judged), tuple(problems), pages=occupancy.PAGES, policy=policy.name, digest=policy.digest, at=at
+            tuple(self.judged),
+            tuple(problems),
+            pages=occupancy.PAGES,
+            policy=policy.name,
+            digest=policy.digest,
+            at=at,
+            support=policy.support,
         )
 
     def _of_node(self, item: Object, held: Mapping[str, Iterable[Holder]]) -> Iterator[tuple[str, Finding]]:
         name = item["metadata"]["name"]
-        if node := self._facts.named.get(name):
+        if node := self.facts.named.get(name):
             tenants = self._tenants.get(name, ())
             yield from ((occupancy.MIXED, finding) for finding in occupancy.mixed(node, tenants, self._engine.policy))
             yield from ((occupancy.OVERHELD, finding) for finding in occupancy.overheld(node, held.get(name, ())))
@@ -146,7 +153,7 @@ class Audit:
     def _judge(self, item: Object, more: Iterable[tuple[str, Finding]] = ()) -> None:
         self.count += 1
         try:
-            judgement = verdict(item, self._engine, self._facts)
+            judgement = verdict(item, self._engine, self.facts)
         except RuleBroke as error:
             raise Broke(f"{alone(item).source}: {error}") from error.__cause__
         except admission.NotAReview as error:
@@ -185,7 +192,7 @@ class Audit:
         decoded = admission.decode(admission.wrap(live.bare(item)))
         for pod in subjects(decoded, item, workloads=policy.workloads):
             if isinstance(pod, Pod):
-                review = PodReview(pod, policy, self._facts)
+                review = PodReview(pod, policy, self.facts)
                 if tenant := occupancy.tenant(review, item["metadata"]["name"]):
                     self._tenants.setdefault(tenant.node, []).append(tenant)
                 for finding in occupancy.misplaced(review):

@@ -8,6 +8,7 @@ process reads and judges are not packed, since that would cost more than judging
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -17,13 +18,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from webhook.api.fields import group_kind
-from webhook.documents import files
+from webhook.catalog import passive
+from webhook.catalog.workloads import WORKLOADS, Workloads
+from webhook.documents import files, helm
+from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import KINDS, Facts, kept
+from webhook.facts.snapshot import DEVICE_KINDS, KINDS, Facts, kept
 from webhook.model import Object, Problem
+from webhook.scan import folders, values
 from webhook.scan import judge as check
-from webhook.scan.results import Judged, Kind, Report, count_unjudged, kind_of
+from webhook.scan.folders import Apart
+from webhook.scan.results import Judged, Kind, LeftAlone, PassedOver, Report, count_unjudged, kind_of
+from webhook.scan.unjudged import places
 
 FILES = 64
 """Files that are read, or documents that are judged, at a time."""
@@ -48,11 +55,17 @@ Pack = bytes | list[Item]
 
 @dataclass
 class Read:
-    """The contents of some files: packs of objects, those among them that are facts, and problems."""
+    """The contents of some files: packs of objects, those among them that are facts, problems and warnings.
+
+    `kinds` are the kinds of objects of which no more was read. Files that are `apart` were not judged.
+    """
 
     packs: list[Pack] = field(default_factory=list)
     facts: list[Object] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    kinds: Counter[Kind] = field(default_factory=Counter)
+    apart: Apart = field(default_factory=Apart)
 
 
 class ReadRun(NamedTuple):
@@ -70,16 +83,38 @@ class ReadRun(NamedTuple):
         """The problems from reading the files."""
         return chain.from_iterable(read.problems for read in self.read)
 
+    @property
+    def warnings(self) -> Iterator[Problem]:
+        """What kubectl reads without a word, but its author hardly meant."""
+        return chain.from_iterable(read.warnings for read in self.read)
+
+    @property
+    def kinds(self) -> Iterator[Kind]:
+        """The kinds of objects of which no more was read, once for each object."""
+        return chain.from_iterable(read.kinds.elements() for read in self.read)
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Lines on the files of folders that were not judged."""
+        return sum((read.apart for read in self.read), Apart()).notes
+
     def each(self, work: Callable[[Item], _Made | None]) -> Iterator[_Made]:
         """Call `work` for each object in order, and yield the results that are not None. Raises its errors."""
         packs = [pack for read in self.read for pack in read.packs]
         return chain.from_iterable(_each(partial(_done, work), packs, _cores() if len(packs) > FEW else 1))
 
     def judge(
-        self, engine: Engine, facts: Facts, *, at: datetime, explained: bool = False, diffs: bool = False
+        self,
+        engine: Engine,
+        facts: Facts,
+        *,
+        at: datetime,
+        explained: bool = False,
+        diffs: bool = False,
+        system: bool = False,
     ) -> Report:
-        """Judge every object. Raises check.Broke."""
-        results = list(self.each(partial(_judged, engine=engine, facts=facts, diffs=diffs)))
+        """Judge every object; also those about which the webhook is never asked if `system`. Raises check.Broke."""
+        results = list(self.each(partial(_judged, engine=engine, facts=facts, diffs=diffs, system=system)))
         problems = [*self.problems, *(result for result in results if isinstance(result, Problem))]
         return Report(
             tuple(result for result in results if isinstance(result, Judged)),
@@ -87,24 +122,88 @@ class ReadRun(NamedTuple):
             explained,
             policy=engine.policy.name,
             digest=engine.policy.digest,
+            support=engine.policy.support,
             at=at,
-            unjudged=count_unjudged((kind for kind in results if isinstance(kind, Kind)), engine.policy.workloads),
+            unjudged=count_unjudged(
+                (*map(PassedOver, self.kinds), *(each for each in results if isinstance(each, PassedOver))),
+                engine.policy.workloads,
+            ),
+            warnings=tuple(self.warnings),
+            unread=tuple(self.notes),
+            left_alone=Counter(result.namespace for result in results if isinstance(result, LeftAlone)),
         )
 
 
-def read(paths: Iterable[str], namespace: str | None = None) -> ReadRun:
+class Reading(NamedTuple):
+    """How the files of a run are read.
+
+    Objects without a namespace get `namespace`, if there is one. A file that is `given` by name has to hold an object.
+    `patches` are files that a kustomization names, and kinds of `workloads` are read whole.
+    """
+
+    namespace: str | None
+    given: frozenset[str]
+    patches: frozenset[str]
+    workloads: Workloads
+
+    def skips(self, api_version: str, kind: str) -> bool:
+        """Tell whether no more than the kind of an object is read."""
+        key = api_version.rpartition("/")[0], kind
+        return key in passive.KINDS and key not in self.workloads
+
+
+def read(
+    paths: Iterable[str],
+    namespace: str | None = None,
+    *,
+    workloads: Workloads = WORKLOADS,
+    skip_others: bool = False,
+    render: bool = False,
+) -> ReadRun:
     """Read all files of some paths (see `files.find`). A file that cannot be read is a problem; the others are read.
 
-    Objects without a namespace get `namespace`, if it is given.
+    In a folder, templates, patches and files without a Kubernetes object are counted and passed over; so are those
+    that are given by name with `skip_others`. With `render`, the charts of folders are rendered by helm instead, and
+    each that cannot be is a problem. The other arguments are those of `Reading`.
     """
+    paths = list(paths)
     names_or_problems = list(files.find(paths))
     names = [name for name in names_or_problems if isinstance(name, str)]
+    given = frozenset(("-",) if skip_others else paths)
+    reading = Reading(namespace, given, frozenset(folders.patches(names)), workloads)
+    charts, unrendered = _charts(reading, names) if render else ({}, [])
+    names = [name for name in names if name in given or folders.chart_of(name) not in charts]
     alone = "-" in names or sum(map(_size, names)) < ALONE  # standard input is open in this process alone
     processes = 1 if alone else _cores()
     batches = [names[start : start + FILES] for start in range(0, len(names), FILES)]
-    done = tuple(_each(partial(_read, namespace, sent=processes > 1), batches, processes))
-    unfound = Read(problems=[problem for problem in names_or_problems if isinstance(problem, Problem)])
-    return ReadRun((unfound, *done))
+    done = tuple(_each(partial(_read, reading, sent=processes > 1), batches, processes))
+    unfound = Read(problems=[*(each for each in names_or_problems if isinstance(each, Problem)), *unrendered])
+    return ReadRun((unfound, *charts.values(), *done))
+
+
+def _charts(reading: Reading, names: Iterable[str]) -> tuple[dict[str, Read], list[Problem]]:
+    """Render the charts whose templates are among some files, and return what they contain by their folders.
+
+    A chart that cannot be rendered is missing there. Its problem is in the second result.
+    """
+    charts, problems = dict[str, Read](), list[Problem]()
+    for chart in dict.fromkeys(folders.chart_of(name) for name in names if name not in reading.given):
+        if not chart:
+            continue
+        text = helm.template(chart, reading.namespace)
+        if isinstance(text, Problem):
+            problems.append(text)
+            continue
+        charts[chart] = contents = Read()
+        _gather(_held(reading, chart, map(_unmarked, stream(text, chart, reading.skips)), contents), contents)
+    return charts, problems
+
+
+def _unmarked(document: Document | Problem) -> Document | Problem:
+    """Return a rendered document without lines, since no file has them."""
+    if isinstance(document, Problem):
+        return document
+    return replace(document, first_line=0, source=Source("", 0))
 
 
 def _cores() -> int:
@@ -144,30 +243,89 @@ def _do(argument: Any) -> Any:
     return _work[0](argument)
 
 
-def _read(namespace: str | None, names: Sequence[str], *, sent: bool) -> Read:
-    contents, items = Read(), list[Item]()
-    for name in names:
-        for document in files.read(name):
-            if isinstance(document, Problem):
-                contents.problems.append(document)
-                continue
-            opened, unusable = files.items([document])
-            contents.problems += unusable
-            if namespace:
-                opened = [_placed(item, namespace) for item in opened]
-            contents.facts += (_fact(item.value) for item in opened if group_kind(item.value) in KINDS)
-            items += opened
-            while len(items) >= FILES:
-                contents.packs.append(_packed(items[:FILES]))
-                del items[:FILES]
-    if items:
-        contents.packs.append(_packed(items) if sent else items)
+def _read(reading: Reading, names: Sequence[str], *, sent: bool) -> Read:
+    contents = Read()
+    _gather((item for name in names for item in _opened(reading, name, contents)), contents, sent=sent)
     return contents
 
 
-def _placed(item: Item, namespace: str) -> Item:
+def _gather(found: Iterable[Item], contents: Read, *, sent: bool = False) -> None:
+    """Add objects to the contents: in packs, and those that are facts."""
+    items = list[Item]()
+    for item in found:
+        if group_kind(item.value) in KINDS or group_kind(item.value) in DEVICE_KINDS:
+            contents.facts.append(_fact(item.value))
+        items.append(item)
+        if len(items) == FILES:
+            contents.packs.append(_packed(items))
+            items = []
+    if items:
+        contents.packs.append(_packed(items) if sent else items)
+
+
+def _opened(reading: Reading, name: str, contents: Read) -> Iterator[Item]:
+    """Yield the objects of a file, and note in the contents whatever else is found in it."""
+    apart = contents.apart
+    if name not in reading.given:
+        if os.path.normpath(name) in reading.patches:
+            apart.patches.append(name)
+            return
+        chart = folders.chart_of(name)
+        if chart and files.is_template(name):
+            apart.charts[chart] += 1
+            return
+    yield from _held(reading, name, files.read(name, reading.skips), contents)
+
+
+def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], contents: Read) -> Iterator[Item]:
+    """Yield the objects of the documents of a file or chart, and note in the contents whatever else is found."""
+    given, apart = name in reading.given, contents.apart
+    objects, faults, untyped = 0, 0, list[Problem]()
+    for document in documents:
+        if isinstance(document, Problem):
+            faults += 1
+            if not given and document.message.endswith(files.TEMPLATE):
+                if name not in apart.templates:
+                    apart.templates.append(name)
+            else:
+                contents.problems.append(document)
+            continue
+        if document.glanced:
+            objects += 1
+            contents.kinds[Kind(*group_kind(document.value))] += 1
+            continue
+        for item in values.config_maps(document):
+            objects += 1
+            yield item
+        opened, unusable = files.items([document])
+        if not (given or files.is_typed(document.value)):
+            untyped += unusable
+            continue
+        contents.problems += unusable
+        contents.warnings += (
+            Problem(name, repeat.line, f"{repeat.text}; the last counts, as kubectl reads it")
+            for repeat in document.repeats
+            if opened
+        )
+        faults += len(unusable)
+        objects += bool(opened) or files.is_typed(document.value)
+        yield from (_placed(item, reading.namespace) for item in opened)
+    if objects:
+        contents.problems += untyped  # an object whose type was forgotten, among others
+    elif not faults and given and name != "-":
+        contents.problems.append(Problem(name, 0, "no Kubernetes object in it; --skip-others passes over such files"))
+    elif not (faults or given):
+        apart.others.append(name)
+
+
+def _placed(item: Item, namespace: str | None) -> Item:
     metadata = item.value.get("metadata") or {}
-    if not isinstance(metadata, dict) or metadata.get("namespace") or item.value["kind"] in check.CLUSTER_SCOPED:
+    if (
+        not namespace
+        or not isinstance(metadata, dict)
+        or metadata.get("namespace")
+        or item.value["kind"] in check.CLUSTER_SCOPED
+    ):
         return item
     return replace(item, value={**item.value, "metadata": {**metadata, "namespace": namespace}})
 
@@ -182,9 +340,12 @@ def _fact(value: Object) -> Object:
     return {"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": named}
 
 
-def _judged(item: Item, engine: Engine, facts: Facts, *, diffs: bool) -> Judged | Problem | Kind:
-    """Judge an object, or return its kind if that kind is not judged."""
-    return check.judge(item, engine, facts, diffs=diffs) or kind_of(item)
+def _judged(
+    item: Item, engine: Engine, facts: Facts, *, diffs: bool, system: bool
+) -> Judged | Problem | LeftAlone | PassedOver:
+    """Judge an object, or tell its kind and what is in it if that kind is not judged."""
+    result = check.judge(item, engine, facts, diffs=diffs, system=system)
+    return result or PassedOver(kind_of(item), places(item, engine.policy.gpu_resources))
 
 
 def _packed(items: list[Item]) -> bytes:

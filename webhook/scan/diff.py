@@ -1,7 +1,8 @@
 """Compares two policies: the objects that would newly be denied, warned, patched or placed elsewhere."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -11,7 +12,18 @@ from webhook.facts.snapshot import Facts
 from webhook.model import Action, Path, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.scan import judge as check
-from webhook.scan.results import Judged, Kind, Unjudged, count_unjudged, kind_of
+from webhook.scan.results import (
+    Judged,
+    Kind,
+    LeftAlone,
+    PassedOver,
+    Unjudged,
+    count_unjudged,
+    kind_of,
+    left_alone,
+    passed_over,
+)
+from webhook.scan.sharing import PoolUse
 
 
 class Effect(StrEnum):
@@ -55,17 +67,21 @@ class Changed:
 class Compared(NamedTuple):
     """The change of one object, or the problems that prevent a comparison; neither if nothing changes.
 
-    `passed_over` is its kind if neither policy judges it.
+    `passed_over` is its kind if neither policy judges it, `left_alone` its namespace if the webhook is never asked.
     """
 
     changed: Changed | None = None
     problems: tuple[Problem, ...] = ()
     passed_over: Kind | None = None
+    left_alone: LeftAlone | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """The effects of a change of policy on a run. Unchanged objects are only counted."""
+    """The effects of a change of policy on a run. Unchanged objects are only counted.
+
+    `pools` show who shares which GPUs under the new policy, if a report shows them.
+    """
 
     old: Policy
     new: Policy
@@ -73,45 +89,60 @@ class Change:
     unchanged: int
     problems: tuple[Problem, ...]
     unjudged: tuple[Unjudged, ...] = ()
+    pools: tuple[PoolUse, ...] | None = None
+    left_alone: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[Problem, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, old: Engine, new: Engine, compared: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
         """Gather the results of all objects, and the problems, sorted by file and line."""
         changed, problems, kinds, unchanged = list[Changed](), [*unread], list[Kind](), 0
+        alone = Counter[str]()
         for result in compared:
             if result.changed:
                 changed.append(result.changed)
             problems += result.problems
             kinds += [result.passed_over] if result.passed_over else []
+            alone.update(result.left_alone or ())
             unchanged += not any(result)
         problems.sort(key=lambda problem: (problem.file, problem.line))
-        unjudged = count_unjudged(kinds, {**old.policy.workloads, **new.policy.workloads})
-        return cls(old.policy, new.policy, tuple(changed), unchanged, tuple(problems), unjudged)
+        unjudged = count_unjudged(map(PassedOver, kinds), {**old.policy.workloads, **new.policy.workloads})
+        return cls(old.policy, new.policy, tuple(changed), unchanged, tuple(problems), unjudged, left_alone=alone)
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Lines on what was not judged."""
+        if self.unjudged:
+            yield passed_over(self.unjudged)
+        yield from self.unread
+        yield from left_alone(self.left_alone)
 
     def having(self, effect: Effect) -> list[Changed]:
         """The objects that have this effect."""
         return [changed for changed in self.changed if effect in changed.effects]
 
 
-Judge = Callable[[Item, Engine, Facts], Judged | Problem | None]
-"""Judges an object under a policy; returns None if the policy does not judge its kind."""
-
-
-def compare(item: Item, old: Engine, new: Engine, facts: Facts, judge: Judge = check.judge) -> Compared:
+def compare(
+    item: Item, old: Engine, new: Engine, facts: Facts, narrow: Callable[[Judged], Judged] | None = None
+) -> Compared:
     """Judge an object under two policies, with the same facts.
 
     Findings are compared by rule and place, not by message. An object that only one of the policies judges counts as
-    allowed by the other.
+    allowed by the other. `narrow` leaves out of a result what is not to be compared.
     """
-    one, other = judge(item, old, facts), judge(item, new, facts)
+    one, other = check.judge(item, old, facts), check.judge(item, new, facts)
     if isinstance(one, Problem) or isinstance(other, Problem):
         return Compared(
             problems=tuple(dict.fromkeys(problem for problem in (one, other) if isinstance(problem, Problem)))
         )
-    judged = other or one
+    judged = next((result for result in (other, one) if isinstance(result, Judged)), None)
     if judged is None:
-        return Compared(passed_over=kind_of(item))
-    one, other = one or _unjudged(judged), other or _unjudged(judged)
+        alone = next((result for result in (other, one) if isinstance(result, LeftAlone)), None)
+        return Compared(left_alone=alone) if alone else Compared(passed_over=kind_of(item))
+    one, other = (result if isinstance(result, Judged) else _unjudged(judged) for result in (one, other))
+    if narrow:
+        one, other = narrow(one), narrow(other)
     effects = tuple(_effects(one, other))
     return Compared(Changed(one, other, effects, tuple(_differences(one, other))) if effects else None)
 

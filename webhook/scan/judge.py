@@ -1,17 +1,26 @@
 """Judges the objects of files as if an API server sent them."""
 
+from dataclasses import replace
+
 from webhook.api import admission, jsonpatch
 from webhook.api.fields import group_kind
 from webhook.api.objects import judges
+from webhook.catalog.workloads import WORKLOADS
 from webhook.documents import goyaml
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine, RuleBroke
 from webhook.facts.snapshot import Facts
 from webhook.memory import explain
 from webhook.model import Object, Path, Problem, Request, Verdict
-from webhook.scan.results import REVIEW, Judged
+from webhook.scan import live
+from webhook.scan.results import REVIEW, Judged, LeftAlone
 
-CLUSTER_SCOPED = frozenset(("ClusterPolicy", "DeviceClass", "Namespace", "Node"))
+CLUSTER_SCOPED = frozenset(
+    (
+        *("ClusterPolicy", "DeviceClass", "Namespace", "Node"),
+        *(workload.kind for workload in WORKLOADS.values() if workload.cluster_scoped),
+    )
+)
 """The judged kinds that are cluster-scoped."""
 
 
@@ -19,38 +28,55 @@ class Broke(RuntimeError):
     """A rule raised an exception: a bug, which the rest of the run would hide."""
 
 
-def judge(item: Item, engine: Engine, facts: Facts, *, diffs: bool = False) -> Judged | Problem | None:
+def judge(
+    item: Item, engine: Engine, facts: Facts, *, diffs: bool = False, system: bool = False
+) -> Judged | Problem | LeftAlone | None:
     """Judge an object as if it were created, or an AdmissionReview as its request.
 
-    Returns None for a kind that is not judged, and a Problem for a malformed object, which an API server would not
-    send. Raises Broke.
+    An object of a live cluster is judged as it was created. Returns None for a kind that is not judged, and a Problem
+    for a malformed object, which an API server would not send. What the webhook is never asked about is left alone,
+    unless `system` is set. Raises Broke.
     """
-    value = item.value
+    value, policy = item.value, engine.policy
     reviewed = group_kind(value) == REVIEW
-    if not (reviewed or judges(*group_kind(value), engine.policy.workloads)):
+    if not (reviewed or judges(*group_kind(value), policy.workloads)):
         return None
+    recreated = not reviewed and live.is_live(value)
     try:
-        request = admission.decode(admission.encoded(value) if reviewed else admission.wrap(value))
+        if recreated:
+            request = live.request(value, policy, facts, assume=True)
+        else:
+            request = admission.decode(admission.encoded(value) if reviewed else admission.wrap(value))
     except admission.NotAReview as error:
         line = item.line(() if reviewed else ("metadata",))
-        return Problem(item.document.file, line, f"{'' if reviewed else 'metadata: '}{error}")
-    if reviewed and not judges(request.group, request.kind, engine.policy.workloads):
+        return Problem(item.source, line, f"{'' if reviewed else 'metadata: '}{error}")
+    if reviewed and not judges(request.group, request.kind, policy.workloads):
         return None
+    if not (reviewed or system) and live.passed_over(value, policy):
+        return LeftAlone(live.namespace_of(value))
     base: Path = ("request", "oldObject" if request.object is None else "object") if reviewed else ()
-    return answer(request, item, engine, facts, base=base, diffs=diffs)
+    result = _answer(request, item, engine, facts, base=base, diffs=diffs)
+    if recreated and isinstance(result, Judged):
+        return replace(result, live=True, assumed=live.assumed(value))
+    return result
 
 
-def answer(
-    request: Request, item: Item, engine: Engine, facts: Facts, *, base: Path = (), diffs: bool = False
-) -> Judged | Problem:
+def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base: Path, diffs: bool) -> Judged | Problem:
     """Judge the request for an object at the path `base` of the item. Raises Broke."""
     try:
-        verdict = engine.judge(request, facts)
+        verdict = engine.marked(request, facts, engine.judge(request, facts))
     except RuleBroke as error:
         raise Broke(str(Problem(item.source, item.line(), str(error)))) from error.__cause__
     if verdict.malformed is not None:
         return Problem(item.source, item.line((*base, *verdict.malformed.path)), str(verdict.malformed))
     judged = request.object or request.old_object or {}
+    lines = tuple(item.line((*base, *r.finding.path), r.finding.text_line) for r in verdict.results)
+    if item.under:
+        placed = (
+            r._replace(finding=r.finding._replace(path=(*item.base, *item.place(r.finding.path))))
+            for r in verdict.results
+        )
+        verdict = verdict._replace(results=tuple(placed))
     return Judged(
         file=item.document.file,
         line=item.line(base),
@@ -60,7 +86,7 @@ def answer(
         namespace="" if request.kind in CLUSTER_SCOPED else request.namespace or "default",
         name=request.name or _generate_name(judged),
         verdict=verdict,
-        lines=tuple(item.line((*base, *r.finding.path), r.finding.text_line) for r in verdict.results),
+        lines=lines,
         landings=tuple(explain.landings(request, engine.policy, facts)),
         diff=_diff(judged, verdict) if diffs and verdict.patch else "",
         operation=request.operation,

@@ -6,18 +6,15 @@ from typing import Any
 
 from webhook.api import admission
 from webhook.api.fields import group_kind
-from webhook.api.objects import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED, POD, judges
-from webhook.api.pods import KUBELETS, MIRROR
+from webhook.api.lenient import mapping, mappings, string
+from webhook.api.objects import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED
+from webhook.api.pods import KUBELETS, MIRROR, POD
 from webhook.catalog.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, Names
 from webhook.catalog.workloads import Workloads
-from webhook.documents.files import Item
-from webhook.engine.engine import Engine
 from webhook.engine.registration import ALONE, left_alone
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Request, Requester
 from webhook.policy.model import Policy
-from webhook.scan import judge as check
-from webhook.scan.results import Judged
 from webhook.text.words import shown
 
 NAMESPACE, NODE = LABELLED
@@ -51,11 +48,28 @@ def controller(item: Object) -> Mapping[str, Any]:
 
 def passed_over(item: Object, policy: Policy) -> bool:
     """Tell whether the webhook never sees an object because its namespace is excluded."""
-    metadata, kind = item["metadata"], group_kind(item)
-    if kind == NAMESPACE:
-        return metadata["name"] in ALONE
-    namespace = metadata.get("namespace") or ""
-    return namespace in (ALONE if kind in DEVICES or kind == CONFIG_MAP else left_alone(policy))
+    if (
+        group_kind(item) == CONFIG_MAP
+        and (namespace_of(item), mapping(item.get("metadata")).get("name")) in policy.config_maps
+    ):
+        return False
+    always = group_kind(item) in (NAMESPACE, CONFIG_MAP, *DEVICES)
+    return namespace_of(item) in (ALONE if always else left_alone(policy))
+
+
+def namespace_of(item: Object) -> str:
+    """Return the namespace of an object, or its own name if it is one; empty if it names none."""
+    metadata = mapping(item.get("metadata"))
+    return string(metadata.get("name" if group_kind(item) == NAMESPACE else "namespace"))
+
+
+def is_live(item: Object) -> bool:
+    """Tell whether an object comes from an API server: it has a uid, or a status that says it was scheduled.
+
+    Dumps that were cleaned have no uid. Nobody writes such a status into a manifest.
+    """
+    phase = mapping(item.get("status")).get("phase")
+    return bool(mapping(item.get("metadata")).get("uid") or (phase and _scheduled(item)))
 
 
 def among_facts(objects: Iterable[Object], namespace: str | None) -> Iterator[Object]:
@@ -78,29 +92,14 @@ def misnamed(namespace: str | None, facts: Facts) -> Iterator[Problem]:
 # Requests
 
 
-def judge(item: Item, engine: Engine, facts: Facts) -> Judged | Problem | None:
-    """Judge an object as if it were created again, as its next version will be.
-
-    Returns None for an object that the webhook never sees. Raises Broke.
-    """
-    value, policy = item.value, engine.policy
-    if not judges(*group_kind(value), policy.workloads) or passed_over(value, policy):
-        return None
-    try:
-        recreated = request(value, policy, facts)
-    except admission.NotAReview as error:
-        return Problem(item.source, 0, str(error))
-    return check.answer(recreated, item, engine, facts)
-
-
-def request(item: Object, policy: Policy, facts: Facts) -> Request:
+def request(item: Object, policy: Policy, facts: Facts, *, assume: bool = False) -> Request:
     """Make the request that would have created an object. Its sender is unknown by now.
 
-    Raises NotAReview for values that JSON cannot hold.
+    `assume` is passed to `as_created`. Raises NotAReview for values that JSON cannot hold.
     """
     created, old, requester = item, None, None
     if group_kind(item) == POD:
-        created, old, requester = as_created(item, policy, facts)
+        created, old, requester = as_created(item, policy, facts, assume=assume)
     return replace(admission.decode(admission.wrap(bare(created))), old_object=old, requester=requester)
 
 
@@ -110,23 +109,43 @@ def bare(item: Object) -> Object:
     return {**{key: value for key, value in item.items() if key != "status"}, "metadata": metadata}
 
 
-def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Object | None, Requester | None]:
+def assumed(item: Object) -> bool:
+    """Tell whether it can only be assumed that a scheduler chose a pod's node: `kubectl get` hides `managedFields`.
+
+    A kubelet, too, sets the condition PodScheduled, of a pod whose author chose the node.
+    """
+    return _scheduled(item) and not any(_authors(mapping(item.get("metadata"))))
+
+
+def _scheduled(item: Object) -> bool:
+    """Tell whether the status of a pod says that it has a node."""
+    conditions = mappings(mapping(item.get("status")).get("conditions"))
+    return group_kind(item) == POD and any(
+        (each.get("type"), each.get("status")) == ("PodScheduled", "True") for each in conditions
+    )
+
+
+def as_created(
+    item: Object, policy: Policy, facts: Facts, *, assume: bool = False
+) -> tuple[Object, Object | None, Requester | None]:
     """Return a running pod as its author created it, with the old object and the requester that rules need.
 
     A scheduler chose the node, and schedulers write annotations and labels of their own. `managedFields` shows which
-    parts are the author's; without it all are. A pod on a node without GPUs counts as one without a node. A pod on a
-    node with GPUs counts as an update, since it is there already.
+    parts are the author's; without it all are, unless the scheduler's part is `assumed`, and that is wanted
+    (`assume`). A pod on a node without GPUs counts as one without a node. A pod on a node with GPUs counts as an
+    update, since it is there already.
     """
-    metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
-    annotations, name = _map(metadata.get("annotations")), spec.get("nodeName")
+    metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))
+    annotations, name = mapping(metadata.get("annotations")), spec.get("nodeName")
     if not name or not isinstance(name, str):
         return item, None, None
     if MIRROR in annotations and _owned_by_node(metadata, name):
         return item, None, Requester(f"system:node:{name}", frozenset((KUBELETS,)))
     authors = [*_authors(metadata)]
-    if authors:
+    known = bool(authors) or (assume and assumed(item))
+    if known:
         item = {**item, "metadata": {**metadata, **dict(_kept(metadata, authors))}}
-    if not authors or any("f:nodeName" in _map(author.get("f:spec")) for author in authors):
+    if not known or any("f:nodeName" in mapping(author.get("f:spec")) for author in authors):
         return item, None, None
     node = facts.named.get(name)
     if node is None or not (node.has_gpus or policy.pool_of(node.labels)):
@@ -137,15 +156,15 @@ def as_created(item: Object, policy: Policy, facts: Facts) -> tuple[Object, Obje
 
 def _owned_by_node(metadata: Mapping[str, Any], name: str) -> bool:
     """Tell whether the pod names the node as its owner, as kubelets write it in mirror pods."""
-    owners = metadata.get("ownerReferences") or ()
+    owners = mappings(metadata.get("ownerReferences"))
     return any((owner.get("kind"), owner.get("name")) == ("Node", name) for owner in owners)
 
 
 def _authors(metadata: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the fields of the managers that wrote the pod's containers (apimachinery meta/v1 ManagedFieldsEntry)."""
-    for entry in metadata.get("managedFields") or ():
-        fields = _map(_map(entry).get("fieldsV1"))
-        if "f:containers" in _map(fields.get("f:spec")) and not entry.get("subresource"):
+    for entry in mappings(metadata.get("managedFields")):
+        fields = mapping(entry.get("fieldsV1"))
+        if "f:containers" in mapping(fields.get("f:spec")) and not entry.get("subresource"):
             yield fields
 
 
@@ -155,14 +174,10 @@ _PLACEMENTS: Mapping[str, Names] = {"annotations": PLACEMENT_ANNOTATIONS, "label
 def _kept(metadata: Mapping[str, Any], authors: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Object]]:
     """Yield a pod's annotations and labels without those of schedulers, if there are any of these."""
     for part, placements in _PLACEMENTS.items():
-        there = _map(metadata.get(part))
+        there = mapping(metadata.get(part))
         if any(key in placements for key in there):
             yield part, {k: v for k, v in there.items() if k not in placements or _wrote(authors, part, k)}
 
 
 def _wrote(authors: Iterable[Mapping[str, Any]], part: str, key: str) -> bool:
-    return any(f"f:{key}" in _map(_map(author.get("f:metadata")).get(f"f:{part}")) for author in authors)
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return any(f"f:{key}" in mapping(mapping(author.get("f:metadata")).get(f"f:{part}")) for author in authors)

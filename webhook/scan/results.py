@@ -1,11 +1,11 @@
 """The results of judging: objects with verdicts, kinds that were not judged, and the report of a run."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from webhook.api import admission
 from webhook.api.fields import group_kind
@@ -14,6 +14,8 @@ from webhook.catalog.workloads import Workloads
 from webhook.documents.files import Item
 from webhook.memory.explain import Landing
 from webhook.model import Action, Object, Problem, Result, Verdict, dotted
+from webhook.scan.sharing import PoolUse
+from webhook.scan.unjudged import Place
 from webhook.text.spelling import Guesses
 from webhook.text.words import listed, several, shown
 
@@ -24,7 +26,8 @@ class Judged:
 
     `file` is empty and `line` is 0 for an object from a cluster. `lines` belong to the verdict's results. `landings`
     are the pools of its pods, one for each pod that requests GPUs. `diff` shows the patch as a diff of the YAML, if it
-    was requested. `operation` is CREATE unless the object is an AdmissionReview.
+    was requested. `operation` is CREATE unless the object is an AdmissionReview. A `live` object comes from an API
+    server; `assumed` tells whether its node is only assumed to be the scheduler's choice.
     """
 
     file: str
@@ -39,6 +42,8 @@ class Judged:
     landings: tuple[Landing, ...] = ()
     diff: str = ""
     operation: str = "CREATE"
+    live: bool = False
+    assumed: bool = False
 
     @property
     def findings(self) -> Iterator[tuple[Result, int]]:
@@ -73,12 +78,29 @@ class Kind(NamedTuple):
         return shown(".".join(filter(None, (self.kind, self.group))), quotes=False)
 
 
+class LeftAlone(NamedTuple):
+    """An object about which the webhook is never asked, because of its namespace."""
+
+    namespace: str
+
+
+class PassedOver(NamedTuple):
+    """An object of a kind that is not judged, and the places where it holds containers or names GPUs."""
+
+    kind: Kind
+    places: tuple[Place, ...] = ()
+
+
 class Unjudged(NamedTuple):
-    """A kind that is not judged, with the number of its objects. If it looks misspelt, `meant` is the likely kind."""
+    """A kind that is not judged, with the number of its objects. If it looks misspelt, `meant` is the likely kind.
+
+    `places` are those where its objects hold containers or name GPUs, for each object that does.
+    """
 
     kind: Kind
     objects: int
     meant: str = ""
+    places: tuple[tuple[Place, ...], ...] = ()
 
     @property
     def text(self) -> str:
@@ -87,18 +109,36 @@ class Unjudged(NamedTuple):
 
     @property
     def value(self) -> Object:
-        """The kind and the number of its objects, as JSON."""
-        meant = {"meant": self.meant} if self.meant else {}
-        return {**self.kind._asdict(), "objects": self.objects, **meant}
+        """The kind and the number of its objects, as JSON; with the GPUs and places if it has any."""
+        value = {**self.kind._asdict(), "objects": self.objects}
+        if self.meant:
+            value["meant"] = self.meant
+        if places := [place for each in self.places for place in each]:
+            value["gpus"] = sorted({place.resource for place in places if place.resource})
+            value["places"] = [place.value for place in places]
+        return value
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """A line for each object with a container or a GPU: its first place, and the way to have it judged."""
+        way = f"did you mean {self.meant}?" if self.meant else "add the kind under workloads in the policy"
+        for first, *more in self.places:
+            name = f"{self.kind.text} {shown(first.name, quotes=False)}".rstrip()
+            others = f" and {several(len(more), 'more place')}" if more else ""
+            yield f"{first.file}:{first.line}: {name} is not judged, but {first.text}{others}; {way}"
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
     """The results of one run.
 
-    `explained` tells whether reports show the reasoning behind each landing. `pages` describe findings that no rule in
+    `explained` tells whether reports show the reasoning behind each landing, and `everything` whether tables list also
+    the objects without findings and patches. `pages` describe findings that no rule in
     `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `policy` is the
-    policy's name, `digest` its hash, and `at` the time of the run, if reports should show it.
+    policy's name, `digest` its hash, `support` where the denied may ask for help, and `at` the time of the run, if
+    reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` are the numbers of
+    objects by namespace about which the webhook is never asked. `warnings` are places of files that were read as
+    kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged.
     """
 
     judged: tuple[Judged, ...]
@@ -109,19 +149,90 @@ class Report:
     digest: str = ""
     at: datetime | None = None
     unjudged: tuple[Unjudged, ...] = ()
+    support: str = ""
+    pools: tuple[PoolUse, ...] | None = None
+    left_alone: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[Problem, ...] = ()
+    unread: tuple[str, ...] = ()
+    everything: bool = False
+
+    @property
+    def help(self) -> str:
+        """The line that says where to ask for help; empty if nothing is denied."""
+        return f"{admission.HELP}{self.support}" if self.support and self.count(allowed=False) else ""
+
+    @property
+    def objects(self) -> int:
+        """The number of all objects, judged or not."""
+        return len(self.judged) + sum(kind.objects for kind in self.unjudged) + sum(self.left_alone.values())
 
     def count(self, *, allowed: bool) -> int:
         """Return the number of objects that were allowed, or denied."""
         return sum(judged.verdict.allowed is allowed for judged in self.judged)
 
     @property
+    def unjudged_pods(self) -> int:
+        """The number of objects that were not judged, but hold containers or name GPUs."""
+        return sum(len(kind.places) for kind in self.unjudged)
+
+    @property
     def warned(self) -> int:
         """The number of objects with a warning."""
         return sum(judged.warned for judged in self.judged)
 
+    @property
+    def repaired(self) -> int:
+        """The number of findings that `/mutate` would repair under Deny."""
+        return sum(result.repaired for judged in self.judged for result in judged.verdict.results)
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Lines on what was judged otherwise than a new object of a file, or not at all."""
+        if self.unjudged:
+            yield passed_over(self.unjudged)
+        named = [note for kind in self.unjudged for note in kind.notes]
+        yield from named[:_OBJECTS]
+        if more := named[_OBJECTS:]:
+            count = several(len(more), "more object")
+            yield f"not judged, but with containers or GPUs: {count}; --format json names them"
+        yield from self.unread
+        yield from (f"{line}; --system judges them" for line in left_alone(self.left_alone))
+        if live := sum(judged.live for judged in self.judged):
+            words = "comes from a cluster and is" if live == 1 else "come from a cluster and are"
+            yield f"{several(live, 'object')} {words} judged as created; `slicewarden audit` judges what runs as it is"
+        if assumed := sum(judged.assumed for judged in self.judged):
+            words = "pod shows" if assumed == 1 else "pods show"
+            yield (
+                f"{assumed:,} {words} no managedFields: the scheduler is assumed to have chosen the node; "
+                "kubectl get --show-managed-fields tells who did"
+            )
+
+
+def left_alone(namespaces: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each namespace about whose objects the webhook is never asked."""
+    for namespace, count in sorted(namespaces.items()):
+        where = shown(namespace, quotes=False)
+        yield f"{several(count, 'object')} in {where} left alone: the webhook is never asked about this namespace"
+
+
+AnyJudged = TypeVar("AnyJudged", bound=Judged)
+
+
+def only(judged: AnyJudged, rules: Container[str], *, patched: bool = True) -> AnyJudged:
+    """Return an object with the findings of some rules alone, and without its patch unless it is to be `patched`."""
+    kept = [(result, line) for result, line in judged.findings if result.rule in rules]
+    verdict = judged.verdict._replace(results=tuple(result for result, _ in kept))
+    lines = tuple(line for _, line in kept)
+    if patched:
+        return replace(judged, verdict=verdict, lines=lines)
+    return replace(judged, verdict=verdict._replace(patch=()), lines=lines, diff="")
+
 
 _NAMED = 5
 """Kinds that a line names."""
+
+_OBJECTS = 20
+"""Objects that are not judged and have a line of their own, because they hold containers or GPUs."""
 
 
 def passed_over(unjudged: Sequence[Unjudged]) -> str:
@@ -133,10 +244,18 @@ def passed_over(unjudged: Sequence[Unjudged]) -> str:
     return f"{several(count, 'object')} {words} not judged: {listed([kind.text for kind in unjudged], _NAMED)}"
 
 
-def count_unjudged(kinds: Iterable[Kind], workloads: Workloads) -> tuple[Unjudged, ...]:
-    """Count the kinds that were not judged (one item per object), and guess which are misspelt."""
+def count_unjudged(objects: Iterable[PassedOver], workloads: Workloads) -> tuple[Unjudged, ...]:
+    """Gather the objects that were not judged by their kinds, and guess which kinds are misspelt."""
     guesses = Guesses(_GUESSED)
-    counted = [Unjudged(kind, count, _meant(kind, workloads, guesses)) for kind, count in Counter(kinds).items()]
+    counts, places = Counter[Kind](), defaultdict[Kind, list[tuple[Place, ...]]](list)
+    for each in objects:
+        counts[each.kind] += 1
+        if each.places:
+            places[each.kind].append(each.places)
+    counted = [
+        Unjudged(kind, count, _meant(kind, workloads, guesses), tuple(places.get(kind, ())))
+        for kind, count in counts.items()
+    ]
     return tuple(sorted(counted, key=lambda kind: (not kind.meant, -kind.objects, kind.text)))
 
 

@@ -17,10 +17,11 @@ from werkzeug.exceptions import HTTPException
 
 from webhook.allowance import TooLate
 from webhook.api import admission, duration
-from webhook.engine.engine import Engine, RuleBroke
+from webhook.engine.audit_mode import Judge
+from webhook.engine.engine import RuleBroke
 from webhook.facts.snapshot import Facts
 from webhook.facts.sources import Dated, Source
-from webhook.model import Request, Verdict
+from webhook.model import Mode, Request, Verdict
 from webhook.serving import wsgi
 from webhook.serving.messages import HttpRequest, Reply
 from webhook.telemetry.log import Log
@@ -29,42 +30,42 @@ if TYPE_CHECKING:
     from webhook.telemetry.metrics import Metrics
 
 MAX_LOGGED = 253
-"""Characters of a name in a log line, the most that Kubernetes' names have."""
+"""Characters of a name in a log line: the most that a name in Kubernetes has."""
 
 PATHS = ("/mutate", "/validate")
-"""Where reviews are posted."""
+"""The paths for reviews."""
 
 PATIENCE = 10.0
-"""Seconds an API server waits unless a registration says otherwise (admissionregistration/v1 types.go)."""
+"""Seconds that an API server waits if the registration sets no timeout (admissionregistration/v1 types.go)."""
 
 NO_FACTS = "facts are not loaded yet, or too old"
 
 MARGIN = 0.05
-"""The part of its time that is kept for the answer's way back."""
+"""The fraction of the time that is left for sending the answer."""
 
 _TEXT = ("Content-Type", "text/plain")
 
 Told = Callable[[Request, Verdict], None]
-"""Is told of every verdict. It must not wait for anything."""
+"""Receives every verdict. It must not wait for anything."""
 
 Followed = tuple[Source, Told | None]
-"""What a worker has of its own: where facts come from, and who is told of its verdicts."""
+"""The parts of a worker's own: the source of facts, and the receiver of verdicts."""
 
 Condition = Callable[[], tuple[bool, str]]
-"""Says whether something allows to be ready, and a line about it, empty if there is nothing to say."""
+"""Returns whether something allows the worker to be ready, and a line about it, or an empty text."""
 
 
 class Health:
-    """The application without the review paths, for a port that anyone may reach.
+    """The application without the review paths, for a port that everyone may reach.
 
-    It is ready when there are facts and all the conditions hold.
+    It is ready if there are facts and all conditions hold.
     """
 
     def __init__(self, facts: Source, metrics: "Metrics | None" = None, conditions: Sequence[Condition] = ()) -> None:
         self.flask = _pages(facts, metrics, conditions)
 
     def refusal(self, request: HttpRequest) -> Reply | None:
-        """Refuse a body, which nothing here takes."""
+        """Refuse a request with a body: no path here takes one."""
         return Reply(HTTPStatus.NOT_FOUND) if request.length else None
 
     def __call__(self, request: HttpRequest) -> Reply:
@@ -94,7 +95,7 @@ def _pages(facts: Source, metrics: "Metrics | None", conditions: Sequence[Condit
         return Response("".join(f"{line}\n" for line in lines), status=503 if missing else 200, mimetype="text/plain")
 
     @app.errorhandler(HTTPException)
-    def refuse(error: HTTPException) -> Response:  # nothing for whoever probes to learn from
+    def refuse(error: HTTPException) -> Response:  # an empty body, from which a prober learns nothing
         allow = {"Allow": ", ".join(sorted(error.valid_methods or ()))} if hasattr(error, "valid_methods") else {}
         return Response(status=error.code or 500, headers=allow)
 
@@ -102,11 +103,11 @@ def _pages(facts: Source, metrics: "Metrics | None", conditions: Sequence[Condit
 
 
 class Webhook:
-    """The whole application, reviews included; what they decide is counted where there are metrics."""
+    """The whole application with the review paths. It counts decisions if it has metrics."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Judge,
         facts: Source,
         log: Log,
         metrics: "Metrics | None" = None,
@@ -119,12 +120,12 @@ class Webhook:
         self.facts = Dated(facts, _today)
         self.log = log
         self.halves = dict(zip(PATHS, (engine.mutate, engine.validate), strict=True))
-        self.policy = engine.policy.digest
+        self.policy, self.support = engine.policy.digest, engine.policy.support
         if metrics is not None:
-            metrics.judging_by(self.policy)
+            metrics.judging_by(self.policy, engine.mode)
 
     def refusal(self, request: HttpRequest) -> Reply | None:
-        """Refuse what is no review, before its body is read."""
+        """Refuse a request that is no review, before its body is read."""
         return _refusal(request) if request.path in self.halves else self.health.refusal(request)
 
     def __call__(self, request: HttpRequest) -> Reply:
@@ -141,7 +142,7 @@ class Webhook:
             end = request.arrived + _patience(request.query)
         except ValueError as error:
             return Reply(HTTPStatus.BAD_REQUEST, f"timeout: {error}\n".encode())
-        if monotonic() > end:  # it waited too long; nobody waits for the answer any more
+        if monotonic() > end:  # the caller has given up
             return self._late(path, {"endpoint": path})
         try:
             asked = admission.decode(b"".join(request.body))
@@ -155,7 +156,7 @@ class Webhook:
     def _judged(self, path: str, request: Request, facts: Facts, late: Callable[[], bool]) -> Reply:
         try:
             verdict = self.halves[path](request, facts, late)
-            answer = admission.encode(request, verdict, self.policy)
+            answer = admission.encode(request, verdict, self.policy, self.support)
         except TooLate:
             return self._late(path, _line(path, request))
         except Exception as error:  # whatever it is, failurePolicy has to decide
@@ -195,7 +196,7 @@ def _refusal(request: HttpRequest) -> Reply | None:
 
 @lru_cache(64)
 def _patience(query: str) -> float:
-    """Seconds from a request's arrival until it must be judged, by `?timeout=`. Raises ValueError."""
+    """Return the seconds from a request's arrival to its deadline, by `?timeout=`. Raises ValueError."""
     for part in query.split("&"):
         key, _, value = part.partition("=")
         if key == "timeout":
@@ -208,14 +209,14 @@ def _today() -> date:
 
 
 def _trace(error: BaseException) -> list[str]:
-    """Say where an exception comes from, but not its text, which may hold a tenant's values."""
+    """Return the places in the code that an exception passed, without its message, which may hold a tenant's values."""
     cause = error.__cause__ or error
     frames = traceback.extract_tb(cause.__traceback__)
     return [type(cause).__name__, *(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)]
 
 
 def _line(path: str, request: Request) -> dict[str, Any]:
-    """Say what was asked, without any body: no object, no environment, no user's extras."""
+    """Return the log entry of a request, without anything from the object, its variables or the user's extra fields."""
     return {
         "endpoint": path,
         "uid": request.uid,
@@ -233,4 +234,5 @@ def _outcome(verdict: Verdict) -> dict[str, Any]:
     findings = [f"{result.rule}={result.exemption or result.action}" for result in verdict.results]
     if verdict.malformed is not None:
         findings.append("malformed")
-    return {"allowed": verdict.allowed, "findings": findings, "operations": len(verdict.patch)}
+    outcome = {"allowed": verdict.allowed, "findings": findings, "operations": len(verdict.patch)}
+    return outcome if verdict.would is None else {**outcome, "mode": Mode.AUDIT, "would": verdict.would}

@@ -1,7 +1,7 @@
-"""HTTP/1.1 by aiohttp, within limits: a peer that is slow, silent or hostile costs others nothing.
+"""HTTP/1.1 by aiohttp, within limits, so that a slow, silent or hostile peer costs others nothing.
 
-aiohttp reads requests by llhttp, the parser of Node.js, and refuses what two readers could understand differently.
-Here is what it leaves to its users: how long, how much, how many, and who is next.
+aiohttp reads requests with llhttp, the parser of Node.js, and refuses ambiguous ones. This module adds what aiohttp
+leaves to its users: limits of time, size and number, and the order of answers.
 """
 
 import asyncio
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 
 SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
-"""The API server tries again after a Retry-After, within its deadline (client-go rest/with_retry.go)."""
+"""The answer when too much waits. The API server tries again after Retry-After (client-go rest/with_retry.go)."""
 
 
 MOMENT = 0.002
-"""Seconds for which reviews are answered without a look at what arrived: a few of them, or one that takes longer."""
+"""Seconds for which reviews are answered before new data is read. A single review may take longer."""
 
 
 class Watch(Protocol):
-    """Is told what goes through."""
+    """Counts what happens to requests."""
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """A request was answered, so long after its first byte."""
+        """Count an answer, with the seconds since the first byte of the request."""
 
     def refused(self, status: int) -> None:
-        """A request was refused before anything was made of it."""
+        """Count a request that was refused without a look at its body."""
 
     def shed(self) -> None:
-        """A request was turned away because too much was waiting."""
+        """Count a request that was turned away because too much waited."""
 
 
 class Exchange:
-    """A request that waits for its turn, and its answer."""
+    """A request in the queue, and its answer."""
 
     __slots__ = ("large", "reply", "request", "size")
 
@@ -63,11 +63,11 @@ class Exchange:
 
 
 class Port:
-    """What all connections to one port share: the application, its limits, and the requests that wait.
+    """The state that all connections to one port share: the application, its limits, and the queue.
 
-    With `names`, a caller's certificate must bear one: `stranger` is told those of a caller that bears none, at each
-    of its requests. `count` is told how many connections there are whenever that changes. `alone` is held while a
-    large request is answered.
+    With `names`, a caller's certificate must have one of them. `stranger` receives the names of a refused caller, at
+    each of its requests. `count` receives the number of connections whenever it changes. `alone` is held while a large
+    request is answered.
     """
 
     def __init__(
@@ -101,18 +101,18 @@ class Port:
         """Whether the next small request need not wait, for nobody does, and what has arrived was read."""
         self._aside: ThreadPoolExecutor | None = None
         self._judged: Exchange | None = None
-        count(0)  # of a worker in whose place another may have died over some
+        count(0)  # a worker that died in this place may have left another number
         self.tick()
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their turn."""
+        """The number of requests in the queue."""
         return len(self._small) + len(self._large)
 
     # Connections
 
     def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
-        """Begin to serve a connection that was accepted. At the limit the oldest that never asked makes room."""
+        """Serve an accepted connection. At the limit, the oldest connection without any request is closed instead."""
         if len(self.connections) >= self.limits.connections:
             if not self.strangers:
                 peer.close()
@@ -142,20 +142,20 @@ class Port:
             connection.arriving = None
 
     def forget(self, connection: "Connection") -> None:
-        """Let go of a connection that has ended."""
+        """Remove a connection that has ended."""
         self.connections.discard(connection)
         self._count(len(self.connections))
         self.strangers.pop(connection, None)
 
     def tick(self) -> None:
-        """Look which connections have used up their time; to be called a few times a second."""
+        """Close or refuse the connections whose time is over. To be called several times a second."""
         self.date = formatdate(usegmt=True)
         now = monotonic()
         for connection in [connection for connection in self.connections if connection.until < now]:
             connection.out_of_time()
 
     def drain(self) -> None:
-        """Have every connection end: with its next answer, or soon if it asks nothing."""
+        """End every connection: with its next answer, or soon if it sends no request."""
         self.draining = True
         for connection in self.connections:
             connection.drain()
@@ -226,7 +226,7 @@ class Port:
         return Answer(reply, last=last)
 
     def _take(self, exchange: Exchange) -> bool:
-        """Put a request in line; False when the line is full."""
+        """Put a request in the queue. False if the queue is full."""
         if not exchange.large:
             return self._small.add(exchange, exchange.size)
         taken = self._large.add(exchange, exchange.size)
@@ -234,7 +234,7 @@ class Port:
         return taken
 
     def leave(self, exchange: Exchange) -> None:
-        """Forget a request whose connection is gone. What a large one holds in memory is free again."""
+        """Remove a request whose connection is gone, and release the memory of a large one."""
         self._small.remove(exchange)
         self._large.remove(exchange)
         exchange.reply.cancel()
@@ -246,7 +246,7 @@ class Port:
         exchange.large = 0
 
     def _turn(self) -> None:
-        """Answer for a moment those who are next; what has arrived meanwhile is read before the turn after it."""
+        """Answer requests from the queue for a moment. Then new data is read before the next turn."""
         end = monotonic() + MOMENT
         while self._small:
             exchange = self._small.next()
@@ -260,14 +260,14 @@ class Port:
     def _answer(self, request: HttpRequest) -> Reply:
         try:
             return self._app(request)
-        except Exception:  # whatever it is, the caller must not wait for an answer that never comes
+        except Exception:  # any exception: the caller must get an answer
             return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _turn_aside(self) -> None:
-        """Have the next large request answered by a thread, one at a time, while others have their turns here.
+        """Have a thread answer the next large request, one at a time, while small ones are answered here.
 
-        One large review takes as long as a thousand others. The interpreter has the two threads take turns
-        (`sys.setswitchinterval`), so that the others go on at half their pace at worst.
+        A large review takes as long as a thousand others. The interpreter switches between the two threads
+        (`sys.setswitchinterval`), so the small ones keep at least half their speed.
         """
         if self._judged is not None or not self._large:
             return
@@ -294,7 +294,7 @@ def _line(status: HTTPStatus) -> str:
 
 
 def _written(reply: Reply, date: str, *, bare: bool, last: bool) -> bytes:
-    """Write an answer as it goes over the wire; `bare` is one to HEAD, `last` the last one of its connection."""
+    """Return an answer as bytes. `bare` leaves out the body, for HEAD; `last` says that the connection ends."""
     status, body, headers = reply
     head = f"{_line(status)}Date: {date}\r\n"
     sized = False
@@ -305,12 +305,12 @@ def _written(reply: Reply, date: str, *, bare: bool, last: bool) -> bytes:
         head += f"Content-Length: {len(body)}\r\n"
     if last:
         head += "Connection: close\r\n"
-    # A client takes a body that follows its HEAD for the next answer.
+    # A client would read a body after HEAD as the next answer.
     return f"{head}\r\n".encode("latin-1") + (b"" if bare else body)
 
 
 class Answer(web.StreamResponse):
-    """A reply that writes itself, at a fifth of what aiohttp's own responses take."""
+    """A reply that writes itself, in a fifth of the time that aiohttp's own responses take."""
 
     def __init__(self, reply: Reply, *, last: bool = False) -> None:
         super().__init__()
@@ -319,7 +319,7 @@ class Answer(web.StreamResponse):
 
     @property
     def keep_alive(self) -> bool:
-        """Whether the connection goes on."""
+        """Whether the connection stays open."""
         return not self._last
 
     async def prepare(self, request: web.BaseRequest) -> None:
@@ -333,7 +333,7 @@ class Answer(web.StreamResponse):
 
 
 class Stage(Enum):
-    """What a connection is at."""
+    """The state of a connection."""
 
     IDLE = "between requests"
     HEAD = "reading the request line and headers"
@@ -343,7 +343,7 @@ class Stage(Enum):
 
 
 class Connection(web.RequestHandler):
-    """One peer: its requests are read one after the other, and answered in that order."""
+    """One peer. Its requests are read and answered one after the other."""
 
     arriving: "asyncio.Task[None] | None" = None
     """The handshake, while it lasts."""
@@ -387,16 +387,16 @@ class Connection(web.RequestHandler):
             self.strange = None if names & self._port.names else names
 
     def connection_lost(self, error: BaseException | None) -> None:
-        """Forget it all."""
+        """Forget the connection and its request."""
         super().connection_lost(error)
         if self.exchange is not None:
             self._port.leave(self.exchange)
         self._port.forget(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read on in the request that is under way."""
+        """Read more of the current request."""
         if self._stage in (Stage.WAITING, Stage.WRITING):
-            # Its answer will be the last one, and a client that sends ahead has to expect that (RFC 9112, 9.3.2).
+            # The answer will be the last one. A client that pipelines must expect that (RFC 9112, 9.3.2).
             self._ahead = self._ahead or bool(data)
             return
         if self._stage is Stage.IDLE and (begun := data.lstrip(b"\r\n")):
@@ -413,7 +413,7 @@ class Connection(web.RequestHandler):
         self._head_bytes, self._end = 0, b""
 
     def _read_head(self, data: bytes) -> None:
-        """Look whether the head is complete, or too long: aiohttp limits each line, and not all of them together."""
+        """Detect the end of the head, or a head that is too long: aiohttp limits only its single lines."""
         self._head_bytes += len(data)
         self._end += data
         if b"\r\n\r\n" in self._end:
@@ -426,8 +426,8 @@ class Connection(web.RequestHandler):
     # One request
 
     def begin(self, asked: web.BaseRequest) -> HttpRequest:
-        """Take in a head that is complete."""
-        if self._stage is Stage.IDLE:  # it came together with the one before
+        """Return the request of a complete head."""
+        if self._stage is Stage.IDLE:  # its head came together with the previous request
             self._head()
         self._stage = Stage.WAITING if asked.content.is_eof() else Stage.BODY
         self.until = float("inf")
@@ -452,7 +452,7 @@ class Connection(web.RequestHandler):
         return parts
 
     def keeps(self, asked: web.BaseRequest) -> bool:
-        """Whether another request may follow this one."""
+        """Tell whether another request may follow this one."""
         return asked.keep_alive and asked.version == HttpVersion11 and not (self._ahead or self._port.draining)
 
     async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> None:
@@ -464,7 +464,7 @@ class Connection(web.RequestHandler):
             self._stage = Stage.WRITING
             self.until = monotonic() + self._limits.idle
             await asked.writer.drain()
-        if last:  # what still comes is dropped
+        if last:  # further data is dropped
             self._stage = Stage.BODY
             self.until = monotonic() + self._limits.parting + 1
         else:
@@ -478,25 +478,25 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - as aiohttp calls it
     ) -> web.StreamResponse:
-        """Refuse what cannot be understood, without a word. Raises ConnectionError when the peer is gone."""
+        """Refuse an unreadable request, without a body. Raises ConnectionError if the peer is gone."""
         if isinstance(exc, ConnectionError):
             raise exc
         self._port.watch.refused(status)
         return Answer(Reply(HTTPStatus(status)), last=True)
 
     def log_exception(self, *words: Any, **more: Any) -> None:
-        """Have the loop's handler log what aiohttp did not expect."""
+        """Pass an unexpected exception of aiohttp to the loop's handler."""
         self._port.loop.call_exception_handler({"message": str(words[0]), "exception": more.get("exc_info")})
 
     # Ends
 
     def drain(self) -> None:
-        """Wait for one more request, which a peer may be sending this moment, but not for long."""
+        """Wait a short time for one more request, which may be on its way."""
         if self._stage is Stage.IDLE:
             self.until = monotonic() + self._limits.parting
 
     def out_of_time(self) -> None:
-        """End what has lasted too long."""
+        """End the stage that took too long."""
         if self._stage is Stage.HEAD:
             self._cut_off(HTTPStatus.REQUEST_TIMEOUT)
         elif self._stage is Stage.IDLE:
@@ -505,7 +505,7 @@ class Connection(web.RequestHandler):
             self.abort()
 
     def _cut_off(self, status: HTTPStatus) -> None:
-        """Refuse a request before its head is complete."""
+        """Refuse a request whose head is not complete."""
         self._port.watch.refused(status)
         if self.transport is not None:
             self.transport.write(_written(Reply(status), self._port.date, bare=False, last=True))
@@ -517,7 +517,7 @@ class Connection(web.RequestHandler):
         self.force_close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
         self._port.forget(self)
         if self.arriving is not None:
             self.arriving.cancel()

@@ -1,4 +1,4 @@
-"""An HTTP request as the application gets it, and its answer."""
+"""An HTTP request as the application sees it, and its answer."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -6,25 +6,25 @@ from typing import NamedTuple, Protocol
 
 
 class HttpRequest(NamedTuple):
-    """A request, of which the target is unescaped; the names of its headers are looked up in any case."""
+    """A request. `path` is unescaped, and `headers` ignores the case of names."""
 
     method: str
     path: str
     query: str
     headers: Mapping[str, str]
     arrived: float
-    """When its first byte came (`time.monotonic`)."""
+    """The time of its first byte (`time.monotonic`)."""
     body: Sequence[bytes] = ()
-    """In the parts in which it came. To put 7 MiB together takes some time."""
+    """The body in the parts that were received; joining 7 MiB takes time."""
 
     @property
     def length(self) -> int:
-        """Bytes that the body is to have."""
+        """The length of the body in bytes, as the head states it."""
         return int(self.headers.get("Content-Length") or 0)
 
 
 class Reply(NamedTuple):
-    """An answer as it goes out."""
+    """An answer: status, body and headers."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -32,10 +32,10 @@ class Reply(NamedTuple):
 
 
 class Application(Protocol):
-    """Answers requests. It raises nothing, and waits for nothing."""
+    """Answers requests. It never raises and never waits."""
 
     def refusal(self, request: HttpRequest) -> Reply | None:
-        """The answer to a request whose body need not be read; None if it has to be."""
+        """Return the answer to a request whose body need not be read; None if the body is needed."""
 
     def __call__(self, request: HttpRequest) -> Reply:
-        """The answer to a request that was not refused. It may be asked for in any thread."""
+        """Return the answer to a request that was not refused. Any thread may call it."""

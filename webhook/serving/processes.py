@@ -1,7 +1,7 @@
-"""Serves the application: the main process loads everything, then forks workers and keeps their number.
+"""Runs the server: the main process loads everything, forks workers, and replaces those that die.
 
-What was loaded before a fork lies in memory once, however many workers there are. The main process itself does
-nothing but wait for signals, so that a worker that is forked later finds everything as the first one did.
+Everything loaded before a fork is in memory once, for any number of workers. The main process only waits for signals,
+so a worker that is forked later starts from the same state as the first one.
 """
 
 import gc
@@ -19,7 +19,7 @@ from pathlib import Path
 from ssl import TLSVersion
 from typing import TYPE_CHECKING
 
-from webhook.engine.engine import Engine
+from webhook.engine.audit_mode import Judge
 from webhook.serving import tls
 from webhook.serving.limits import Limits
 from webhook.telemetry.log import log_line
@@ -32,12 +32,12 @@ PAUSE = 0.5
 """Seconds before a worker that ended is replaced."""
 
 TO_END = 35.0
-"""Seconds that workers have to end, once they were told to and have stopped accepting."""
+"""Seconds that workers have to end after they were told to and have stopped accepting."""
 
 
 @dataclass(frozen=True)
 class Listen:
-    """Where and how to listen; `host:port` pairs split, times in seconds."""
+    """The address and the options of the server. Times are in seconds."""
 
     host: str
     port: int
@@ -47,15 +47,15 @@ class Listen:
     workers: int
     health: tuple[str, int] | None
     client_names: frozenset[str] = frozenset()
-    """Those whose certificate of `client_ca` may call: its common name or a DNS name; all of them if empty."""
+    """The names, common or DNS, of the certificates by `client_ca` that may call; empty for all."""
     tls_min: TLSVersion = TLSVersion.TLSv1_3
     delay: float = 0.0
-    """How long to go on accepting when told to end, while the endpoints of a Service move elsewhere."""
+    """How long to accept connections after SIGTERM, while the endpoints of the Service change."""
     limits: Limits = field(default_factory=Limits)
 
 
-Load = Callable[[], tuple[Engine, "Callable[[Metrics], Followed]"]]
-"""Gives what to judge by, and what gives the facts. It runs once, and what it gives runs in every worker."""
+Load = Callable[[], tuple[Judge, "Callable[[Metrics], Followed]"]]
+"""Returns the engine, and a function that starts the facts. It runs once; its result is used in every worker."""
 
 
 def serve(listen: Listen, load: Load) -> None:
@@ -100,19 +100,19 @@ def serve(listen: Listen, load: Load) -> None:
         _keep(listen.workers, work, TO_END + listen.delay)
 
 
-def _say(listen: Listen, engine: Engine) -> None:
+def _say(listen: Listen, engine: Judge) -> None:
     cautions = []
     if listen.client_ca is None:
         cautions.append("anyone who reaches this port may call: no --client-ca")
     elif not listen.client_names:
         cautions.append("anyone with a certificate of --client-ca may call: no --client-name")
     where = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
-    line = {"message": "serving", **where, "policy": engine.policy.digest}
+    line = {"message": "serving", **where, "policy": engine.policy.digest, "mode": engine.mode}
     log_line({**line, **({"caution": "; ".join(cautions)} if cautions else {})})
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """A socket that every worker accepts from, so that none of its connections depends on one of them."""
+    """Return a socket that every worker accepts from, so that no connection depends on one worker."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server(
@@ -125,10 +125,10 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def settle() -> None:
-    """Have garbage collected seldom, once all is loaded.
+    """Make garbage collection rare once everything is loaded.
 
-    Reviews leave no cycles behind, and what lives as long as the process need not be walked by every collection,
-    which would also copy the memory that workers share.
+    Reviews make no cycles. Objects that live as long as the process need not be walked by every collection, which would
+    also copy the memory that workers share.
     """
     gc.collect()
     gc.freeze()
@@ -136,10 +136,10 @@ def settle() -> None:
 
 
 def _keep(number: int, work: Callable[[int, int], None], patience: float) -> None:
-    """Have so many processes at work until SIGTERM or SIGINT, then until they have ended.
+    """Keep a number of processes running until SIGTERM or SIGINT, then wait for their end.
 
-    Each is given its place among them, from 0 on, which passes on to whoever replaces it, and a descriptor that
-    becomes readable when this process is gone, or wants it to end.
+    Each process gets its number, from 0, which its successor inherits, and a descriptor that becomes readable when the
+    main process ends or wants it to end.
     """
     ends, awaited = {signal.SIGTERM, signal.SIGINT}, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
@@ -151,7 +151,7 @@ def _keep(number: int, work: Callable[[int, int], None], patience: float) -> Non
         status = 1
         try:
             os.close(held)
-            for number in ends:  # which are for the main process, even if a terminal tells all of them
+            for number in ends:  # these signals are for the main process, even if a terminal sends them to all
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
             work(place, lifeline)
@@ -180,7 +180,7 @@ def _keep(number: int, work: Callable[[int, int], None], patience: float) -> Non
 
 
 def _ended(workers: dict[int, int]) -> list[int]:
-    """Take out the processes that have ended."""
+    """Remove and return the processes that have ended."""
     gone = [pid for pid in workers if os.waitpid(pid, os.WNOHANG)[0]]
     for pid in gone:
         del workers[pid]

@@ -1,4 +1,4 @@
-"""The serving certificate: read from files, tried before it is used, and read again when the files change."""
+"""The serving certificate: read from files, tested before use, and read again when the files change."""
 
 import os
 import ssl
@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from webhook.telemetry.log import Log
 
 WARNING = timedelta(days=14)
-"""How long before its end a certificate is warned of."""
+"""How long before its end a certificate causes a warning."""
 
 TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Forward secrecy and authenticated encryption; TLS 1.3 has nothing else."""
+"""Ciphers with forward secrecy and authenticated encryption. TLS 1.3 has no others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where certificate and key lie, the authority of callers' certificates if they need one, and the oldest TLS."""
+    """The files of the certificate, its key and the callers' CA, if any, and the oldest version of TLS."""
 
     certificate: Path
     key: Path
@@ -32,10 +32,10 @@ class Files:
 
 
 class Certificates:
-    """What new connections are served with.
+    """The certificate for new connections.
 
-    Raises OSError, naming the files, when the first pair cannot be used. A later one that cannot be, or that has
-    expired, is logged once and the one before it stays.
+    Raises OSError with the files if the first pair cannot be used. A later pair that cannot be used, or that has
+    expired, is logged once, and the previous one stays in use.
     """
 
     def __init__(self, files: Files, log: Log) -> None:
@@ -48,7 +48,7 @@ class Certificates:
         """When the certificate that is served ends."""
 
     def look(self) -> None:
-        """Take over what the files hold now, if that has changed and can be used."""
+        """Use the pair in the files if it has changed and can be used."""
         try:
             contents = _contents(self._files)
             if contents == self._seen:
@@ -75,7 +75,7 @@ class Certificates:
             self._log({"message": "certificate not replaced", "worker": os.getpid(), "problem": problem})
 
     def condition(self) -> tuple[bool, str]:
-        """Whether the served certificate is still good, and what to say of it."""
+        """Return whether the certificate in use is still valid, and a line about it."""
         left = self.not_after - datetime.now(UTC)
         day = f"{self.not_after:%Y-%m-%d %H:%M} UTC"
         if left <= timedelta(0):
@@ -84,14 +84,14 @@ class Certificates:
 
 
 def names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
-    """The common name and the DNS names of a caller's certificate, as `ssl.SSLSocket.getpeercert` gives it."""
+    """Return the common name and DNS names of a caller's certificate, given as by `ssl.SSLSocket.getpeercert`."""
     found: Mapping[str, Any] = certificate or {}
     subject = {value for part in found.get("subject", ()) for key, value in part if key == "commonName"}
     return frozenset(subject | {value for key, value in found.get("subjectAltName", ()) if key == "DNS"})
 
 
 def _contents(files: Files) -> tuple[bytes, ...]:
-    """What the files hold, the certificate first. Raises OSError."""
+    """Return the contents of the files, the certificate first. Raises OSError."""
     return tuple(file.read_bytes() for file in (files.certificate, files.key, files.client_ca) if file is not None)
 
 
@@ -116,7 +116,7 @@ def _context(files: Files) -> ssl.SSLContext:
 
 
 def _unusable(files: Files, reason: str | None) -> OSError:
-    """What is wrong with a pair that OpenSSL does not take, and in which file; its reason where that is not known."""
+    """Say why OpenSSL does not take a pair, and in which file; OpenSSL's own words if the reason is unknown."""
     both = f"{files.certificate}, {files.key}"
     try:
         leaf = x509.load_pem_x509_certificate(files.certificate.read_bytes())
@@ -134,7 +134,7 @@ def _unusable(files: Files, reason: str | None) -> OSError:
 
 
 def _no_password() -> str:
-    """Keep OpenSSL from asking for one on a terminal."""
+    """Keep OpenSSL from asking for a password on a terminal."""
     raise ValueError("the key is encrypted")
 
 

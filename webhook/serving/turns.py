@@ -1,22 +1,22 @@
-"""Who is next of those that wait. Pure: no threads, no clock."""
+"""The order in which waiting requests are answered. Pure: no threads, no clock."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 ORDINARY = 16 * 1024
-"""Bytes up to which all count as of one size: most reviews. From there on sizes are told apart by doubling."""
+"""Bytes up to which all requests count as one size, as most reviews do. Above, a size class is twice the one before."""
 
 OLDEST = 8
-"""One turn in so many goes to whoever has waited longest, whatever the size."""
+"""One turn in this many goes to the oldest request, whatever its size."""
 
 Waiting = TypeVar("Waiting", bound=Hashable)
 
 
 class Turns(Generic[Waiting]):
-    """A line that serves the smallest first, and the oldest of one size; nobody waits for ever.
+    """A queue that serves the smallest size first, and the oldest of one size. No request waits for ever.
 
-    The work of a review grows with its bytes, which are known before any of it is done. So an ordinary review waits
-    for one large one at most: the one in hand, or the one whose turn it is as the oldest.
+    The work of a review grows with its bytes, which are known in advance. So an ordinary review waits for one large
+    review at most: the one under way, or the oldest one in its turn.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -25,22 +25,22 @@ class Turns(Generic[Waiting]):
         self._turns = 0
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting requests."""
         return len(self._sizes)
 
     def add(self, waiting: Waiting, size: int) -> bool:
-        """Put somebody in line; False when the line is full."""
+        """Add a request. False if the queue is full."""
         if len(self._sizes) >= self._capacity:
             return False
         self._sizes[waiting] = (size // ORDINARY).bit_length()
         return True
 
     def remove(self, waiting: Waiting) -> bool:
-        """Take somebody out of the line; False when it is not in it."""
+        """Remove a request. False if it is not in the queue."""
         return self._sizes.pop(waiting, None) is not None
 
     def next(self) -> Waiting:
-        """Take out who is next. Raises StopIteration when nobody waits."""
+        """Remove and return the next request. Raises StopIteration if the queue is empty."""
         self._turns += 1
         oldest = next(iter(self._sizes))
         chosen = oldest if self._turns % OLDEST == 0 else min(self._sizes, key=self._sizes.__getitem__)

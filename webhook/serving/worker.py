@@ -1,4 +1,4 @@
-"""A worker process: one event loop that accepts, answers in turn, looks after the certificate, and ends in order."""
+"""A worker process: one event loop that accepts, answers, reloads the certificate, and drains at its end."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from webhook.engine.engine import Engine
+from webhook.engine.audit_mode import Judge
 from webhook.facts.sources import Source
 from webhook.serving import app, tls
 from webhook.serving.http import Port
@@ -26,44 +26,44 @@ from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.rate_limit import Bucket
 
 TICK = 0.25
-"""Seconds between looks at the clock for slow peers."""
+"""Seconds between two checks for slow peers."""
 
 LOOK = 1.0
-"""Seconds between looks at the certificate's files."""
+"""Seconds between two checks of the certificate's files."""
 
 WITHOUT_FACTS = 10.0
-"""Seconds for which a worker that has no facts yet leaves callers to others; then it tells them so."""
+"""Seconds for which a worker without facts leaves callers to other workers. After that it answers that it has none."""
 
 LAST_WORD = 30.0
-"""Seconds that requests in flight have once no more are taken in."""
+"""Seconds for requests in flight after the worker has stopped accepting."""
 
 LEFT, LOOK_AGAIN = 0.01, 0.001
-"""Seconds that connections are left to workers that have fewer before one is taken all the same; between two looks."""
+"""Seconds that a worker leaves connections to workers with fewer, and seconds between two checks meanwhile."""
 
 AT_ONCE = 16
-"""Connections that are taken in at once: a handshake takes as long as several reviews, and all of theirs come next."""
+"""Connections accepted in one go. A handshake takes as long as several reviews, and all handshakes come first."""
 
 
 SWITCH = 0.0005
-"""Seconds after which a large review lets others go on; Python's own 5 ms would be waited for several times."""
+"""Seconds after which a large review lets others run. Python's own 5 ms would delay a small review several times."""
 
 NAMES = 8
-"""Names of a certificate that are logged, of the many that it may bear."""
+"""The number of a certificate's names that are logged."""
 
 
 class Share:
-    """One worker's part of the connections, beside the others': a number each, in memory that all of them see."""
+    """The part of the connections that one worker takes. Each worker's number is in memory that all workers share."""
 
     def __init__(self, numbers: "memoryview[int]", place: int) -> None:
         self._numbers = numbers
         self.place = place
 
     def count(self, connections: int) -> None:
-        """Say how many connections this worker has."""
+        """Set the number of this worker's connections."""
         self._numbers[self.place] = connections
 
     def of(self, waiting: int) -> int:
-        """How many of so many new connections are this worker's, for those with the fewest to have them."""
+        """Return how many of these new connections this worker takes, so that those with the fewest take most."""
         own, taken = self._numbers[self.place], 0
         while sum(max(0, own + taken - number) for number in self._numbers) < waiting:
             taken += 1
@@ -71,23 +71,23 @@ class Share:
 
 
 class Alone:
-    """Held by one worker at a time, of all that have this file open; a worker that dies lets go of it."""
+    """A lock that one worker holds at a time, among those with this file open. A worker that dies releases it."""
 
     def __init__(self, file: int) -> None:
         self._file = file
 
     def __enter__(self) -> None:
-        """Wait for whoever holds it. Raises OSError."""
+        """Wait for the lock. Raises OSError."""
         fcntl.lockf(self._file, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:
-        """Let go."""
+        """Release the lock."""
         fcntl.lockf(self._file, fcntl.LOCK_UN)
 
 
 @dataclass(frozen=True)
 class Duty:
-    """What a worker is given: sockets that listen, whom to serve on them, and what to serve them with."""
+    """The task of a worker: the listening sockets, the allowed callers, and everything that it answers with."""
 
     listener: socket.socket
     health: socket.socket | None
@@ -95,16 +95,16 @@ class Duty:
     names: frozenset[str]
     limits: Limits
     delay: float
-    engine: Engine
+    engine: Judge
     follow: Callable[[Metrics], app.Followed]
     share: Share
     alone: Alone
     lifeline: int
-    """A descriptor that becomes readable when the main process is gone, or wants the workers to end."""
+    """A descriptor that becomes readable when the main process ends, or wants the workers to end."""
 
 
 def run(duty: Duty) -> None:
-    """Serve for as long as the main process holds the lifeline; then drain."""
+    """Serve while the main process holds the lifeline; then drain."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     sys.setswitchinterval(SWITCH)
@@ -118,7 +118,7 @@ async def _work(duty: Duty) -> None:
     loop.add_reader(duty.lifeline, stop.set)
 
     certificates = duty.certificates
-    certificates.look()  # a worker may be forked long after they were read
+    certificates.look()  # a worker may be forked long after the files were read
     metrics = Metrics(duty.share.place)
     facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
@@ -149,8 +149,8 @@ async def _work(duty: Duty) -> None:
 
 
 def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext) -> None:
-    """Take in who is at the door already; who comes later is refused at once, and asks another replica."""
-    with contextlib.suppress(OSError):  # there is nobody, or another worker was first
+    """Accept the connections that wait. Later ones are refused at once, and their clients try another replica."""
+    with contextlib.suppress(OSError):  # none waits, or another worker was first
         while True:
             _take(listener, port, context)
     with contextlib.suppress(OSError):
@@ -158,7 +158,7 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
 
 
 async def _when_ready(facts: Source, taking: Awaitable[None]) -> None:
-    """Take in nobody while another worker could answer and this one could not, as after it was forked anew."""
+    """Accept no connection while this worker has no facts and another worker could answer."""
     end = monotonic() + WITHOUT_FACTS
     while facts() is None and monotonic() < end:
         await asyncio.sleep(0.02)
@@ -171,11 +171,10 @@ async def accept(
     context: Callable[[], ssl.SSLContext | None],
     share: Callable[[int], int] = lambda waiting: waiting,
 ) -> None:
-    """Take in connections for ever; each is served with the context of its moment.
+    """Accept connections for ever. Each gets the TLS context of that moment.
 
-    Of those that wait a worker takes its share at once, for the next time may be long after. The others' it leaves
-    to them for a moment: clients keep their connections, so that whoever wakes first in a burst would do most of the
-    work from then on.
+    A worker takes its share of the waiting connections at once. It leaves the rest to other workers for a moment.
+    Clients keep their connections, so the worker that wakes first in a burst would otherwise do most of the work.
     """
     while True:
         await _readable(listener)
@@ -190,17 +189,17 @@ async def accept(
         except OSError:  # the peer is gone already, or there are no descriptors left
             await asyncio.sleep(0.01)
             continue
-        await asyncio.sleep(0)  # the other workers take their share
+        await asyncio.sleep(0)  # let the other workers take their share
 
 
 def _waiting(listener: socket.socket) -> int:
-    """How many connections wait to be taken in (linux net/ipv4/tcp.c tcp_get_info); 1 if they are gone meanwhile."""
+    """Return how many connections wait (linux net/ipv4/tcp.c tcp_get_info), at least 1."""
     (unacked,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 24)
     return max(1, int(unacked))
 
 
 def _take(listener: socket.socket, port: Port, context: ssl.SSLContext | None) -> None:
-    """Take in one connection. Raises BlockingIOError where none waits, and OSError."""
+    """Accept one connection. Raises BlockingIOError if none waits, and OSError."""
     peer, _ = listener.accept()
     peer.setblocking(False)
     port.open(peer, context)
@@ -216,12 +215,12 @@ async def _readable(listener: socket.socket) -> None:
 
 
 async def every(seconds: float, act: Callable[[], None]) -> None:
-    """Act again and again, so many seconds apart, whatever comes of it."""
+    """Call a function again and again, so many seconds apart, even if it fails."""
     while True:
         await asyncio.sleep(seconds)
         try:
             act()
-        except Exception as error:  # the next time may be better, and there has to be one
+        except Exception as error:  # a failure must not end the loop
             log_line({"message": "internal error", "error": type(error).__name__, "where": act.__qualname__})
 
 
@@ -245,7 +244,7 @@ class Unwatched:
 
 
 class Strangers:
-    """Logs who is refused for the names of its certificate: a few at once, then one in ten seconds for all of them."""
+    """Logs callers that are refused for their certificate's names: a few at once, then one line in ten seconds."""
 
     def __init__(self, log: Log, now: Callable[[], float] = monotonic) -> None:
         self._log = log
@@ -254,7 +253,7 @@ class Strangers:
         self._requests = 0
 
     def __call__(self, names: frozenset[str]) -> None:
-        """Take in a request that was refused; those since the last line are counted in the next."""
+        """Log or count a refused request. The next line has the number of those that were only counted."""
         self._requests += 1
         if not self._bucket.ready(self._now()):
             return

@@ -1,4 +1,4 @@
-"""Calls a WSGI application (PEP 3333), which Flask is, with a request that has no body."""
+"""Calls a WSGI application (PEP 3333), such as Flask, with a request that has no body."""
 
 import io
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def called(app: "App", request: HttpRequest) -> Reply:
-    """Return the whole answer; 500 without a word if the application raises."""
+    """Return the complete answer; an empty 500 if the application raises."""
     started: list[tuple[str, list[tuple[str, str]]]] = []
     chunks: list[bytes] = []
 
@@ -34,7 +34,7 @@ def called(app: "App", request: HttpRequest) -> Reply:
 
 
 def environment(request: HttpRequest) -> "WSGIEnvironment":
-    """Write a request as WSGI has it."""
+    """Return the WSGI environment of a request."""
     return {
         "REQUEST_METHOD": request.method,
         "SCRIPT_NAME": "",

@@ -30,7 +30,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from webhook.model import Request, Verdict
+from webhook.model import Mode, Request, Verdict, Would
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -64,6 +64,9 @@ class Metrics:
             "Findings, by what was done about them; an exempted one is only recorded.",
             *("rule", "action", "exemption"),
         )
+        self._would = self._counter(
+            "audited", "Reviews in audit mode, by what the policy would have done.", "endpoint", "would"
+        )
         self._unjudged = self._counter(
             "unjudged",
             "Requests that were refused or failed, by HTTP status; those turned away are not among them.",
@@ -90,6 +93,7 @@ class Metrics:
         self._policy = self._gauge(
             "policy_info", "The policy in force, by the hash of what it says; always 1.", "livemax", "hash"
         )
+        self._mode = self._gauge("mode", "1 for the mode that is in force, else 0.", "livemax", "mode")
         self._build = self._gauge("build_info", "What is running; always 1.", "livemax", "version", "python")
         self._starts = self._counter("worker_starts", "Workers started: each but the first of a place is for one dead.")
         self._begin()
@@ -102,6 +106,9 @@ class Metrics:
             for endpoint, outcomes in OUTCOMES.items()
             for outcome in outcomes
         }
+        for endpoint in OUTCOMES:
+            for would in Would:
+                self._would.labels(endpoint, would)
         for status in ("403", "500", "503", "504"):
             self._unjudged.labels(status)
         for outcome in ("written", "dropped", "failed"):
@@ -124,6 +131,8 @@ class Metrics:
             return
         outcome = "malformed" if verdict.malformed else "allowed" if verdict.allowed else "denied"
         self._ended[endpoint, outcome].inc()
+        if verdict.would is not None:
+            self._would.labels(endpoint, verdict.would).inc()
         for result in verdict.results:
             self._findings.labels(result.rule, result.action.value, result.exemption).inc()
 
@@ -172,9 +181,11 @@ class Metrics:
         """Set whether there are facts to judge by."""
         self._loaded.set(whether)
 
-    def judging_by(self, policy: str) -> None:
-        """Set the policy in force."""
+    def judging_by(self, policy: str, mode: Mode) -> None:
+        """Set the policy in force, by its hash, and the mode."""
         self._policy.labels(policy).set(1)
+        for each in Mode:
+            self._mode.labels(each).set(each is mode)
 
     def certificate(self, expiry: float) -> None:
         """Set the Unix time in seconds at which the serving certificate expires."""

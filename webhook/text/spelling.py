@@ -42,7 +42,23 @@ class Guesses:
 
 
 def hint(word: str, known: Iterable[str], guesses: Guesses | None = None) -> str:
-    """Return the end of a message about an unknown word: the nearest known one, or all of them."""
+    """Return the end of a message about an unknown word.
+
+    Names the known words that contain it, else the nearest known word, else all of them.
+    """
     known = list(known)
-    near = (guesses or Guesses()).nearest(word, known)
-    return f", did you mean {near}?" if near else f"; known are {', '.join(known)}"
+    meant = _containing(word, known) or (guesses or Guesses()).nearest(word, known)
+    return f", did you mean {meant}?" if meant else f"; known are {', '.join(known)}"
+
+
+def _containing(word: str, known: Iterable[str]) -> str:
+    """Name the known words that contain a part of a word; empty if there are none, or too many to help."""
+    part = word[:LONGEST].casefold()
+    longer = [name for name in known if part in name.casefold()] if len(part) >= _PART else []
+    return " or ".join(longer) if len(longer) <= _FEW else ""
+
+
+_PART = 3
+"""Characters of a word that is looked for in longer words."""
+_FEW = 5
+"""Words that a guess may name."""

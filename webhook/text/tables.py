@@ -4,15 +4,23 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 
 def columns(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
-    """Yield rows of equal length as lines with aligned columns. `right` are the indices of right-aligned columns."""
+    """Yield rows of equal length as lines with aligned columns. `right` are the indices of right-aligned columns.
+
+    The last text of a row stretches no column: nothing follows it that would have to be aligned.
+    """
     lines = [*rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [_width(lines, number) for number in range(len(lines[0]) if lines else 0)]
     for line in lines:
         cells = (
             cell.rjust(width) if number in right else cell.ljust(width)
             for number, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()
+
+
+def _width(lines: Sequence[Sequence[str]], number: int) -> int:
+    counted = (len(line[number]) for line in lines if any(line[number + 1 :]) or number + 1 == len(line))
+    return max(counted, default=0)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

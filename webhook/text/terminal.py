@@ -6,10 +6,15 @@ from typing import NamedTuple
 
 
 class Look(NamedTuple):
-    """The width of a terminal in characters, None for a file or a pipe; and whether it shows colours."""
+    """How a text is shown.
+
+    `width` is that of a terminal in characters, None for a file or a pipe; `quiet` leaves out what is no finding and
+    no error.
+    """
 
     width: int | None = None
     colour: bool = False
+    quiet: bool = False
 
     def paint(self, text: str, style: str) -> str:
         """Colour a text in one of the styles, if colours are shown."""
@@ -46,6 +51,10 @@ class Look(NamedTuple):
     def error(self, text: str) -> Iterator[str]:
         """Write a problem in the column of the verdicts."""
         yield from self.hang(f"{self.paint('error', 'denied')}    ", text)
+
+    def warning(self, text: str) -> Iterator[str]:
+        """Write what may be a fault in the column of the verdicts."""
+        yield from self.hang(f"{self.paint('warning', 'warned')}  ", text)
 
 
 def _width(text: str) -> int:

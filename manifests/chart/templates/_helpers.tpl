@@ -1,5 +1,5 @@
 {{- define "slicewarden.policy" -}}
-{{- .Values.policy | default (.Files.Get (printf "files/policies/%s.yaml" .Values.mode)) -}}
+{{- .Values.policy | default (.Files.Get "files/policy.yaml") -}}
 {{- end -}}
 
 {{- /* As kustomize names it: a change of policy is a new name, and so a rollout. */}}

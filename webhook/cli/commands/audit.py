@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import click
 
@@ -12,11 +13,21 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
 from webhook.reports import audit_report
-from webhook.scan import audit, live
+from webhook.reports import statistics as counts
+from webhook.scan import audit, live, occupancy, sharing
+from webhook.scan.results import Report, only
 from webhook.telemetry import progress
+from webhook.text.terminal import Look
 from webhook.text.words import several
 
-OWN = {"table": audit_report.table, "json": audit_report.write}
+
+def _html(report: Report, look: Look, count: int) -> str:
+    from webhook.reports import html  # Jinja, which only a page needs
+
+    return html.audit(report, look, count)
+
+
+OWN = {"table": audit_report.table, "html": _html, "json": audit_report.write}
 FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for programs, by workload"}
 
 
@@ -27,30 +38,33 @@ FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for p
             "slicewarden audit",
             "slicewarden audit --namespace vision",
             "slicewarden audit --format json --output audit.json --format markdown",
+            "slicewarden audit --statistics",
             "slicewarden audit --write-reports openreports",
         ),
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
-    help="Judge everything that runs in a live cluster: what was admitted before there was a webhook or while it was "
-    "off, pods in the wrong pool, and who may see a card without having asked. It needs list rights only.",
+    help="Judge everything that runs in a live cluster: objects that were admitted while no webhook was asked, pods in "
+    "the wrong pool, pods that can reach a GPU without a request for one. It needs list rights only.",
 )
 @options.policy()
 @options.cluster
-@options.namespace("only this one, with what facts of the rest can be read")
-@click.option("--all", "everything", is_flag=True, help="name what has no finding, too")
-@click.option("--system", is_flag=True, help="judge also the namespaces for which the webhook is never asked")
+@options.namespace("judge this namespace alone; facts about others are used where they can be read")
+@options.EVERYTHING
+@options.rules(occupancy.PAGES)
+@options.STATISTICS
+@click.option("--system", is_flag=True, help="also judge the namespaces that the webhook is never asked about")
 @options.report(FORMATS)
 @click.option(
     "--write-reports",
     type=parser.Choice(("openreports", "policyreport")),
-    help="write a report into the cluster for each object with findings, and remove those of the others",
+    help="write a report into the cluster for each object with findings, and delete outdated ones",
 )
 @click.option(
     "--page-size",
     type=parser.Number(1, 10_000),
     default=500,
     metavar="N",
-    help="objects the API server is asked for at once (500)",
+    help="objects in one answer of the API server; default: 500",
 )
 def command(
     policy: str | None,
@@ -58,6 +72,7 @@ def command(
     context: str | None,
     namespace: str | None,
     everything: bool,
+    statistics: bool,
     system: bool,
     formats: Sequence[str],
     files: Sequence[str],
@@ -70,6 +85,8 @@ def command(
     from webhook.reports import publish
 
     wanted = options.wanted(formats, files, FORMATS)
+    if statistics:
+        options.counted(wanted)
     inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
     api = listing.connect(kubeconfig, context)
@@ -86,18 +103,32 @@ def command(
             kinds = reading.unread | ({"ClusterPolicy", "Namespace", "Node"} if unknown else set())
             problems += publish.publish(api, form, engine.policy.name, result.judged, kinds, namespace, tell)
     _caution(guard.unguarded(engine.policy, facts), result.passed_over)
-    report = result.report(problems, datetime.now(UTC))
+    report = _chosen(result.report(problems, datetime.now(UTC)), everything=everything)
+    if any(each.format == "html" for each in wanted):
+        report = replace(report, pools=sharing.overview(engine.policy, result.facts))
     outputs.say(reports.unshown((wanted_report.format for wanted_report in wanted), report))
-    outputs.write(
-        wanted,
-        lambda name, look: OWN[name](report, look, result.count) if name in OWN else reports.render(name, report, look),
-    )
+    outputs.write(wanted, partial(_render, report=report, count=result.count, statistics=statistics))
     return options.status(
         fail_on,
         denied=report.count(allowed=False) > 0,
         warned=report.warned > 0,
         unusable=bool(report.problems),
     )
+
+
+def _chosen(report: Report, *, everything: bool) -> Report:
+    """Leave out the findings of rules that the command line does not choose, and the objects without any left."""
+    chosen = options.chosen()
+    if chosen is None:
+        return report
+    kept = (only(judged, chosen) for judged in report.judged)
+    return replace(report, judged=tuple(judged for judged in kept if everything or judged.verdict.results))
+
+
+def _render(name: str, look: Look, *, report: Report, count: int, statistics: bool) -> str:
+    if statistics:
+        return counts.render(name, counts.of_audit(report), audit_report.summary(report, look, count), look)
+    return OWN[name](report, look, count) if name in OWN else reports.render(name, report, look)
 
 
 def _caution(unguarded: str | None, passed_over: int) -> None:

@@ -17,19 +17,18 @@ from certs.issue import Pair, ca_bundle, issue_ca, issue_serving, secret_manifes
 from certs.life import Choice, Terms, Unsettled, renew, rotate
 from certs.life import keep as keep_certificates
 from certs.read import Certificate, certificates
-from webhook.cli import options, outputs, parser
+from webhook.cli import inputs, options, outputs, parser
 
-PROG = "slicewarden certs"
 PUBLIC, PRIVATE = 0o644, 0o600
 UNSETTLED = 1
 SHORTEST_OVERLAP = timedelta(minutes=10)  # a kubelet may take two to bring a changed Secret into a pod
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 STATUS = {
-    "0": "it is done, and nothing is left to do now",
-    "2": "a person has to see to it: files, Secrets or options do not fit",
+    "0": "success: nothing more is due now",
+    "2": "files, Secrets, options or the registration do not fit: a person has to act",
 }
-KEPT = {**STATUS, "1": "not now; another run may do what this one could not"}
+KEPT = {**STATUS, "1": "not possible now; a later run may succeed"}
 
 _FILE = parser.NamedPath(path_type=Path)
 
@@ -42,7 +41,7 @@ def _failing(function: Callable[..., None]) -> Callable[..., int]:
         try:
             function(*args, **kwargs)
         except Unsettled as error:
-            outputs.say([f"{PROG}: not now: {error}"])
+            outputs.say([f"error: not now: {error}"])
             return UNSETTLED
         except BrokenPipeError:
             raise
@@ -57,7 +56,7 @@ def _failing(function: Callable[..., None]) -> Callable[..., int]:
 
 
 def _fail(message: str) -> int:
-    outputs.say([f"{PROG}: error: {message}"])
+    outputs.say([f"error: {message}"])
     return options.UNUSABLE
 
 
@@ -71,7 +70,7 @@ EXAMPLES = {
     "show": ("slicewarden certs show tls/ca.crt tls/tls.crt",),
     "keep": ("slicewarden certs keep --dry-run", "slicewarden certs keep --rotate-ca --overlap 2d"),
 }
-"""Command lines of each command, as they are typed; the first of each stand on the page of all."""
+"""Command lines of each command, as they are typed; the first of each is also on the page of the group."""
 
 
 def _page(name: str) -> parser.Page:
@@ -80,7 +79,7 @@ def _page(name: str) -> parser.Page:
 
 command = parser.Group(
     "certs",
-    help="Issue the webhook's certificates, and keep those of a cluster.",
+    help="Issue the webhook's certificates, and keep those of a cluster valid.",
     no_args_is_help=True,
     page=parser.Page(tuple(lines[0] for lines in EXAMPLES.values()), KEPT, files={}, environment=parser.KUBECONFIG),
 )
@@ -100,17 +99,17 @@ _SERVICE = options.all_of(
     page=_page("issue"),
     short_help="issue a CA and a serving certificate for a Service",
     help="Issue a serving certificate for a Service, and the CA that signs it unless one is given: into files, as a "
-    "Secret, or both. Says what was written, and until when it holds.",
+    "Secret, or both. Prints what was written, and when it ends.",
 )
 @_SERVICE
 @click.option("--ip", multiple=True, metavar="ADDR", help="one more IP address")
 @click.option("--days", type=int, default=365, metavar="DAYS", help="validity, at most 365 (365)")
-@click.option("--ca-cert", type=_FILE, metavar="FILE", help="issue from this CA, not from a new one")
+@click.option("--ca-cert", type=_FILE, metavar="FILE", help="sign with this CA instead of a new one")
 @click.option("--ca-key", type=_FILE, metavar="FILE", help="the private key of --ca-cert")
 @click.option("--out", type=_FILE, metavar="DIR", help="write {ca,tls}.{crt,key} here")
-@click.option("--force", is_flag=True, help="give up another CA whose key is in --out")
+@click.option("--force", is_flag=True, help="replace a different CA that is in --out")
 @click.option("--secret", is_flag=True, help="print a Secret, for kubectl apply -f -")
-@click.option("--secret-name", default="slicewarden-tls", metavar="NAME", help="(slicewarden-tls)")
+@click.option("--secret-name", default="slicewarden-tls", metavar="NAME", help="name of the Secret (slicewarden-tls)")
 @_failing
 def issue(
     service: str,
@@ -144,7 +143,7 @@ def issue(
         line = f"wrote {', '.join(files)} into {out}: {_line(issued)}"
         print(line, file=sys.stderr if secret else sys.stdout)
     elif is_new:
-        outputs.say([f"{PROG}: the new CA's key is not kept; to renew will take a new CA"])
+        outputs.say(["note: the new CA's key is not kept; a renewal will need a new CA"])
     if secret:
         print(json.dumps(manifest, indent=2))
 
@@ -153,8 +152,8 @@ def issue(
     cls=parser.Command,
     page=_page("bundle"),
     short_help="print the caBundle of one or more CA certificates",
-    help="Print the caBundle of one or more CA certificates: what a webhook configuration has the API server believe, "
-    "in base64. During a rotation it holds the old CA and the new one.",
+    help="Print the caBundle of one or more CA certificates, in base64: the CAs that the API server trusts, for a "
+    "webhook configuration. During a rotation it holds the old CA and the new one.",
 )
 @click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...", help="PEM")
 @_failing
@@ -166,8 +165,8 @@ def bundle(files: Sequence[Path]) -> None:
 @command.command(
     cls=parser.Command,
     page=_page("show"),
-    short_help="say whose certificates are in files, of whom, and when they end",
-    help="Say of every certificate in files whose it is, for which names, who signed it, and when it ends.",
+    short_help="show the certificates in files: names, issuer, last day",
+    help="Show every certificate in files: its subject, its names, who signed it, and when it ends.",
 )
 @click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...", help="PEM")
 @_failing
@@ -195,29 +194,35 @@ def _overlap(text: str) -> timedelta:
 @command.command(
     cls=parser.Command,
     page=parser.Page(EXAMPLES["keep"], KEPT, files={}, environment=parser.KUBECONFIG),
-    short_help="issue, renew and rotate what a cluster has, as it is due",
-    help="Issue, renew and rotate the certificates of a cluster's webhook, as it is due: the CAs and what is served "
-    "lie in Secrets, and the caBundle of the webhook configurations follows. Run it by a CronJob; a run that finds "
-    "nothing due changes nothing.",
+    short_help="issue, renew and rotate a cluster's certificates when due",
+    help="Issue, renew and rotate the certificates of a cluster's webhook when they are due. The CAs and the serving "
+    "certificate are kept in Secrets, and the caBundle of the webhook configurations is updated. Run it in a CronJob: "
+    "a run with nothing due changes nothing.",
 )
 @_SERVICE
 @click.option(
-    "--secret-name", default="slicewarden-serving", metavar="NAME", help="what is served (slicewarden-serving)"
+    "--secret-name", default="slicewarden-serving", metavar="NAME", help="the serving certificate (slicewarden-serving)"
 )
 @click.option("--ca-secret-name", default="slicewarden-ca", metavar="NAME", help="the CAs (slicewarden-ca)")
 @click.option("--configuration", default="slicewarden", metavar="NAME", help="the webhook configurations (slicewarden)")
-@click.option("--days", type=int, default=90, metavar="DAYS", help="validity of what is served (90)")
+@click.option("--days", type=int, default=90, metavar="DAYS", help="validity of the serving certificate (90)")
 @click.option("--ca-days", type=int, default=730, metavar="DAYS", help="validity of a CA (730)")
 @click.option(
     "--overlap",
     type=_overlap,
     default="1d",
     metavar="TIME",
-    help="how long two CAs are trusted side by side before the next change: 30m, 12h or 2d (1d)",
+    help="how long two CAs are trusted together before the next change: 30m, 12h or 2d (1d)",
 )
 @click.option("--renew", "renews", is_flag=True, help="issue a new serving certificate now")
-@click.option("--rotate-ca", is_flag=True, help="begin to replace the CA now")
-@click.option("--dry-run", is_flag=True, help="write nothing, and say what would be done now")
+@click.option("--rotate-ca", is_flag=True, help="start to replace the CA now")
+@click.option("--dry-run", is_flag=True, help="change nothing; print what would be done")
+@options.once(
+    "--check-registration",
+    type=options.PATH,
+    metavar="POLICY",
+    help="then fail if the registration is not the one that this policy needs; the registration is not written",
+)
 @options.cluster
 @_failing
 def keep(
@@ -233,10 +238,11 @@ def keep(
     renews: bool,
     rotate_ca: bool,
     dry_run: bool,
+    check_registration: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Do what is due, with a line for each thing that is done."""
+    """Do what is due, with a line for each thing that is done. Then compare the registration with the policy."""
     from webhook.cluster import (
         cert_store,  # 30 MiB, which only a live cluster needs
         client,
@@ -247,9 +253,18 @@ def keep(
     if renews:
         wishes.append(renew)
     names = cert_store.ObjectNames(namespace, ca_secret_name, secret_name, configuration)
-    store = cert_store.ClusterStore(client.connect(kubeconfig, context), names, lambda line: outputs.say([line]))
+    api = client.connect(kubeconfig, context)
+    store = cert_store.ClusterStore(api, names, lambda line: outputs.say([line]))
     for line in keep_certificates(store, terms, partial(datetime.now, UTC), wishes, dry_run=dry_run):
         print(f"would be: {line}" if dry_run else line, flush=True)
+    if check_registration is not None:
+        from webhook.cluster import registered as cluster
+        from webhook.engine import registered
+
+        policy = inputs.load_policy(check_registration)
+        if differing := registered.differences(policy, cluster.configurations(api, configuration)):
+            outputs.say(differing)
+            raise ValueError("the registration is stale: make it again with `slicewarden registration`, and apply it")
 
 
 def _line(certificate: Certificate) -> str:

@@ -8,48 +8,77 @@ import click
 
 from webhook import reports, rules
 from webhook.cli import inputs, options, outputs, parser
+from webhook.cli import patched as manifests
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
-from webhook.scan import batches
+from webhook.model import Problem
+from webhook.scan import batches, sharing
+from webhook.scan.results import Report, only
+from webhook.text.terminal import Look
 
 _MORE = (
-    "The objects of a run are facts for each other: with a Namespace its labels are known. A saved AdmissionReview is "
-    "judged as the request it is, with its operation, its old object and who sent it. Render charts first, and "
-    "whatever a tool applies for you."
+    "The objects of a run are facts for each other: a Namespace in it gives its labels. A saved AdmissionReview is "
+    "judged as the request in it, with its operation, old object and user. An object from a cluster is judged as it "
+    "was created. Namespaces that the webhook is never asked about are left alone. Render charts first, or with "
+    "--render."
 )
 
 _EXAMPLES = (
-    "slicewarden check deploy/ --policy policies/ --facts cluster.yaml",
+    "slicewarden check deploy/ --policy policies/ --facts cluster.json",
     "slicewarden check 'apps/**/*.yaml' --live --explain",
     "slicewarden check --format sarif --output findings.sarif --format table",
+    "slicewarden check deploy/ --rule uncapped-memory --statistics",
+    "slicewarden check deploy/ --patched patched/",
     "helm template deploy/chart | slicewarden check -",
-    "kustomize build overlays/prod | slicewarden check - --facts cluster.yaml",
+    "kustomize build overlays/prod | slicewarden check - --facts cluster.json",
     "argocd app manifests app | slicewarden check -",
     "flux build kustomization app --path ./app | slicewarden check -",
-    "kubectl get pods -A -o json | slicewarden check -",
+    "kubectl get -A namespaces,nodes,configmaps,daemonsets,pods,clusterpolicies -o json | slicewarden check -",
 )
+
+_STATUS = {
+    **parser.JUDGED,
+    "1": "an object was denied or, with --fail-on unjudged, was not judged and has a container or a GPU",
+    "2": "invalid arguments, input or policy, or no object that is judged",
+}
 
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(_EXAMPLES, more=_MORE, environment=parser.KUBECONFIG | parser.LOOK),
-    help="Judge manifests as the webhook would: as they would be after its patch. Says of each object whether it is "
-    "allowed, what is found with file and line, what would be patched, and where its pods would land.",
+    page=parser.Page(_EXAMPLES, _STATUS, more=_MORE, environment=parser.KUBECONFIG | parser.LOOK),
+    help="Judge manifests as the webhook would: like the API server, it first patches an object and then validates it. "
+    "Lists the objects with findings or patches: what is wrong, with file and line, what would be patched, and where "
+    "the pods would run.",
 )
 @click.argument(
     "paths",
     nargs=-1,
     type=options.PATH,
     metavar="[PATH]...",
-    help="files, folders, quoted patterns such as 'apps/**/*.yaml', - for standard input; default: this folder",
+    help="files, folders, quoted patterns such as 'apps/**/*.yaml', or - for standard input; default: this folder",
 )
 @options.policy()
-@options.facts(live="take the facts from the cluster; `audit` judges what runs")
+@options.facts(live="take the facts from the cluster; `slicewarden audit` judges what runs there")
 @options.cluster
-@options.namespace("of objects that name none; default: default")
-@options.report(reports.FORMATS)
+@options.namespace("namespace for objects that do not set one (default: default)")
+@options.report(reports.FORMATS, (*options.FAIL_ON, options.UNJUDGED))
+@click.option("--skip-others", is_flag=True, help="pass over named files without a Kubernetes object, as in a folder")
+@click.option("--render", is_flag=True, help="render the charts in folders by helm, each with its own values")
+@click.option("--system", is_flag=True, help="also judge the namespaces that the webhook is never asked about")
+@options.EVERYTHING
+@options.rules()
+@options.STATISTICS
 @click.option("--explain", is_flag=True, help="add memory budgets, and patches as diffs")
+@click.option("--allow-empty", is_flag=True, help="do not fail if there is no object, or none of a kind that is judged")
+@options.WATCH
+@options.once(
+    "--patched",
+    type=options.PATH,
+    metavar="OUT",
+    help="write the manifests as the webhook would patch them: to a file, to a folder, or with - to standard output, "
+    "and the report to standard error; comments within patched documents are lost",
+)
 def command(
     paths: Sequence[str],
     policy: str | None,
@@ -61,15 +90,35 @@ def command(
     formats: Sequence[str],
     files: Sequence[str],
     fail_on: str,
+    skip_others: bool,
+    render: bool,
+    system: bool,
+    everything: bool,
+    statistics: bool,
     explain: bool,
+    allow_empty: bool,
+    watch: bool,
+    patched: str | None,
 ) -> int:
     """Judge everything, write the reports; the exit status says the worst of it."""
     wanted = options.wanted(formats, files, reports.FORMATS)
+    paths = paths or ["."]
+    if statistics:
+        options.counted(wanted)
+    if watch:
+        if "-" in paths or patched:
+            raise click.UsageError("--watch needs files, and excludes - and --patched")
+        return options.again(lambda: [*inputs.found((*paths, *facts)), *inputs.policy_files(policy)])
+    if render and patched:
+        raise click.UsageError("--render excludes --patched: a rendered object has no file to patch")
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
     now = datetime.now(UTC)
-    objects = batches.read(paths or ["."], namespace)
+    goals = manifests.targets(paths, patched) if patched else {}
+    if patched and "-" in paths:
+        manifests.hold_standard_input()
+    objects = batches.read(paths, namespace, workloads=engine.policy.workloads, skip_others=skip_others, render=render)
     target = inputs.Target(kubeconfig, context, namespace) if live else None
     known, unknown = inputs.known(facts, target, [engine.policy])
     all_facts = replace(Facts.of((*known, *objects.facts)), today=now.date())
@@ -77,14 +126,34 @@ def command(
         inputs.note_missing(all_facts)
     if caution := guard.unguarded(engine.policy, all_facts):
         outputs.say([f"warning: {caution}"])
-    diffs = explain or any(report.format == "markdown" for report in wanted)
-    report = objects.judge(engine, all_facts, at=now, explained=explain, diffs=diffs)
-    report = replace(report, problems=(*unknown, *report.problems))
+    formats_wanted = {report.format for report in wanted}
+    diffs = explain or not formats_wanted.isdisjoint(("html", "markdown"))
+    report = objects.judge(engine, all_facts, at=now, explained=explain, diffs=diffs, system=system)
+    pools = sharing.overview(engine.policy, all_facts) if "html" in formats_wanted else None
+    problems = [*unknown, *report.problems]
+    if not (allow_empty or problems or report.objects or "-" in paths):
+        problems.append(Problem(paths[0], 0, "no Kubernetes object in it; --allow-empty accepts that"))
+    elif report.unjudged and not (allow_empty or problems or report.judged or report.left_alone):
+        problems.append(Problem(paths[0], 0, "no object of a kind that is judged; --allow-empty accepts that"))
+    report = replace(report, problems=tuple(problems), pools=pools, everything=everything)
+    if rules_chosen := options.chosen():
+        kept = (only(judged, rules_chosen, patched=not rules_chosen.named) for judged in report.judged)
+        report = replace(report, judged=tuple(kept))
     outputs.say(reports.unshown((wanted_report.format for wanted_report in wanted), report))
-    outputs.write(wanted, lambda name, look: reports.render(name, report, look))
+    if patched:
+        manifests.write(objects, engine, all_facts, goals, system=system)
+    rendering = _counted if statistics else reports.render
+    outputs.write(wanted, lambda name, look: rendering(name, report, look), aside=patched == manifests.STANDARD)
     return options.status(
         fail_on,
         denied=report.count(allowed=False) > 0,
         warned=report.warned > 0,
+        unjudged=report.unjudged_pods > 0,
         unusable=bool(report.problems),
     )
+
+
+def _counted(name: str, report: Report, look: Look) -> str:
+    from webhook.reports import statistics, table  # which other runs do not need
+
+    return statistics.render(name, statistics.of_report(report), table.summary(report, look), look)

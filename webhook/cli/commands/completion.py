@@ -1,4 +1,4 @@
-"""`slicewarden completion`: print what has a shell complete the command."""
+"""`slicewarden completion`: print a shell completion script."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -18,12 +18,12 @@ SHELLS = ("bash", "zsh", "fish")
             "slicewarden completion fish > ~/.config/fish/completions/slicewarden.fish",
         ),
         parser.SHOWN,
-        more="The first completes in this shell alone; the others, in each that is started from then on. For zsh the "
-        "folder has to be in fpath before compinit.",
+        more="The first example works in the current shell alone; the others in every new shell. For zsh, put the "
+        "folder into fpath before compinit.",
         files={},
         environment={},
     ),
-    help="Print a script that has a shell complete commands, options, file names and the ids of rules and lints.",
+    help="Print a script with which a shell completes commands, options, file names and the ids of rules and lints.",
 )
 @click.argument("shell", type=parser.Choice(SHELLS), help="the shell that reads the script")
 def command(shell: str) -> None:

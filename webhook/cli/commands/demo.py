@@ -8,8 +8,8 @@ from webhook.cli import demo, parser
 @click.command(
     cls=parser.Command,
     page=parser.Page(("slicewarden demo",), parser.SHOWN, files={}, environment={}),
-    help="Run the real webhook on loopback, with certificates and a sample cluster of its own, and ask it about one "
-    "object after the other as an API server would. Nothing is left behind.",
+    help="Run the real webhook on loopback, with its own certificates and a sample cluster, and ask it about one "
+    "object after the other, as an API server would. Nothing is left behind.",
 )
 def command() -> int:
     """Show the tour."""

@@ -1,6 +1,6 @@
-"""`slicewarden diff`: say what a change of policy would do."""
+"""`slicewarden diff`: compare two policies."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -8,7 +8,7 @@ from itertools import chain
 
 import click
 
-from webhook import rules
+from webhook import reports, rules
 from webhook.cli import inputs, options, outputs, parser
 from webhook.cli.inputs import Target
 from webhook.documents import files as manifests
@@ -16,17 +16,20 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.reports import diff_report
-from webhook.scan import batches, diff
+from webhook.scan import batches, diff, sharing
 from webhook.scan import live as living
-from webhook.scan.diff import Change, Effect
+from webhook.scan.diff import Change, Compared, Effect
+from webhook.scan.results import Judged, only
 from webhook.telemetry import progress
+from webhook.text.terminal import Look
 
+FORMATS = {**diff_report.FORMATS, "html": reports.FORMATS["html"]}
 FAIL_ON = ("deny", "warn", "any", "never")
 
 _MORE = (
-    "With --live and without PATH what lives in the cluster is judged as if it were made anew: of a workload its "
-    "template, and of pods those that no workload makes. What has ended and what the webhook is never asked about is "
-    "left out."
+    "With --live and without PATH the objects in the cluster are judged as if they were created again: workloads by "
+    "their templates, and pods that have no workload. Pods that have ended and objects that the webhook is never asked "
+    "about are left out."
 )
 
 
@@ -34,39 +37,41 @@ _MORE = (
     cls=parser.Command,
     page=parser.Page(
         (
-            "slicewarden diff policies/sample.yaml new.yaml deploy/ --facts cluster.yaml",
-            "slicewarden diff origin/main:policies policies deploy/ --facts cluster.yaml --format markdown",
+            "slicewarden diff policies/sample.yaml new.yaml deploy/ --facts cluster.json",
+            "slicewarden diff origin/main:policies policies deploy/ --facts cluster.json --format markdown",
             "slicewarden diff origin/main:policies policies --live",
             "slicewarden diff origin/main:policies policies deploy/ --live",
         ),
         {
-            "0": "nothing that --fail-on names",
-            "1": "something newly denied; with --fail-on any, anything changed",
-            "2": "input, a policy or usage that cannot be used",
-            "3": "a fault of ours",
-            "4": "something newly warned of, with --fail-on warn",
+            "0": "no change that --fail-on names",
+            "1": "an object is newly denied; with --fail-on any, any change",
+            "2": "invalid arguments, input or policy",
+            "3": "internal error",
+            "4": "an object is newly warned about, with --fail-on warn",
         },
         more=_MORE,
         files={},
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
-    help="Judge the same objects by two policies, with the same facts, and say whom the change would newly deny, free, "
-    "warn, patch otherwise or steer elsewhere.",
+    help="Judge the same objects by two policies, with the same facts, and list what changes: objects that are newly "
+    "denied, allowed or warned about, patched differently, or placed in another pool.",
 )
-@click.argument("old", type=options.PATH, help="the policy as it is: a file or folder, or REV:PATH of a Git repository")
-@click.argument("new", type=options.PATH, help="the policy as it would be, likewise")
+@click.argument("old", type=options.PATH, help="the current policy: a file or folder, or REV:PATH in Git")
+@click.argument("new", type=options.PATH, help="the changed policy, given in the same way")
 @click.argument(
     "paths",
     nargs=-1,
     type=options.PATH,
     metavar="[PATH]...",
-    help="objects to judge by both: files and folders, - for standard input; default: this folder, with --live the "
-    "cluster",
+    help="objects to judge: files and folders, or - for standard input; default: this folder, or the cluster with "
+    "--live",
 )
-@options.facts(live="take the facts from the cluster, and where no PATH is given the objects")
+@options.facts(live="take the facts from the cluster, and the objects too if no PATH is given")
 @options.cluster
-@options.namespace("of objects that name none; of the cluster's only this one's")
-@options.report(diff_report.FORMATS, FAIL_ON)
+@options.namespace("namespace for objects that do not set one; with --live, the only namespace that is read")
+@options.report(FORMATS, FAIL_ON)
+@options.rules()
+@options.STATISTICS
 def command(
     old: str,
     new: str,
@@ -79,9 +84,12 @@ def command(
     formats: Sequence[str],
     files: Sequence[str],
     fail_on: str,
+    statistics: bool,
 ) -> int:
     """Judge everything twice, write what differs; the exit status says the worst of it."""
-    wanted = options.wanted(formats, files, diff_report.FORMATS)
+    wanted = options.wanted(formats, files, FORMATS)
+    if statistics:
+        options.counted(wanted)
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     before, after = (Engine(inputs.load_policy(path), rules.walk()) for path in (old, new))
     target = Target(kubeconfig, context, namespace)
@@ -89,7 +97,7 @@ def command(
         result = _of_cluster(target, before, after)
     else:
         result = _of_files(paths or ["."], facts, target if live else None, namespace, before, after)
-    outputs.write(wanted, lambda name, look: diff_report.render(name, result, look))
+    outputs.write(wanted, partial(_render, result, statistics=statistics))
     return _status(fail_on, result)
 
 
@@ -101,13 +109,16 @@ def _of_files(
     old: Engine,
     new: Engine,
 ) -> Change:
-    objects = batches.read(paths, namespace)
+    objects = batches.read(paths, namespace, workloads={**old.policy.workloads, **new.policy.workloads})
     known, unknown = inputs.known(facts, target, (old.policy, new.policy))
     all_facts = _facts((*known, *objects.facts))
     if not (facts or target):
         inputs.note_missing(all_facts)
-    compared = objects.each(partial(diff.compare, old=old, new=new, facts=all_facts))
-    return Change.of(old, new, compared, (*unknown, *objects.problems))
+    compared = objects.each(partial(diff.compare, old=old, new=new, facts=all_facts, narrow=_narrow()))
+    passed = (Compared(passed_over=kind) for kind in objects.kinds)
+    change = Change.of(old, new, chain(compared, passed), (*unknown, *objects.problems))
+    change = replace(change, warnings=tuple(objects.warnings), unread=tuple(objects.notes))
+    return _with_pools(change, all_facts)
 
 
 def _of_cluster(target: Target, old: Engine, new: Engine) -> Change:
@@ -117,16 +128,45 @@ def _of_cluster(target: Target, old: Engine, new: Engine) -> Change:
     policies = old.policy, new.policy
     workloads = {**old.policy.workloads, **new.policy.workloads}
     api = listing.connect(target.kubeconfig, target.context)
+    narrow = _narrow()
     with progress.bar() as tell:
         objects, unknown = listing.facts(api, policies, target.namespace, tell=tell)
         facts = _facts(objects)
         reading = listing.Reading(api, policies, target.namespace, tell=tell)
         alive = (item for item in reading if not (living.ended(item) or living.made(item, workloads)))
         items = map(manifests.alone, chain(alive, living.among_facts(objects, target.namespace)))
-        results = (diff.compare(item, old, new, facts, living.judge) for item in items)
-        compared = [result for result in results if not result.passed_over]  # only judged kinds were asked for
+        results = (diff.compare(item, old, new, facts, narrow) for item in items)
+        # Only judged kinds were asked for.
+        compared = [result for result in results if not (result.passed_over or result.left_alone)]
     unread = (*unknown, *reading.problems, *living.misnamed(target.namespace, facts))
-    return Change.of(old, new, compared, unread)
+    return _with_pools(Change.of(old, new, compared, unread), facts)
+
+
+def _narrow() -> Callable[[Judged], Judged] | None:
+    """Return what keeps the findings of the rules that the command line chooses; None to compare all."""
+    chosen = options.chosen()
+    return partial(_narrowed, chosen) if chosen else None
+
+
+def _narrowed(chosen: options.Rules, judged: Judged) -> Judged:
+    kept = only(judged, chosen, patched=not chosen.named)
+    return replace(kept, landings=()) if chosen.named else kept
+
+
+def _with_pools(change: Change, facts: Facts) -> Change:
+    return replace(change, pools=sharing.overview(change.new, facts))
+
+
+def _render(change: Change, name: str, look: Look, *, statistics: bool) -> str:
+    if statistics:
+        from webhook.reports import statistics as counts  # which other runs do not need
+
+        return counts.render(name, counts.of_change(change), diff_report.summary(change, look), look)
+    if name != "html":
+        return diff_report.render(name, change, look)
+    from webhook.reports import html  # Jinja, which only a page needs
+
+    return html.diff(change, look)
 
 
 def _facts(objects: Iterable[Object]) -> Facts:

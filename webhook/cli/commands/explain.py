@@ -1,4 +1,4 @@
-"""`slicewarden explain`: say how memory caps come about."""
+"""`slicewarden explain`: show how memory caps are calculated."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from webhook.text.spelling import hint
 
 command = parser.Group(
     "explain",
-    help="Say how memory caps come about: the sums for every pool, and what each framework can be told.",
+    help="Show how memory caps are calculated: the sums for every pool, and the variables of each framework.",
     no_args_is_help=True,
     subcommand_metavar="TOPIC [ARGS]...",
     page=parser.Page(
-        ("slicewarden explain caps --facts cluster.yaml --pool shared", "slicewarden explain frameworks"),
+        ("slicewarden explain caps --facts cluster.json --pool shared", "slicewarden explain frameworks"),
         parser.SHOWN,
     ),
 )
@@ -24,14 +24,14 @@ command = parser.Group(
 
 @command.command(
     cls=parser.Command,
-    page=parser.Page(("slicewarden explain caps --facts cluster.yaml --pool shared",), parser.SHOWN),
-    short_help="the budget of every card: reserve, context, cap",
-    help="Write the budget of every card in each shared pool, in MiB: what is kept back for the driver, what a process "
-    "takes beside its framework's allocator, and the cap that is left.",
+    page=parser.Page(("slicewarden explain caps --facts cluster.json --pool shared",), parser.SHOWN),
+    short_help="the memory budget of every GPU: reserve, context, cap",
+    help="Write the memory budget of every GPU in each shared pool, in MiB: the driver's reserve, what a process takes "
+    "outside its framework's allocator (context), and the cap that is left.",
 )
 @options.policy()
 @options.facts()
-@click.option("--pool", metavar="NAME", help="of one pool alone")
+@click.option("--pool", metavar="NAME", help="show this pool alone")
 def caps(policy: str | None, facts: Sequence[str], pool: str | None) -> None:
     """Write the budgets of the pools."""
     inputs.note_sample(policy)
@@ -47,8 +47,8 @@ def caps(policy: str | None, facts: Sequence[str], pool: str | None) -> None:
 @command.command(
     cls=parser.Command,
     page=parser.Page(("slicewarden explain frameworks",), parser.SHOWN, files={}, environment={}),
-    short_help="what each framework knows of caps, in Markdown",
-    help="Write which variables each framework knows, since when, and where that is known from.",
+    short_help="the variables of each framework, in Markdown",
+    help="Write which variables limit each framework, since which version, and the source of each fact.",
 )
 def frameworks() -> None:
     """Write the page of all frameworks."""

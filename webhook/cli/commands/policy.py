@@ -1,7 +1,10 @@
-"""`slicewarden policy`: look after the policy itself."""
+"""`slicewarden policy`: work on the policy itself."""
 
+import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -9,14 +12,31 @@ from click.shell_completion import CompletionItem
 from webhook import lints, reports
 from webhook.cli import docs, inputs, options, outputs, parser
 from webhook.facts.snapshot import Facts
+from webhook.model import Unusable
+from webhook.reports import lint_report
+
+OWN = {"table": lint_report.table, "json": lint_report.write}
+"""The formats that speak of errors, warnings and notes."""
+
+
+def _name(_: click.Context, __: click.Parameter, text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+        raise click.BadParameter(f"{text!r} is no name: up to 63 of a-z, 0-9 and - within")
+    return text
+
 
 command = parser.Group(
     "policy",
-    help="Look after the policy itself. `slicewarden diff` says what a change of it would do.",
+    help="Work on the policy itself. `slicewarden diff` shows what a change of it would do.",
     no_args_is_help=True,
     subcommand_metavar="VERB [ARGS]...",
     page=parser.Page(
-        ("slicewarden policy lint policies --facts cluster.yaml", "slicewarden policy lints empty-pool"),
+        (
+            "slicewarden policy init --facts cluster.json > policy.yaml",
+            "slicewarden policy lint policies --facts cluster.json",
+            "slicewarden policy lints empty-pool",
+        ),
+        parser.SHOWN,
     ),
 )
 
@@ -25,30 +45,30 @@ command = parser.Group(
     cls=parser.Command,
     page=parser.Page(
         (
-            "slicewarden policy lint policies --facts cluster.yaml",
+            "slicewarden policy lint policies --facts cluster.json",
             "slicewarden policy lint HEAD:policies --fail-on warn",
             "slicewarden policy lint --soon 60 --format junit --output lint.xml",
         ),
-        {**parser.JUDGED, "0": "no error was found", "1": "an error was found"},
+        {**parser.JUDGED, "0": "no error was found", "1": "at least one error was found"},
     ),
-    short_help="find what is likely wrong with it",
-    help="Find what is likely wrong with a policy, by itself and against facts: pools that no node is in, grants that "
-    "add nothing, exemptions that have ended, limits that the facts already break.",
+    short_help="find likely mistakes in it",
+    help="Find likely mistakes in a policy, by itself and against facts: pools without nodes, grants that add nothing, "
+    "exemptions that have ended, limits that the facts already break.",
 )
-@click.argument("policy", required=False, type=options.PATH, metavar="[PATH]", help=options.POLICY)
+@options.policy_path
 @options.facts()
 @click.option(
     "--today",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
-    help="as 2026-12-31, by which exemptions end; default: today",
+    help="the day on which exemptions are judged; default: today",
 )
 @click.option(
     "--soon",
     type=parser.Number(0, 3650),
     default=30,
     metavar="DAYS",
-    help="name exemptions that end by then; default: 30",
+    help="report exemptions that end within this many days; default: 30",
 )
 @options.report(reports.FORMATS)
 def lint(
@@ -68,9 +88,72 @@ def lint(
     day = (today or datetime.now(UTC)).date()
     report = lints.lint(loaded, document, known, day, timedelta(days=soon))
     if not facts:
-        outputs.say(["note: lints about nodes and namespaces were not run: --facts names what is known of a cluster"])
-    outputs.write(wanted, lambda name, look: reports.render(name, report, look))
+        outputs.say(["note: no --facts: lints about nodes and namespaces were skipped"])
+    outputs.write(
+        wanted, lambda name, look: OWN[name](report, look) if name in OWN else reports.render(name, report, look)
+    )
     return options.status(fail_on, denied=report.count(allowed=False) > 0, warned=report.warned > 0)
+
+
+@command.command(
+    cls=parser.Command,
+    page=parser.Page(
+        (
+            "slicewarden policy init --facts cluster.json > policy.yaml",
+            "slicewarden policy init --facts cluster.json --tests test.yaml > policy.yaml",
+            "slicewarden policy init --live --by sharing",
+        ),
+        parser.SHOWN,
+        files={},
+        environment=parser.KUBECONFIG,
+    ),
+    short_help="write a policy that fits a cluster",
+    help="Write a policy that fits a cluster, with comments: pools from products, sharing and taints of its nodes, "
+    "the guard, grants, and exemptions for the agents that run there. Read it, then edit it: it is a start.",
+)
+@options.facts(live="take the facts from the cluster", needed=True)
+@options.cluster
+@click.option("--name", default="cluster", callback=_name, metavar="NAME", help="of the policy; default: cluster")
+@click.option(
+    "--by",
+    type=parser.Choice(("product", "sharing")),
+    default="product",
+    help="a pool for each product of card and kind of sharing, or for each kind of sharing alone; default: product",
+)
+@options.once(
+    "--tests", type=options.PATH, metavar="FILE", help="write tests there too, for a policy.yaml in the same folder"
+)
+def init(
+    facts: Sequence[str],
+    live: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    name: str,
+    by: str,
+    tests: str | None,
+) -> None:
+    """Write the policy, and its tests."""
+    from webhook.scan import reduced, starter  # which judges, and lint does not
+
+    options.only_live(live=live, kubeconfig=kubeconfig, context=context)
+    sample = inputs.load_sample()  # the shell has made an empty policies/policy.yaml for what is written here
+    if live:
+        from webhook.cluster import listing  # brings the client, which only a live cluster needs
+
+        api = listing.connect(kubeconfig, context)
+        objects, problems = listing.dump(api, sample, lambda item: reduced.slim(item, sample))
+        if problems:
+            raise Unusable(tuple(problems))
+    else:
+        objects = [item.value for item in inputs.load_facts(facts)]
+    source = ", ".join(facts) or "cluster"
+    made = starter.make(reduced.reduced(objects, sample), source, name=name, by_product=by == "product")
+    if tests:
+        folder = Path(tests).parent
+        from_there = [os.path.relpath(file, folder) for file in facts if file != "-"]
+        outputs.save(tests, starter.tests(made, "policy.yaml", from_there))
+    outputs.say(f"note: {note}" for note in made.notes)
+    outputs.show(made.text)
 
 
 def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -81,8 +164,8 @@ def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
     "lints",
     cls=parser.Command,
     page=parser.Page(("slicewarden policy lints empty-pool",), parser.SHOWN, files={}, environment={}),
-    short_help="list what lint finds, or show the page of one",
-    help="List what `slicewarden policy lint` finds, or show the page of one: what is wrong, and the way out.",
+    short_help="list the lints, or show the page of one",
+    help="List what `slicewarden policy lint` finds, or show the page of one lint: what is wrong, and the way out.",
 )
 @options.pages("lint", _ids)
 def pages(lint: str | None, markdown: bool) -> None:

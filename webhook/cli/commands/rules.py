@@ -16,7 +16,7 @@ def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
     page=parser.Page(
         ("slicewarden rules", "slicewarden rules multiple-slices"), parser.SHOWN, files={}, environment={}
     ),
-    help="List the rules, or show the page of one: what is wrong, whom it hurts, and the way out.",
+    help="List the rules, or show the page of one rule: what is wrong, whom it hurts, and the way out.",
 )
 @options.pages("rule", _ids)
 def command(rule: str | None, markdown: bool) -> None:

@@ -18,10 +18,10 @@ from webhook.policy import load
         files={},
         environment={},
     ),
-    help="Print the JSON Schema of a policy or of its tests, by which editors complete and check them as they are "
-    "written. The line `# yaml-language-server: $schema=FILE` at the top of a file names it.",
+    help="Print the JSON Schema of a policy or of its tests. Editors use it to complete and check these files; the "
+    "line `# yaml-language-server: $schema=FILE` at the top of a file names it.",
 )
-@click.option("--markdown", is_flag=True, help="as a page for people")
+@click.option("--markdown", is_flag=True, help="as a page for people, in Markdown")
 @click.option(
     "--kind",
     type=parser.Choice(tuple(load.SCHEMAS)),

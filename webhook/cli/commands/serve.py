@@ -10,6 +10,7 @@ import click
 
 from webhook import rules
 from webhook.cli import inputs, options, parser
+from webhook.engine.audit_mode import AuditMode
 from webhook.engine.engine import Engine
 from webhook.facts.sources import Fresh
 from webhook.model import Problem, Unusable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from webhook.telemetry.metrics import Metrics
 
     Follow = Callable[[Metrics], Followed]
+    Load = Callable[[], tuple[Engine, Follow]]
 
 LEAST_AGE = 360
 """Seconds for which a cluster where nothing happens may be silent (cluster.WATCH_SECONDS, and one bookmark)."""
@@ -44,28 +46,34 @@ def _address(text: str) -> tuple[str, int]:
     page=parser.Page(
         (
             "slicewarden serve --live --policy policies/ --tls-cert tls/tls.crt --tls-key tls/tls.key",
-            "slicewarden serve --facts cluster.yaml --listen 127.0.0.1:8443 --health-listen 127.0.0.1:8080 "
+            "slicewarden serve --facts cluster.json --listen 127.0.0.1:8443 --health-listen 127.0.0.1:8080 "
             "--tls-cert tls/tls.crt --tls-key tls/tls.key",
         ),
-        {**parser.SHOWN, "0": "it was told to stop, and answered what it had begun"},
+        {**parser.SHOWN, "0": "stopped by a signal, after the reviews that had begun were answered"},
         files={
             **parser.POLICIES,
-            "--tls-cert": "and --tls-key: looked at every second; a renewed pair is taken up without a restart",
+            "slicewarden.toml": "is not read: a server's policy does not depend on the folder it was started in",
+            "--tls-cert": "and --tls-key: read again every second, so that a renewed pair needs no restart",
         },
-        environment={"KUBECONFIG": "as --kubeconfig, where it runs outside of a cluster"},
+        environment={"KUBECONFIG": "as --kubeconfig, outside of a cluster"},
     ),
-    help="Run the admission webhook: POST /mutate and /validate over TLS, with facts from files or from the cluster "
-    "that it watches. One JSON line a review goes to standard output. It runs until it is told to stop.",
+    help="Run the admission webhook: POST /mutate and /validate over TLS, with facts from files or from a cluster that "
+    "it watches. It writes one JSON line for each review to standard output, and runs until it is stopped.",
 )
-@options.policy()
-@options.facts(live="watch the cluster for facts", needed=True)
+@options.policy(file=False)
+@options.facts(live="watch the cluster for facts", needed=True, file=False)
 @click.option(
     "--max-facts-age",
     type=parser.Number(LEAST_AGE, 86400),
     metavar="SECONDS",
-    help="with --live: answer 503 while the API server was silent for longer; default: judge by what is known",
+    help="with --live: answer 503 if the API server was silent for longer; default: judge by the facts at hand",
 )
-@click.option("--events", is_flag=True, help="with --live: write Events for what is denied under a controller")
+@click.option(
+    "--audit-only",
+    is_flag=True,
+    help="let everything through unchanged, and record what the policy would do",
+)
+@click.option("--events", is_flag=True, help="with --live: write an Event for each denied object of a controller")
 @options.cluster
 @click.option("--listen", type=_address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443")
 @click.option("--tls-cert", type=_FILE, required=True, metavar="FILE", help="serving certificate, PEM")
@@ -76,18 +84,18 @@ def _address(text: str) -> tuple[str, int]:
     default="1.3",
     help="oldest version of TLS to speak; default: 1.3",
 )
-@click.option("--client-ca", type=_FILE, metavar="FILE", help="only callers with a certificate of this CA")
+@click.option("--client-ca", type=_FILE, metavar="FILE", help="accept only callers with a certificate of this CA")
 @click.option(
     "--client-name",
     multiple=True,
     metavar="NAME",
-    help="with --client-ca: only callers whose certificate has this common name or DNS name; may be repeated",
+    help="with --client-ca: accept only callers whose certificate has this common name or DNS name; repeatable",
 )
 @click.option(
     "--health-listen",
     type=_address,
     metavar="HOST:PORT",
-    help="health and metrics over plain HTTP, on a port of its own",
+    help="serve health and metrics over plain HTTP on another port",
 )
 @click.option("--workers", type=parser.Number(1, 64), default=2, metavar="N", help="processes; default: 2")
 @click.option(
@@ -95,13 +103,14 @@ def _address(text: str) -> tuple[str, int]:
     type=parser.Number(0, 600),
     default=0,
     metavar="SECONDS",
-    help="when told to end: go on accepting for so long, though not ready, while endpoints move; default: 0",
+    help="when stopped: accept connections for so long, but not ready, while endpoints move; default: 0",
 )
 def command(
     policy: str | None,
     facts: Sequence[str],
     live: bool,
     max_facts_age: int | None,
+    audit_only: bool,
     events: bool,
     kubeconfig: str | None,
     context: str | None,
@@ -121,6 +130,7 @@ def command(
     options.only_live(live=live, events=events, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context)
     fixed = partial(_fixed, policy, *facts)
     load = _live(policy, kubeconfig, context, max_facts_age, events=events) if live else fixed
+    chosen: processes.Load = partial(_audited, load) if audit_only else load
     settings = processes.Listen(
         host=listen[0],
         port=listen[1],
@@ -136,9 +146,14 @@ def command(
     if caution := inputs.by_sample(policy):
         log_line({"message": "sample policy", "caution": caution})
     try:
-        processes.serve(settings, load)
+        processes.serve(settings, chosen)
     except OSError as error:
         raise Unusable((Problem(str(error.filename), 0, error.strerror or str(error)),)) from error
+
+
+def _audited(load: "Load") -> "tuple[AuditMode, Follow]":
+    engine, follow = load()
+    return AuditMode(engine), follow
 
 
 def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
@@ -153,7 +168,7 @@ def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
 
 def _live(
     policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
-) -> processes.Load:
+) -> "Load":
     from webhook.cluster import client  # 30 MiB, which only a live cluster needs
 
     try:
@@ -176,7 +191,7 @@ def _watching(
         watched = watch.Cluster(connection, log_line, watch.namespaces(engine.policy), metrics)
         watched.start()
         source = Fresh(watched.facts, watched.age, float(max_age)) if max_age else watched.facts
-        writer = Events(connection, log_line, metrics) if events else None
+        writer = Events(connection, log_line, metrics, engine.policy.support) if events else None
         if writer is not None:
             writer.start()
         return inputs.cautious(engine.policy, source, log_line), writer

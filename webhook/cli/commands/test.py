@@ -1,6 +1,6 @@
-"""`slicewarden test`: hold policies to the tests that are kept beside them."""
+"""`slicewarden test`: run a policy's tests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -16,6 +16,27 @@ from webhook.scan import policy_tests, suites
 
 FAILED = 1
 
+SAMPLE = """\
+apiVersion: slicewarden.dev/v1alpha1
+kind: PolicyTest
+metadata:
+  name: first
+spec:
+  policy: ..                  # relative to this file; add facts: [FILE] for pools and trust
+  cases:
+    - name: a pod with a GPU stays out of the host's process namespace
+      object:
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: train, namespace: lab}
+        spec:
+          hostPID: true
+          containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]
+      expect:
+        verdict: denied
+        message: hostPID      # each key that expect may have: slicewarden schema --kind PolicyTest --markdown"""
+"""The test that is shown where there is none."""
+
 
 @click.command(
     cls=parser.Command,
@@ -26,33 +47,44 @@ FAILED = 1
             "slicewarden test policies --format junit --output junit.xml",
             "slicewarden test policies/tests --policy HEAD:policies",
         ),
-        {**parser.SHOWN, "0": "all passed", "1": "some failed"},
-        files={"./policies": "where tests are looked for when no PATH is given, else this folder"},
+        {**parser.SHOWN, "0": "all cases passed", "1": "at least one case failed"},
+        files={"./policies": "where tests are searched for if no PATH is given; else in this folder"},
     ),
-    help="Run the PolicyTests that are kept beside a policy: objects in, expected verdicts out. A failure shows both "
-    "sides, with the line of the expectation.",
+    help="Run the PolicyTests of a policy. Failures show expected and actual verdicts, with the line of the "
+    "expectation.",
 )
 @click.argument(
     "paths",
     nargs=-1,
     type=options.PATH,
     metavar="[PATH]...",
-    help="files and folders with PolicyTests; default: ./policies if it is there, else this folder",
+    help="files and folders with PolicyTests; default: ./policies if it exists, else this folder",
 )
-@options.policy("test this policy, not the one that each test names")
-@click.option("--run", "named", metavar="NAME", help="only cases whose name has this in it")
+@options.policy("test this policy instead of the one that each test names", alone=True)
+@click.option("--run", "named", metavar="NAME", help="run only the cases with this text in their name")
 @options.report(suite_report.FORMATS, fail_on=())
+@options.WATCH
 def command(
-    paths: Sequence[str], policy: str | None, named: str | None, formats: Sequence[str], files: Sequence[str]
+    paths: Sequence[str],
+    policy: str | None,
+    named: str | None,
+    formats: Sequence[str],
+    files: Sequence[str],
+    watch: bool,
 ) -> int:
     """Run the cases, write what they came to; the exit status says the worst of it."""
     wanted = options.wanted(formats, files, suite_report.FORMATS)
     paths = paths or ["policies" if Path("policies").is_dir() else "."]
+    if watch:
+        return options.again(lambda: _watched(paths, policy))
     documents, problems = manifests.load(paths)
     problems += load.misspellings(documents)
     tests = [document for document in documents if policy_tests.holds(document)]
     if not tests and not problems:
-        raise Unusable((Problem(paths[0], 0, "no PolicyTest in it"),))
+        outputs.say(
+            [f"error: {paths[0]}: no PolicyTest in it; a first one, such as policies/tests/first.yaml:", "", SAMPLE]
+        )
+        return options.UNUSABLE
     loaders = suites.Loaders(_engine, inputs.load_objects)
     result = suites.run(tests, [rule.id for rule in rules.walk()], loaders, problems, policy=policy, named=named)
     if not result.outcomes and not result.problems:
@@ -61,6 +93,18 @@ def command(
     if result.problems:
         return options.UNUSABLE
     return FAILED if result.failed else 0
+
+
+def _watched(paths: Sequence[str], policy: str | None) -> Iterator[str]:
+    """Yield the files of the tests, and those that they name."""
+    yield from inputs.found(paths)
+    yield from inputs.policy_files(policy) if policy else ()
+    for document in filter(policy_tests.holds, manifests.load(paths)[0]):
+        folder, spec = Path(document.file).parent, document.value.get("spec")
+        spec = spec if isinstance(spec, dict) else {}
+        named = [spec.get("policy"), *(spec.get("facts") or ())]
+        for path in (str(folder / name) for name in named if isinstance(name, str)):
+            yield from inputs.policy_files(path) if Path(path).is_dir() else [path]
 
 
 def _engine(path: str) -> Engine:

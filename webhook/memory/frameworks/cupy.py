@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from webhook.memory.budget import Budget
 from webhook.memory.steps import (
     EMPTY,
-    SLICE,
     Cap,
     Environment,
     Kind,
@@ -35,9 +34,9 @@ VARIABLES = (
     ),
 )
 
-LARGER_PERCENTAGE = Words(f"{{name}} is {{old}}, and {SLICE}; use {{value}} or less")
-LARGER_AMOUNT = Words("{name} is {old}, and the slice is {bytes} bytes")
-NO_LIMIT = Words("{name} is {old}, neither bytes nor a percentage; use {percent} or less")
+LARGER_PERCENTAGE = Words("{name} is {old}, more than the slice or no limit; use {value} or less")
+LARGER_AMOUNT = Words("{name} is {old}, more than the slice or no limit; use {bytes} bytes or less")
+NO_LIMIT = Words("{name} is {old}, which is neither bytes nor a percentage; use {percent} or less")
 
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:

@@ -61,12 +61,12 @@ VARIABLES = (
 # Variables that take the cap away
 
 _OTHER_ALLOCATOR = "chooses an allocator that keeps no cap"
-_OTHER_FRACTION = "sets a fraction that counts over jax's variables"
-_HOST_MEMORY = "lets jax take the host's memory as the card's"
-_FLAGS_FILE = "names a file of flags that is not read here"
+_OTHER_FRACTION = "sets a fraction that overrides jax's variables"
+_HOST_MEMORY = "lets jax take the host's memory as the GPU's"
+_FLAGS_FILE = "names a file of flags, which Slicewarden does not read"
 _TEMPORARY_BUFFERS = "gives temporary buffers an allocator that keeps no cap"
 _COLLECTIVE_POOL = "gives collectives a pool beside the cap"
-_PLUGIN = "loads a plugin whose options are not read here"
+_PLUGIN = "loads a plugin, whose options Slicewarden does not read"
 
 _KEEPS_CAP = ("", "default", "bfc")
 _TEMPORARY_FLAG, _UPDATE_FLAG = "xla_gpu_temp_buffer_use_separate_color", "xla_gpu_command_buffer_update_mode"

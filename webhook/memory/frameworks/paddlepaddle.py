@@ -50,7 +50,7 @@ DEFEATS = (
     Defeat("FLAGS_use_vmm_auto_growth_best_fit_allocator_v2", _WAYS, _unchecked, "Paddle test/legacy_test"),
 )
 
-LARGER = Words("{name} is {old}, and the slice is {mib} MiB")
+LARGER = Words("{name} is {old}, more than the slice or no limit; use {mib} (MiB) or less")
 
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:

@@ -25,9 +25,10 @@ from webhook.text.words import shown
 TITLE = "PyTorch"
 ORDER = 1
 FRACTIONS_ONLY = True
+SHIMMED = "pytorch before 2.10"
 
 ALLOC, CUDA_ALLOC, HIP_ALLOC = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
-"""The variables: every release can stand the first, the second hides the others, the third hides the first."""
+"""The variables. Every release accepts the first; the second overrides the others; the third overrides the first."""
 
 FRACTION_KEY = "per_process_memory_fraction"
 """The setting that is a cap."""
@@ -84,7 +85,7 @@ DEFEATS = (
 )
 
 DEFEATING_BACKEND = "cudaMallocAsync"
-"""The value of the setting `backend` under which the fraction is accepted and not kept (2.10 to 2.15)."""
+"""The value of `backend` with which torch accepts the fraction but ignores it (2.10 to 2.15)."""
 
 CAPPED_SINCE = (2, 10)
 """The first release that takes a cap from its environment."""
@@ -100,10 +101,10 @@ SETTING_SINCE: Mapping[str, tuple[int, int]] = {
     "expandable_segments_reserve": (2, 15),
     "expandable_segments_reserve_by_class": (2, 15),
 }
-"""The settings that no release before 2.10 takes, and the first release that takes each."""
+"""The settings that only 2.10 and later accept, with the first release that accepts each."""
 
 OLDER_SETTINGS: Mapping[str, tuple[int, int]] = {"max_split_size_mb": (1, 10), "expandable_segments": (2, 1)}
-"""The settings that a policy may choose for a release without a cap, and the first that takes each."""
+"""The settings that a policy may choose for a release without a cap, with the first release that accepts each."""
 
 
 def _dotted(release: tuple[int, int]) -> str:
@@ -166,8 +167,8 @@ def version(text: str) -> Torch:
 def release(annotations: Mapping[str, object], stated: Torch, *, strict: bool) -> tuple[Torch, bool]:
     """Return the release that a pod runs, and whether it is doubted. Raises Refused.
 
-    The pod's annotation counts over the release that the policy `stated`. Where the policy refuses what takes a cap
-    away (`strict`), an older release that only the pod names is doubted.
+    The pod's annotation takes precedence over the release that the policy `stated`. Under a `strict` policy, which
+    refuses what takes a cap away, an older release that only the pod names is doubted.
     """
     named = annotations.get(TORCH_VERSION)
     if named is None:
@@ -179,29 +180,29 @@ def release(annotations: Mapping[str, object], stated: Torch, *, strict: bool) -
 
 
 def uncapped(cap: Cap) -> Iterator[str]:
-    """Name what no cap reaches: older releases, unless the pod runs none."""
-    if not cap.budget.unified and (cap.torch is None or cap.torch < CAPPED_SINCE):
-        yield "pytorch before 2.10"
+    """Yield what no cap reaches: older releases, unless the pod runs none."""
+    if not cap.shim and not cap.budget.unified and (cap.torch is None or cap.torch < CAPPED_SINCE):
+        yield SHIMMED
 
 
 # Merging
 
 TAKES_NONE = Words(
-    "PyTorch {release} takes no cap from its environment; use 2.10 or newer", "pytorch: {release} takes no cap"
+    "PyTorch {release} cannot be capped by its environment; use 2.10 or newer", "pytorch: {release} takes no cap"
 )
-HIDES = Words(f"{{name}} hides {ALLOC} from torch, so there is no cap; {{way}}", "pytorch: {name} hides the cap")
-EMPTY_HIDES = Words(f"{{name}} is empty and hides {ALLOC} from torch, so there is no cap; remove it, or {{way}}")
-NO_LIST = Words("{old} is no list of key:value, which torch refuses; mend or remove {name}")
+HIDES = Words(f"{{name}} makes torch ignore {ALLOC}, so there is no cap; {{way}}", "pytorch: {name} hides the cap")
+EMPTY_HIDES = Words(f"{{name}} is empty and makes torch ignore {ALLOC}, so there is no cap; remove it, or {{way}}")
+NO_LIST = Words("{name} is {old}, which torch refuses: it is not a list of key:value; correct it, or remove it")
 LACKS = Words("{name} lacks {settings}")
-NO_CAP = Words(f"{{name}} has no {FRACTION_KEY}; {SLICE}")
-OTHER_FRACTION = Words(f"{FRACTION_KEY} is {{old}}, and {SLICE}; use that or less")
+NO_CAP = Words(f"{{name}} sets no {FRACTION_KEY}; add it with {SLICE} or less")
+OTHER_FRACTION = Words(f"{FRACTION_KEY} is {{old}}; use {SLICE} or less")
 BACKEND = Words(
     "backend:{backend} takes the cap away: torch does not keep the fraction with it; remove it",
     "pytorch: backend:{backend} keeps no cap",
 )
 
-_ANNOTATE = f"name your torch in {TORCH_VERSION}"
-_ASK = "have an administrator name your torch in the policy's memory.torch.versions"
+_ANNOTATE = f"set the annotation {TORCH_VERSION}"
+_ASK = "ask an administrator to add your torch to memory.torch.versions in the policy"
 
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
@@ -215,7 +216,7 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
             yield from _older(env, cap.policy.older_settings, torch)
             yield from _alloc(env, cap.budget, hidden=True)
             return
-        torch, way = None, _ASK  # the release that the pod names would excuse it
+        torch, way = None, _ASK  # the claimed release would excuse it
     known = torch is not None
     if CUDA_ALLOC in env:
         yield from _cuda_alloc(env, cap.budget, way, known=known)
@@ -230,7 +231,7 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
 
 
 def _alloc(env: Environment, budget: Budget, *, hidden: bool) -> Iterator[Step]:
-    """Merge the variable that every release can stand. Where another one hides it, its faults do not matter."""
+    """Merge the variable that every release accepts. If another variable overrides it, its faults do not matter."""
     if ALLOC not in env:
         yield Step(Kind.ADD, ALLOC, value=_cap(budget))
         return
@@ -244,7 +245,7 @@ def _alloc(env: Environment, budget: Budget, *, hidden: bool) -> Iterator[Step]:
 
 
 def _cuda_alloc(env: Environment, budget: Budget, way: str, *, known: bool) -> Iterator[Step]:
-    """Merge the variable that hides the others, where its author wrote it."""
+    """Merge the variable that overrides the others, if its author wrote it."""
     value = env[CUDA_ALLOC]
     if value is None or unknown(value):
         yield not_known("pytorch", CUDA_ALLOC)
@@ -264,11 +265,11 @@ def _cuda_alloc(env: Environment, budget: Budget, way: str, *, known: bool) -> I
 
 
 def _new_cuda_alloc(env: Environment, budget: Budget) -> Iterator[Step]:
-    """Write the variable that hides the others, with the settings of the one that torch would have read."""
+    """Add the variable that overrides the others, with the settings of the one that torch would have read."""
     name = HIP_ALLOC if HIP_ALLOC in env else ALLOC
     base = env.get(name, "")
     if base is None or unknown(base):
-        if name == HIP_ALLOC:  # `_alloc` has spoken of the other
+        if name == HIP_ALLOC:  # `_alloc` reports the other
             yield not_known("pytorch", name)
         return
     steps = tuple(_completed(name, base, budget))
@@ -281,7 +282,7 @@ def _new_cuda_alloc(env: Environment, budget: Budget) -> Iterator[Step]:
 
 
 def _older(env: Environment, chosen: Mapping[str, str], torch: tuple[int, int]) -> Iterator[Step]:
-    """Give a release that takes no cap the settings that the policy chose and that it takes."""
+    """Give a release without a cap those settings of the policy that it accepts."""
     value = env.get(CUDA_ALLOC, "")
     settings = None if value is None or unknown(value) else parse(value)
     if settings is None or value is None:
@@ -338,7 +339,7 @@ _PAIR = rf"{_WORD} *(?:: *{_WORD} *)?"
 _SETTING = re.compile(rf" *([A-Za-z0-9_]+) *: *({_WORD}|\[ *{_PAIR}(?:, *{_PAIR})*\]) *(?:,|\Z)")
 
 MAX_SETTINGS = 4096
-"""The number of characters of a list of settings that is read; no honest list is longer."""
+"""The longest list of settings that is read, in characters. No honest list is longer."""
 
 
 def parse(text: str) -> tuple[Setting, ...] | None:

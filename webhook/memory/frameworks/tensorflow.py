@@ -7,6 +7,7 @@ from webhook.memory.tables import ALONE, Defeat, Effect, Form, Variable, word
 
 TITLE = "TensorFlow"
 ORDER = 2
+SHIMMED = "tensorflow"
 
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 GROWS = "true"
@@ -55,7 +56,7 @@ DEFEATS = (
     ),
 )
 
-GROWS_NOT = Words("{name} is {old}, and only {value} keeps TensorFlow from taking the whole card at its start")
+GROWS_NOT = Words("{name} is {old}, so TensorFlow takes the whole GPU when it starts; set it to {value}")
 
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
@@ -71,5 +72,6 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
 
 
 def uncapped(cap: Cap) -> Iterator[str]:
-    """Name what no cap reaches: every release."""
-    yield "tensorflow"
+    """Name what no cap reaches: every release, without the shim."""
+    if not cap.shim:
+        yield SHIMMED

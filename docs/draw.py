@@ -1,0 +1,321 @@
+"""Draws the pictures of the README and the pages, from real runs: `make docs`.
+
+Each picture is an SVG that loads nothing, and follows the reader's choice of light or dark colours.
+"""
+
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from fcntl import ioctl
+from pathlib import Path
+from termios import TIOCSWINSZ
+from typing import NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+from webhook import rules
+from webhook.documents import files
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.policy.load import load
+from webhook.policy.model import Policy
+from webhook.reports.html import bar
+from webhook.scan.judge import judge
+from webhook.scan.results import Judged
+from webhook.scan.sharing import overview
+from webhook.text.terminal import Look
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+TOUR = ROOT / "webhook/sample/tour"
+FACTS = ROOT / "webhook/sample/facts.yaml"
+POLICY = ROOT / "policies/sample.yaml"
+
+STYLE = """
+svg { color-scheme: light dark; }
+text { font-family: system-ui, sans-serif; font-size: 15px; fill: #17211c; }
+.mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 14px; }
+.strong { font-weight: 600; } .faint { fill: #526059; } .small { font-size: 13px; } .tiny { font-size: 12px; }
+.panel { fill: #f5f7f6; stroke: #cbd5d0; } .card { fill: #e3e8e5; stroke: #8b97a0; }
+.denied { fill: #a3140f; } .warned { fill: #7a4a00; } .allowed { fill: #17652f; }
+.cap { fill: #3f9a54; } .context { fill: #c58a1b; } .reserve { fill: #8b97a0; } .slice { fill: #c9dccf; }
+.arrow { stroke: #526059; stroke-width: 2; fill: none; } .head { fill: #526059; }
+.ours { fill: #17652f; } .theirs { fill: #8b97a0; }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6ede9; } .faint { fill: #a3b0a9; }
+  .panel { fill: #18201c; stroke: #35423b; } .card { fill: #26302b; stroke: #7d8a94; }
+  .denied { fill: #ff9c94; } .warned { fill: #f2bf6b; } .allowed { fill: #85d99b; }
+  .cap { fill: #45a85c; } .context { fill: #d59b30; } .reserve { fill: #7d8a94; } .slice { fill: #33493c; }
+  .arrow { stroke: #a3b0a9; } .head { fill: #a3b0a9; }
+  .ours { fill: #85d99b; } .theirs { fill: #7d8a94; }
+}
+"""
+
+
+def picture(width: int, height: int, title: str, parts: Iterable[str]) -> str:
+    """Put parts into an SVG of this size, in pixels; the title is what a screen reader says."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{STYLE}</style>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
+def text(x: float, y: float, words: str, style: str = "", anchor: str = "start") -> str:
+    """Write one line."""
+    return f'<text x="{x:g}" y="{y:g}" class="{style}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, style: str, radius: int = 8) -> str:
+    """Draw a rectangle."""
+    return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{radius}" class="{style}"/>'
+
+
+def arrow(x: float, y: float, to: float) -> str:
+    """Draw an arrow to the right."""
+    return f'<path d="M{x:g} {y:g}H{to - 8:g}" class="arrow"/><path d="M{to:g} {y:g}l-10-5v10z" class="head"/>'
+
+
+def wrapped(words: str, characters: int) -> list[str]:
+    """Break a text into lines."""
+    return list(Look(characters).wrap(words, ""))
+
+
+# Real runs
+
+
+def world() -> tuple[Policy, Facts]:
+    """The sample policy and the sample cluster."""
+    documents, _ = read(POLICY.read_text("utf-8"), POLICY.name)
+    policy = load(documents, [rule.id for rule in rules.walk()], POLICY.name)
+    documents, _ = read(FACTS.read_text("utf-8"), FACTS.name)
+    return policy, Facts.of(item for document in documents for item in document.value["items"])
+
+
+def judged(name: str, policy: Policy, facts: Facts) -> Judged:
+    """Judge a file of the tour."""
+    documents, _ = read((TOUR / name).read_text("utf-8"), name)
+    (item,), _ = files.items(documents)
+    result = judge(item, Engine(policy, rules.walk()), facts)
+    if not isinstance(result, Judged):
+        raise TypeError(f"{name} is not judged")
+    return result
+
+
+def terminal(command: list[str], columns: int) -> str:
+    """Run slicewarden in a terminal with this many columns, in a folder such as the README supposes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, source in (
+            ("deploy/notebook.yaml", TOUR / "01-trusted.yaml"),
+            ("deploy/inference.yaml", TOUR / "05-two-slices.yaml"),
+            ("policies/policy.yaml", POLICY),
+            ("cluster.json", FACTS),
+        ):
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_bytes(source.read_bytes())
+        ours, theirs = pty.openpty()
+        ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        environment = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "HOME": name}
+        words = [sys.executable, "-m", "webhook", *command]
+        with subprocess.Popen(words, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs):  # noqa: S603
+            os.close(theirs)
+            shown = b"".join(iter(lambda: _read(ours), b""))
+        os.close(ours)
+    return shown.decode("utf-8").replace("\r\n", "\n")
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # EIO: the program has closed its side
+        return b""
+
+
+# Pictures
+
+
+def flow(policy: Policy, facts: Facts) -> str:
+    """Draw three pods: one is steered to a shared GPU and capped, one gets a whole GPU, one is denied."""
+    shared, whole = judged("01-trusted.yaml", policy, facts), judged("02-untrusted.yaml", policy, facts)
+    denied = judged("05-two-slices.yaml", policy, facts)
+    (to_shared,), (to_whole,) = shared.landings, whole.landings
+    if not (shared.verdict.allowed and whole.verdict.allowed and to_shared.cap) or denied.verdict.allowed:
+        raise ValueError("the tour has other verdicts than the picture shows")
+    cap, card = to_shared.cap, to_shared.cap.card
+    reason = denied.verdict.results[0]
+    whole_product = next(pool.nodes[0].product for pool in overview(policy, facts) if pool.name == to_whole.pool)
+    parts = [box(325, 30, 190, 325, "panel", 12), text(420, 70, "Slicewarden", "strong", "middle")]
+    lines = (
+        "mutates: steers pods,",
+        "caps GPU memory",
+        "",
+        "validates: allows",
+        "or denies, and says why",
+        "",
+        f"{len(rules.walk())} rules, one policy:",
+        "pools, and who is trusted",
+    )
+    parts += [text(420, 112 + 26 * row, line, "small", "middle") for row, line in enumerate(lines)]
+    for row, (pod, trust) in enumerate(
+        ((shared, "asks to be trusted"), (whole, "untrusted"), (denied, "asks to be trusted"))
+    ):
+        top = 30 + 115 * row
+        asks = ", ".join(f"{name}: {amount}" for name, amount in pod.landings[0].asks.items())
+        parts += [
+            box(10, top, 265, 95, "panel"),
+            text(24, top + 28, pod.title, "strong"),
+            text(24, top + 54, asks, "mono"),
+            text(24, top + 78, trust, "small faint"),
+            arrow(279, top + 47, 321),
+            arrow(519, top + 47, 561),
+        ]
+    parts += [box(565, 30, 325, 95, "panel"), text(579, 54, f"pool {to_shared.pool}", "strong")]
+    for slice_ in range(card.replicas):
+        parts.append(box(579 + 75 * slice_, 64, 69, 24, "slice" if slice_ else "cap", 3))
+    parts.append(text(579, 112, f"{card.product}: 1 slice of {card.replicas}, capped at {cap.mib:,} MiB", "small"))
+    parts += [
+        box(565, 145, 325, 95, "panel"),
+        text(579, 169, f"pool {to_whole.pool}", "strong"),
+        box(579, 179, 294, 24, "cap", 3),
+        text(579, 227, f"{whole_product}: a whole GPU", "small"),
+    ]
+    parts += [box(565, 260, 325, 95, "panel"), text(579, 284, f"denied: {reason.rule}", "strong denied")]
+    said = wrapped(reason.finding.message, 45)
+    parts += [text(579, 305 + 15 * row, line, "tiny") for row, line in enumerate(said[:4])]
+    return picture(
+        900, 370, "Three pods: one is steered to a shared GPU and capped, one gets a GPU, one is denied", parts
+    )
+
+
+class Run(NamedTuple):
+    """Characters in one style."""
+
+    words: str
+    style: str
+
+
+_CODES = {"1": "strong", "2": "faint", "31": "denied", "32": "allowed", "33": "warned", "91": "denied", "92": "allowed"}
+
+
+def runs(line: str) -> Iterator[Run]:
+    """Split a line of a terminal at its colours (ECMA-48, SGR)."""
+    styles: list[str] = []
+    for number, part in enumerate(re.split(r"\033\[([\d;]*)m", line)):
+        if number % 2:
+            codes = part.split(";") if part else ["0"]
+            styles = [] if "0" in codes else [*styles, *(_CODES[code] for code in codes if code in _CODES)]
+        elif part:
+            yield Run(part, " ".join(styles))
+
+
+def screen(command: list[str], columns: int = 100) -> str:
+    """Draw a terminal with a command and what it prints."""
+    output = re.sub(r"\033\]8;[^\033\007]*(\033\\|\007)", "", terminal(command, columns))
+    lines = [f"\033[1m$ slicewarden {' '.join(command)}\033[0m", *output.rstrip("\n").split("\n")]
+    step, across = 20, 8.43
+    parts = [box(1, 1, 24 + across * columns, 30 + step * len(lines), "panel")]
+    for row, line in enumerate(lines):
+        column = 0
+        for words, style in runs(line):
+            start, length = len(words) - len(words.lstrip()), len(words.strip())
+            if length:
+                x = 14 + across * (column + start)
+                parts.append(
+                    f'<text x="{x:.2f}" y="{30 + step * row}" class="mono {style}" textLength="{across * length:.2f}" '
+                    f'lengthAdjust="spacingAndGlyphs" xml:space="preserve">{escape(words.strip())}</text>'
+                )
+            column += len(words)
+    title = f"A terminal that shows slicewarden {' '.join(command)}"
+    return picture(round(26 + across * columns), 34 + step * len(lines), title, parts)
+
+
+def memory(policy: Policy, facts: Facts) -> str:
+    """Draw the memory of a shared GPU of the sample cluster."""
+    division = next(division for pool in overview(policy, facts) for division in pool.divisions)
+    budget, made = division.budget, bar(division)
+    parts = [
+        text(
+            10, 26, f"One {budget.card.product}: {budget.card.memory:,} MiB in {budget.card.replicas} slices", "strong"
+        )
+    ]
+    parts.append(box(10, 40, 880, 60, "card", 4))
+    heights = {"reserve": (52, 36), "context": (46, 48), "cap": (40, 60)}
+    for part in made.segments:
+        top, height = heights[part.style]
+        parts.append(box(10 + part.start * 0.88, top, max(part.width * 0.88 - 1.5, 0.5), height, part.style, 2))
+    for row, (style, words) in enumerate(
+        (
+            ("reserve", f"{budget.reserve} MiB reserve for the driver and fragmentation"),
+            ("context", f"{budget.context} MiB for the CUDA context of each process"),
+            ("cap", f"{budget.budget:,} MiB cap of each slice, {budget.fraction} of the GPU"),
+        )
+    ):
+        parts += [box(10, 114 + 24 * row, 14, 14, style, 2), text(32, 126 + 24 * row, words, "small")]
+    return picture(900, 184, made.words, parts)
+
+
+NAMES = ("Slicewarden", "Go, judges nothing", "EKS pod identity", "HAMi")
+
+
+def figures() -> dict[tuple[str, str], tuple[float, ...]]:
+    """Read the ratios of bench/README.md by review and connections: of rates, to Go, EKS and HAMi, then of p99."""
+    found = {}
+    for line in (ROOT / "bench/README.md").read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 9 and re.fullmatch(r"\d+ KB", cells[0]) and cells[1].isdecimal():
+            found[cells[0], cells[1]] = tuple(map(float, cells[2:8]))
+    return found
+
+
+def speed() -> str:
+    """Draw how many reviews a second each webhook answers, and how long the slowest of a hundred wait."""
+    table = figures()
+    parts = []
+    for row, review in enumerate(("4 KB", "40 KB")):
+        ratios = table[review, "32"]
+        for column, (title, ours) in enumerate(
+            (("reviews a second, more is better", ratios[:3]), ("p99 latency, less is better", ratios[3:]))
+        ):
+            values = [1.0, *(1 / ratio for ratio in ours)]
+            left, top, most = 10 + 450 * column, 24 + 155 * row, max(values)
+            parts.append(text(left, top, f"{review}: {title}", "strong"))
+            for place, (name, value) in enumerate(zip(NAMES, values, strict=True)):
+                y = top + 12 + 28 * place
+                width = 220 * value / most
+                parts += [
+                    text(left, y + 15, name, "small"),
+                    box(left + 130, y, width, 20, "theirs" if place else "ours", 3),
+                    text(left + 138 + width, y + 15, f"{value:.2g}", "small"),
+                ]
+    parts.append(
+        text(
+            10,
+            328,
+            "Slicewarden = 1. TLS, 32 kept connections, two cores shared with the load; see bench/README.md.",
+            "small faint",
+        )
+    )
+    return picture(900, 340, "Rate and p99 latency of four webhooks, Slicewarden = 1", parts)
+
+
+def pictures() -> dict[str, str]:
+    """Every picture, by its file's name."""
+    policy, facts = world()
+    return {
+        "overview.svg": flow(policy, facts),
+        "check.svg": screen(["check", "deploy/", "--policy", "policies/", "--facts", "cluster.json"]),
+        "memory.svg": memory(policy, facts),
+        "speed.svg": speed(),
+    }
+
+
+if __name__ == "__main__":
+    for name, drawn in pictures().items():
+        (HERE / "img" / name).write_text(drawn, "utf-8")

@@ -1,0 +1,264 @@
+"""The HTML reports in a browser: no error, no request, hostile names as text, and a search that finds.
+
+`make browser` keeps what it saw under `.screenshots/`: the page in light and dark colours, and as it is printed.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.support.chromium import Tab
+from webhook import rules
+from webhook.documents import files
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Holder
+from webhook.model import Action, Finding, Problem, Result, Verdict
+from webhook.policy.model import Policy
+from webhook.reports import html
+from webhook.scan import diff
+from webhook.scan.audit import Audited, Source
+from webhook.scan.diff import Change
+from webhook.scan.judge import judge
+from webhook.scan.results import Judged, Report
+from webhook.scan.sharing import overview
+from webhook.text.terminal import PLAIN
+
+SHOTS = ROOT / ".screenshots"
+
+HOSTILE = (
+    "<script>document.title='taken'</script>",
+    "<img src=https://example.com/x onerror=alert(1)>",
+    "\"'><svg/onload=alert(1)>",
+    "{{ 7 * 7 }}</style></script><!--",
+    "\u202egnp.exe\u2066",
+    "שלום עולם",
+    "long" * 200,
+    "a\x00b\x1b[31m\ud800",
+    "&lt;already&gt; &amp;",
+)
+
+
+def hostile(name: str) -> Judged:
+    finding = Finding(("metadata", "annotations", name), f"{name} is wrong; remove {name}")
+    results = Result("unknown-annotation", Action.DENY, finding, ""), Result("device-path", Action.AUDIT, finding, name)
+    return Judged(
+        f"{name}.yaml", 3, 0, "v1", "Pod", name, name, Verdict(results), (4, 5), (), f"- {name}\n+ {name}", "CREATE"
+    )
+
+
+def tour(policy: Policy, facts: Facts) -> list[Judged]:
+    engine = Engine(policy, rules.walk())
+    found = list[Judged]()
+    for file in sorted((ROOT / "webhook/sample/tour").glob("*.yaml")):
+        documents, _ = read(file.read_text("utf-8"), file.name)
+        items, _ = files.items(documents)
+        judged = (judge(item, engine, facts, diffs=True) for item in items)
+        found += [each for each in judged if isinstance(each, Judged)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def used(sample_facts: Facts) -> Facts:
+    """The sample cluster, with pods that share its T4, one of a hostile name."""
+    pods = [("vision", "notebook"), ("vision", "training"), ("visitors", HOSTILE[0])]
+    return replace(sample_facts, holders=tuple(Holder(*pod, "t4-shared", {"nvidia.com/gpu": 1}) for pod in pods))
+
+
+@pytest.fixture(scope="module")
+def report(sample_policy: Policy, used: Facts) -> Report:
+    return Report(
+        (*tour(sample_policy, used), *map(hostile, HOSTILE)),
+        tuple(Problem(name, 1, f"not YAML: {name}") for name in HOSTILE),
+        policy=sample_policy.name,
+        at=datetime(2026, 11, 22, 12, tzinfo=UTC),
+        pools=overview(sample_policy, used),
+    )
+
+
+def opened(tab: Tab, folder: Path, text: str) -> Tab:
+    file = folder / "report.html"
+    file.write_text(text, "utf-8")
+    tab.look()
+    tab.open(file)
+    return tab
+
+
+def still(tab: Tab) -> None:
+    """Nothing went wrong, and nothing but the page itself was asked for."""
+    assert tab.said() == []
+    assert [address.partition(":")[0] for address in tab.requested()] == ["file"]
+
+
+SHOWN = "[...document.querySelectorAll('.entry')].filter((entry) => entry.checkVisibility()).length"
+
+
+def search(tab: Tab, **fields: str) -> int:
+    """Fill in the form as a reader does, and count the objects that are left."""
+    for name, value in {"words": "", "action": "", "rule": "", **fields}.items():
+        tab.evaluate(f"document.forms.search.elements[{name!r}].value = {value!r}")
+    tab.evaluate("document.forms.search.dispatchEvent(new Event('input', {bubbles: true}))")
+    tab.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    return int(tab.evaluate(SHOWN))
+
+
+def test_a_check_shows_hostile_names_as_text(tab: Tab, report: Report, tmp_path: Path) -> None:
+    opened(tab, tmp_path, html.render(report))
+    still(tab)
+    assert tab.evaluate("document.title") == "Slicewarden check"
+    assert tab.evaluate("document.querySelectorAll('script').length") == 1
+    assert tab.evaluate("document.querySelectorAll('img, iframe, object, [onload], [onerror], [style]').length") == 0
+    text = tab.evaluate("document.body.textContent")
+    for name in (*HOSTILE[:4], HOSTILE[5], HOSTILE[8]):
+        assert f"{name} is wrong" in text
+    assert "\u202e" not in text
+    assert "\\u202egnp.exe\\u2066 is wrong" in text
+    assert "visitors: <script>" in " ".join(text.split())
+
+
+def test_a_page_is_no_wider_than_the_window(tab: Tab, report: Report, tmp_path: Path) -> None:
+    opened(tab, tmp_path, html.render(report))
+    for width in (1200, 400):
+        tab.look(width=width)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_page_can_be_searched(tab: Tab, report: Report, tmp_path: Path) -> None:
+    opened(tab, tmp_path, html.render(report))
+    everything = tab.evaluate(SHOWN)
+    assert everything > len(HOSTILE)
+    assert search(tab, words="sneaky") == 1
+    assert search(tab, words="SNEAKY unearned") == 1
+    assert search(tab, words="no such pod") == 0
+    assert "0 of" in tab.evaluate("document.querySelector('#found').textContent")
+    assert search(tab, rule="unknown-annotation") == len(HOSTILE)
+    assert search(tab, rule="unknown-annotation", action="audit") == 0
+    assert search(tab, rule="device-path", action="audit") == len(HOSTILE)
+    assert search(tab, words="<script>") == 1
+    assert 0 < search(tab, action="allow") < everything
+    assert search(tab) == everything
+    still(tab)
+
+
+def test_the_policy_of_the_page_refuses_what_is_put_into_it(tab: Tab, report: Report, tmp_path: Path) -> None:
+    opened(tab, tmp_path, html.render(report))
+    tab.evaluate(
+        "new Promise((done) => { const other = document.createElement('script');"
+        " other.textContent = 'window.taken = 1'; document.body.append(other);"
+        " const image = new Image(); image.onerror = done;"
+        " image.src = 'https://example.com/x.png'; document.body.append(image); setTimeout(done, 2000); })"
+    )
+    assert tab.evaluate("typeof window.taken") == "undefined"
+    assert "violates the following Content Security Policy" in "".join(tab.said())
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_can_be_read_against_its_ground(tab: Tab, report: Report, tmp_path: Path, dark: bool) -> None:
+    opened(tab, tmp_path, html.render(report))
+    tab.look(dark=dark)
+    contrast = """(() => {
+      const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+      const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+      const ground = (element) => {
+        for (let each = element; each; each = each.parentElement) {
+          const colour = numbers(getComputedStyle(each).backgroundColor);
+          if (colour[3] !== 0) return colour;
+        }
+      };
+      const texts = [...document.querySelectorAll('body *')].filter((element) => !element.closest('svg, script')
+        && [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()));
+      return texts.map((element) => {
+        const pair = [light(numbers(getComputedStyle(element).color)), light(ground(element))].sort((a, b) => b - a);
+        return [(pair[0] + 0.05) / (pair[1] + 0.05), element.className || element.tagName];
+      }).sort((a, b) => a[0] - b[0])[0];
+    })()"""
+    least, where = tab.evaluate(contrast)
+    assert least >= 4.5, where  # WCAG 2.2, 1.4.3
+
+
+def test_a_page_is_made_of_landmarks_headings_and_headed_tables(tab: Tab, report: Report, tmp_path: Path) -> None:
+    opened(tab, tmp_path, html.render(report))
+    for one in ("header", "main", "nav", "footer", "h1"):
+        assert tab.evaluate(f"document.querySelectorAll('{one}').length") == 1, one
+    levels = tab.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map((each) => Number(each.tagName[1]))")
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert tab.evaluate(
+        "[...document.querySelectorAll('table')].every((table) => table.tHead && table.rows.length > 1)"
+    )
+    assert tab.evaluate("[...document.querySelectorAll('th')].every((cell) => cell.scope)")
+    assert tab.evaluate("[...document.querySelectorAll('input, select, meter')].every((each) => each.labels.length)")
+    ids = tab.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
+    assert len(ids) == len(set(ids))
+    assert tab.evaluate(
+        "[...document.querySelectorAll('a')].every((link) => document.getElementById(link.hash.slice(1)))"
+    )
+
+
+def test_a_page_is_seen_in_light_dark_and_print(tab: Tab, report: Report, tmp_path: Path) -> None:
+    opened(tab, tmp_path, html.render(report))
+    height = tab.evaluate("document.documentElement.scrollHeight")
+    SHOTS.mkdir(exist_ok=True)
+    pictures = []
+    for name, dark in (("light", False), ("dark", True)):
+        tab.look(dark=dark, height=min(height, 8000))
+        pictures.append(tab.screenshot())
+        (SHOTS / f"report-{name}.png").write_bytes(pictures[-1])
+    assert all(picture.startswith(b"\x89PNG") and len(picture) > 50_000 for picture in pictures)
+    assert pictures[0] != pictures[1]
+    printed = tab.printed()
+    (SHOTS / "report.pdf").write_bytes(printed)
+    assert printed.startswith(b"%PDF")
+    still(tab)
+
+
+def test_a_closed_part_is_printed(tab: Tab, report: Report, tmp_path: Path) -> None:
+    opened(tab, tmp_path, html.render(report))
+    patch = "document.querySelector('.patch pre').checkVisibility()"
+    assert not tab.evaluate(patch)
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate(patch)
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert not tab.evaluate(patch)
+
+
+def test_an_audit_and_a_diff_are_pages_too(tab: Tab, sample_policy: Policy, used: Facts, tmp_path: Path) -> None:
+    pools = overview(sample_policy, used)
+    judged = [hostile(name) for name in HOSTILE]
+    audited = tuple(
+        Audited("", 0, 0, "v1", "Pod", each.namespace, f"{each.name}-{n}", each.verdict, (0, 0), uid=str(n),
+                source=Source("apps/v1", "Deployment", each.namespace, each.name))
+        for each in judged
+        for n in range(3)
+    )  # fmt: skip
+    opened(tab, tmp_path, html.audit(Report(audited, pools=pools), PLAIN, 40))
+    still(tab)
+    assert search(tab, rule="unknown-annotation") == len(HOSTILE)
+    assert "and 1 more" not in tab.evaluate("document.body.textContent")
+    old, new = Engine(sample_policy, rules.walk()), Engine(replace(sample_policy, actions={}, grants=()), rules.walk())
+    documents, _ = read((ROOT / "webhook/sample/tour/01-trusted.yaml").read_text("utf-8"), "01-trusted.yaml")
+    items, _ = files.items(documents)
+    change = Change.of(old, new, (diff.compare(item, old, new, used) for item in items))
+    assert change.changed
+    opened(tab, tmp_path, html.diff(replace(change, pools=pools)))
+    still(tab)
+    assert search(tab, words="notebook") == 1
+
+
+def test_ten_thousand_findings_are_searched_in_a_moment(tab: Tab, tmp_path: Path) -> None:
+    finding = Finding(("spec",), "is wrong; mend it")
+    many = tuple(
+        Judged(f"{n}.yaml", 1, 0, "v1", "Pod", f"team-{n % 40}", f"pod-{n}",
+               Verdict((Result("device-path", Action.DENY, finding),)), (1,))
+        for n in range(10_000)
+    )  # fmt: skip
+    opened(tab, tmp_path, html.render(Report(many)))
+    still(tab)
+    assert search(tab, words="pod-9999") == 1
+    took = tab.evaluate("(() => { const start = performance.now(); show(); return performance.now() - start; })()")
+    assert took < 500, f"{took} ms"

@@ -1,0 +1,105 @@
+"""Device classes: which are for GPUs, and what is said of claims for the others."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.objects import Object
+from tests.support.policies import POLICY, policy_of
+from webhook.api.admission import decode, wrap
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.gpu.device_classes import Class, sort_of
+from webhook.model import Action, Result
+from webhook.policy.model import Policy
+from webhook.rules import walk
+
+
+def device_class(name: str, expression: str) -> Object:
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("name", "selectors", "sort"),
+    [
+        ("gpu.nvidia.com", "", Class.GPU),
+        ("mig.nvidia.com", "", Class.GPU),
+        ("gpu.amd.com", "", Class.GPU),
+        ("mrdma.google.com", "", Class.OTHER),
+        ("imex.nvidia.com", "", Class.OTHER),
+        ("compute-domain-default-channel.nvidia.com", "", Class.OTHER),
+        ("efa.networking.k8s.aws", "", Class.OTHER),
+        ("neuron.aws.com", "", Class.OTHER),
+        ("cpu.example.com", "", Class.UNKNOWN),
+        ("fast", 'device.driver == "gpu.nvidia.com"', Class.GPU),
+        ("cards", 'device.driver == "dra.net"', Class.OTHER),
+        ("dra.net", 'device.driver == "gpu.nvidia.com"', Class.GPU),
+        ("mine", 'device.driver == "mine.example.com"', Class.UNKNOWN),
+    ],
+)
+def test_what_a_class_is_for(sample_policy: Policy, name: str, selectors: str, sort: Class) -> None:
+    facts = Facts.of([device_class(name, selectors)] if selectors else [])
+    assert sort_of(name, sample_policy, facts) is sort
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "sort"),
+    [
+        ("otherDeviceClasses: [cpu.example.com]", "cpu.example.com", Class.OTHER),
+        ("otherDeviceClasses: [cpu.example.com]", "net.example.com", Class.UNKNOWN),
+        ("otherDeviceClasses: [cpu.example.com]", "mrdma.google.com", Class.OTHER),
+        ("deviceClasses: [cpu.example.com]", "cpu.example.com", Class.GPU),
+        ("deviceClasses: [cpu.example.com]", "gpu.nvidia.com", Class.OTHER),
+        ("deviceClasses: ['*'], otherDeviceClasses: [a]", "a", Class.OTHER),
+        ("deviceClasses: ['*'], otherDeviceClasses: [a]", "mrdma.google.com", Class.GPU),
+    ],
+)
+def test_a_policy_says_what_a_class_is_for(words: str, name: str, sort: Class) -> None:
+    policy = policy_of(POLICY.read_text("utf-8") + f"  gpus: {{{words}}}\n")
+    assert sort_of(name, policy, Facts()) is sort
+
+
+def claim(kind: str, name: str) -> Object:
+    spec: Any = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": name}}]}}
+    if kind == "ResourceClaimTemplate":
+        spec = {"spec": spec}
+    metadata = {"name": "a", "namespace": "lab"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def results(policy: Policy, item: Object, *facts: Object) -> list[Result]:
+    engine = Engine(policy, [rule for rule in walk() if rule.id in ("claimed-gpu", "unlisted-claim")])
+    return [*engine.judge(decode(wrap(item)), Facts.of(facts)).results]
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("gpu.nvidia.com", "is for GPUs"), ("cpu.example.com", "is not known"), ("mrdma.google.com", "")],
+)
+def test_a_claim_is_named_for_what_it_is(sample_policy: Policy, kind: str, name: str, said: str) -> None:
+    found = results(sample_policy, claim(kind, name))
+    assert [said in result.finding.message for result in found] == [True] * bool(said)
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [("gpu.nvidia.com", Action.DENY), ("cpu.example.com", Action.DENY), ("netdev.google.com", Action.WARN)],
+)
+def test_a_claim_of_the_same_run_is_read(sample_policy: Policy, kind: str, name: str, action: Action) -> None:
+    claims = [{"name": "a", f"{kind[0].lower()}{kind[1:]}Name": "a"}]
+    spec = {"containers": [{"name": "a"}], "resourceClaims": claims}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "lab"}, "spec": spec}
+    (found,) = results(sample_policy, pod, claim(kind, name))
+    assert (found.action, name in found.finding.message) == (action, True)
+    (unseen,) = results(sample_policy, pod)
+    assert (unseen.action, "may not use ResourceClaims" in unseen.finding.message) == (Action.DENY, True)
+
+
+def test_an_extended_resource_of_a_known_other_class_is_no_gpu(sample_policy: Policy) -> None:
+    known = sample_policy.gpu_resources
+    assert "deviceclass.resource.kubernetes.io/gpu.nvidia.com" in known
+    assert "deviceclass.resource.kubernetes.io/cpu.example.com" in known
+    assert "deviceclass.resource.kubernetes.io/mrdma.google.com" not in known

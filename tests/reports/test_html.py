@@ -1,0 +1,151 @@
+"""The text of the HTML reports: what it holds, that it is escaped, and that it grows as its findings do.
+
+tests/browser opens the same pages in a browser.
+"""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.cost import calls
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Finding, Problem, Result, Verdict
+from webhook.policy.model import Policy
+from webhook.reports import html
+from webhook.scan.results import Judged, Kind, Report, Unjudged
+from webhook.scan.sharing import overview
+
+
+def judged(text: str, action: Action = Action.DENY, namespace: str = "vision", exemption: str = "") -> Judged:
+    result = Result("device-path", action, Finding(("metadata", text), f"{text} is wrong"), exemption)
+    return Judged(f"{text}.yaml", 1, 0, "v1", "Pod", namespace, text, Verdict((result,)), (7,), (), f"+ {text}")
+
+
+class Reader(HTMLParser):
+    """The names of the elements and attributes of a page, its text, and the addresses that it names."""
+
+    VOID = frozenset(("meta", "link", "input", "rect"))
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.addresses: set[str] = set()
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.addresses |= {str(value) for name, value in attrs if name in ("href", "src", "action")}
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(sample_policy: Policy, sample_facts: Facts) -> Reader:
+    found = (
+        judged("one"),
+        judged("two", Action.WARN, "lab"),
+        judged("three", Action.AUDIT, "lab", exemption="moving"),
+        replace(judged("node"), kind="Node", namespace=""),
+    )
+    report = Report(
+        found,
+        (Problem("broken.yaml", 3, "not YAML"),),
+        policy="acme",
+        digest="0123",
+        unjudged=(Unjudged(Kind("", "Service"), 2),),
+        pools=overview(sample_policy, sample_facts),
+    )
+    return Reader(html.render(report))
+
+
+def test_a_page_is_well_formed_and_names_no_address(page: Reader) -> None:
+    assert page.open == []
+    assert {address for address in page.addresses if not address.startswith("#")} == {"data:,"}
+    assert not {name for name in page.attributes if name.startswith("on") or name == "style"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "policyacme 0123",
+        "4 objects",
+        "2 denied",
+        "Namespace vision",
+        "The whole cluster",
+        "one is wrong",
+        "exempted by moving",
+        "broken.yaml:3: not YAML",
+        "2 objects are of kinds that are not judged: Service",
+        "Way out:",
+        "15360 MiB: 308 MiB reserve, and 4 slices of 512 MiB context and 3251 MiB cap (0.211 of the GPU)",
+        "0 of 4 in use",
+    ],
+)
+def test_a_page_says_it(page: Reader, words: str) -> None:
+    squeezed = " ".join(page.text.replace("</dt>", "").split()).replace("policy acme", "policyacme")
+    assert words in squeezed
+
+
+def test_style_and_script_are_those_that_the_policy_of_the_page_names() -> None:
+    text = html.render(Report(()))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy
+    for name in ("style", "script"):
+        inside = re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
+        (digest,) = (base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in inside)
+        assert f"{name}-src &#39;sha256-{digest}&#39;" in policy[1]
+    assert policy[1].startswith("default-src &#39;none&#39;")
+
+
+@given(st.text(st.characters(codec=None), min_size=1))
+def test_no_text_becomes_an_element_or_an_attribute(text: str) -> None:
+    plain = Reader(html.render(Report((judged("x"),), (Problem("x", 1, "x"),))))
+    other = Reader(html.render(Report((judged(text, namespace=text),), (Problem(text, 1, text),))))
+    assert (other.names, other.attributes, other.addresses) == (plain.names, plain.attributes, plain.addresses)
+    assert other.open == []
+    assert all(c.isprintable() or c == "\n" for c in other.text)
+
+
+def test_a_bar_fills_the_gpu_and_no_more(sample_policy: Policy, sample_facts: Facts) -> None:
+    for pool in overview(sample_policy, sample_facts):
+        for division in pool.divisions:
+            segments = html.bar(division).segments
+            assert len(segments) == 1 + 2 * division.budget.card.replicas
+            ends = [segment.start + segment.width for segment in segments]
+            assert [segment.start for segment in segments[1:]] == pytest.approx(ends[:-1])
+            assert 990 < ends[-1] <= 1000.001
+
+
+def test_many_nodes_are_counted_and_the_first_named(sample_policy: Policy, sample_facts: Facts) -> None:
+    node = sample_facts.named["t4-shared"]
+    facts = Facts(nodes=tuple(replace(node, name=f"node-{n:04}") for n in range(html.MOST + 20)))
+    text = html.render(Report((), pools=overview(sample_policy, facts)))
+    assert "And 20 more nodes." in text
+    assert f"node-{html.MOST:04}" not in text
+
+
+def test_a_report_takes_time_by_its_findings() -> None:
+    def cost(count: int) -> int:
+        report = Report(tuple(judged(f"pod-{n}", namespace=f"team-{n % 10}") for n in range(count)))
+        return calls(lambda: html.render(report))
+
+    first, second, third = map(cost, (100, 200, 300))
+    assert third - second <= 1.05 * (second - first)

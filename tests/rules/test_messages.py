@@ -1,0 +1,96 @@
+"""What messages say, whatever their rule: a subject first, a better way out, and why a patch is missing."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.fixtures import FILES, judged
+from tests.support.policies import RULES
+from tests.support.strategies import TRUST, request_for
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts, Node
+from webhook.model import Action, Object
+from webhook.policy.model import Policy
+from webhook.rules import walk
+
+VERB = re.compile(r"(is|are|has|have|was|would|may|can|could|and|of|stands|says|takes|lets) ")
+OTHERS = {"unsafe-sharing-config", "claimed-gpu", "unlisted-claim"}
+"""Rules whose messages name the key before them."""
+
+
+def test_messages_begin_with_a_subject() -> None:
+    messages = {
+        result.finding.message for file in FILES for result in judged(file).results if result.rule not in OTHERS
+    }
+    assert len(messages) > 100
+    assert [message for message in messages if VERB.match(message)] == []
+
+
+def pod(resource: str = "nvidia.com/gpu", *, annotations: Object | None = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"limits": {resource: 1}}}
+    metadata = {"name": "a", "namespace": "vision", "annotations": dict(annotations or {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+def said(policy: Policy, facts: Facts, item: dict[str, Any], rule: str) -> list[str]:
+    verdict = Engine(policy, walk()).validate(request_for(item), facts)
+    return [result.finding.message for result in verdict.results if result.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        (Action.DENY, "Slicewarden's mutating webhook did not run, or another webhook undid its changes"),
+        (Action.WARN, "nothing to do: Slicewarden writes it once the rule's action is Deny"),
+        (Action.AUDIT, "nothing to do: Slicewarden writes it once the rule's action is Deny"),
+    ],
+)
+def test_a_patch_that_is_missing_is_blamed_on_no_author(
+    sample_policy: Policy, sample_facts: Facts, action: Action, reason: str
+) -> None:
+    policy = replace(sample_policy, actions=dict.fromkeys(RULES, action))
+    for item, rule in ((pod(), "unsteered-pod"), (pod(annotations={TRUST: "trusted"}), "uncapped-memory")):
+        assert [reason in message for message in said(policy, sample_facts, item, rule)] == [True]
+
+
+def test_a_node_selection_is_offered_what_its_own_nodes_have(sample_policy: Policy) -> None:
+    """The H100s are MIG devices, so `nvidia.com/gpu` on an H100 can be had nowhere."""
+    by_product = {"matchLabels": {"nvidia.com/gpu.product": "H100"}}
+    labels = by_product["matchLabels"]
+    exclusive, mig = (pool for pool in sample_policy.pools if not pool.shared)
+    exclusive, mig = sorted((exclusive, mig), key=lambda pool: pool.name)
+    pools = (
+        replace(exclusive, nodes=replace(exclusive.nodes, labels={"nvidia.com/gpu.product": "A100"}, expressions=())),
+        replace(mig, nodes=replace(mig.nodes, labels=labels, expressions=())),
+    )
+    policy = replace(sample_policy, pools=pools)
+    node = Node("h100", labels, {"nvidia.com/mig-1g.10gb": 7, "cpu": 8})
+    way = "remove it, or request nvidia.com/mig-1g.10gb to stay on those nodes"
+    (message,) = said(policy, Facts(nodes=(node,)), pod(nodeSelector=labels), "unsteered-pod")
+    assert message.endswith(way)
+    (unknown,) = said(policy, Facts(), pod(nodeSelector=labels), "unsteered-pod")
+    assert unknown.endswith("remove it, or request nvidia.com/mig-* to stay on those nodes")
+    (nowhere,) = said(policy, Facts(), pod(nodeSelector={"nvidia.com/gpu.product": "T4"}), "unsteered-pod")
+    assert nowhere.endswith("remove it")
+
+
+def test_memory_beyond_a_slice_is_offered_a_whole_gpu(sample_policy: Policy, sample_facts: Facts) -> None:
+    item = pod(annotations={TRUST: "trusted", "slicewarden.dev/gpu-memory": "10Gi"})
+    (message,) = said(sample_policy, sample_facts, item, "uncapped-memory")
+    assert message.endswith("or remove the annotation slicewarden.dev/trust for a whole GPU")
+    slices = pod("nvidia.com/gpu.shared", annotations={TRUST: "trusted", "slicewarden.dev/gpu-memory": "10Gi"})
+    (message,) = said(sample_policy, sample_facts, slices, "uncapped-memory")
+    assert message.endswith("use slicewarden.dev/gpu-memory: 3251Mi or less")
+    trusting = replace(sample_policy, default_trust="trusted")
+    item["metadata"]["annotations"].pop(TRUST)
+    (message,) = said(trusting, sample_facts, item, "uncapped-memory")
+    assert message.endswith("or set the annotation slicewarden.dev/trust: untrusted for a whole GPU")
+
+
+def test_what_no_pool_offers_is_to_be_removed_and_the_rest_kept(sample_policy: Policy, sample_facts: Facts) -> None:
+    item = pod()
+    item["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpucores": 30, "nvidia.com/gpumem": 1024}
+    (message,) = said(sample_policy, sample_facts, item, "unsteered-pod")
+    assert message == "no pool offers nvidia.com/gpucores, nvidia.com/gpumem; remove them, and keep nvidia.com/gpu"

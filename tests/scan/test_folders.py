@@ -1,0 +1,215 @@
+"""Folders of real repositories: charts, kustomizations, values and other files that are no manifests."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.scan import batches
+from webhook.scan.folders import chart_of
+from webhook.scan.results import Report
+
+Check = Callable[..., Report]
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: vision}
+spec:
+  containers:
+  - name: c
+    resources: {requests: {cpu: 150m}}
+    resources: {limits: {nvidia.com/gpu: 2}}
+"""
+TEMPLATE = "{{- if .Values.x }}\n" + POD + "{{- end }}\n"
+
+
+@pytest.fixture
+def check(engine: Engine, sample_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """Judge files that are written into a folder, whole or by their names."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(files: dict[str, str | bytes], *names: str, skip_others: bool = False, render: bool = False) -> Report:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        read = batches.read(names or ["."], skip_others=skip_others, render=render)
+        return read.judge(engine, sample_facts, at=datetime.now(UTC))
+
+    return run
+
+
+def test_the_last_of_duplicate_keys_counts_and_a_warning_names_both_lines(check: Check) -> None:
+    report = check({"pod.yaml": POD})
+    assert ([judged.kind for judged in report.judged], report.problems) == (["Pod"], ())
+    (landing,) = report.judged[0].landings
+    assert "nvidia.com/gpu" in landing.brief
+    (warning,) = report.warnings
+    assert str(warning) == (
+        'pod.yaml:8: duplicate key "resources", first at line 7; the last counts, as kubectl reads it'
+    )
+
+
+def test_duplicate_keys_of_json_are_told_with_their_lines(check: Check) -> None:
+    text = '{"apiVersion": "v1", "kind": "Pod",\n "metadata": {"name": "p"},\n "spec": {}, "spec": {"containers": []}}'
+    (warning,) = check({"pod.json": text}).warnings
+    assert (warning.line, warning.message.partition(",")[0]) == (3, 'duplicate key "spec"')
+
+
+def test_a_real_folder_has_no_errors(check: Check) -> None:
+    chart = "apiVersion: v2\nname: web\nversion: 0.1.0\n"
+    report = check(
+        {
+            "deploy/chart/Chart.yaml": chart,
+            "deploy/chart/values.yaml": "replicas: 1\n",
+            "deploy/chart/templates/a.yaml": TEMPLATE,
+            "deploy/chart/templates/tests/b.yaml": TEMPLATE,
+            "deploy/chart/charts/sub/Chart.yaml": chart,
+            "deploy/chart/charts/sub/templates/c.yaml": TEMPLATE,
+            "jinja/d.yaml": "{% if x %}\n" + POD,
+            "base/kustomization.yaml": "patches:\n- path: patches/e.yaml\npatchesStrategicMerge: [f.yaml]\n",
+            "base/patches/e.yaml": "- op: remove\n  path: /spec\n",
+            "base/f.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{$patch: delete}]}\n",
+            ".github/labels.yaml": "kind: x\n",
+            "labels.yaml": "- {name: bug, kind: x}\n",
+            "pod.yaml": POD,
+        }
+    )
+    assert (report.problems, [judged.file for judged in report.judged]) == ((), ["pod.yaml"])
+    assert [*report.notes] == [
+        "chart deploy/chart: 3 templates not rendered; helm template deploy/chart | slicewarden check -",
+        "1 file looks like a template, not rendered: jinja/d.yaml",
+        "2 patches of kustomize not judged; kustomize build FOLDER | slicewarden check -; "
+        "base/f.yaml, base/patches/e.yaml",
+        "5 files without a Kubernetes object: base/kustomization.yaml, deploy/chart/Chart.yaml, "
+        "deploy/chart/charts/sub/Chart.yaml and 2 more",
+    ]
+
+
+def test_a_manifest_is_not_hidden_by_a_chart_beside_it(check: Check) -> None:
+    report = check({"a/Chart.yaml": "name: a\n", "a/templates/pod.yaml": POD})
+    assert [judged.file for judged in report.judged] == ["a/templates/pod.yaml"]
+
+
+def test_an_object_without_its_type_among_others_is_an_error(check: Check) -> None:
+    (problem,) = check({"a.yaml": f"{POD}---\nkind: Deployment\n"}).problems
+    assert str(problem) == "a.yaml:10: apiVersion is missing"
+
+
+def test_what_is_broken_and_no_template_is_an_error(check: Check) -> None:
+    assert len(check({"a.yaml": "a: [\n"}).problems) == 1
+
+
+@pytest.mark.parametrize("text", ["a: 1\n", "# nothing\n", ""])
+def test_a_file_that_is_named_has_to_hold_an_object(check: Check, text: str) -> None:
+    (problem,) = check({"a.yaml": text}, "a.yaml").problems
+    assert problem.message == "no Kubernetes object in it; --skip-others passes over such files"
+    report = check({"a.yaml": text}, "a.yaml", skip_others=True)
+    assert (report.problems, [*report.notes]) == ((), ["1 file without a Kubernetes object: a.yaml"])
+    assert check({"a.yaml": "apiVersion: v1\nkind: List\nitems: []\n"}, "a.yaml").problems == ()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_said_with_the_way_out(check: Check, encoding: str) -> None:
+    data = POD.encode(encoding)
+    (problem,) = check({"a.yaml": data if encoding == "utf-16" else b"\xfe\xff" + data}).problems
+    assert problem.message.endswith("in UTF-16, as PowerShell writes it; save it by Out-File -Encoding utf8")
+
+
+def test_what_is_not_judged_is_counted_without_a_parse(check: Check) -> None:
+    """A broken CustomResourceDefinition is kubectl's to refuse."""
+    crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n"
+    report = check({"crd.yaml": f"{crd}  a: [\n---\n{POD}---\n{crd}"})
+    assert (report.problems, len(report.judged)) == ((), 1)
+    (unjudged,) = report.unjudged
+    assert (unjudged.kind.kind, unjudged.objects) == ("CustomResourceDefinition", 2)
+
+
+def test_the_outermost_chart_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("charts/a", "charts/a/charts/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "Chart.yaml").write_text("name: x\n")
+    assert chart_of("charts/a/charts/b/templates/x.yaml") == "charts/a"
+    assert chart_of(str(tmp_path / "charts/a/templates/x.yaml")) == str(tmp_path / "charts/a")
+    assert chart_of("charts/a/charts/b/values.yaml") == ""
+    assert chart_of("templates/x.yaml") == ""
+
+
+# Rendered charts
+
+
+CHART: dict[str, str | bytes] = {
+    "my charts/a/Chart.yaml": "apiVersion: v2\nname: a\nversion: 0.1.0\n",
+    "my charts/a/values.yaml": "x: 1\n",
+    "my charts/a/templates/pod.yaml": TEMPLATE,
+    "my charts/a/templates/plain.yaml": POD.replace("name: p,", "name: plain,"),
+    "pod.yaml": POD,
+}
+
+
+@pytest.fixture
+def helm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Pretend a helm on PATH, by the text of its script."""
+
+    def write(script: str) -> None:
+        program = tmp_path / ".bin" / "helm"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    return write
+
+
+def test_a_rendered_chart_is_the_place_of_its_objects(
+    check: Check, helm: Callable[[str], None], tmp_path: Path
+) -> None:
+    (tmp_path / "made").write_text(f"---\n# Source: a/templates/pod.yaml\n{POD}---\n{POD}")
+    helm(f'echo "$*" "$KUBECONFIG" >{tmp_path}/asked; cat {tmp_path}/made')
+    report = check(CHART, render=True)
+    assert [judged.file for judged in report.judged] == ["my charts/a", "my charts/a", "pod.yaml"]
+    assert [judged.line for judged in report.judged[:2]] == [0, 0]
+    assert (report.problems, [note for note in report.notes if "chart a" in note]) == ((), [])
+    asked = (tmp_path / "asked").read_text()
+    assert asked == f"template --namespace default -- release-name {tmp_path}/my charts/a /dev/null\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo warning >&2; echo Error: x is required >&2; exit 1", "x is required"),
+        ("printf 'Error: at (a.yaml:1:4): \\n\\n  set x\\n' >&2; exit 1", "at (a.yaml:1:4): set x"),
+        ("exit 3", "helm failed"),
+        ("head -c 2000 /dev/zero", "it makes more than 0 MiB"),
+        ("sleep 30", "helm took more than 0.2 seconds"),
+    ],
+)
+def test_a_chart_that_cannot_be_rendered_is_an_error(
+    check: Check, helm: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    monkeypatch.setattr("webhook.documents.helm.MAX_FILE", 1000)
+    monkeypatch.setattr("webhook.documents.helm.template.__kwdefaults__", {"seconds": 0.2 if "sleep" in script else 9})
+    helm(script)
+    report = check(CHART, render=True)
+    (problem,) = report.problems
+    assert str(problem) == f"my charts/a: the chart is not rendered: {reason}"
+    assert [judged.file for judged in report.judged] == ["my charts/a/templates/plain.yaml", "pod.yaml"]
+    assert "1 template not rendered" in next(report.notes)
+
+
+def test_a_helm_that_does_not_start_is_an_error(check: Check, helm: Callable[[str], None], tmp_path: Path) -> None:
+    helm("")
+    (tmp_path / ".bin" / "helm").write_bytes(b"\0")
+    (problem,) = check(CHART, render=True).problems
+    assert problem.message == "the chart is not rendered: helm does not start: Exec format error"
+
+
+def test_no_helm_is_an_error_only_if_charts_are_to_be_rendered(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    (problem,) = check(CHART, render=True).problems
+    assert problem.message == "the chart is not rendered: there is no helm on PATH"
+    assert check(CHART).problems == ()

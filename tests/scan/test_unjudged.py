@@ -1,0 +1,78 @@
+"""Objects of kinds that are not judged, with containers or GPUs in them."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from webhook.documents.documents import Document, read
+from webhook.documents.files import Item, alone
+from webhook.policy.model import Policy
+from webhook.scan.unjudged import MOST, Place, places
+
+HEAD = "apiVersion: example.com/v1\nkind: Trainer\nmetadata: {name: t, namespace: lab, labels: {nvidia.com/gpu: '1'}}\n"
+
+
+def found(text: str, policy: Policy) -> list[Place]:
+    ((document,), problems) = read(HEAD + text, "a.yaml")
+    assert problems == []
+    return [*places(Item(document, (), document.value), policy.gpu_resources)]
+
+
+def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:
+    text = "spec:\n  pod:\n  - name: main\n    image: x\n    limits:\n      nvidia.com/gpu: 2\n"
+    assert found(text, sample_policy) == [
+        Place("a.yaml", 9, "lab/t", "spec.pod[0].limits[nvidia.com/gpu]", "nvidia.com/gpu"),
+        Place("a.yaml", 6, "lab/t", "spec.pod[0]"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("a: {nvidia.com/gpu: 1}", ["a[nvidia.com/gpu]"]),
+        ("a: {metax-tech.com/sgpu: '1'}", ["a[metax-tech.com/sgpu]"]),
+        ("a: {nvidia.com/gpu: '{{ .gpus }}'}", ["a[nvidia.com/gpu]"]),
+        ("a: {nvidia.com/gpu: $GPUS}", ["a[nvidia.com/gpu]"]),
+        ("a: [[{name: a, image: b}]]", ["a[0][0]"]),
+        ("a: &a [{name: a, image: b}]\nb: *a", ["a[0]"]),
+        *(
+            (text, [])
+            for text in (
+                "a: {nvidia.com/gpu: 0}",
+                "a: {nvidia.com/gpu: '0'}",
+                "a: {nvidia.com/gpu: true}",
+                "a: {nvidia.com/gpu.product: NVIDIA-A10}",
+                "a: {nvidia.com/hostdev: 1}",
+                "a: {cpu: 1, example.com/gpu: 1}",
+                "a: {nodeSelector: {nvidia.com/gpu.count: '8'}}",
+                "status: {capacity: {nvidia.com/gpu: 8}}",
+                "a: [{name: a, newName: b}, {image: b}, {name: a, image: {tag: b}}]",
+                "a: {name: a, image: b}",
+            )
+        ),
+    ],
+)
+def test_only_containers_and_numbers_of_gpus_are_found(sample_policy: Policy, text: str, paths: list[str]) -> None:
+    assert [place.path for place in found(text, sample_policy)] == paths
+
+
+def test_the_first_places_of_each_sort_are_kept(sample_policy: Policy) -> None:
+    containers = "".join("- {name: a, image: b}\n" for _ in range(3 * MOST))
+    some = found(f"a:\n{containers}b: {{nvidia.com/gpu: 1}}\n", sample_policy)
+    assert [place.path for place in some] == ["b[nvidia.com/gpu]", *(f"a[{index}]" for index in range(MOST - 1))]
+
+
+def test_depth_and_repeats_cost_no_more_than_their_text(sample_policy: Policy) -> None:
+    deep: Any = {"nvidia.com/gpu": 1}
+    for _ in range(20 * sys.getrecursionlimit()):
+        deep = {"a": deep}
+    wide: Any = [{"name": "a", "image": "b"}]
+    for _ in range(100):
+        wide = [wide, wide]
+    value = {"apiVersion": "example.com/v1", "kind": "Trainer", "metadata": {}, "wide": wide}
+    (place,) = places(alone(value), sample_policy.gpu_resources)
+    assert place.path == "wide" + "[0]" * 101
+    document = Document("a.yaml", 0, {}, 1, alone({}).document.source)
+    (place,) = places(Item(document, (), {**value, "wide": 0, "deep": deep}), sample_policy.gpu_resources)
+    assert place.resource == "nvidia.com/gpu"

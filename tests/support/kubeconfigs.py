@@ -1,0 +1,19 @@
+"""A kubeconfig for an API server that is pretended."""
+
+import json
+from pathlib import Path
+
+
+def kubeconfig(folder: Path, url: str) -> Path:
+    """Write one that names this address, and a token."""
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(content), "utf-8")
+    return file

@@ -1,0 +1,252 @@
+"""Pod templates as they stand in objects: at the places of a table, in parts, in whole objects, and in texts."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from webhook.allowance import TEMPLATE, Allowance, weight
+from webhook.api.fields import as_kind, as_map, group_kind, section
+from webhook.api.pods import POD, Container, Elsewhere, Pod, pod_of
+from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, Part, Template, Workload, Workloads, keys
+from webhook.documents.goyaml import MAX_VALUES, Unreadable, parse
+from webhook.model import Malformed, Object, Path, Request
+
+MAX_DEPTH = 4
+"""How deep objects may stand in objects: an AppWrapper with a workflow that creates a job has a depth of 2."""
+
+Find = Callable[[str], Iterator[tuple[Path, Any]]]
+"""Yields the values at a place with their paths."""
+
+
+def found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
+    """Yield the values at a place (webhook.catalog.workloads) below a value, with their paths.
+
+    Yields nothing if the path to the place ends early.
+    """
+    reached: list[tuple[Path, Any]] = [(path, value)]
+    for key in keys(place):
+        following: list[tuple[Path, Any]] = []
+        for at, parent in reached:
+            if key == EACH_ITEM:
+                following += (((*at, index), item) for index, item in enumerate(as_kind(list, parent, at)))
+            elif key == EACH_VALUE:
+                following += (((*at, name), item) for name, item in as_map(parent, at).items())
+            elif (item := as_map(parent, at).get(key)) is not None:
+                following.append(((*at, key), item))
+        reached = following
+    yield from reached
+
+
+def shared_cost(item: Object, template: Template) -> int:
+    """Return the cost, in units, of the parts outside a template that every pod of it gets."""
+    at = keys(template.at)
+    places = (*template.metadata, template.defaults or "", *(part.place for part in (*template.parts, *template.own)))
+    outside = [(keys(place), place) for place in places if place[:1] == "/"]
+    return sum(
+        weight({key: part for key, part in value.items() if at[: len(path)] != path or key != at[len(path)]})
+        if isinstance(value, dict)
+        else len(value)
+        for path, place in outside
+        for _, value in found(item, (), place)
+        if isinstance(value, (dict, list))
+    )
+
+
+def pods(request: Request, item: Object, workloads: Workloads, allowance: Allowance) -> Iterator[Pod]:
+    """Yield the views of all pods that an object of a kind in the table describes."""
+    yield from _pods(request, item, workloads, allowance, MAX_DEPTH)
+
+
+def _pods(request: Request, item: Object, workloads: Workloads, allowance: Allowance, depth: int) -> Iterator[Pod]:
+    for pod in _each_pod(request, item, workloads, allowance, depth):
+        if workloads[request.group, request.kind].cluster_scoped:
+            yield replace(pod, namespace="", partial=True)
+        else:
+            yield pod
+
+
+def _each_pod(request: Request, item: Object, workloads: Workloads, allowance: Allowance, depth: int) -> Iterator[Pod]:
+    workload = workloads[request.group, request.kind]
+    for template in workload.templates:
+        for path, value in found(item, (), template.at):
+            allowance.look()
+            yield _template(item, request, template, path, value, allowance)
+    for place in workload.objects:
+        for path, value in found(item, (), place):
+            yield from _moved(_object(request, item, as_map(value, path), workloads, allowance, depth, path), path)
+    for place in (*workload.manifests, *workload.patches):
+        for path, value in found(item, (), place):
+            yield from _of_text(request, item, workload, place, path, value, workloads, allowance, depth)
+
+
+def _object(
+    request: Request, item: Object, inner: Object, workloads: Workloads, allowance: Allowance, depth: int, path: Path
+) -> Iterator[Pod]:
+    """Yield the pods of an object within an object. A controller creates it, in the same namespace."""
+    if not depth:
+        raise Malformed(path, f"holds objects more than {MAX_DEPTH} deep; create them by themselves")
+    group, kind = group_kind(inner)
+    namespace = request.namespace or section(item, "metadata", ()).get("namespace") or "default"
+    asked = replace(request, group=group, kind=kind, namespace=namespace)
+    if (group, kind) == POD:
+        allowance.spend("pod templates", 1, TEMPLATE)
+        metadata, spec = section(inner, "metadata", ()), section(inner, "spec", ())
+        yield pod_of(inner, asked, metadata, spec, ("metadata",), ("spec",), allowance, template=True)
+    elif (group, kind) in workloads:
+        allowance.spend("pod templates", 1, TEMPLATE)
+        yield from _pods(asked, inner, workloads, allowance, depth - 1)
+
+
+def _of_text(
+    request: Request,
+    item: Object,
+    workload: Workload,
+    place: str,
+    path: Path,
+    text: Any,
+    workloads: Workloads,
+    allowance: Allowance,
+    depth: int,
+) -> Iterator[Pod]:
+    """Yield the pods of a text of YAML or JSON: of an object, or of changes to a PodSpec."""
+    at = Elsewhere(path, text=True)
+    blank: Object = {}
+    nothing = pod_of(item, request, blank, blank, ("metadata",), ("spec",), allowance, template=True)
+    nothing = replace(nothing, partial=True, elsewhere={(): at})
+    if not isinstance(text, str):
+        raise Malformed(path, "must be a string")
+    if not text.strip():
+        return
+    allowance.spend("pod templates", 1, TEMPLATE + len(text) // 20)
+    try:
+        value, _ = parse(text, last_key_wins=True, max_values=MAX_VALUES)
+        if not isinstance(value, dict):
+            raise Unreadable(1, "not a map")
+        if place in workload.manifests:
+            inner = [*_object(request, item, value, workloads, allowance, depth, ())]
+        else:
+            pod = pod_of(item, request, blank, value, ("metadata",), (), allowance, template=True)
+            inner = [replace(pod, partial=True)]
+    except (Unreadable, Malformed) as error:
+        if isinstance(error, Unreadable) or "{{" in text:
+            yield replace(nothing, unread=str(error))
+            return
+        raise Malformed(path, str(error)) from error
+    for pod in inner:
+        yield replace(pod, elsewhere={(): at})
+
+
+def _moved(inner: Iterable[Pod], base: Path) -> Iterator[Pod]:
+    """Say of pods that the object that they are in is at this path of another."""
+    try:
+        for pod in inner:
+            moved = {key: each._replace(path=(*base, *each.path)) for key, each in pod.elsewhere.items()}
+            yield replace(pod, elsewhere={(): Elsewhere(base), **moved})
+    except Malformed as error:
+        raise Malformed((*base, *error.path), error.message) from error
+
+
+def _template(item: Object, request: Request, template: Template, path: Path, value: Any, allowance: Allowance) -> Pod:
+    def find(place: str) -> Iterator[tuple[Path, Any]]:
+        return found(item, (), place) if place.startswith("/") else found(value, path, place)
+
+    metadata: dict[str, dict[str, Any]] = {"annotations": {}, "labels": {}}
+    metadata_path = (*path, "metadata")
+    for place in template.metadata:
+        for at, part in find(place):
+            for name, merged in metadata.items():
+                if values := section(as_map(part, at), name, at):
+                    merged |= values
+                    metadata_path = at
+    joined = _Joined()
+    spec_path = (*path, *keys(template.spec or ""))
+    if template.defaults is not None:
+        joined.fill(spec_path, template.defaults, find, ())
+    if template.spec is not None:
+        both = [field.into[0] for field in template.parts] if template.defaults is not None else ()
+        joined.fill(spec_path, template.spec, find, both)
+    for field in template.parts:
+        joined.add(spec_path, field, find)
+    containers = [Container(_with_image(as_map(each, at)), at, "containers") for at, each in _each(template, find)]
+    own = _Joined()
+    for field in template.own:
+        own.add(path, field, find)
+    if own.value:
+        containers.append(Container(own.value, path, "containers"))
+    pod = pod_of(
+        item, request, metadata, joined.value, metadata_path, spec_path, allowance, template=True, more=containers
+    )
+    return replace(pod, partial=template.partial, elsewhere={**joined.elsewhere, **own.elsewhere})
+
+
+def _each(template: Template, find: Find) -> Iterator[tuple[Path, Any]]:
+    return (pair for place in template.containers for pair in find(place))
+
+
+def _with_image(container: Object) -> Object:
+    """Leave out an image that is a map of repository and tag, as NVIDIA's NIM operator writes it."""
+    if isinstance(container.get("image"), dict):
+        return {key: value for key, value in container.items() if key != "image"}
+    return container
+
+
+class _Joined:
+    """A map of parts that stand in several places, and where each is. Lists are joined, and maps are merged."""
+
+    def __init__(self) -> None:
+        self.value: dict[str, Any] = {}
+        self.elsewhere: dict[Path, Elsewhere] = {}
+
+    def fill(self, base: Path, place: str, find: Find, without: Collection[str]) -> None:
+        """Put all fields of the map at a place. A later map overrides an earlier one."""
+        for at, value in find(place):
+            for key, field in as_map(value, at).items():
+                if key not in without:
+                    self.elsewhere.pop((*base, key), None)
+                    self.value.pop(key, None)
+                    self._set(self.value, key, (*base, key), (*at, key), field)
+
+    def add(self, base: Path, part: Part, find: Find) -> None:
+        """Put the values at a part's place where the part says. `base` is the path of the map in the view."""
+        for at, value in find(part.place):
+            into: tuple[str, ...] = part.into
+            if part.name:
+                names = [name for _, name in find(part.name) if isinstance(name, str)]
+                into = (*into, *names[:1])
+            if value is None or (part.name and len(into) == len(part.into)):
+                continue
+            self._put(self.value, base, into, at, value)
+
+    def _put(self, holder: dict[str, Any], base: Path, into: tuple[str, ...], at: Path, value: Any) -> None:
+        key, *rest = into
+        here = (*base, key)
+        if rest == [EACH_VALUE]:
+            before, variables = holder.get(key, ()), as_map(value, at)
+            holder[key] = [*before, *({"name": name, "value": text} for name, text in variables.items())]
+            for index, name in enumerate(variables, len(before)):
+                self.elsewhere[(*here, index)] = Elsewhere((*at, name))
+        elif rest[:1] == [EACH_ITEM]:  # the place holds a value of one more entry
+            entry: dict[str, Any] = {}
+            holder[key] = [*holder.get(key, ()), entry]
+            self._put(entry, (*here, len(holder[key]) - 1), tuple(rest[1:]), at, value)
+        elif rest:
+            inner = holder.get(key)
+            holder[key] = dict(inner) if isinstance(inner, dict) else {}
+            self._put(holder[key], here, tuple(rest), at, value)
+        else:
+            self._set(holder, key, here, at, value)
+
+    def _set(self, holder: dict[str, Any], key: str, here: Path, at: Path, value: Any) -> None:
+        before = holder.get(key)
+        if isinstance(before, list) and isinstance(value, list):
+            holder[key] = [*before, *value]
+            for index in range(len(value)):
+                self.elsewhere[(*here, len(before) + index)] = Elsewhere((*at, index))
+        elif isinstance(before, dict) and isinstance(value, dict):
+            holder[key] = {**before, **value}
+            for name in value:
+                self.elsewhere[(*here, name)] = Elsewhere((*at, name))
+        else:
+            holder[key] = value
+            if here != at:
+                self.elsewhere[here] = Elsewhere(at)

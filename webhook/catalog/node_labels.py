@@ -1,0 +1,122 @@
+"""Tables of the labels by which nodes tell their GPUs, with who writes them, and of the memory of cards.
+
+Sources are given as repository and file, or as the page of a vendor's documentation.
+"""
+
+import re
+from typing import NamedTuple
+
+PRODUCTS = (
+    "nvidia.com/gpu.product",  # GPU Feature Discovery: k8s-device-plugin internal/lm/resource.go
+    "cloud.google.com/gke-accelerator",  # GKE: cloud.google.com/kubernetes-engine/docs/how-to/gpus
+    "karpenter.k8s.aws/instance-gpu-name",  # Karpenter: aws/karpenter-provider-aws pkg/apis/v1/labels.go
+    "eks.amazonaws.com/instance-gpu-name",  # EKS Auto Mode: docs.aws.amazon.com/eks/latest/userguide/auto-gpu.html
+    # People, for the Cluster Autoscaler: kubernetes/autoscaler cluster-autoscaler/cloudprovider/aws/README.md
+    "k8s.amazonaws.com/accelerator",
+)
+"""Labels with the product of a node's cards, the most exact first."""
+
+STRATEGIES = {
+    "nvidia.com/gpu.sharing-strategy": {"time-slicing": "time-slicing", "mps": "mps", "none": "none"},
+    # cloud.google.com/kubernetes-engine/docs/concepts/timesharing-gpus
+    "cloud.google.com/gke-gpu-sharing-strategy": {"time-sharing": "time-slicing", "mps": "mps"},
+}
+"""Labels that say how cards are shared, and what their values mean."""
+
+REPLICAS = ("nvidia.com/gpu.replicas", "cloud.google.com/gke-max-shared-clients-per-gpu")
+"""Labels with the number of slices of a card."""
+
+PARTITIONS = ("cloud.google.com/gke-gpu-partition-size",)
+"""Labels with the MIG profile of nodes whose MIG devices are called nvidia.com/gpu."""
+
+MEMORIES = (
+    "nvidia.com/gpu.memory",
+    "karpenter.k8s.aws/instance-gpu-memory",
+    "eks.amazonaws.com/instance-gpu-memory",
+)
+"""Labels with the memory of a card in MiB. Only the first is what the driver says; the others are what is sold."""
+
+COUNTS = (
+    "nvidia.com/gpu.count",
+    "cloud.google.com/gke-accelerator-count",
+    "karpenter.k8s.aws/instance-gpu-count",
+    "eks.amazonaws.com/instance-gpu-count",
+)
+"""Labels with the number of a node's cards."""
+
+INSTANCE_TYPES = ("node.kubernetes.io/instance-type",)
+"""Labels with a cloud's name for the machine, which has one kind of card (kubernetes well-known labels)."""
+
+GROUPS = (
+    "nvidia.com/device-plugin.config",  # chosen by administrators: k8s-device-plugin cmd/config-manager
+    *INSTANCE_TYPES,
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+    "kubernetes.io/hostname",
+)
+"""Labels by which groups of nodes can be told apart where no label tells their GPUs; the host name comes last."""
+
+PRESENT = "nvidia.com/gpu.present"
+
+
+class CardType(NamedTuple):
+    """A card: its product as GPU Feature Discovery writes it, and its memory in MiB."""
+
+    product: str
+    memory: int
+
+
+_CARDS = {
+    # The memory that nvidia-smi reports; of products with several sizes the smallest, so that no cap is too large.
+    "t4": CardType("Tesla-T4", 15360),
+    "l4": CardType("NVIDIA-L4", 23034),
+    "l40s": CardType("NVIDIA-L40S", 46068),
+    "a10g": CardType("NVIDIA-A10G", 23028),
+    "a10": CardType("NVIDIA-A10", 23028),
+    "v100": CardType("Tesla-V100-SXM2-16GB", 16160),
+    "p100": CardType("Tesla-P100-PCIE-16GB", 16280),
+    "p4": CardType("Tesla-P4", 7611),
+    "k80": CardType("Tesla-K80", 11441),
+    "a100": CardType("NVIDIA-A100-SXM4-40GB", 40960),
+    "h100": CardType("NVIDIA-H100-80GB-HBM3", 81559),
+    "h200": CardType("NVIDIA-H200", 143771),
+}
+
+_FAMILIES = {
+    # docs.aws.amazon.com/ec2/latest/instancetypes/ac.html
+    "g4dn": "t4",
+    "g5": "a10g",
+    "g6": "l4",
+    "g6e": "l40s",
+    "p3": "v100",
+    "p4d": "a100",
+    "p4de": "a100",
+    "p5": "h100",
+    "p5e": "h200",
+    "p5en": "h200",
+}
+"""The cards of EC2's families of machines with whole cards."""
+
+
+def card_type(name: str) -> CardType | None:
+    """Return the card that a label's value names, such as `nvidia-tesla-t4`, `A10G` or `g4dn.xlarge`; None if unknown.
+
+    A size in the name counts: `nvidia-a100-80gb` has 80 GB.
+    """
+    words = [word for word in re.split(r"[-_. ]", name.lower()) if word]
+    known = [_FAMILIES.get(word, word) for word in words]
+    word = next((word for word in known if word in _CARDS), "")
+    if word == "a100" and "80gb" in words:
+        return CardType("NVIDIA-A100-SXM4-80GB", 81920)
+    return _CARDS.get(word)
+
+
+_FILLER = re.compile(r"nvidia|tesla|geforce|quadro|rtx|sxm\d?|pcie|hbm\d\w?|shared|mig")
+
+
+def short(product: str) -> str:
+    """Return a short name for a product, of lower-case letters, digits and dashes; empty if nothing is left."""
+    words = [word for word in re.split(r"[^a-z0-9]+", product.lower()) if word and not _FILLER.fullmatch(word)]
+    return "-".join(words)[:40].strip("-")

@@ -1,0 +1,167 @@
+"""`slicewarden doctor`: ask a live cluster what is wrong with the installation."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webhook import lints, rules
+from webhook.api import admission
+from webhook.cli import inputs, options, outputs, parser
+from webhook.documents import documents
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.memory import frameworks
+from webhook.model import Action, Object, Unusable
+from webhook.policy import load
+from webhook.policy.model import Policy
+from webhook.text.terminal import Look
+
+if TYPE_CHECKING:
+    from webhook.cluster.installation import Installation
+    from webhook.scan.doctor import Check
+
+WELL, PROBLEMS = 0, 1
+
+SOON = timedelta(days=30)
+
+INDENT = " " * 25
+"""Where the messages of the table begin."""
+
+STYLES = {"ok": "allowed", "warning": "warned", "error": "denied", "not known": "faint"}
+
+STATUS = {
+    "0": "all was asked, and nothing is an error",
+    "1": "something is an error",
+    "2": "something could not be asked, and nothing else is an error",
+    "3": "internal error",
+}
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.Page(
+        ("slicewarden doctor", "slicewarden doctor --policy policies/ --format json"),
+        STATUS,
+        environment=parser.KUBECONFIG | parser.LOOK,
+    ),
+    help="Ask a live cluster what is wrong with its installation of Slicewarden, and say the way out: replicas, mode, "
+    "policy, registration, certificate, caBundle, endpoints, facts, guard, permissions, and whether the API server "
+    "calls the webhook. It changes nothing: one pod is created as a dry run.",
+)
+@options.once("--policy", type=options.PATH, help="the policy that is to be installed; default: the installed one")
+@options.cluster
+@click.option(
+    "--format", "form", type=parser.Choice(("table", "json")), default="table", help="table (for people) or json"
+)
+def command(policy: str | None, kubeconfig: str | None, context: str | None, form: str) -> int:
+    """Ask, check, and say what was found."""
+    from webhook.cluster import installation, listing  # 30 MiB, which only a live cluster needs
+    from webhook.scan import doctor
+
+    own = inputs.load_policy(policy) if policy else None
+    api = listing.connect(kubeconfig, context)
+    now = datetime.now(UTC)
+    read = installation.read(api)
+    installed, document, why = _installed(read)
+    of = doctor.Examined(read, installation.Asked(), now, installed, why, own)
+    if installed is not None and document is not None:
+        objects, unknown = listing.facts(api, [installed])
+        facts = replace(Facts.of(objects), today=now.date())
+        judged = lints.lint(installed, document, facts, now.date(), SOON).judged
+        findings = [
+            (result.action is Action.DENY, result.rule, result.finding.message)
+            for each in judged
+            for result, _ in each.findings
+            if result.action is not Action.AUDIT
+        ]
+        pods = [each["metadata"]["name"] for each in doctor.ready(read.pods)]
+        asked = installation.ask(api, installed, pods, _probe(installed, facts))
+        nodes = not any("nodes" in problem.message for problem in unknown)
+        of = replace(of, asked=asked, facts=facts if nodes else None, findings=findings)
+    checks = doctor.examine(of)
+    outputs.show(_json(checks) if form == "json" else _table(checks, outputs.look()))
+    states = {check.state for check in checks}
+    if doctor.State.ERROR in states:
+        return PROBLEMS
+    return options.UNUSABLE if doctor.State.UNKNOWN in states else WELL
+
+
+def _installed(read: "Installation") -> tuple[Policy | None, documents.Document | None, str]:
+    """Read the installed policy, with its document, or the reason why it cannot be used."""
+    from webhook.cluster.installation import Unread
+
+    if isinstance(read.policy, Unread):
+        return None, None, f"the installed policy could not be read: {read.policy.why}"
+    text = (read.policy.get("data") or {}).get("policy.yaml")
+    if not isinstance(text, str):
+        return None, None, "the ConfigMap of the policy has no policy.yaml"
+    found, problems = documents.read(text, "policy.yaml")
+    try:
+        if problems:
+            raise Unusable(problems)
+        policy, document = load.load_with_document(
+            found, rules.releases(), "policy.yaml", frameworks=frameworks.names()
+        )
+    except Unusable as error:
+        first, *more = error.problems
+        return None, None, f"the installed policy cannot be used: {first}{f' (and {len(more)} more)' if more else ''}"
+    return policy, document, ""
+
+
+def _probe(policy: Policy, facts: Facts) -> Object | None:
+    """Return a pod of the namespace default that the policy denies; None if it denies none of those tried."""
+    engine = Engine(policy, rules.walk())
+    for pod in _pods():
+        if not engine.judge(admission.decode(admission.wrap(pod)), facts).allowed:
+            return pod
+    return None
+
+
+def _pods() -> Iterable[Object]:
+    """Yield pods that take GPUs which they did not ask for, ask for too many, or tolerate every taint."""
+    asks: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
+    takes = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    many: dict[str, Any] = {"resources": {"limits": {"nvidia.com/gpu": "999"}, "requests": {"nvidia.com/gpu": "999"}}}
+    for container, spec in (
+        (asks | takes, {}),
+        (takes, {}),
+        (many, {}),
+        (asks, {"tolerations": [{"operator": "Exists"}]}),
+    ):
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "slicewarden-doctor", "namespace": "default"},
+            "spec": {"containers": [{"name": "probe", "image": "slicewarden", **container}], **spec},
+        }
+
+
+def _table(checks: "list[Check]", look: Look) -> str:
+    lines: list[str] = []
+    for check in checks:
+        state = look.paint(f"{check.state:<9}", STYLES[check.state])
+        head = f"{state}  {check.name:<12}  "
+        lines += look.hang(head, check.says)
+        if check.way:
+            lines += look.wrap(check.way, INDENT)
+    counts = Counter(check.state for check in checks)
+    summary = ", ".join(f"{counts[state]} {state}" for state in counts)
+    return "".join(f"{line}\n" for line in [*lines, "", f"{len(checks)} checks: {summary}"])
+
+
+def _json(checks: "list[Check]") -> str:
+    counts = Counter(check.state for check in checks)
+    value = {
+        "apiVersion": "slicewarden.dev/v1alpha1",
+        "kind": "DoctorReport",
+        "checks": [
+            {"check": check.name, "state": check.state, "message": check.says, "wayOut": check.way} for check in checks
+        ],
+        "summary": counts,
+    }
+    return json.dumps(value, indent=2) + "\n"

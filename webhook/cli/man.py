@@ -1,0 +1,82 @@
+"""Writes man pages from what `--help` is made of: man(7), one page for each command."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import click
+
+from webhook.cli.parser import Command, Group
+
+
+def pages(root: click.Context, version: str) -> Iterator[tuple[str, str]]:
+    """Yield the file and the text of each page, the one of all commands first."""
+    for context in _contexts(root):
+        name = context.command_path.replace(" ", "-")
+        yield f"{name}.1", "\n".join(_page(context, name, version)) + "\n"
+
+
+def _contexts(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    yield from (each for below in _below(context) for each in _contexts(below))
+
+
+def _below(context: click.Context) -> Iterator[click.Context]:
+    command = context.command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if inner := command.get_command(context, name):
+                yield click.Context(inner, info_name=name, parent=context)
+
+
+def _page(context: click.Context, name: str, version: str) -> Iterator[str]:
+    command = context.command
+    yield f'.TH "{name.upper()}" 1 "" "slicewarden {version}" "Slicewarden"'
+    yield ".SH NAME"
+    yield f"{_plain(name)} \\- {_plain(command.get_short_help_str(200).rstrip('.'))}"
+    yield ".SH SYNOPSIS"
+    yield f".B {_plain(context.command_path)}"
+    yield _plain(" ".join(command.collect_usage_pieces(context)))
+    page = command.whole_page if isinstance(command, Command) else command.page if isinstance(command, Group) else None
+    yield ".SH DESCRIPTION"
+    yield _plain(command.help or "")
+    if page and page.more:
+        yield ".PP"
+        yield _plain(page.more)
+    records = [(each, each.get_help_record(context)) for each in command.get_params(context)]
+    for heading, kind in (("ARGUMENTS", click.Argument), ("OPTIONS", click.Option)):
+        rows = {record[0]: record[1] for each, record in records if record and isinstance(each, kind)}
+        yield from _terms(heading, rows)
+    yield from _terms("COMMANDS", {each.info_name or "": _short(each) for each in _below(context)})
+    if page:
+        yield ".SH EXAMPLES"
+        yield ".nf"
+        yield from (_plain(f"$ {line}") for line in page.examples)
+        yield ".fi"
+        yield from _terms("EXIT STATUS", dict(sorted(page.status.items())))
+        yield from _terms("FILES", page.files)
+        yield from _terms("ENVIRONMENT", page.environment)
+    above = context.parent.command_path.replace(" ", "-") if context.parent else ""
+    others = [above] if above else []
+    others += [each.command_path.replace(" ", "-") for each in _below(context)]
+    if others:
+        yield ".SH SEE ALSO"
+        yield ",\n".join(f".BR {_plain(other)} (1)" for other in others)
+
+
+def _short(context: click.Context) -> str:
+    return context.command.get_short_help_str(200)
+
+
+def _terms(heading: str, rows: Mapping[str, str]) -> Iterator[str]:
+    if rows:
+        yield f".SH {heading}"
+    for term, meaning in rows.items():
+        yield ".TP"
+        yield f".B {_plain(term)}"
+        yield _plain(meaning)
+
+
+def _plain(text: str) -> str:
+    """Escape a text for man(7): backslashes and hyphens, and a control character at the start of a line."""
+    text = re.sub(r"\s*\n\s*", " ", text).replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{text}" if text.startswith((".", "'")) else text

@@ -1,0 +1,94 @@
+"""Defaults for `--policy` and `--facts`: from a file that is found upwards from the working directory.
+
+`slicewarden.toml` has the keys itself, `pyproject.toml` under `[tool.slicewarden]`. Paths in it are relative to it. The
+search ends at the root of a Git repository. `serve` never reads such a file: a server's policy must not depend on the
+folder that it was started in.
+"""
+
+from collections.abc import Mapping
+from os.path import relpath
+from pathlib import Path
+from typing import Any
+
+from webhook.model import Problem, Unusable
+from webhook.text.spelling import hint
+
+FILES = ("slicewarden.toml", "pyproject.toml")
+"""The names that are searched for, the first of a folder first."""
+
+TABLE = b"[tool.slicewarden]"
+KEYS = ("policy", "facts")
+
+
+def policy() -> str | None:
+    """Return the policy that the file names; None if there is no file, or no policy in it. Raises Unusable."""
+    file, value = _read()
+    given = value.get("policy")
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given:
+        raise _wrong(file, "policy must be the name of a file or folder")
+    return _beside(file, "policy", given)
+
+
+def facts() -> tuple[str, ...]:
+    """Return the facts that the file names. Raises Unusable."""
+    file, value = _read()
+    given = value.get("facts", [])
+    given = [given] if isinstance(given, str) else given
+    if not isinstance(given, list) or not all(isinstance(path, str) and path for path in given):
+        raise _wrong(file, "facts must be the name of a file, or a list of names")
+    return tuple(_beside(file, "facts", path) for path in given)
+
+
+def _read() -> tuple[Path, Mapping[str, Any]]:
+    file = _found()
+    if file is None:
+        return Path(), {}
+    import tomllib  # 4 ms, which only a run with such a file needs
+
+    try:
+        value: Any = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise _wrong(file, error.strerror or str(error)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _wrong(file, f"not TOML: {error}") from error
+    if file.name == "pyproject.toml":
+        value = value.get("tool", {}).get("slicewarden", {})
+    for key in value:
+        if key not in KEYS:
+            raise _wrong(file, f"unknown key {key!r}{hint(key, KEYS)}")
+    return file, value
+
+
+def _found() -> Path | None:
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        for name in FILES:
+            file = folder / name
+            if file.is_file() and (name != "pyproject.toml" or TABLE in _bytes(file)):
+                return file
+        if (folder / ".git").exists():
+            return None
+    return None
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # another program's file
+        return b""
+
+
+def _beside(file: Path, key: str, path: str) -> str:
+    """Return a path of the file as one from here. A policy may be REV:PATH in Git, which is left as it is."""
+    whole = file.parent / path
+    if whole.exists():
+        return relpath(whole)
+    if key == "policy" and ":" in path:
+        return path
+    raise _wrong(file, f"{key}: no such file or folder: {path}")
+
+
+def _wrong(file: Path, text: str) -> Unusable:
+    return Unusable((Problem(relpath(file), 0, text),))

@@ -1,0 +1,180 @@
+"""Reads an installation of Slicewarden from a live cluster: the objects that it consists of, and what may be asked.
+
+Nothing is written: the only object that is created is created as a dry run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from webhook.cluster import client
+from webhook.cluster.client import NOT_FOUND, Api, Resource, StatusError, Unreachable
+from webhook.cluster.watch import READ, READ_WITHIN, namespaces
+from webhook.model import Object
+from webhook.policy.model import Policy
+
+NAME = "slicewarden"
+NAMESPACE = "slicewarden-system"
+METRICS_PORT = 8080
+
+OK = 200
+
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+VERBS = ("get", "list", "watch")
+
+
+class Unread(NamedTuple):
+    """Why something could not be read: the HTTP status, 0 without one, and a line."""
+
+    status: int
+    why: str
+
+    @property
+    def absent(self) -> bool:
+        """Whether it does not exist."""
+        return self.status == NOT_FOUND
+
+
+Answer = Object | Unread
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What was read. `policy` is the ConfigMap, `serving` the Secret; both are named by the Deployment."""
+
+    configurations: tuple[Answer, ...]
+    deployment: Answer
+    pods: Answer
+    endpoints: Answer
+    policy: Answer
+    serving: Answer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked with the policy in hand.
+
+    `permissions` has each of a power and whether the service account holds it; `metrics` the series of each ready pod,
+    before and after the probe; `probe` the answer to the dry run of a pod that the policy denies, None without one.
+    """
+
+    permissions: Mapping[str, bool | Unread] = field(default_factory=dict)
+    before: Mapping[str, Mapping[str, float] | Unread] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, float] | Unread] = field(default_factory=dict)
+    probe: Answer | None = None
+
+
+def read(api: Api) -> Installation:
+    """Read the objects of an installation."""
+    inside = f"/api/v1/namespaces/{NAMESPACE}"
+    deployment = _get(api, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")
+    return Installation(
+        configurations=tuple(
+            _get(api, f"/apis/admissionregistration.k8s.io/v1/{each}/{NAME}") for each in CONFIGURATIONS
+        ),
+        deployment=deployment,
+        pods=_get(api, f"{inside}/pods", {"labelSelector": f"app.kubernetes.io/name={NAME}"}),
+        endpoints=_get(
+            api,
+            f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices",
+            {"labelSelector": f"kubernetes.io/service-name={NAME}"},
+        ),
+        policy=_named(api, f"{inside}/configmaps", deployment, "policy", ("configMap", "name")),
+        serving=_named(api, f"{inside}/secrets", deployment, "tls", ("secret", "secretName")),
+    )
+
+
+def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> Asked:
+    """Ask what the service account may do, what the ready pods count, and what becomes of a pod as a dry run."""
+    before = {name: metrics(api, name) for name in ready}
+    answer = None if probe is None else _dry_run(api, probe)
+    after = {name: metrics(api, name) for name in ready} if answer is not None else before
+    return Asked(permissions(api, policy), before, after, answer)
+
+
+def permissions(api: Api, policy: Policy) -> dict[str, bool | Unread]:
+    """Ask whether the webhook's service account may read what facts are made of."""
+    within = (replace(each, namespace=place) for place in namespaces(policy) for each in READ_WITHIN)
+    return {_power(each, verb): _may(api, each, verb) for each in (*READ, *within) for verb in VERBS}
+
+
+def metrics(api: Api, pod: str) -> Mapping[str, float] | Unread:
+    """Read the metrics of a pod through the API server; each series by its name and labels as they are written."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{METRICS_PORT}/proxy/metrics"
+    try:
+        status, text = client.text(api, path)
+    except Unreachable as error:
+        return Unread(0, str(error))
+    if status != OK:
+        return Unread(status, f"the API server answers {status} for the metrics of pod {pod}")
+    series: dict[str, float] = {}
+    for line in text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name and not name.startswith("#"):
+            try:
+                series[name] = float(value)
+            except ValueError:
+                return Unread(0, f"pod {pod} answers with what is no metrics")
+    return series
+
+
+def volume(deployment: Answer, name: str, path: tuple[str, str]) -> str:
+    """Return the name of the object that a volume of the Deployment mounts; empty if there is none."""
+    if isinstance(deployment, Unread):
+        return ""
+    spec: Any = deployment.get("spec", {}).get("template", {}).get("spec", {})
+    for each in spec.get("volumes") or ():
+        if each.get("name") == name:
+            return str((each.get(path[0]) or {}).get(path[1]) or "")
+    return ""
+
+
+def _named(api: Api, root: str, deployment: Answer, name: str, path: tuple[str, str]) -> Answer:
+    if isinstance(deployment, Unread):
+        return deployment
+    found = volume(deployment, name, path)
+    return _get(api, f"{root}/{found}") if found else Unread(NOT_FOUND, f"the Deployment has no volume {name}")
+
+
+def _get(api: Api, path: str, query: Mapping[str, Any] | None = None) -> Answer:
+    try:
+        answer: Object = client.ask(api, path, query)
+    except StatusError as error:
+        return Unread(error.status, str(error))
+    except Unreachable as error:
+        return Unread(0, str(error))
+    return answer
+
+
+def _post(api: Api, path: str, body: Object, query: Mapping[str, Any] | None = None) -> Answer:
+    try:
+        answer: Object = client.ask(api, path, query, method="POST", body=body)
+    except StatusError as error:
+        return Unread(error.status, str(error))
+    except Unreachable as error:
+        return Unread(0, str(error))
+    return answer
+
+
+def _dry_run(api: Api, pod: Object) -> Answer:
+    return _post(api, f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod, {"dryRun": "All"})
+
+
+def _power(resource: Resource, verb: str) -> str:
+    what = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+    return f"{verb} {what}{f' in {resource.namespace}' if resource.namespace else ''}"
+
+
+def _may(api: Api, resource: Resource, verb: str) -> bool | Unread:
+    attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": resource.namespace}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{NAMESPACE}:{NAME}",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"],
+            "resourceAttributes": {key: value for key, value in attributes.items() if value},
+        },
+    }
+    answer = _post(api, "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+    return answer if isinstance(answer, Unread) else bool((answer.get("status") or {}).get("allowed"))

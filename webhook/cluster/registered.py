@@ -1,0 +1,24 @@
+"""Reads the webhook configurations of a cluster."""
+
+from webhook.cluster import client
+from webhook.cluster.client import NOT_FOUND, Api, StatusError
+from webhook.model import Object, Problem, Unusable
+
+PLURALS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+ROOT = "/apis/admissionregistration.k8s.io/v1"
+
+
+def configurations(api: Api, name: str) -> list[Object]:
+    """Read both configurations of a name; one that is not there is left out. Raises Unusable."""
+    found = []
+    for plural in PLURALS:
+        try:
+            item = client.ask(api, f"{ROOT}/{plural}/{name}")
+        except StatusError as error:
+            if error.status == NOT_FOUND:
+                continue
+            raise Unusable((Problem(plural, 0, str(error)),)) from error
+        except client.Unreachable as error:
+            raise Unusable((Problem("cluster", 0, str(error)),)) from error
+        found.append(item)
+    return found

@@ -1,0 +1,51 @@
+"""Tells the kind of a YAML document by a look at its margin, where a parse would take a hundred times as long."""
+
+import re
+from typing import NamedTuple
+
+from webhook.documents.goyaml_scalars import plain
+
+
+class Kind(NamedTuple):
+    """The apiVersion and the kind of an object, under the names of the fields."""
+
+    apiVersion: str  # noqa: N815 - the name of the field
+    kind: str
+
+
+def kind(text: str) -> Kind | None:
+    """Return what a parse would find at the margin of a document, or None where only a parse can tell.
+
+    A document whose first line is a plain key at the margin is a map in block style. Every key of it begins a line
+    there, so its kind cannot hide: a line that begins otherwise than a plain key, an item, a comment or nested text
+    is left to the parse. So are kinds that are repeated, quoted, anchored, tagged, merged or continued. Lines of a
+    quoted text may look like keys; then a kind is found twice. Whether the rest is YAML is not looked at.
+    """
+    if "\r" in text or (not text.isascii() and any(each in text for each in _BREAKS)):
+        return None
+    text = f"\n{text}"  # so that every line at the margin follows a break, for which a search is fast
+    first = _START.match(text)
+    if not first or _ODD.search(text, first.start(1) - 1):
+        return None
+    found = {}
+    for match in _FIELD.finditer(text, first.start(1) - 1):
+        value = _VALUE.match(text, match.end())
+        if value is None or match[1] in found or not isinstance(plain(value[1]), str):
+            return None
+        found[match[1]] = value[1]
+    return Kind(**found) if len(found) == 2 else None
+
+
+_BREAKS = "\x85\u2028\u2029\ufeff"
+"""Further line breaks of YAML 1.1, and the byte order mark."""
+
+_START = re.compile(r"\n(?:---[ ]*(?:[ ]#.*)?\n)?(?:[ ]*(?:#.*)?\n)*([A-Za-z][-\w.]*:(?=[ \n]))", re.ASCII)
+"""What may precede the first key at the margin: a marker, comments and blank lines."""
+
+_ODD = re.compile(r"\n(?:[^A-Za-z \n#-]|(?:apiVersion|kind)[ \t]+:)")
+"""The start of a line at the margin at which a key may hide."""
+
+_FIELD = re.compile(r"\n(apiVersion|kind):")
+
+_VALUE = re.compile(r"[ ]+([A-Za-z][A-Za-z0-9./-]*)[ ]*(?:[ ]#.*)?(?:\Z|\n(?=[^ \t\n])|\n\Z)", re.ASCII)
+"""A plain text which ends with its line."""

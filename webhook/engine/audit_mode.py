@@ -1,0 +1,55 @@
+"""Audit mode: the engine judges as ever, and everything is let through unchanged."""
+
+from webhook.allowance import Late, no_deadline
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Mode, Request, Result, Verdict, Would
+from webhook.policy.model import Policy
+
+
+class AuditMode:
+    """An engine whose every action is Audit at most: it denies nothing, warns of nothing and patches nothing.
+
+    A verdict says under `would` what the policy would have done. An object that cannot be judged is let through as
+    well, with the reason under `malformed`. What the engine raises is raised here too: nothing is decided then.
+    """
+
+    mode = Mode.AUDIT
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the engine."""
+        return self._engine.policy
+
+    def mutate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
+        """Answer `/mutate` without a patch. The patch is made all the same, so that it is known to be possible."""
+        verdict = self._engine.mutate(request, facts, late)
+        return Verdict(malformed=verdict.malformed, would=_would(verdict))
+
+    def validate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
+        """Answer `/validate` with every finding as a record.
+
+        No patch was made before, so a pod that a patch would put right is patched and judged a second time.
+        """
+        verdict = self._engine.validate(request, facts, late)
+        would = _would(verdict)
+        if would is Would.DENY and any(result.finding.fixes for result in verdict.having(Action.DENY)):
+            would = _would(self._engine.judge(request, facts, late))
+        return Verdict(tuple(map(_recorded, verdict.results)), malformed=verdict.malformed, would=would)
+
+
+Judge = Engine | AuditMode
+"""What answers reviews, in either mode."""
+
+
+def _would(verdict: Verdict) -> Would:
+    if not verdict.allowed:
+        return Would.DENY
+    return Would.PATCH if verdict.patch else Would.ALLOW
+
+
+def _recorded(result: Result) -> Result:
+    return result._replace(action=Action.AUDIT)

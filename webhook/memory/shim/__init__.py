@@ -1,0 +1,1 @@
+"""The shim: a short Python file that caps frameworks which read no cap from their environment, and its delivery."""

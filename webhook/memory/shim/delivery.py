@@ -1,0 +1,245 @@
+"""Delivers the shim with a pod, and proves that a pod has it: one volume of the downward API, which needs nothing else.
+
+The text travels in an annotation. Containers mount it by subPath, so a container keeps the file that it started with
+when the annotation changes (kubernetes/website, "Expose Pod Information to Containers Through Files").
+"""
+
+import hashlib
+import posixpath
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from webhook.api.fields import entries, text
+from webhook.api.pods import Container, Pod
+from webhook.memory import frameworks
+from webhook.memory.budget import Budget, Refused
+from webhook.memory.steps import fraction, natural
+from webhook.model import Finding, Fix
+from webhook.policy.model import Policy
+from webhook.text.words import shown
+
+CODE = "slicewarden.dev/memory-shim-code"
+"""The annotation that carries the text."""
+CHOICE = "slicewarden.dev/memory-shim"
+"""The annotation by which a pod does without the shim: "off"."""
+IMAGE_PATH = "slicewarden.dev/python-path"
+"""The annotation that names the PYTHONPATH that the pod's images set; empty where they set none."""
+
+VOLUME = "slicewarden-memory-shim"
+FOLDER = "/slicewarden"
+"""A folder of the container's root file system, where no image and no other volume has anything."""
+FILE = "sitecustomize.py"
+NAMES = (FILE, "usercustomize.py")
+"""Python runs the file by its second name where another sitecustomize is found first."""
+
+PYTHONPATH, PYTHONHOME = "PYTHONPATH", "PYTHONHOME"
+FRACTION, MIB = "SLICEWARDEN_MEMORY_FRACTION", "SLICEWARDEN_MEMORY_MIB"
+READ = frozenset({PYTHONPATH, PYTHONHOME, FRACTION, MIB})
+
+SHIMMED = tuple(framework for framework in frameworks.walk() if framework.shimmed)
+CAPS = ", ".join((*(framework.shimmed for framework in SHIMMED), "onnxruntime by session"))
+"""What the shim caps, in the words of the record."""
+
+EARLIER: frozenset[str] = frozenset()
+"""SHA-256 digests of the last release's text: while replicas are replaced, both releases judge the same pods."""
+
+
+@cache
+def code() -> str:
+    """The text of this release: ASCII, less than 8 KiB."""
+    return files(__package__).joinpath(FILE).read_text("ascii")
+
+
+@cache
+def _digests() -> frozenset[str]:
+    return EARLIER | {_digest(code())}
+
+
+def _digest(written: str) -> str:
+    return hashlib.sha256(written.encode()).hexdigest()
+
+
+def volume() -> dict[str, Any]:
+    """The volume of the pod. Every user may read the file, and none may write it."""
+    field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{CODE}']"}
+    return {"name": VOLUME, "downwardAPI": {"defaultMode": 0o444, "items": [{"path": FILE, "fieldRef": field}]}}
+
+
+def mounts() -> list[dict[str, Any]]:
+    """The mounts of a container."""
+    return [{"name": VOLUME, "mountPath": f"{FOLDER}/{name}", "subPath": FILE, "readOnly": True} for name in NAMES]
+
+
+class Delivery(NamedTuple):
+    """How one container is given the shim: `findings` with their fixes, and a `note` where it is not given.
+
+    `given` says that the container has the shim once the fixes are made.
+    """
+
+    given: bool
+    findings: tuple[Finding, ...] = ()
+    note: str = ""
+
+
+def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
+    """Tell whether containers of a pod are to have the shim. Raises Refused for a choice that is none.
+
+    A fraction of memory that is the host's is no cap, so the shim is not delivered there. A pod that runs without it
+    cannot be given it.
+    """
+    choice = pod.annotations.get(CHOICE)
+    if choice not in (None, "off"):
+        raise Refused(CHOICE, f'{shown(choice)} is no choice; the only one is "off", which leaves the shim out')
+    if pod.old is not None and not pod.template and CODE not in pod.old.annotations:
+        return False
+    if not policy.shim or budget.unified or not any(policy.caps(framework.name) for framework in SHIMMED):
+        return False
+    return choice is None or policy.strict
+
+
+def image_path(pod: Pod) -> str | None:
+    """The PYTHONPATH that a pod says its images set; None where it says nothing. Raises Refused."""
+    path = pod.annotations.get(IMAGE_PATH)
+    if path is None or (isinstance(path, str) and len(path) <= _LONGEST and path.isprintable()):
+        return path
+    raise Refused(
+        IMAGE_PATH, f"{shown(path)} is no PYTHONPATH; write the folders that the image sets, or an empty text"
+    )
+
+
+_LONGEST = 4096
+
+
+def deliver(container: Container, budget: Budget, known: str | None, *, strict: bool, runs: bool) -> Delivery:
+    """Compare a container with one that has the shim. `known` is what PYTHONPATH its image sets, None if unknown.
+
+    `runs` says that the pod is there already, so that its container cannot be given more.
+    """
+    env = container.variables(READ)
+    own = env.get(PYTHONPATH)
+    if own is not None and own.value is None:
+        return Delivery(given=False, note=f"{PYTHONPATH} is not known before the pod runs")
+    if own is None:
+        if runs:
+            return Delivery(given=False, note="it was created without")
+        if any(PYTHONPATH.startswith(prefix) for prefix in container.env_from):
+            return Delivery(given=False, note=f"envFrom may set {PYTHONPATH}; set it under env")
+        if known is None:
+            return Delivery(given=False, note=f"its image's {PYTHONPATH} is not known; say {IMAGE_PATH}")
+    path = (*container.path, "env")
+    missing: list[str] = []
+    fixes: list[Fix] = []
+    before = known if own is None else own.value
+    after = ":".join([FOLDER, *(part for part in (before or "").split(":") if part and part != FOLDER)])
+    if own is None:
+        missing.append(PYTHONPATH)
+        fixes.append(Fix(path, [{"name": PYTHONPATH, "value": after}]))
+    elif (own.value or "").partition(":")[0] != FOLDER:
+        missing.append(f"{FOLDER} at the start of {PYTHONPATH}")
+        fixes.append(Fix((*own.path, "value"), after))
+    refused: list[Finding] = []
+    for name, value in ((FRACTION, budget.fraction), (MIB, str(budget.mib))):
+        variable = env.get(name)
+        if variable is None:
+            missing.append(name)
+            fixes.append(Fix(path, [{"name": name, "value": value}]))
+        elif variable.value is None:
+            refused.append(Finding(variable.path, f"{name} is set by valueFrom, so no cap is sure; remove it"))
+        elif not _within(variable.value, budget, name):
+            at = (*variable.path, "value")
+            message = f"{name} is {shown(variable.value)}, and the slice has {value}; remove it"
+            refused.append(Finding(at, message, (Fix(at, value),)))
+    lacking = [*_mounts(container, refused)]
+    if lacking:
+        missing.append("its mounts")
+        fixes.append(Fix((*container.path, "volumeMounts"), lacking))
+    if missing:
+        message = (
+            f"the container lacks {', '.join(missing)} of the memory shim, which caps {CAPS}; "
+            "Slicewarden's mutating webhook did not run, or another webhook undid its changes"
+        )
+        refused.append(Finding(path, message, tuple(fixes), parts=tuple(missing)))
+    refused += _skipped(container, env.get(PYTHONHOME) is not None, strict=strict)
+    return Delivery(given=True, findings=tuple(refused))
+
+
+def _within(value: str, budget: Budget, name: str) -> bool:
+    if name == MIB:
+        return natural(value) and 0 < int(value) <= budget.mib
+    number = fraction(value)
+    return number is not None and 0 < number <= budget.permille / 1000
+
+
+def _mounts(container: Container, refused: list[Finding]) -> Iterator[dict[str, Any]]:
+    """Yield the mounts that are missing, and refuse those that would hide the file."""
+    there: list[str] = []
+    ours = {mount["mountPath"]: mount for mount in mounts()}
+    at = (*container.path, "volumeMounts")
+    for index, mount in entries(container.spec, "volumeMounts", container.path):
+        place = posixpath.normpath("/" + text(mount, "mountPath", (*at, index)).lstrip("/"))
+        if ours.get(place) == mount:
+            there.append(place)
+        elif f"{place}/".startswith(f"{FOLDER}/"):
+            message = f"a mount at {shown(place)} hides the memory shim, which lies in {FOLDER}; mount it elsewhere"
+            refused.append(Finding((*at, index, "mountPath"), message))
+            there.append(place)
+    yield from (mount for place, mount in ours.items() if place not in there)
+
+
+def _skipped(container: Container, home: bool, *, strict: bool) -> Iterator[Finding]:
+    """Yield what keeps Python from reading the shim, as far as the pod shows it."""
+    if home:
+        message = f"{PYTHONHOME} may name a Python that does not read the memory shim; remove it"
+        yield Finding((*container.path, "env"), message, advice=not strict, parts=(message,))
+    flag = _ignoring(container.words)
+    if flag:
+        message = f"python {shown(flag, quotes=False)} reads no memory shim, so there is no cap; remove the flag"
+        yield Finding((*container.path, "command"), message, advice=not strict, parts=(message,))
+
+
+def _ignoring(words: Sequence[str]) -> str:
+    """Return the flags of a Python command by which it reads no PYTHONPATH or no sitecustomize: -I, -E, -S."""
+    if not words or not words[0].rpartition("/")[2].startswith("python"):
+        return ""
+    value = False  # whether the word is the value of -W or -X
+    for word in words[1:]:
+        if value:
+            value = False
+        elif not word.startswith("-") or word in ("-", "--"):
+            return ""
+        elif not word.startswith("--"):
+            letters = "".join(takewhile(lambda letter: letter not in "cmWX", word[1:]))
+            if set(letters) & set("IES"):
+                return word
+            last = word[len(letters) + 1 : len(letters) + 2]
+            if last in ("c", "m"):  # all that follows is the program's
+                return ""
+            value = bool(last) and len(word) == len(letters) + 2
+    return ""
+
+
+def pod_findings(pod: Pod) -> Iterator[Finding]:
+    """Compare a pod with one that carries the shim's text and its volume."""
+    at = pod.at("spec", "volumes")
+    own = [(index, one) for index, one in entries(pod.spec, "volumes", pod.spec_path) if one.get("name") == VOLUME]
+    missing: list[str] = []
+    fixes: list[Fix] = []
+    if not own:
+        missing.append(f"volume {VOLUME}")
+        fixes.append(Fix(at, [volume()]))
+    elif own[0][1] != volume():
+        message = f"a volume named {VOLUME} hides the memory shim, whose name that is; rename the volume"
+        yield Finding((*at, own[0][0]), message)
+    there = pod.annotations.get(CODE)
+    if not isinstance(there, str) or _digest(there) not in _digests():
+        missing.append(f"annotation {CODE}")
+        fixes.append(Fix(pod.at("metadata", "annotations"), {CODE: code()}))
+    if missing:
+        message = (
+            f"the pod lacks {' and '.join(missing)} of the memory shim; Slicewarden's mutating webhook did not run, or "
+            "another webhook undid its changes"
+        )
+        yield Finding(pod.at("spec"), message, tuple(fixes), parts=tuple(missing))

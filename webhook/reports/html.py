@@ -1,0 +1,378 @@
+"""Writes one page for a browser, which needs nothing beside itself: pools, who shares GPUs, memory, and findings.
+
+The page runs its own script alone and asks no network for anything: its Content-Security-Policy names the hashes of the
+one style and the one script. Without the script it shows the same, but cannot be searched.
+"""
+
+import base64
+import hashlib
+import pkgutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+
+from webhook import rules
+from webhook.model import Action, Problem, dotted
+from webhook.reports import audit_report, diff_report
+from webhook.reports.audit_report import SourceFinding
+from webhook.scan.audit import Source
+from webhook.scan.diff import Change, Changed, Effect
+from webhook.scan.results import Judged, Report
+from webhook.scan.sharing import Division, PoolUse
+from webhook.text.terminal import PLAIN, Look
+from webhook.text.words import line, listed, several, shown
+
+MOST = 500
+"""Nodes of a pool that the page names. Those with the most namespaces come first."""
+
+
+class Count(NamedTuple):
+    """A number at the head of the page; `style` is empty or that of a verdict."""
+
+    number: int
+    words: str
+    style: str = ""
+
+
+class Mark(NamedTuple):
+    """A finding as the page shows it. `style` is `deny`, `warn` or `audit`, `words` the action in words."""
+
+    style: str
+    words: str
+    rule: str
+    path: str
+    line: int
+    message: str
+    note: str = ""
+
+
+class Entry(NamedTuple):
+    """An object with its findings. `lands` are lines about its pods; `diff` is the change that admission makes."""
+
+    style: str
+    words: str
+    namespace: str
+    title: str
+    place: str
+    marks: tuple[Mark, ...]
+    lands: tuple[str, ...] = ()
+    diff: str = ""
+
+
+class Row(NamedTuple):
+    """The findings of one rule or one namespace, by style, and the names of the other kind with their counts."""
+
+    name: str
+    deny: int
+    warn: int
+    audit: int
+    others: str
+
+
+class Segment(NamedTuple):
+    """A part of a memory bar, in thousandths of the GPU."""
+
+    style: str
+    start: float
+    width: float
+
+
+class Bar(NamedTuple):
+    """The memory of a GPU as a bar: the reserve, and for each slice its context and its cap."""
+
+    division: Division
+    segments: tuple[Segment, ...]
+    words: str
+
+
+class Page(NamedTuple):
+    """What the template shows."""
+
+    title: str
+    about: tuple[tuple[str, str], ...]
+    counts: tuple[Count, ...]
+    pools: tuple[PoolUse, ...] | None
+    entries: tuple[Entry, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...] = ()
+    extra: Mapping[str, str] = {}
+    """The pages of findings that no rule makes."""
+    help: str = ""
+    changes: str = "What admission changes"
+
+
+# The three reports
+
+
+def render(report: Report, _: Look = PLAIN) -> str:
+    """Write the report of a check."""
+    entries = tuple(_judged(judged) for judged in report.judged if judged.verdict.results or judged.landings)
+    denied = report.count(allowed=False)
+    counts = (
+        Count(len(report.judged), "objects"),
+        Count(denied, "denied", "deny"),
+        Count(report.warned, "with warnings", "warn"),
+        *([Count(report.repaired, "findings would be repaired")] if report.repaired else ()),
+        Count(len(report.judged) - denied, "allowed", "allow"),
+        Count(len(report.problems), "errors", "deny"),
+    )
+    return _write(_page("Slicewarden check", report, counts, entries))
+
+
+def audit(report: Report, _: Look, count: int) -> str:
+    """Write the report of an audit; `count` is the number of judged objects."""
+    entries = tuple(_source(*group) for group in audit_report.grouped(report, exempted=True).items())
+    counts = (
+        Count(count, "objects judged"),
+        Count(sum(entry.style == "deny" for entry in entries), "workloads would be denied", "deny"),
+        Count(sum(entry.style == "warn" for entry in entries), "workloads with warnings", "warn"),
+        Count(len(report.problems), "errors", "deny"),
+    )
+    return _write(_page("Slicewarden audit", report, counts, entries))
+
+
+def diff(change: Change, _: Look = PLAIN) -> str:
+    """Write what a change of policy does, with the pools of the new policy."""
+    effects = ((len(change.having(effect)), effect) for effect in Effect)
+    counts = (
+        Count(len(change.changed) + change.unchanged, "objects"),
+        *(
+            Count(number, diff_report.HEADINGS[effect], _EFFECTS.get(effect, ""))
+            for number, effect in effects
+            if number
+        ),
+        Count(change.unchanged, "as before"),
+        Count(len(change.problems), "errors", "deny"),
+    )
+    about = (
+        ("old policy", f"{change.old.name} {change.old.digest}"),
+        ("new policy", f"{change.new.name} {change.new.digest}"),
+    )
+    entries = tuple(map(_changed, change.changed))
+    return _write(
+        Page(
+            title="Slicewarden diff",
+            about=about,
+            counts=counts,
+            pools=change.pools,
+            entries=entries,
+            problems=change.problems,
+            notes=(*map(str, change.warnings), *change.notes),
+            changes="What changes in the patch",
+        )
+    )
+
+
+def _page(title: str, report: Report, counts: tuple[Count, ...], entries: tuple[Entry, ...]) -> Page:
+    about = (("policy", f"{report.policy} {report.digest}".strip()), *_time(report.at))
+    return Page(
+        title=title,
+        about=about,
+        counts=counts,
+        pools=report.pools,
+        entries=entries,
+        problems=report.problems,
+        notes=(*map(str, report.warnings), *report.notes),
+        extra=report.pages,
+        help=report.help,
+    )
+
+
+def _time(at: datetime | None) -> Iterator[tuple[str, str]]:
+    if at:
+        yield "time", f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+# Objects and their findings
+
+_STYLES = {Action.DENY: "deny", Action.WARN: "warn", Action.AUDIT: "audit"}
+_EFFECTS = {Effect.DENIED: "deny", Effect.FREED: "allow", Effect.WARNED: "warn", Effect.REFUSED_OTHERWISE: "deny"}
+
+
+def _judged(judged: Judged) -> Entry:
+    denied = not judged.verdict.allowed
+    style, words = ("deny", "denied") if denied else ("warn", "warning") if judged.warned else ("allow", "allowed")
+    marks = tuple(
+        Mark(
+            _STYLES[result.action],
+            result.action,
+            result.rule,
+            dotted(result.finding.path),
+            number,
+            result.finding.message,
+            result.remark,
+        )
+        for result, number in judged.findings
+    )
+    lands = (part for landing in judged.landings for part in (f"lands: {landing.brief}", f"memory: {landing.memory}"))
+    return Entry(style, words, judged.namespace, judged.title, judged.place, marks, tuple(lands), judged.diff)
+
+
+_NAMED = 5
+"""Pods that a finding of an audit names."""
+
+
+def _source(source: Source, findings: list[SourceFinding]) -> Entry:
+    marks = tuple(
+        Mark(
+            _STYLES[result.action],
+            result.action,
+            result.rule,
+            dotted(result.finding.path),
+            0,
+            result.finding.message,
+            _note(source, finding),
+        )
+        for finding in findings
+        for result in (finding.result,)
+    )
+    worst = next((style for style in ("deny", "warn") if any(mark.style == style for mark in marks)), "allow")
+    words = {"deny": "would be denied", "warn": "warning", "allow": "allowed"}[worst]
+    return Entry(worst, words, source.namespace, shown(source.text, quotes=False), "", marks)
+
+
+def _note(source: Source, finding: SourceFinding) -> str:
+    pods = [
+        f"{item.kind} {item.name}" for item in finding.objects if (item.kind, item.name) != (source.kind, source.name)
+    ]
+    parts = (
+        f"in {listed(pods, _NAMED)}" if pods else "",
+        finding.result.remark,
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _changed(changed: Changed) -> Entry:
+    judged = changed.after
+    marks = tuple(
+        Mark(
+            _STYLES[difference.after or Action.AUDIT] if difference.after else "allow",
+            f"{difference.before or 'none'} → {difference.after or 'none'}",
+            difference.result.rule,
+            dotted(difference.result.finding.path),
+            difference.line,
+            difference.result.finding.message,
+        )
+        for difference in changed.differences
+    )
+    words = ", ".join(diff_report.HEADINGS[effect] for effect in changed.effects)
+    before, after = (pool or "no GPU" for pool in changed.pools)
+    lands = (f"pool: {before} → {after}",) if Effect.STEERED in changed.effects else ()
+    patch = "\n".join(diff_report.patches(changed)) if Effect.PATCHED in changed.effects else ""
+    style = _EFFECTS.get(changed.effects[0], "audit")
+    return Entry(style, words, judged.namespace, judged.title, judged.place, marks, lands, patch)
+
+
+def _groups(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
+    """Group entries by namespace, the worst first in each; objects of the whole cluster come last."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.namespace, []).append(entry)
+    order = ("deny", "warn", "audit", "allow")
+    for group in groups.values():
+        group.sort(key=lambda entry: order.index(entry.style))
+    return sorted(groups.items(), key=lambda item: (not item[0], item[0]))
+
+
+def _rows(pairs: Iterable[tuple[str, str, str]]) -> list[Row]:
+    """Count findings, given as name, other name and style, for each name; the most denied come first."""
+    styles: dict[str, Counter[str]] = {}
+    others: dict[str, Counter[str]] = {}
+    for name, other, style in pairs:
+        styles.setdefault(name, Counter())[style] += 1
+        others.setdefault(name, Counter())[other] += 1
+    rows = (
+        Row(name, counted["deny"], counted["warn"], counted["audit"], _listed(others[name]))
+        for name, counted in styles.items()
+    )
+    return sorted(rows, key=lambda row: (-row.deny, -row.warn, -row.audit, row.name))
+
+
+def _listed(names: Counter[str]) -> str:
+    return listed([f"{name or _CLUSTER} {count}" for name, count in names.most_common()], _NAMED)
+
+
+_CLUSTER = "whole cluster"
+
+
+# Memory
+
+
+def bar(division: Division) -> Bar:
+    """Divide the memory of a GPU into the segments of a bar, and say the same in words."""
+    budget = division.budget
+    card, unit = budget.card, 1000 / budget.card.memory
+    segments = [Segment("reserve", 0, budget.reserve * unit)]
+    start = budget.reserve * unit
+    for _ in range(card.replicas):
+        for style, size in (("context", budget.context), ("cap", max(budget.budget, 0))):
+            segments.append(Segment(style, start, size * unit))
+            start += size * unit
+    words = (
+        f"{card.memory} MiB: {budget.reserve} MiB reserve, and {card.replicas} slices of {budget.context} MiB context "
+        f"and {budget.budget} MiB cap ({budget.fraction} of the GPU)"
+    )
+    return Bar(division, tuple(segments), words)
+
+
+# The page
+
+
+def _write(page: Page) -> str:
+    marks = [(entry, mark) for entry in page.entries for mark in entry.marks]
+    found = {mark.rule for _, mark in marks}
+    pages = {**{rule.id: rule.page for rule in rules.walk()}, **page.extra}
+    style, script = _own("style.css"), _own("script.js")
+    return _template().render(
+        page=page,
+        groups=_groups(page.entries),
+        by_rule=_rows((mark.rule, entry.namespace, mark.style) for entry, mark in marks),
+        by_namespace=_rows((entry.namespace, mark.rule, mark.style) for entry, mark in marks),
+        pages=[(rule, _paragraphs(pages[rule])) for rule in sorted(found) if rule in pages],
+        style=Markup(style),  # noqa: S704 - a file of this package
+        script=Markup(script),  # noqa: S704 - a file of this package
+        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        bar=bar,
+        line=line,
+        several=several,
+        MOST=MOST,
+        whole=_CLUSTER,
+    )
+
+
+def _paragraphs(page: str) -> list[str]:
+    return [part if "\n- " in f"\n{part}" else " ".join(part.split()) for part in page.strip().split("\n\n")]
+
+
+def _own(name: str) -> str:
+    return (pkgutil.get_data("webhook.reports", f"page/{name}") or b"").decode("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode()}'"
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.from_string(_own("template.html"))
+
+
+def _printable(value: Any) -> Any:
+    """Write what no reader can see, or what turns the text around it, as an escape; lines stay."""
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in value)

@@ -1,0 +1,25 @@
+"""The text of the memory shim in a pod is changed after the pod was created.
+
+The annotation `slicewarden.dev/memory-shim-code` holds a Python file that runs in the pod's containers, and a container
+that restarts reads it again. A user who may write only annotations, or only a pod's status, could run their own code
+there, or take the memory cap away. So the text stays as it was, through whichever subresource it is written.
+
+Way out: leave the annotation as it is; for another text delete the pod, and create it again.
+"""
+
+from collections.abc import Iterator
+
+from webhook.gpu.review import PodReview
+from webhook.memory.shim.delivery import CODE
+from webhook.model import Finding
+
+SINCE = "0.1"
+
+
+def check(review: PodReview) -> Iterator[Finding]:
+    """Flag a text that is not what it was."""
+    pod = review.subject
+    if pod.template or pod.old is None or pod.annotations.get(CODE) == pod.old.annotations.get(CODE):
+        return
+    path = pod.at("metadata", "annotations", CODE)
+    yield Finding(path, "the memory shim of a pod does not change while the pod lives; leave the annotation as it was")

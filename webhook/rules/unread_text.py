@@ -1,0 +1,28 @@
+"""A workload changes its pods by a text that cannot be read yet.
+
+An Argo workflow may hold changes to its pods (`podSpecPatch`) and whole objects (`resource.manifest`) as texts with
+placeholders, which are YAML only when Argo has filled them in. Nothing can be said of such pods before they are
+created. Then the webhook judges them as any others.
+
+Way out: write the text so that it is YAML or JSON before it is filled in: put placeholders in quotes.
+"""
+
+from collections.abc import Iterator
+
+from webhook.gpu.review import PodReview
+from webhook.model import Finding
+
+SINCE = "0.1"
+
+
+def check(review: PodReview) -> Iterator[Finding]:
+    """Flag a text of which nothing is judged; it warns at most."""
+    pod = review.subject
+    if pod.unread:
+        yield Finding(
+            pod.spec_path,
+            f"the text is not judged here, because it cannot be read ({pod.unread}); its pods are judged when they are "
+            "created; put placeholders in quotes",
+            advice=True,
+            parts=("unread",),
+        )

@@ -1,0 +1,98 @@
+"""Tells which files of a folder are no manifests by themselves: a chart's templates, and kustomize's patches."""
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import PurePath
+from typing import Any
+
+from webhook.api.lenient import mapping, mappings, sequence
+from webhook.documents import files
+from webhook.documents.documents import Document
+from webhook.text.words import listed, several, shown
+
+CHART = "Chart.yaml"
+"""The file that makes a folder a chart (helm pkg/chartutil/chartfile.go)."""
+
+KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
+"""The files that name a folder's resources and patches (kustomize api/konfig/general.go)."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Files of folders that are no manifests by themselves, and were not judged.
+
+    `charts` are the numbers of templates by the folder of their chart, `templates` those of no chart. `others` hold no
+    Kubernetes object.
+    """
+
+    charts: Counter[str] = field(default_factory=Counter)
+    templates: list[str] = field(default_factory=list)
+    patches: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    def __add__(self, more: "Apart") -> "Apart":
+        return Apart(
+            self.charts + more.charts,
+            self.templates + more.templates,
+            self.patches + more.patches,
+            self.others + more.others,
+        )
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Lines on all of them, with the way to have them judged."""
+        for chart, count in sorted(self.charts.items()):
+            render = f"helm template {shlex.quote(chart)} | slicewarden check -"
+            yield f"chart {shown(chart, quotes=False)}: {several(count, 'template')} not rendered; {render}"
+        if self.templates:
+            words = "file looks like a template" if len(self.templates) == 1 else "files look like templates"
+            yield f"{len(self.templates):,} {words}, not rendered: {listed(self.templates, _NAMED)}"
+        if self.patches:
+            words = "patch" if len(self.patches) == 1 else "patches"
+            render = f"kustomize build FOLDER | slicewarden check -; {listed(self.patches, _NAMED)}"
+            yield f"{len(self.patches):,} {words} of kustomize not judged; {render}"
+        if self.others:
+            yield f"{several(len(self.others), 'file')} without a Kubernetes object: {listed(self.others, _NAMED)}"
+
+
+_NAMED = 3
+"""Files that a line names."""
+
+
+def chart_of(name: str) -> str:
+    """Return the folder of the outermost chart of whose templates a file is one; empty if it is none."""
+    parts = PurePath(name).parts
+    for index, part in enumerate(parts[:-1]):
+        folder = os.path.join(*parts[:index]) if index else "."  # noqa: PTH118
+        if part in ("templates", "charts") and _is_chart(folder):
+            return folder if "templates" in parts[index:-1] else ""
+    return ""
+
+
+@cache
+def _is_chart(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, CHART))  # noqa: PTH113, PTH118
+
+
+def patches(names: Iterable[str]) -> set[str]:
+    """Return the files that those kustomizations among some files name as patches, by their normal paths."""
+    return {
+        os.path.normpath(os.path.join(os.path.dirname(name), path))  # noqa: PTH118, PTH120
+        for name in names
+        if PurePath(name).name in KUSTOMIZATIONS
+        for document in files.read(name)
+        if isinstance(document, Document)
+        for path in _named(mapping(document.value))
+    }
+
+
+def _named(kustomization: Any) -> Iterator[str]:
+    for key in ("patches", "patchesJson6902", "replacements", "transformers", "configurations"):
+        for each in mappings(kustomization.get(key)):
+            yield from (path for path in [each.get("path")] if isinstance(path, str))
+    for key in ("patchesStrategicMerge", "configurations", "crds"):
+        yield from (path for path in sequence(kustomization.get(key)) if isinstance(path, str) and "\n" not in path)

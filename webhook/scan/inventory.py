@@ -1,0 +1,326 @@
+"""Reads from facts which GPUs a cluster has, how nodes hand them out, and which labels tell these nodes apart."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, string
+from webhook.api.selectors import Requirement, integer
+from webhook.catalog import node_labels
+from webhook.catalog.doors import OTHER_RESOURCES, Names
+from webhook.catalog.node_labels import CardType
+from webhook.deviceplugin import usage
+from webhook.deviceplugin.configmaps import held
+from webhook.facts.snapshot import CONFIG_LABEL, VENDOR, Facts, Node
+from webhook.model import Object
+from webhook.policy.model import Limits, Policy
+
+GPU = usage.GPU
+TIME_SLICING, MPS, MIG, WHOLE = "time-slicing", "mps", "mig", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint that keeps pods off a node."""
+
+    key: str
+    value: str
+    effect: str
+
+    @property
+    def text(self) -> str:
+        """As kubectl takes it: `key=value:effect`."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class GPUNode:
+    """A node with GPUs of NVIDIA: what it says of its cards, how it hands them out, and its lasting taints.
+
+    `card` is None where its memory is not known. `replicas` is 1 where cards are not shared.
+    """
+
+    node: Node
+    product: str
+    sharing: str
+    replicas: int
+    card: CardType | None
+    taints: frozenset[Taint]
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """The resources that it offers more than none of, but for those that are no GPUs."""
+        return {name: count for name, count in self.node.resources.items() if count > 0 and name not in _NO_GPUS}
+
+
+_NO_GPUS = Names(OTHER_RESOURCES)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes whose GPUs are handed out alike, and the requirements that they fit and no other group does."""
+
+    nodes: tuple[GPUNode, ...]
+    requirements: tuple[Requirement, ...] = ()
+
+    @property
+    def sharing(self) -> str:
+        """How the nodes hand out their GPUs."""
+        return self.nodes[0].sharing
+
+    @property
+    def shared(self) -> bool:
+        """Whether several pods use one card."""
+        return self.sharing in (TIME_SLICING, MPS)
+
+    @property
+    def products(self) -> list[str]:
+        """The products of the cards, sorted."""
+        return sorted({each.product for each in self.nodes if each.product})
+
+    @property
+    def replicas(self) -> int:
+        """The largest number of slices of a card."""
+        return max(each.replicas for each in self.nodes)
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """The resources that the nodes offer, each with the largest amount of a node."""
+        most: Counter[str] = Counter()
+        for each in self.nodes:
+            most |= Counter(each.resources)
+        return dict(sorted(most.items()))
+
+    @property
+    def largest(self) -> int:
+        """The most GPUs of a name that a node offers."""
+        return max(self.resources.values(), default=1)
+
+    @property
+    def total(self) -> int:
+        """All GPUs of all nodes."""
+        return sum(sum(each.resources.values()) for each in self.nodes)
+
+    @property
+    def card(self) -> CardType | None:
+        """The smallest card; None where none is known."""
+        return min((each.card for each in self.nodes if each.card), key=lambda card: card.memory, default=None)
+
+    @property
+    def taints(self) -> frozenset[Taint]:
+        """The taints that all nodes have."""
+        return frozenset.intersection(*(each.taints for each in self.nodes))
+
+
+# Nodes
+
+
+def gpu_nodes(objects: Iterable[Object]) -> list[GPUNode]:
+    """Return the nodes with GPUs of NVIDIA, by their resources or by what their labels say, sorted by name."""
+    objects = list(objects)
+    facts = Facts.of(objects)
+    taints = {name: frozenset(_taints(item)) for name, item in _nodes(objects)}
+    readers = Policy("", (), limits=Limits(namespaces=tuple(homes(objects))))
+    found = [_read(node, facts, readers, taints.get(node.name, frozenset())) for node in facts.nodes if _has_gpus(node)]
+    return sorted(found, key=lambda each: each.node.name)
+
+
+def homes(objects: Iterable[Object]) -> list[str]:
+    """Return the namespaces of the DaemonSets of the GPU Operator, and of device plugins with a ConfigMap."""
+    places = set[str]()
+    for item in objects:
+        if group_kind(item) == ("apps", "DaemonSet") and (is_operand(item) or Facts.of([item]).installations):
+            places.add(string(mapping(item.get("metadata")).get("namespace")) or "default")
+    return sorted(places)
+
+
+def is_operand(item: Object) -> bool:
+    """Tell whether a DaemonSet is one of the GPU Operator's, by its name and its account.
+
+    NVIDIA's plain device plugin has the same name, and no account (k8s-device-plugin deployments/static).
+    """
+    spec = mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))
+    known = (string(mapping(item.get("metadata")).get("name")), string(spec.get("serviceAccountName"))) in _OPERANDS
+    return group_kind(item) == ("apps", "DaemonSet") and known
+
+
+_OPERANDS = frozenset(
+    ((usage.OPERATORS_DAEMON_SET, "nvidia-device-plugin"), ("nvidia-operator-validator", "nvidia-operator-validator"))
+)
+
+
+def others(objects: Iterable[Object]) -> list[str]:
+    """Return the extended resources of nodes that are not NVIDIA's, sorted."""
+    names = set[str]()
+    for _, item in _nodes(objects):
+        names |= mapping(mapping(item.get("status")).get("allocatable")).keys()
+    return sorted(name for name in names if "/" in name and not name.startswith(VENDOR))
+
+
+def _nodes(objects: Iterable[Object]) -> Iterator[tuple[str, Object]]:
+    for item in objects:
+        if group_kind(item) == ("", "Node"):
+            yield string(mapping(item.get("metadata")).get("name")), item
+
+
+def _has_gpus(node: Node) -> bool:
+    offered = any(name not in _NO_GPUS for name in node.resources)  # of none, where its plugin has failed
+    product = next((key for key in node_labels.PRODUCTS if key in node.labels), "")
+    if product == "nvidia.com/gpu.product" or node.labels.get(node_labels.PRESENT) == "true":
+        return True
+    # Karpenter names the accelerators of other vendors as well; GKE names TPUs by another label.
+    return offered or (product.startswith("cloud.google.com/") and "nvidia" in node.labels[product])
+
+
+TRANSIENT = Names(
+    (
+        "node.kubernetes.io/*",
+        "node.cloudprovider.kubernetes.io/*",
+        "node-role.kubernetes.io/*",
+        "node.cilium.io/*",
+        "ebs.csi.aws.com/*",
+        "efs.csi.aws.com/*",
+        "karpenter.sh/*",
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "cloud.google.com/impending-node-termination",
+    )
+)
+"""Taints that come and go with a node's health, or belong to no GPU."""
+
+
+def _taints(item: Object) -> Iterator[Taint]:
+    for taint in mappings(mapping(item.get("spec")).get("taints")):
+        key, effect = string(taint.get("key")), string(taint.get("effect"))
+        if key and key not in TRANSIENT and effect in ("NoSchedule", "NoExecute"):
+            yield Taint(key, string(taint.get("value")), effect)
+
+
+def _read(node: Node, facts: Facts, readers: Policy, taints: frozenset[Taint]) -> GPUNode:
+    said = next((node.labels[key] for key in node_labels.PRODUCTS if node.labels.get(key)), "")
+    machine = next((node.labels[key] for key in node_labels.INSTANCE_TYPES if node.labels.get(key)), "")
+    product, _, profile = said.removesuffix("-SHARED").partition("-MIG-")
+    known = node_labels.card_type(product) or node_labels.card_type(machine)
+    exact, *sold = (integer(node.labels.get(key, "")) for key in node_labels.MEMORIES)
+    memory = next((n for n in (exact, known and known.memory, *sold) if n and n > 0), None)
+    card = CardType(_product(product, known), memory) if memory else None
+    sharing, replicas = _sharing(node, facts, readers, partitioned=bool(profile))
+    return GPUNode(node, product or machine, sharing, replicas, card, taints)
+
+
+def _product(said: str, known: CardType | None) -> str:
+    """Return the product as GPU Feature Discovery writes it, where the name that a label says is of another sort."""
+    return known.product if known and not said.startswith(("NVIDIA-", "Tesla-")) else said
+
+
+def _sharing(node: Node, facts: Facts, readers: Policy, *, partitioned: bool) -> tuple[str, int]:
+    """Tell how a node hands out its GPUs, and into how many slices a card is shared."""
+    replicas = next((n for key in node_labels.REPLICAS if (n := integer(node.labels.get(key, ""))) and n > 1), 0)
+    for key, meanings in node_labels.STRATEGIES.items():
+        meant = meanings.get(node.labels.get(key, ""), WHOLE)
+        if meant != WHOLE:
+            return meant, replicas or 2
+    if partitioned or any(node.labels.get(key) for key in node_labels.PARTITIONS):
+        return MIG, 1
+    if any(name.startswith(usage.MIG) and count > 0 for name, count in node.resources.items()):
+        return MIG, 1
+    if "nvidia.com/gpu.sharing-strategy" in node.labels:
+        return WHOLE, 1
+    for installation in facts.installations:
+        if usage.reaches(installation, node):
+            _, _, text = usage.config_of(installation, node.labels.get(CONFIG_LABEL), readers, facts)
+            plugin = held(text) if text else None
+            for share in usage.shares(plugin, node) if plugin else ():
+                if not share.mig:
+                    return plugin.strategy if plugin else WHOLE, share.replicas
+    if slices := sum(count for name, count in node.resources.items() if name.endswith(usage.SHARED)):
+        cards = next((n for key in node_labels.COUNTS if (n := integer(node.labels.get(key, ""))) and n > 0), 1)
+        return TIME_SLICING, max(replicas or slices // cards, 2)
+    return WHOLE, 1
+
+
+# Groups
+
+
+def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> list[Group]:
+    """Group nodes by product, sharing, slices and taints, and tell the groups apart by labels.
+
+    Without `by_product` cards of all products are one group. `guard` is the key of a taint whose value counts. The
+    order is that in which pools are tried: shared cards, whole ones, MIG devices; in each those without taints of their
+    own first, then those with the most GPUs.
+    """
+    parts: dict[tuple[Any, ...], list[GPUNode]] = {}
+    for each in nodes:
+        taints = tuple(sorted((taint.key, taint.value) for taint in each.taints))
+        product = each.product if by_product else ""
+        parts.setdefault((each.sharing, product, each.replicas, taints), []).append(each)
+    found = [Group(tuple(each)) for each in parts.values()]
+    order = (TIME_SLICING, MPS, WHOLE, MIG)
+    found.sort(
+        key=lambda group: (
+            order.index(group.sharing),
+            any(taint.key != guard for taint in group.taints),
+            -group.total,
+            group.nodes[0].node.name,
+        )
+    )
+    return _told_apart(found, by_product=by_product)
+
+
+_FIRST = (*node_labels.PRODUCTS, *node_labels.STRATEGIES)
+"""Labels that are always selected by where all nodes of a group have them: they say what a pool is."""
+
+_HOST = "kubernetes.io/hostname"
+
+_KEYS = (*_FIRST, *node_labels.PARTITIONS, *node_labels.REPLICAS, node_labels.PRESENT, *node_labels.GROUPS)
+"""All labels by which groups are told apart, those that say most of a GPU first."""
+
+Values = Mapping[str, frozenset[str | None]]
+"""The values that each label has on some nodes, None where a node lacks it."""
+
+
+def _told_apart(found: Sequence[Group], *, by_product: bool) -> list[Group]:
+    """Give each group requirements that contradict those of every other group."""
+    values = [_values(group) for group in found]
+    product = next((key for key in node_labels.PRODUCTS if any(each[key] != {None} for each in values)), "")
+    first = [*((product,) if product and by_product else ()), *node_labels.STRATEGIES]
+    needed = [{key for key in first if any(each[key] != {None} for each in values)} for _ in found]
+    for group, value, keys in zip(found, values, needed, strict=True):
+        if group.sharing == MIG:  # its cards may be whole again tomorrow
+            keys |= {key for key in (*node_labels.PARTITIONS, node_labels.REPLICAS[0]) if None not in value[key]}
+    for index, one in enumerate(values):
+        for other, another in enumerate(values[:index]):
+            if not any(one[key].isdisjoint(another[key]) for key in needed[index] & needed[other]):
+                key = next(key for key in _KEYS if one[key].isdisjoint(another[key]))
+                needed[index].add(key)
+                needed[other].add(key)
+    return [
+        replace(group, requirements=tuple(_requirements(value, keys, values)))
+        for group, value, keys in zip(found, values, needed, strict=True)
+    ]
+
+
+def _values(group: Group) -> Values:
+    """Return the values of the labels of a group's nodes. A kubelet labels its node with the host name."""
+    values = {key: frozenset(each.node.labels.get(key) for each in group.nodes) for key in _KEYS}
+    return {**values, _HOST: frozenset(each.node.labels.get(_HOST, each.node.name) for each in group.nodes)}
+
+
+def _requirements(own: Values, keys: Iterable[str], all_: Iterable[Values]) -> Iterator[Requirement]:
+    """Require the values of some labels, or forbid those of other groups. At least one label has to be there."""
+    positive = [key for key in _KEYS if key in keys and None not in own[key]]
+    for key in positive or [next(key for key in _KEYS if None not in own[key])]:
+        yield Requirement(key, "In", _there(own[key]))
+    for key in _KEYS:
+        if key in keys and None in own[key]:
+            foreign = frozenset[str]().union(*(_there(each[key]) for each in all_)) - own[key]
+            if own[key] == {None}:
+                yield Requirement(key, "DoesNotExist")
+            elif foreign:
+                yield Requirement(key, "NotIn", foreign)
+
+
+def _there(values: Iterable[str | None]) -> frozenset[str]:
+    return frozenset(value for value in values if value is not None)

@@ -1,0 +1,112 @@
+"""Finds containers and GPUs in objects of kinds that are not judged, so that none is passed over in silence."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from webhook.api.lenient import mapping, string
+from webhook.documents.files import Item
+from webhook.model import Object, Path, dotted
+from webhook.policy.model import GPUResources
+
+
+class Place(NamedTuple):
+    """A container, or a number of a GPU `resource`, at a path of an object that is not judged.
+
+    `name` is the object's namespace and name. The line is that of the path, or of the nearest parent in the file.
+    """
+
+    file: str
+    line: int
+    name: str
+    path: str
+    resource: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words for a message: what the object does at the path."""
+        return f"{'names a GPU' if self.resource else 'holds a container'} at {self.path}"
+
+    @property
+    def value(self) -> Object:
+        """The place as JSON."""
+        resource = {"resource": self.resource} if self.resource else {}
+        return {"file": self.file, "line": self.line, "name": self.name, "path": self.path, **resource}
+
+
+MOST = 10
+"""Places of one object that are kept: the GPUs first."""
+
+
+def places(item: Item, gpus: GPUResources) -> tuple[Place, ...]:
+    """Return the places of an object where it holds a container or names one of the resources that are GPUs.
+
+    The work is linear in the text of the object: what an anchor repeats is looked at once.
+    """
+    metadata = mapping(item.value.get("metadata"))
+    name = "/".join(filter(None, (string(metadata.get("namespace")), string(metadata.get("name")))))
+    found: dict[bool, list[tuple[Path, str]]] = {True: [], False: []}
+    for step, resource in _found(item.value, gpus):
+        kept = found[bool(resource)]
+        if len(kept) < MOST:
+            kept.append((_path(step), resource))
+    return tuple(
+        Place(item.document.file, item.line(path), name, dotted(path), resource)
+        for path, resource in (*found[True], *found[False])[:MOST]
+    )
+
+
+_Step = tuple[Any, str | int] | None
+"""A path from its end: the steps before it and its last key. One more step costs the same at every depth."""
+
+
+def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, str]]:
+    """Yield the steps to each container, and to each number of a GPU with its name, in the order of the text."""
+    seen = set[int]()
+    rest: list[tuple[_Step, Any]] = []
+    rest += (((None, key), value[key]) for key in reversed([*value]) if key != "status")
+    while rest:
+        step, part = rest.pop()
+        if id(part) in seen:
+            continue
+        if isinstance(part, dict):
+            seen.add(id(part))
+            inner: list[tuple[_Step, Any]] = []
+            for key, each in part.items():
+                if isinstance(each, (dict, list)):
+                    if key not in _NO_REQUESTS:
+                        inner.append(((step, key), each))
+                elif isinstance(key, str) and "/" in key and key in gpus and _counts(each):
+                    yield (step, key), key
+            rest += reversed(inner)
+        elif isinstance(part, list):
+            seen.add(id(part))
+            inner = [((step, index), each) for index, each in enumerate(part) if isinstance(each, (dict, list))]
+            yield from ((at, "") for at, each in inner if isinstance(each, dict) and _is_container(each))
+            rest += reversed(inner)
+
+
+_NO_REQUESTS = frozenset(("annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector", "selector"))
+"""Maps whose keys look like resources and are labels."""
+
+
+def _is_container(value: Mapping[str, Any]) -> bool:
+    return all(isinstance(value.get(key), str) for key in ("name", "image"))
+
+
+def _counts(value: object) -> bool:
+    """Tell whether a value can be a number above zero: also a placeholder of a template is one."""
+    if isinstance(value, str):
+        return value[:1] in _FIRST and value.strip("0.") != ""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+_FIRST = frozenset("0123456789+.$<{")
+"""The first characters of numbers and placeholders."""
+
+
+def _path(step: _Step) -> Path:
+    path = list[str | int]()
+    while step:
+        step, key = step
+        path.append(key)
+    return tuple(reversed(path))
