@@ -10,7 +10,8 @@ from tests.support.policies import POLICY, policy_of
 from webhook.api import admission
 from webhook.api.objects import subjects
 from webhook.api.pods import Pod
-from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, WORKLOADS, Part, Template, keys
+from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Part, Template, keys
+from webhook.catalog.workloads import WORKLOADS
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Malformed, Object, Path, Request, dotted

@@ -26,8 +26,9 @@ from tests.e2e.objects import (
     without_gpus,
     workload,
 )
-from webhook.catalog.workloads import CUSTOM, WORKLOADS, Workload
-from webhook.engine.registration import always_asked
+from webhook.catalog.places import Workload
+from webhook.catalog.workloads import CUSTOM, WORKLOADS
+from webhook.engine.conditions import always_asked
 
 BY_HAND = (MANIFESTS.parent / "docs" / "certificates.md").read_text("utf-8")
 FILES = sorted((MANIFESTS.parent / "tests" / "kinds").glob("*.yaml"))

@@ -18,7 +18,9 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.facts.sources import Dated
 from webhook.model import Action, Request, Requester, Verdict
-from webhook.policy.model import Exemption, Override, Policy, Requesters, Scope
+from webhook.policy.actions import Exemption, Override
+from webhook.policy.model import Policy
+from webhook.policy.scopes import Requesters, Scope
 from webhook.rules import walk
 from webhook.scan.judge import judge
 from webhook.scan.results import Judged, Report

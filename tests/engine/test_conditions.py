@@ -42,7 +42,7 @@ def test_the_conditions_send_every_fixture_that_a_rule_flags(file: Path) -> None
     if NOT_SENT.search(file.read_text("utf-8")):
         assert heard == [], "it is sent: remove the comment"
     else:
-        assert len(heard) == 1, f"{half}: the conditions in webhook/engine/registration.py do not let it through"
+        assert len(heard) == 1, f"{half}: the conditions in webhook/engine/conditions.py do not let it through"
 
 
 @pytest.mark.parametrize("rule", RULES)

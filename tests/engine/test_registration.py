@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 
 from tests.support.objects import Object
-from webhook.catalog import doors
-from webhook.catalog.workloads import WORKLOADS, Template, Workload, table
+from webhook.catalog import device_variables, names
+from webhook.catalog.places import Template, Workload, table
+from webhook.catalog.workloads import WORKLOADS
 from webhook.engine.registration import bundles, configurations
 from webhook.facts.snapshot import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
-from webhook.policy.model import Exemption, Grant, Guard, Policy, Requesters, Scope
+from webhook.policy.actions import Exemption
+from webhook.policy.model import Guard, Policy
+from webhook.policy.scopes import Grant, Requesters, Scope
 
 
 def hooks(policy: Policy) -> dict[str, Object]:
@@ -148,7 +151,7 @@ def test_labels_and_schedulers_of_the_policy_are_in_the_conditions(sample_policy
 
 def test_the_device_classes_of_the_policy_are_in_the_condition(sample_policy: Policy) -> None:
     assert "[''].exists(start, name.startsWith(start))" in expression(hooks(sample_policy)["devices.slicewarden.dev"])
-    classes = doors.Names(("gpu.nvidia.com", "gpu-*"))
+    classes = names.Names(("gpu.nvidia.com", "gpu-*"))
     named = replace(sample_policy, forms=replace(sample_policy.forms, device_classes=classes))
     found = expression(hooks(named)["devices.slicewarden.dev"])
     assert "name in ['gpu.nvidia.com'] || ['gpu-'].exists(start, name.startsWith(start))" in found
@@ -190,7 +193,7 @@ def test_the_words_of_the_policy_are_in_every_condition_on_pods(sample_policy: P
 def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
     named = expression(hooks(sample_policy)["pods.slicewarden.dev"])
     for name in (
-        *doors.DEVICE_VARIABLES,
+        *device_variables.DEVICE_VARIABLES,
         "cdi.k8s.io",
         "devices.nri.io",
         "hami.io/",

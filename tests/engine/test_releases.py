@@ -13,8 +13,9 @@ from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Unusable
+from webhook.policy.actions import release
 from webhook.policy.load import load
-from webhook.policy.model import Policy, release
+from webhook.policy.model import Policy
 from webhook.rules import releases, walk
 
 NEW = "visible-devices"

@@ -9,7 +9,8 @@ from webhook.api import admission
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Request, Verdict
-from webhook.policy.model import EVERY_RULE, Exemption, Scope
+from webhook.policy.actions import EVERY_RULE, Exemption
+from webhook.policy.scopes import Scope
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 

@@ -16,14 +16,15 @@ from tests.support.objects import Object
 from tests.support.policies import POLICY, policy_of
 from tests.support.strategies import TRUST, containers, pods, request_for, workload
 from webhook.api.admission import decode, wrap
-from webhook.catalog import doors
-from webhook.catalog.doors import Access
+from webhook.catalog import device_annotations, device_variables, gpu_requests, host_paths, names
+from webhook.catalog.host_paths import Access
 from webhook.cli.inputs import cautious
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, Node
 from webhook.gpu.guard import unguarded
 from webhook.model import Action, Requester
-from webhook.policy.model import Forms, Guard, Policy, Scope
+from webhook.policy.model import Forms, Guard, Policy
+from webhook.policy.scopes import Scope
 from webhook.rules import walk
 
 
@@ -65,7 +66,7 @@ def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: 
     ],
 )
 def test_these_paths_of_a_node_lead_to_gpus(path: str, leads: bool) -> None:
-    assert doors.leads_to_gpu(path) is leads
+    assert host_paths.leads_to_gpu(path) is leads
 
 
 @pytest.mark.parametrize(
@@ -73,9 +74,9 @@ def test_these_paths_of_a_node_lead_to_gpus(path: str, leads: bool) -> None:
     [("/var/log", False), ("/lib/modules/6.1", False), ("/lib", True), ("/etc/ssl", True), ("/etc/ssl/certs", False)],
 )
 def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
-    assert doors.leads_to_gpu(path)
-    assert doors.leads_to_gpu(path, Access.READ) is leads
-    assert doors.leads_to_gpu(path, Access.NOTHING) is leads
+    assert host_paths.leads_to_gpu(path)
+    assert host_paths.leads_to_gpu(path, Access.READ) is leads
+    assert host_paths.leads_to_gpu(path, Access.NOTHING) is leads
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_paths_of_a_node_that_nobody_writes(path: str, leads: bool) -> None:
 )
 def test_how_a_path_may_be_mounted(path: str, harmless: Access | None) -> None:
     for access in Access:
-        assert doors.leads_to_gpu(path, access) is (harmless is None or access < harmless)
+        assert host_paths.leads_to_gpu(path, access) is (harmless is None or access < harmless)
 
 
 HOST_PATHS = """\
@@ -132,61 +133,64 @@ def test_a_policy_lists_paths_that_pods_may_mount(path: str, mount: Object, foun
     assert any(result.rule == "device-path" for result in results) is found
 
 
-@pytest.mark.parametrize("path", doors.HOST_PATHS)
+@pytest.mark.parametrize("path", host_paths.HOST_PATHS)
 def test_what_is_below_and_above_a_place_of_a_node_is_the_place(path: str) -> None:
     place = path.rstrip("*")
-    assert doors.leads_to_gpu(place)
-    assert doors.leads_to_gpu(f"{place}/x")
-    assert doors.leads_to_gpu(place.rpartition("/")[0])
+    assert host_paths.leads_to_gpu(place)
+    assert host_paths.leads_to_gpu(f"{place}/x")
+    assert host_paths.leads_to_gpu(place.rpartition("/")[0])
 
 
 def test_a_mount_is_compared_by_how_it_begins() -> None:
-    for folder in doors.MOUNT_PATHS:
-        assert all(doors.asks_for_device(doors.normal(f"{folder}{rest}")) for rest in ("", "/", "/all", "all", "-x/0"))
-    assert not doors.asks_for_device("/data/run/nvidia-container-devices/all")
+    for folder in host_paths.MOUNT_PATHS:
+        assert all(
+            host_paths.asks_for_device(host_paths.normal(f"{folder}{rest}"))
+            for rest in ("", "/", "/all", "all", "-x/0")
+        )
+    assert not host_paths.asks_for_device("/data/run/nvidia-container-devices/all")
 
 
 def test_annotations_name_as_many_devices_as_any_container_needs() -> None:
-    devices = ["/dev/fuse"] * doors.MAX_DEVICES
-    assert doors.harmless_devices("devices.crio.io", ",".join(devices))
-    assert not doors.harmless_devices("devices.crio.io", ",".join([*devices, "/dev/fuse"]))
+    devices = ["/dev/fuse"] * device_annotations.MAX_DEVICES
+    assert device_annotations.harmless_devices("devices.crio.io", ",".join(devices))
+    assert not device_annotations.harmless_devices("devices.crio.io", ",".join([*devices, "/dev/fuse"]))
 
 
 @given(steps=st.lists(st.sampled_from(("..", ".", "", "dev", "nvidia0", "var", "run", "srv")), max_size=6))
 def test_a_path_is_written_one_way(steps: list[str]) -> None:
-    normal = doors.normal("/" + "/".join(steps))
-    assert doors.normal(normal) == normal
+    normal = host_paths.normal("/" + "/".join(steps))
+    assert host_paths.normal(normal) == normal
     assert not {"..", "."} & set(normal.split("/"))
     assert not normal.endswith("/")
 
 
 def test_harmless_paths_are_exceptions_of_something() -> None:
-    exceptions = (*doors.HARMLESS_PATHS, *doors.READ_ONLY_PATHS)
-    places = (*doors.HOST_PATHS, "/var/log")  # which is above two of them
-    assert all(doors.within(path, places) for path in exceptions)
-    assert all(doors.normal(path) == path for path in (*doors.HOST_PATHS, *exceptions))
-    assert not set(doors.HARMLESS_PATHS) & set(doors.READ_ONLY_PATHS)
+    exceptions = (*host_paths.HARMLESS_PATHS, *host_paths.READ_ONLY_PATHS)
+    places = (*host_paths.HOST_PATHS, "/var/log")  # which is above two of them
+    assert all(host_paths.within(path, places) for path in exceptions)
+    assert all(host_paths.normal(path) == path for path in (*host_paths.HOST_PATHS, *exceptions))
+    assert not set(host_paths.HARMLESS_PATHS) & set(host_paths.READ_ONLY_PATHS)
 
 
 @pytest.mark.parametrize("prefix", ["", "N", "NVIDIA_", "NVIDIA_VISIBLE_DEVICES", "LD_", "CUDA_MPS", "NVSHARE_X", "C"])
 def test_these_prefixes_of_env_from_may_open_a_door(prefix: str) -> None:
-    assert doors.may_open(prefix)
+    assert device_variables.may_open(prefix)
 
 
 @pytest.mark.parametrize("prefix", ["APP_", "NVIDIA_VISIBLE_DEVICES_", "nvidia_", "X"])
 def test_these_prefixes_of_env_from_open_no_door(prefix: str) -> None:
-    assert not doors.may_open(prefix)
+    assert not device_variables.may_open(prefix)
 
 
 def test_no_table_of_doors_has_a_name_twice() -> None:
     for table in (
-        doors.RESOURCES,
-        doors.ANNOTATIONS.patterns,
-        doors.LIMIT_VARIABLES.patterns,
-        doors.DEVICE_ANNOTATIONS,
-        doors.PLACEMENT_ANNOTATIONS.patterns,
-        doors.PLACEMENT_LABELS.patterns,
-        doors.HOST_PATHS,
+        gpu_requests.RESOURCES,
+        gpu_requests.ANNOTATIONS.patterns,
+        device_variables.LIMIT_VARIABLES.patterns,
+        device_annotations.DEVICE_ANNOTATIONS,
+        device_annotations.PLACEMENT_ANNOTATIONS.patterns,
+        device_annotations.PLACEMENT_LABELS.patterns,
+        host_paths.HOST_PATHS,
     ):
         assert len(set(table)) == len(table)
 
@@ -339,8 +343,8 @@ def test_channels_that_the_device_plugin_hands_out_are_left_to_it(
 
 
 def test_the_values_that_mutation_writes_over_an_image_open_no_door() -> None:
-    for name, value in doors.CLOSED.items():
-        assert value in (doors.DEVICE_VARIABLES[name].harmless or ())
+    for name, value in device_variables.CLOSED.items():
+        assert value in (device_variables.DEVICE_VARIABLES[name].harmless or ())
 
 
 def test_nodes_that_the_guard_does_not_cover_are_named(sample_policy: Policy, sample_facts: Facts) -> None:
@@ -432,9 +436,9 @@ def test_an_exemption_is_of_no_annotation_label_or_requester(engine: Engine, sam
 
 # Properties
 
-NAMES = (*doors.DEVICE_VARIABLES, "LD_PRELOAD", "CUDA_MPS_PIPE_DIRECTORY", "PATH", "CUDA_VISIBLE_DEVICES")
+NAMES = (*device_variables.DEVICE_VARIABLES, "LD_PRELOAD", "CUDA_MPS_PIPE_DIRECTORY", "PATH", "CUDA_VISIBLE_DEVICES")
 VARIABLES = st.one_of(
-    st.fixed_dictionaries({"name": st.just(doors.VISIBLE), "value": st.sampled_from(("all", "void"))}),
+    st.fixed_dictionaries({"name": st.just(device_variables.VISIBLE), "value": st.sampled_from(("all", "void"))}),
     st.fixed_dictionaries(
         {
             "name": st.sampled_from(NAMES),
@@ -674,14 +678,14 @@ def test_every_class_is_of_gpus_until_the_policy_names_some(
     assert denied.rule == "claimed-gpu"
     for forms in (
         Forms(claims=(Scope(frozenset({"visitors"}), None, frozenset({"mover"})),)),
-        Forms(device_classes=doors.Names(("other",))),
+        Forms(device_classes=names.Names(("other",))),
     ):
         assert Engine(replace(sample_policy, forms=forms), walk()).judge(request_for(claim), sample_facts).allowed
 
 
 # The same, deterministically: what each fixture is denied for it stays denied for
 
-VOID = {"name": doors.VISIBLE, "value": doors.VOID}
+VOID = {"name": device_variables.VISIBLE, "value": device_variables.VOID}
 FIXTURES = [
     file
     for rule in sorted(DOORS - {"unguarded-container"})  # which void is what is missing for

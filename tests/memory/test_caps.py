@@ -35,7 +35,8 @@ from webhook.memory.command_line import PROGRAMS
 from webhook.memory.frameworks.pytorch import parse, version
 from webhook.memory.steps import WRITES, Cap, Kind, Step, Torch, describe, natural, noted
 from webhook.model import Action
-from webhook.policy.model import Card, Policy, Pool, ResourceNames, TorchVersion
+from webhook.policy.model import Card, Policy, Pool, TorchVersion
+from webhook.policy.resources import ResourceNames
 from webhook.rules import walk
 
 POLICY = Policy("p", ())

@@ -20,7 +20,8 @@ from webhook.facts.snapshot import Facts, Node
 from webhook.memory import explain, frameworks, page
 from webhook.memory.command_line import PROGRAMS
 from webhook.model import Requester
-from webhook.policy.model import Grant, Policy, Requesters, Scope
+from webhook.policy.model import Policy
+from webhook.policy.scopes import Grant, Requesters, Scope
 from webhook.rules import walk
 
 

@@ -17,7 +17,8 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, Node
 from webhook.gpu.placement import clash
 from webhook.memory.budget import Selection
-from webhook.policy.model import Policy, Pool, ResourceNames
+from webhook.policy.model import Policy, Pool
+from webhook.policy.resources import ResourceNames
 from webhook.rules import walk
 
 # What is said

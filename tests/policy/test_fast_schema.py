@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests import ROOT
 from webhook import rules
 from webhook.documents import documents
-from webhook.policy import fast_schema, load
+from webhook.policy import fast_schema, schemas
 
 POLICIES = [ROOT / "policies/sample.yaml", *sorted((ROOT / "tests/fixtures").glob("*/policy.yaml"))]
 
@@ -32,7 +32,7 @@ json_values = st.recursive(
 
 @cache
 def schema() -> Any:
-    return load.schema(rule.id for rule in rules.walk())
+    return schemas.schema(rule.id for rule in rules.walk())
 
 
 @cache

@@ -17,8 +17,10 @@ from tests.support.policies import POLICY, RULES, policy_of
 from webhook.documents.documents import read
 from webhook.memory import frameworks
 from webhook.model import Action, Unusable
-from webhook.policy.load import MOST, load, schema
-from webhook.policy.model import Guard, Limits, Policy, Requesters
+from webhook.policy.load import MOST, load
+from webhook.policy.model import Guard, Limits, Policy
+from webhook.policy.schemas import schema
+from webhook.policy.scopes import Requesters
 
 SAMPLE = POLICY.read_text("utf-8")
 

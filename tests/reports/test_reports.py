@@ -30,7 +30,9 @@ from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Problem, Result, Verdict, dotted
-from webhook.policy.model import Exemption, Policy, Scope
+from webhook.policy.actions import Exemption
+from webhook.policy.model import Policy
+from webhook.policy.scopes import Scope
 from webhook.reports import audit_report, markdown
 from webhook.scan import batches
 from webhook.scan.audit import Audited, Source

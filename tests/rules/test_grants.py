@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.support.policies import policy_of
 from webhook.api import admission
-from webhook.catalog.doors import ADMIN_ACCESS
+from webhook.catalog.gpu_requests import ADMIN_ACCESS
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Request, Requester, Unusable
-from webhook.policy.model import CONTROLLERS, Requesters
+from webhook.policy.scopes import CONTROLLERS, Requesters
 from webhook.rules import walk
 
 TRUST = "slicewarden.dev/trust"

@@ -13,7 +13,7 @@ from tests import ROOT
 from webhook import rules
 from webhook.cli import main as cli
 from webhook.cli import outputs
-from webhook.policy import load
+from webhook.policy import schemas
 from webhook.scan.policy_tests import unlike
 from webhook.text.terminal import Look
 
@@ -110,7 +110,7 @@ def test_each_policy_has_a_page(name: str) -> None:
     assert (ROOT / "docs" / "policies" / f"{name}.md").read_text("utf-8").startswith("# ")
 
 
-@pytest.mark.parametrize("kind", load.SCHEMAS)
+@pytest.mark.parametrize("kind", schemas.SCHEMAS)
 def test_the_schemas_that_editors_read_are_what_the_command_prints(
     kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,7 +123,7 @@ def test_the_schemas_that_editors_read_are_what_the_command_prints(
 def test_the_editors_line_of_every_policy_leads_to_its_schema() -> None:
     for file in sorted((ROOT / "policies").rglob("*.yaml")):
         text = file.read_text("utf-8")
-        for kind in load.SCHEMAS:
+        for kind in schemas.SCHEMAS:
             if f"\nkind: {kind}\n" in text:
                 line = text.partition("\n")[0]
                 assert line.startswith("# yaml-language-server: $schema="), file

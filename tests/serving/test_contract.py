@@ -12,7 +12,7 @@ from tests.support.asking import ask
 from webhook.api import admission
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.policy.load import schema
+from webhook.policy.schemas import schema
 from webhook.serving import app as serving
 from webhook.serving import processes
 from webhook.serving.http import SHED

@@ -49,7 +49,7 @@ HOMES = {
     "orjson": {"webhook.api.admission", "webhook.telemetry.log"},
     "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {"webhook.documents.goyaml"},
-    "jsonschema": {"webhook.policy.load"},
+    "jsonschema": {"webhook.policy.schemas"},
     "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},
     "certs": {"webhook.cli.commands.certs", "webhook.cli.demo", "webhook.cluster.cert_store", "webhook.scan.doctor"},
 }

@@ -6,7 +6,7 @@ import pytest
 
 from tests import ROOT
 from tests.support.fixtures import DOORS
-from webhook.catalog.doors import DEVICE_VARIABLES
+from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.rules import walk
 
 PAGE = (ROOT / "docs" / "doors.md").read_text("utf-8")

@@ -12,7 +12,8 @@ from webhook.allowance import PRICES, TEMPLATE, UNITS, Allowance
 from webhook.api.fields import as_kind, as_map, items, section, text
 from webhook.api.pods import POD, Pod, pod_of
 from webhook.api.templates import found, pods, shared_cost
-from webhook.catalog.workloads import WORKLOADS, Workloads
+from webhook.catalog.places import Workloads
+from webhook.catalog.workloads import WORKLOADS
 from webhook.model import Object, Path, Request, Requester
 
 CONFIG_MAP = ("", "ConfigMap")

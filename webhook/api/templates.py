@@ -7,7 +7,7 @@ from typing import Any
 from webhook.allowance import TEMPLATE, Allowance, weight
 from webhook.api.fields import as_kind, as_map, group_kind, section
 from webhook.api.pods import POD, Container, Elsewhere, Pod, pod_of
-from webhook.catalog.workloads import EACH_ITEM, EACH_VALUE, Part, Template, Workload, Workloads, keys
+from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Part, Template, Workload, Workloads, keys
 from webhook.documents.goyaml import MAX_VALUES, Unreadable, parse
 from webhook.model import Malformed, Object, Path, Request
 

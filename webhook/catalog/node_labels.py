@@ -1,10 +1,12 @@
-"""Tables of the labels by which nodes tell their GPUs, with who writes them, and of the memory of cards.
+"""Tables of the labels and the taint by which nodes tell their GPUs, with who writes them, and of the memory of cards.
 
 Sources are given as repository and file, or as the page of a vendor's documentation.
 """
 
 import re
 from typing import NamedTuple
+
+from webhook.catalog.names import Names
 
 PRODUCTS = (
     "nvidia.com/gpu.product",  # GPU Feature Discovery: k8s-device-plugin internal/lm/resource.go
@@ -120,3 +122,22 @@ def short(product: str) -> str:
     """Return a short name for a product, of lower-case letters, digits and dashes; empty if nothing is left."""
     words = [word for word in re.split(r"[^a-z0-9]+", product.lower()) if word and not _FILLER.fullmatch(word)]
     return "-".join(words)[:40].strip("-")
+
+
+GPU_TAINT = "nvidia.com/gpu"
+"""The taint of GPU nodes that GKE sets, and that NVIDIA's components tolerate by default.
+
+(gpu-operator assets/*, k8s-device-plugin deployments/static, GoogleCloudPlatform/container-engine-accelerators)
+"""
+
+GPU_NODE_LABELS = Names(
+    (
+        "nvidia.com/*",  # GPU Feature Discovery, and the GPU Operator's gpu.present and gpu.deploy.*
+        "cloud.google.com/gke-accelerator",
+        "cloud.google.com/gke-gpu*",
+        "feature.node.kubernetes.io/pci-10de.present",  # Node Feature Discovery, by NVIDIA's number as a vendor
+        "k8s.amazonaws.com/accelerator",
+        "kubernetes.azure.com/accelerator",
+    )
+)
+"""Labels that nodes with GPUs have, by which agents of these nodes select them."""

@@ -1,103 +1,28 @@
 """A table of the pod templates in each kind of workload. A policy may extend it."""
 
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import NamedTuple
-
-EACH_ITEM, EACH_VALUE = "[]", "{}"
-"""Wildcards in a place: every item of a list, every value of a map."""
-
-
-class Part(NamedTuple):
-    """A value that counts as a field of a pod, or of a container, and stands elsewhere.
-
-    `place` is where it stands, and `into` the keys of the field. `name` is the place of a text that is one more key. A
-    `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map. Lists of
-    several parts are joined, and maps are merged.
-    """
-
-    place: str
-    into: tuple[str, ...]
-    name: str = ""
-
-
-def same(*fields: str) -> tuple[Part, ...]:
-    """Return parts for fields that have their own names in another place."""
-    return tuple(Part(field, (field.rpartition(".")[2],)) for field in fields)
-
-
-class Template(NamedTuple):
-    """The places of a pod template's parts in an object.
-
-    A place is a path of keys joined by dots. `at` starts at the object and may match several templates. All other
-    places start at the template, or at the object if they begin with a slash; an empty one is the template itself.
-    Later maps of `metadata` override earlier ones, and `spec` overrides `defaults`; None if there is no PodSpec.
-    `containers` are places of containers outside the lists of a PodSpec, `parts` are fields of the PodSpec, and `own`
-    are fields of one more container. A `partial` template says nothing of its pods' trust, which is said elsewhere.
-    """
-
-    at: str
-    metadata: tuple[str, ...] = ("metadata",)
-    spec: str | None = "spec"
-    defaults: str | None = None
-    containers: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
-    own: tuple[Part, ...] = ()
-    partial: bool = False
-
-
-class Workload(NamedTuple):
-    """A kind of object that creates pods. `resource` is its plural name in API paths.
-
-    `objects` are places of whole objects that are created, of any kind; `manifests` are places of texts of such. At
-    `patches` stand texts that change a PodSpec. Pods of a `cluster_scoped` object have the trust of the namespace that
-    uses them, which is not known.
-    """
-
-    group: str
-    kind: str
-    resource: str
-    templates: tuple[Template, ...]
-    objects: tuple[str, ...] = ()
-    manifests: tuple[str, ...] = ()
-    patches: tuple[str, ...] = ()
-    cluster_scoped: bool = False
-
-    @property
-    def opaque(self) -> bool:
-        """Whether a condition of an API server cannot look into its pods."""
-        return bool(self.objects or self.manifests or self.patches or any(t.parts or t.own for t in self.templates))
-
-
-Workloads = Mapping[tuple[str, str], Workload]
-"""Workloads by group and kind."""
-
-
-def table(workloads: Sequence[Workload]) -> Workloads:
-    """Map workloads by group and kind. The later of two for one kind counts."""
-    return {(workload.group, workload.kind): workload for workload in workloads}
-
-
-def _pod_templates(group: str, kind: str, resource: str, *places: str) -> Workload:
-    """Return a kind that holds a PodTemplateSpec at each of these places."""
-    return Workload(group, kind, resource, tuple(map(Template, places)))
-
-
-def pod_specs(*places: str, annotations: str = "", containers: tuple[str, ...] = ()) -> tuple[Template, ...]:
-    """Return templates at the places of PodSpecs without metadata; `annotations` is the place of their annotations."""
-    return tuple(Template(place, (annotations,), "", containers=containers) for place in places)
-
+from webhook.catalog.places import (
+    EACH_ITEM,
+    EACH_VALUE,
+    Part,
+    Template,
+    Workload,
+    Workloads,
+    pod_specs,
+    pod_templates,
+    same,
+    table,
+)
 
 BUILT_IN = table(
     (
-        _pod_templates("", "PodTemplate", "podtemplates", "template"),
-        _pod_templates("", "ReplicationController", "replicationcontrollers", "spec.template"),
-        _pod_templates("apps", "DaemonSet", "daemonsets", "spec.template"),
-        _pod_templates("apps", "Deployment", "deployments", "spec.template"),
-        _pod_templates("apps", "ReplicaSet", "replicasets", "spec.template"),
-        _pod_templates("apps", "StatefulSet", "statefulsets", "spec.template"),
-        _pod_templates("batch", "CronJob", "cronjobs", "spec.jobTemplate.spec.template"),
-        _pod_templates("batch", "Job", "jobs", "spec.template"),
+        pod_templates("", "PodTemplate", "podtemplates", "template"),
+        pod_templates("", "ReplicationController", "replicationcontrollers", "spec.template"),
+        pod_templates("apps", "DaemonSet", "daemonsets", "spec.template"),
+        pod_templates("apps", "Deployment", "deployments", "spec.template"),
+        pod_templates("apps", "ReplicaSet", "replicasets", "spec.template"),
+        pod_templates("apps", "StatefulSet", "statefulsets", "spec.template"),
+        pod_templates("batch", "CronJob", "cronjobs", "spec.jobTemplate.spec.template"),
+        pod_templates("batch", "Job", "jobs", "spec.template"),
     )
 )
 """Kubernetes' own workloads (k8s.io/api)."""
@@ -119,7 +44,7 @@ def _leader_and_worker(template: str) -> tuple[str, ...]:
 
 
 def _training_job(kind: str, replicas: str) -> Workload:
-    return _pod_templates("kubeflow.org", kind, f"{kind.lower()}s", f"spec.{replicas}.{{}}.template")
+    return pod_templates("kubeflow.org", kind, f"{kind.lower()}s", f"spec.{replicas}.{{}}.template")
 
 
 def _argo_workflow(kind: str, spec: str, *, cluster_scoped: bool = False) -> Workload:
@@ -162,7 +87,7 @@ def _ray_groups(cluster: str) -> tuple[str, ...]:
 
 
 def _ray(kind: str, cluster: str, *more: str) -> Workload:
-    return _pod_templates("ray.io", kind, f"{kind.lower()}s", *_ray_groups(cluster), *more)
+    return pod_templates("ray.io", kind, f"{kind.lower()}s", *_ray_groups(cluster), *more)
 
 
 def _spark(kind: str, spec: str) -> Workload:
@@ -265,7 +190,7 @@ def _dynamo(kind: str, *places: str, shared: str = "") -> Workload:
 
 
 def _aibrix(kind: str, *places: str) -> Workload:
-    return _pod_templates("orchestration.aibrix.ai", kind, f"{kind.lower()}s", *places)
+    return pod_templates("orchestration.aibrix.ai", kind, f"{kind.lower()}s", *places)
 
 
 _KV_CACHE = tuple(
@@ -292,20 +217,20 @@ CUSTOM = table(
         Workload("kubeflow.org", "Notebook", "notebooks", (Template("spec.template", ("metadata", "/metadata")),)),
         Workload("kubeflow.org", "Experiment", "experiments", (), objects=("spec.trialTemplate.trialSpec",)),
         Workload("kubeflow.org", "Trial", "trials", (), objects=("spec.runSpec",)),
-        _pod_templates("trainer.kubeflow.org", "TrainingRuntime", "trainingruntimes", f"spec.template.{_JOB_SET}"),
-        _pod_templates(
+        pod_templates("trainer.kubeflow.org", "TrainingRuntime", "trainingruntimes", f"spec.template.{_JOB_SET}"),
+        pod_templates(
             *("trainer.kubeflow.org", "ClusterTrainingRuntime", "clustertrainingruntimes"),
             f"spec.template.{_JOB_SET}",
         )._replace(cluster_scoped=True),
         _train_job(),
-        _pod_templates("jobset.x-k8s.io", "JobSet", "jobsets", _JOB_SET),
-        _pod_templates(
+        pod_templates("jobset.x-k8s.io", "JobSet", "jobsets", _JOB_SET),
+        pod_templates(
             "leaderworkerset.x-k8s.io",
             "LeaderWorkerSet",
             "leaderworkersets",
             *_leader_and_worker("spec.leaderWorkerTemplate"),
         ),
-        _pod_templates(
+        pod_templates(
             "disaggregatedset.x-k8s.io",
             "DisaggregatedSet",
             "disaggregatedsets",
@@ -383,9 +308,9 @@ CUSTOM = table(
             ),
             cluster_scoped=True,
         ),
-        _pod_templates("inference.llmaz.io", "Service", "services", *_leader_and_worker("spec.workloadTemplate")),
+        pod_templates("inference.llmaz.io", "Service", "services", *_leader_and_worker("spec.workloadTemplate")),
         *(
-            _pod_templates("serving.knative.dev", kind, f"{kind.lower()}s", "spec.template")
+            pod_templates("serving.knative.dev", kind, f"{kind.lower()}s", "spec.template")
             for kind in ("Service", "Configuration")
         ),
         Workload("serving.knative.dev", "Revision", "revisions", pod_specs("spec", annotations="/metadata")),
@@ -397,16 +322,16 @@ CUSTOM = table(
         _argo_workflow("WorkflowTemplate", "spec"),
         _argo_workflow("ClusterWorkflowTemplate", "spec", cluster_scoped=True),
         _argo_workflow("CronWorkflow", "spec.workflowSpec"),
-        _pod_templates("argoproj.io", "Rollout", "rollouts", "spec.template"),
-        _pod_templates("batch.volcano.sh", "Job", "jobs", "spec.tasks.[].template"),
-        _pod_templates("batch.volcano.sh", "CronJob", "cronjobs", "spec.jobTemplate.spec.tasks.[].template"),
-        _pod_templates("flow.volcano.sh", "JobTemplate", "jobtemplates", "spec.tasks.[].template"),
+        pod_templates("argoproj.io", "Rollout", "rollouts", "spec.template"),
+        pod_templates("batch.volcano.sh", "Job", "jobs", "spec.tasks.[].template"),
+        pod_templates("batch.volcano.sh", "CronJob", "cronjobs", "spec.jobTemplate.spec.tasks.[].template"),
+        pod_templates("flow.volcano.sh", "JobTemplate", "jobtemplates", "spec.tasks.[].template"),
         _spark("SparkApplication", "spec"),
         _spark("ScheduledSparkApplication", "spec.template"),
-        _pod_templates(
+        pod_templates(
             "sparkoperator.k8s.io", "SparkConnect", "sparkconnects", "spec.server.template", "spec.executor.template"
         ),
-        _pod_templates(
+        pod_templates(
             "spark.apache.org",
             "SparkApplication",
             "sparkapplications",
@@ -420,20 +345,20 @@ CUSTOM = table(
         Workload(
             "mlops.seldon.io", "SeldonConfig", "seldonconfigs", (Template("spec.components.[]", ("",), "podSpec"),)
         ),
-        _pod_templates("kaito.sh", "Workspace", "workspaces", "inference.template"),
-        _pod_templates("kaito.sh", "InferenceSet", "inferencesets", "spec.template.inference.template"),
-        _pod_templates(
+        pod_templates("kaito.sh", "Workspace", "workspaces", "inference.template"),
+        pod_templates("kaito.sh", "InferenceSet", "inferencesets", "spec.template.inference.template"),
+        pod_templates(
             "sagemaker.amazonaws.com", "HyperPodPyTorchJob", "hyperpodpytorchjobs", "spec.replicaSpecs.[].template"
         ),
-        _pod_templates("agents.x-k8s.io", "Sandbox", "sandboxes", "spec.podTemplate"),
-        _pod_templates("extensions.agents.x-k8s.io", "SandboxTemplate", "sandboxtemplates", "spec.podTemplate"),
+        pod_templates("agents.x-k8s.io", "Sandbox", "sandboxes", "spec.podTemplate"),
+        pod_templates("extensions.agents.x-k8s.io", "SandboxTemplate", "sandboxtemplates", "spec.podTemplate"),
         Workload(
             "extensions.agents.x-k8s.io",
             "SandboxClaim",
             "sandboxclaims",
             (Template("spec", ("additionalPodMetadata",), None, own=same("env"), partial=True),),
         ),
-        _pod_templates("keda.sh", "ScaledJob", "scaledjobs", "spec.jobTargetRef.template"),
+        pod_templates("keda.sh", "ScaledJob", "scaledjobs", "spec.jobTargetRef.template"),
     )
 )
 """The workloads of machine-learning operators, with the fields of their CustomResourceDefinitions.
@@ -453,9 +378,3 @@ keda.sh: kedacore/keda apis/keda/v1alpha1.
 
 WORKLOADS: Workloads = {**BUILT_IN, **CUSTOM}
 """The workloads that are judged under every policy."""
-
-
-@cache
-def keys(place: str) -> tuple[str, ...]:
-    """Split a place into its keys."""
-    return tuple(place.removeprefix("/").split(".")) if place.strip("/") else ()

@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from webhook.catalog import doors
+from webhook.catalog import gpu_requests
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 
@@ -21,12 +21,12 @@ def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
     if forms.classes_named:
         return Class.GPU if name in forms.device_classes else Class.OTHER
     selectors = facts.device_classes.get(name, "")
-    if any(f'"{driver}"' in selectors for driver in doors.GPU_CLASSES):
+    if any(f'"{driver}"' in selectors for driver in gpu_requests.GPU_CLASSES):
         return Class.GPU
     if name not in forms.device_classes:
         return Class.OTHER
-    if name in doors.GPU_CLASSES:
+    if name in gpu_requests.GPU_CLASSES:
         return Class.GPU
-    if any(f'"{driver}"' in selectors for driver in doors.OTHER_CLASSES):
+    if any(f'"{driver}"' in selectors for driver in gpu_requests.OTHER_CLASSES):
         return Class.OTHER
     return Class.UNKNOWN

@@ -1,4 +1,4 @@
-"""Finds the doors to GPUs that a pod opens. One pass looks for everything that `catalog/doors.py` lists."""
+"""Finds the doors to GPUs that a pod opens. One pass looks for everything that the tables in `catalog/` list."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from webhook.api.fields import entries, flag, section, text, texts
 from webhook.api.pods import Container, Pod
-from webhook.catalog import doors
-from webhook.catalog.doors import Access
+from webhook.catalog import device_annotations, device_variables, host_paths
+from webhook.catalog.capabilities import CAPABILITIES, capability
+from webhook.catalog.host_paths import Access
 from webhook.model import Malformed, Object, Path
 
 
@@ -59,17 +60,17 @@ def of(pod: Pod) -> Exposure:
 
 def _annotations(pod: Pod, exposure: Exposure) -> None:
     for key, value in pod.annotations.items():
-        if doors.adds_devices(key):
-            if doors.harmless_devices(key, value):
+        if device_annotations.adds_devices(key):
+            if device_annotations.harmless_devices(key, value):
                 continue
             door = exposure.device_annotations
-        elif key in doors.PLACEMENT_ANNOTATIONS:
+        elif key in device_annotations.PLACEMENT_ANNOTATIONS:
             door = exposure.placements
         else:
             continue
         door.append(Opening(pod.at("metadata", "annotations", key), key, value))
     for key, value in pod.labels.items():
-        if key in doors.PLACEMENT_LABELS:
+        if key in device_annotations.PLACEMENT_LABELS:
             exposure.placements.append(Opening(pod.at("metadata", "labels", key), key, value))
 
 
@@ -80,11 +81,11 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
             continue
         place = (*at, "volumes", index, "hostPath")
         path = text(section(volume, "hostPath", place[:-1]), "path", place)
-        if not doors.leads_to_gpu(path):
+        if not host_paths.leads_to_gpu(path):
             continue
         accesses = _accesses(pod) if accesses is None else accesses
         access = accesses.get(text(volume, "name", place[:-1]), Access.NOTHING)
-        if doors.leads_to_gpu(path, access):
+        if host_paths.leads_to_gpu(path, access):
             exposure.host_paths.append(HostPath((*place, "path"), path, access))
 
 
@@ -116,27 +117,27 @@ def _security(holder: Object, at: Path, container: Container | None, exposure: E
         return
     capabilities, at = section(security, "capabilities", at), (*at, "capabilities")
     for index, name in texts(capabilities, "add", at):
-        if doors.capability(name) in doors.CAPABILITIES:
+        if capability(name) in CAPABILITIES:
             exposure.privileges.append(Opening((*at, "add", index), name, name, container))
 
 
 def _environment(container: Container, exposure: Exposure) -> None:
     spec, at = container.spec, (*container.path, "env")
     if spec.get("env") is not None:
-        names, prefixes = doors.NAMED_VARIABLES, doors.NAMED_PREFIXES
+        names, prefixes = device_variables.NAMED_VARIABLES, device_variables.NAMED_PREFIXES
         for index, entry in entries(spec, "env", container.path):
             name = entry.get("name")
             if type(name) is not str:  # no call of `text`: this runs for every variable of every pod
                 raise Malformed((*at, index, "name"), "must be a string")
             if name in names or name.startswith(prefixes):
                 value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
-                door = exposure.variables if name in doors.DEVICE_VARIABLES else exposure.limit_variables
+                door = exposure.variables if name in device_variables.DEVICE_VARIABLES else exposure.limit_variables
                 door.append(Opening((*at, index), name, value, container))
     if spec.get("envFrom") is not None:
         for index, entry in entries(spec, "envFrom", container.path):
             place = (*container.path, "envFrom", index)
             prefix = text(entry, "prefix", place)
-            if doors.may_open(prefix):
+            if device_variables.may_open(prefix):
                 exposure.variables_from.append(Opening(place, prefix, None, container))
 
 
@@ -151,8 +152,8 @@ def _mounts(container: Container, exposure: Exposure) -> None:
             # Most mounts lead nowhere, and this test is cheaper than normalizing every path.
             if not ("nvidia-container" in path or "ld.so" in path or ".." in path or path.rstrip("/.").endswith("etc")):
                 continue
-            normal = doors.normal(path)
-            if doors.asks_for_device(normal):
+            normal = host_paths.normal(path)
+            if host_paths.asks_for_device(normal):
                 exposure.device_mounts.append(Opening((*container.path, part, index, key), path, path, container))
-            elif normal == "/etc" or doors.within(normal, doors.LIMIT_MOUNTS):
+            elif normal == "/etc" or host_paths.within(normal, host_paths.LIMIT_MOUNTS):
                 exposure.limit_mounts.append(Opening((*container.path, part, index, key), path, path, container))

@@ -11,7 +11,8 @@ from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.facts.snapshot import Facts
 from webhook.gpu.requests import Amount
 from webhook.model import Path
-from webhook.policy.model import TRUSTED, UNTRUSTED, Grant, Policy, Pool
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.policy.scopes import Grant
 from webhook.text.words import listed
 
 

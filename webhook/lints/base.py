@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeVar
 
 from webhook.facts.snapshot import Facts, Node
 from webhook.model import Action, Object, Path
-from webhook.policy.model import Policy, Pool, Scope
+from webhook.policy.model import Policy, Pool
+from webhook.policy.scopes import Scope
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from webhook.lints.base import Found, Linted, Table, at, within
 from webhook.model import Action
-from webhook.policy.model import EVERY_RULE, Override, Policy
+from webhook.policy.actions import EVERY_RULE, Override
+from webhook.policy.model import Policy
 
 
 def ended_exemption(of: Linted) -> Iterator[Found]:

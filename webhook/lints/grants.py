@@ -5,7 +5,8 @@ from itertools import combinations
 
 from webhook.lints.base import Found, Linted, Table, at, within
 from webhook.model import Action
-from webhook.policy.model import NAME_LABEL, TRUSTED, Grant
+from webhook.policy.model import TRUSTED
+from webhook.policy.scopes import NAME_LABEL, Grant
 
 
 def broad_grant(of: Linted) -> Iterator[Found]:

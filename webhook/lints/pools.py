@@ -8,7 +8,8 @@ from webhook.facts.snapshot import Node
 from webhook.gpu import guard
 from webhook.lints.base import Found, Linted, Table
 from webhook.model import Action
-from webhook.policy.model import SHARED, Policy, Pool, ResourceNames
+from webhook.policy.model import SHARED, Policy, Pool
+from webhook.policy.resources import ResourceNames
 
 
 def empty_pool(of: Linted) -> Iterator[Found]:

@@ -1,21 +1,21 @@
 """The types of a policy: what an organisation allows on its GPUs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cached_property
 from typing import NamedTuple
 
 from webhook.api.selectors import Selector
-from webhook.catalog import doors
-from webhook.catalog.doors import Names
-from webhook.catalog.workloads import WORKLOADS, Workloads
-from webhook.model import Action, Object, Requester
+from webhook.catalog import gpu_requests
+from webhook.catalog.names import Names
+from webhook.catalog.places import Workloads
+from webhook.catalog.workloads import WORKLOADS
+from webhook.model import Action, Object
+from webhook.policy.actions import EVERY_RULE, Exemption, Override, Release
+from webhook.policy.resources import GPUResources, ResourceNames
+from webhook.policy.scopes import CONTROLLERS, NAME_LABEL, SCHEDULER, Grant, Requesters, Scope
 
 API_VERSION = "slicewarden.dev/v1alpha1"
-
-NAME_LABEL = "kubernetes.io/metadata.name"
-"""The label that holds a namespace's name. The API server sets it, and no one can change it (KEP-2161)."""
 
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted"
@@ -35,131 +35,9 @@ CONTEXT_MIB = {
 UNIFIED = ("NVIDIA-GB10", "NVIDIA-Thor", "NVIDIA-Jetson", "Orin", "Xavier", "Thor")
 """Prefixes of the products whose GPU has no memory of its own, and reports the host's memory instead."""
 
-EVERY_RULE = "*"
-"""The key among a policy's rules for every rule that is not named there."""
-
-Release = tuple[int, int]
-"""A release of Slicewarden by its first two numbers: 0.1 is (0, 1)."""
-
-
-def release(text: str) -> Release:
-    """Read a release such as `0.1`. Raises ValueError."""
-    major, minor = map(int, text.split("."))
-    return major, minor
-
 
 SHARED = ("time-slicing", "mps")
 """The kinds of sharing that do not isolate the pods on a card from each other."""
-
-
-@dataclass(frozen=True, eq=False)
-class Scope:
-    """Pods: those in named or selected namespaces, and only those of certain service accounts if any are given.
-
-    Only in an exemption may an account end in `*`, and stand for all that begin so.
-    """
-
-    namespaces: frozenset[str]
-    selector: Selector | None
-    service_accounts: frozenset[str]
-
-    def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
-        """Tell whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
-        if self.service_accounts and service_account not in self._accounts:
-            return False
-        return self.reaches(namespace, labels)
-
-    @cached_property
-    def _accounts(self) -> Names:
-        return Names(self.service_accounts)
-
-    def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Tell whether it has pods of any account in a namespace. This is for objects that run under no account."""
-        if namespace in self.namespaces:
-            return True
-        return self.selector is not None and labels is not None and self.selector.matches(labels)
-
-
-@dataclass(frozen=True, eq=False)
-class Override:
-    """Other actions for certain pods: those in a scope (None: everywhere), and in certain pools if any are named."""
-
-    scope: Scope | None
-    pools: frozenset[str]
-    actions: Mapping[str, Action]
-
-    def action(self, rule: str) -> Action | None:
-        """Return its action on the findings of a rule; None if it leaves the rule alone."""
-        return self.actions.get(rule, self.actions.get(EVERY_RULE))
-
-
-@dataclass(frozen=True, eq=False)
-class Exemption:
-    """Pods whose findings are only recorded, for certain rules or for all if none are named.
-
-    `until` is its last day. It is None for a component of the system, which stays exempt.
-    """
-
-    name: str
-    scope: Scope
-    rules: frozenset[str]
-    until: date | None
-
-    def holds(self, rule: str, today: date | None) -> bool:
-        """Tell whether it is in force for a rule. One that ends is not in force if today's date is unknown."""
-        if self.rules and rule not in self.rules:
-            return False
-        return self.until is None or (today is not None and today <= self.until)
-
-
-@dataclass(frozen=True, slots=True)
-class Requesters:
-    """Users who send requests, by name or by group."""
-
-    users: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
-
-    def include(self, requester: Requester) -> bool:
-        """Tell whether a requester is one of them."""
-        return requester.username in self.users or not self.groups.isdisjoint(requester.groups)
-
-
-SCHEDULER = "system:kube-scheduler"
-"""Kubernetes' own scheduler (kubernetes staging/src/k8s.io/apiserver/pkg/authentication/user/user.go)."""
-
-CONTROLLERS = frozenset(
-    (
-        "system:kube-controller-manager",
-        *(
-            f"system:serviceaccount:kube-system:{name}"
-            for name in (
-                "cronjob-controller",
-                "daemon-set-controller",
-                "deployment-controller",
-                "job-controller",
-                "replicaset-controller",
-                "replication-controller",
-                "statefulset-controller",
-            )
-        ),
-    )
-)
-"""The controllers that make pods and workloads from the templates of Kubernetes' own kinds.
-
-Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go.
-"""
-
-
-@dataclass(frozen=True, eq=False)
-class Grant:
-    """Lets the pods of a scope be trusted, and only in certain pools if any are named.
-
-    With `requesters` it applies only if one of them sent the pod, or a controller made the pod from a judged template.
-    """
-
-    scope: Scope
-    pools: frozenset[str] = frozenset()
-    requesters: Requesters | None = None
 
 
 class TorchVersion(NamedTuple):
@@ -200,45 +78,6 @@ class Card(NamedTuple):
     product: str
     memory: int
     replicas: int
-
-
-class ResourceNames:
-    """Names of extended resources. A name that ends in `*` matches every resource with that prefix.
-
-    Only with `shares` does it match renamed shares too: `nvidia.com/mig-1g.10gb.shared` is a slice of a MIG device, and
-    a pool of whole MIG devices does not offer it.
-    """
-
-    def __init__(self, patterns: Iterable[str], *, shares: bool) -> None:
-        self.patterns = tuple(patterns)
-        self._names = frozenset(p for p in self.patterns if not p.endswith("*"))
-        self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
-        self._shares = shares
-
-    def __contains__(self, resource: str) -> bool:
-        if resource in self._names:
-            return True
-        return resource.startswith(self._prefixes) and (self._shares or not resource.endswith(".shared"))
-
-
-class GPUResources:
-    """The extended resources that are GPUs or parts of GPUs.
-
-    All names in NVIDIA's domain are, except the `others`. A name in another domain is if a pool offers it or the policy
-    lists it.
-    """
-
-    def __init__(self, named: Iterable[str], others: Names) -> None:
-        self._named, self._others = ResourceNames(named, shares=True), others
-        self.patterns = (doors.NVIDIA_RESOURCES, *self._named.patterns)
-
-    def __contains__(self, resource: str) -> bool:
-        if resource in self._named:
-            return not resource.startswith(doors.IMPLICIT) or resource not in self._others
-        return resource in _NVIDIAS and resource not in self._others
-
-
-_NVIDIAS = Names((doors.NVIDIA_RESOURCES,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,12 +141,12 @@ class Forms:
     written in the namespaces of `claims`.
     """
 
-    resources: tuple[str, ...] = doors.RESOURCES
+    resources: tuple[str, ...] = gpu_requests.RESOURCES
     other_devices: tuple[str, ...] = ()
-    annotations: Names = doors.ANNOTATIONS
-    labels: Names = doors.LABELS
-    runtime_classes: Names = doors.RUNTIME_CLASSES
-    device_classes: Names = doors.DEVICE_CLASSES
+    annotations: Names = gpu_requests.ANNOTATIONS
+    labels: Names = gpu_requests.LABELS
+    runtime_classes: Names = gpu_requests.RUNTIME_CLASSES
+    device_classes: Names = gpu_requests.DEVICE_CLASSES
     classes_named: bool = False
     """Whether the policy itself names the classes of GPUs, so that none is unknown."""
     claims: tuple[Scope, ...] = ()
@@ -410,7 +249,7 @@ class Policy:
         )
         selectors = (scope.selector for scope in scopes if scope and scope.selector)
         selected = {r.key for selector in selectors for r in selector.requirements}
-        return frozenset({*selected, doors.ADMIN_ACCESS} - {NAME_LABEL})
+        return frozenset({*selected, gpu_requests.ADMIN_ACCESS} - {NAME_LABEL})
 
     def caps(self, framework: str) -> bool:
         """Tell whether a framework is capped."""
@@ -433,9 +272,13 @@ class Policy:
     def gpu_resources(self) -> GPUResources:
         """The extended resources that are GPUs or parts of them: NVIDIA's, those of pools, and those listed here."""
         offered = (name for pool in self.pools for name in pool.resources.patterns)
-        implicit = (f"{doors.IMPLICIT}{name}" for name in self.forms.device_classes)
+        implicit = (f"{gpu_requests.IMPLICIT}{name}" for name in self.forms.device_classes)
         not_gpus = self.forms.device_classes.other_than or ()
         others = Names(
-            (*doors.OTHER_RESOURCES, *self.forms.other_devices, *(f"{doors.IMPLICIT}{name}" for name in not_gpus))
+            (
+                *gpu_requests.OTHER_RESOURCES,
+                *self.forms.other_devices,
+                *(f"{gpu_requests.IMPLICIT}{name}" for name in not_gpus),
+            )
         )
         return GPUResources((*offered, *self.forms.resources, *implicit), others)

@@ -19,7 +19,8 @@ from webhook.deviceplugin.review import ConfigMapReview
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import Policy, Release, release
+from webhook.policy.actions import Release, release
+from webhook.policy.model import Policy
 from webhook.review import Review
 
 FIRST = "0.1"

@@ -15,8 +15,8 @@ lists them under `gpus.hostPaths` in the policy. A part of the system is exempte
 
 from collections.abc import Iterator
 
-from webhook.catalog import doors
-from webhook.catalog.doors import Access
+from webhook.catalog import host_paths
+from webhook.catalog.host_paths import Access
 from webhook.gpu.exposure import HostPath
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
@@ -28,15 +28,15 @@ SINCE = "0.1"
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag the hostPath volumes that lead to GPUs, in one finding."""
-    host_paths = review.exposure.host_paths
-    if not host_paths or not review.exposed:
+    volumes = review.exposure.host_paths
+    if not volumes or not review.exposed:
         return
-    found = [each for each in host_paths if not _allowed(each, review.policy)]
+    found = [each for each in volumes if not _allowed(each, review.policy)]
     if not found:
         return
     names = [shown(each.name, quotes=False) for each in found]
     one = len(found) == 1
-    if all(doors.names_devices(each.name) for each in found):
+    if all(host_paths.names_devices(each.name) for each in found):
         harm = f"{'exposes' if one else 'expose'} the node's devices"
     else:
         harm = f"{'gives' if one else 'give'} control of the node, its GPUs included"
@@ -52,16 +52,18 @@ _NAMED = 5
 
 
 def _allowed(found: HostPath, policy: Policy) -> bool:
-    path = doors.normal(found.name)
+    path = host_paths.normal(found.name)
     return any(
-        doors.within(path, (allowed.path,)) and (allowed.writable or found.access > Access.WRITE)
+        host_paths.within(path, (allowed.path,)) and (allowed.writable or found.access > Access.WRITE)
         for allowed in policy.forms.host_paths
     )
 
 
 def _way_out(found: list[HostPath]) -> str:
-    readable = [each for each in found if not doors.leads_to_gpu(each.name, Access.READ)]
-    nested = [each for each in found if each not in readable and not doors.leads_to_gpu(each.name, Access.READ_ALL)]
+    readable = [each for each in found if not host_paths.leads_to_gpu(each.name, Access.READ)]
+    nested = [
+        each for each in found if each not in readable and not host_paths.leads_to_gpu(each.name, Access.READ_ALL)
+    ]
     ways = []
     if readable:
         ways.append(f"set readOnly: true on {_mounts(readable, found)}")

@@ -15,7 +15,7 @@ Way out: leave the pod to its scheduler, or ask an administrator to add the acco
 from collections.abc import Iterator
 
 from webhook.api.objects import Binding
-from webhook.catalog.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
+from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
 from webhook.gpu.guard import gpus_of
 from webhook.memory.shim.delivery import CODE
 from webhook.model import Finding, Requester

@@ -15,7 +15,7 @@ Way out: remove the variable or the mount. Build libraries that the program need
 
 from collections.abc import Iterator
 
-from webhook.catalog.doors import LIBRARY_PATH, LINKER
+from webhook.catalog.device_variables import LIBRARY_PATH, LINKER
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.text.words import shown

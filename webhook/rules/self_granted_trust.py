@@ -13,7 +13,7 @@ Way out: ask an administrator of the policy to write the label.
 from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
-from webhook.catalog.doors import ADMIN_ACCESS
+from webhook.catalog.gpu_requests import ADMIN_ACCESS
 from webhook.model import Finding
 from webhook.policy.model import Policy
 from webhook.review import Review

@@ -19,7 +19,7 @@ in a container with a GPU.
 
 from collections.abc import Iterator
 
-from webhook.catalog.doors import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE, VOID
+from webhook.catalog.device_variables import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE, VOID
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from webhook.api import quantity
 from webhook.api.objects import DeviceClaim, DeviceConfig, DeviceRequest
-from webhook.catalog.doors import ADMIN_ACCESS
+from webhook.catalog.gpu_requests import ADMIN_ACCESS
 from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Path
 from webhook.policy.model import FORBIDDEN, Policy

@@ -23,7 +23,7 @@ from typing import Any
 
 from webhook.api.pods import REQUIRED_AFFINITY, Pod
 from webhook.api.selectors import Requirement
-from webhook.catalog.doors import Names
+from webhook.catalog.names import Names
 from webhook.gpu.placement import Placement, alternatives, names, offers
 from webhook.gpu.requests import Amount, marked
 from webhook.gpu.review import PodReview

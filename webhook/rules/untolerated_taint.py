@@ -11,7 +11,7 @@ Operator's operands take theirs from `daemonsets.tolerations` in its ClusterPoli
 
 from collections.abc import Iterator
 
-from webhook.catalog.doors import GPU_NODE_LABELS, GPU_TAINT
+from webhook.catalog.node_labels import GPU_NODE_LABELS, GPU_TAINT
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 

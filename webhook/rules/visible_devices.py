@@ -11,7 +11,7 @@ Way out: remove the variable, and request GPUs in `resources.limits`.
 
 from collections.abc import Iterator
 
-from webhook.catalog.doors import DEVICE_VARIABLES
+from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.text.words import shown

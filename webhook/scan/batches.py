@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from webhook.api.fields import group_kind
 from webhook.catalog import passive
-from webhook.catalog.workloads import WORKLOADS, Workloads
+from webhook.catalog.places import Workloads
+from webhook.catalog.workloads import WORKLOADS
 from webhook.documents import files, helm
 from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item

@@ -9,7 +9,8 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.selectors import Requirement, integer
 from webhook.catalog import node_labels
-from webhook.catalog.doors import OTHER_RESOURCES, Names
+from webhook.catalog.gpu_requests import OTHER_RESOURCES
+from webhook.catalog.names import Names
 from webhook.catalog.node_labels import CardType
 from webhook.deviceplugin import usage
 from webhook.deviceplugin.configmaps import held

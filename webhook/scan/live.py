@@ -9,8 +9,9 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.objects import CLUSTER_POLICY, CONFIG_MAP, DEVICES, LABELLED
 from webhook.api.pods import KUBELETS, MIRROR, POD
-from webhook.catalog.doors import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, Names
-from webhook.catalog.workloads import Workloads
+from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS
+from webhook.catalog.names import Names
+from webhook.catalog.places import Workloads
 from webhook.engine.registration import ALONE, left_alone
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem, Request, Requester

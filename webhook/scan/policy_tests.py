@@ -26,7 +26,8 @@ from webhook.model import (
     Verdict,
     dotted,
 )
-from webhook.policy.load import problems, schema, schema_errors
+from webhook.policy.load import problems
+from webhook.policy.schemas import schema, schema_errors
 
 KIND = "PolicyTest"
 

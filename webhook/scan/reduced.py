@@ -14,7 +14,7 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.objects import CONFIG_MAP, ConfigMap
 from webhook.api.pods import MIRROR, POD
-from webhook.catalog import doors
+from webhook.catalog import capabilities, device_annotations, device_variables, host_paths, names
 from webhook.deviceplugin.configmaps import configs
 from webhook.deviceplugin.usage import VARIABLES
 from webhook.documents import goyaml
@@ -144,7 +144,7 @@ def _labels(item: Object) -> Mapping[str, Any]:
     return mapping(mapping(item.get("metadata")).get("labels"))
 
 
-_UNREAD_LABELS = doors.Names(("feature.node.kubernetes.io/cpu-cpuid.*", "nvidia.com/gfd.timestamp"))
+_UNREAD_LABELS = names.Names(("feature.node.kubernetes.io/cpu-cpuid.*", "nvidia.com/gfd.timestamp"))
 """Labels of nodes that are dropped unless the policy selects by them: a hundred flags of a CPU, and a clock."""
 
 
@@ -264,7 +264,7 @@ def _pod(metadata: Mapping[str, Any], spec: Mapping[str, Any], policy: Policy, *
         if key == policy.annotation
         or key.startswith("slicewarden.dev/")
         or key in policy.forms.annotations
-        or doors.adds_devices(key)
+        or device_annotations.adds_devices(key)
     }
     labels = {key: value for key, value in mapping(metadata.get("labels")).items() if key in policy.forms.labels}
     marks = {key: value for key, value in (("annotations", annotations), ("labels", labels)) if value}
@@ -316,12 +316,13 @@ def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool)
     }
     security = mapping(container.get("securityContext"))
     added = [each for each in sequence(mapping(security.get("capabilities")).get("add")) if isinstance(each, str)]
-    wanted = [each for each in added if doors.capability(each) in doors.CAPABILITIES]
-    names = doors.DEVICE_VARIABLES.keys() | (_PLUGIN_VARIABLES if plugin else set())
+    wanted = [each for each in added if capabilities.capability(each) in capabilities.CAPABILITIES]
+    names = device_variables.DEVICE_VARIABLES.keys() | (_PLUGIN_VARIABLES if plugin else set())
     mounts = [
         _filled(mount, "name", "mountPath", "readOnly", "subPath")
         for mount in mappings(container.get("volumeMounts"))
-        if string(mount.get("name")) in mounted or doors.asks_for_device(doors.normal(string(mount.get("mountPath"))))
+        if string(mount.get("name")) in mounted
+        or host_paths.asks_for_device(host_paths.normal(string(mount.get("mountPath"))))
     ]
     image = string(container.get("image"))
     parts = {

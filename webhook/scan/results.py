@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from webhook.api import admission
 from webhook.api.fields import group_kind
 from webhook.api.objects import judged_kinds
-from webhook.catalog.workloads import Workloads
+from webhook.catalog.places import Workloads
 from webhook.documents.files import Item
 from webhook.memory.explain import Landing
 from webhook.model import Action, Object, Problem, Result, Verdict, dotted

@@ -12,7 +12,7 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.pods import POD
 from webhook.api.selectors import Requirement
-from webhook.catalog import doors, node_labels
+from webhook.catalog import device_variables, gpu_requests, names, node_labels
 from webhook.documents import goyaml
 from webhook.documents.documents import read
 from webhook.documents.goyaml_scalars import plain
@@ -99,7 +99,7 @@ def _nothing(objects: Sequence[Object]) -> str:
     count = sum(group_kind(item) == ("", "Node") for item in objects)
     if not count:
         return "no nodes in it: take the facts again with `slicewarden facts --live`"
-    foreign = [name for name in inventory.others(objects) if name in doors.Names(doors.RESOURCES)]
+    foreign = [name for name in inventory.others(objects) if name in names.Names(gpu_requests.RESOURCES)]
     if foreign:
         return f"no node has GPUs of NVIDIA, but {listed(foreign, 3)}: Slicewarden shares NVIDIA's GPUs alone"
     return (
@@ -567,7 +567,7 @@ def tests(starter: Starter, policy: str, facts: Iterable[str]) -> str:
     cases.append(
         {
             "name": "a pod cannot see GPUs by a variable",
-            "object": _a_pod("web", "default", {}, env=[{"name": doors.VISIBLE, "value": "all"}]),
+            "object": _a_pod("web", "default", {}, env=[{"name": device_variables.VISIBLE, "value": "all"}]),
             "expect": {"verdict": "denied", "rules": ["visible-devices"]},
         }
     )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from webhook.api.lenient import mapping, string
 from webhook.documents.files import Item
 from webhook.model import Object, Path, dotted
-from webhook.policy.model import GPUResources
+from webhook.policy.resources import GPUResources
 
 
 class Place(NamedTuple):

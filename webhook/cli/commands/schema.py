@@ -7,7 +7,7 @@ import click
 from webhook import rules
 from webhook.cli import docs, outputs, parser
 from webhook.memory import frameworks
-from webhook.policy import load
+from webhook.policy import schemas
 
 
 @click.command(
@@ -24,12 +24,12 @@ from webhook.policy import load
 @click.option("--markdown", is_flag=True, help="as a page for people, in Markdown")
 @click.option(
     "--kind",
-    type=parser.Choice(tuple(load.SCHEMAS)),
-    default=load.KIND[1],
-    help=f"default: {load.KIND[1]}",
+    type=parser.Choice(tuple(schemas.SCHEMAS)),
+    default=schemas.KIND[1],
+    help=f"default: {schemas.KIND[1]}",
 )
 def command(markdown: bool, kind: str) -> None:
     """Print the schema."""
     ids = (rule.id for rule in rules.walk())
-    schema = load.schema(ids, kind, frameworks=frameworks.names())
+    schema = schemas.schema(ids, kind, frameworks=frameworks.names())
     outputs.show(docs.schema(schema) if markdown else json.dumps(schema, indent=2) + "\n")

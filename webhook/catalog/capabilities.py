@@ -1,0 +1,19 @@
+"""A table of the capabilities by which a container can take devices that it was not given."""
+
+CAPABILITIES = frozenset(("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "BPF", "DAC_READ_SEARCH"))
+"""Capabilities by which a container can take devices that it was not given.
+
+SYS_ADMIN makes the toolkit trust variables against its configuration (nvidia-container-toolkit
+internal/config/image/privileged.go). BPF can replace the programs that keep devices from containers. SYS_BOOT loads
+another kernel (kexec_load(2)). DAC_READ_SEARCH opens every file on the node by its handle (open_by_handle_at(2)), even
+the kubelet's key.
+
+Three groups are left out. Runtimes grant MKNOD by default (moby oci/caps/defaults.go), and the device cgroup makes it
+harmless. SYS_PTRACE without `hostPID` reaches only the pod's own processes. RDMA needs NET_ADMIN, IPC_LOCK and
+SYS_RESOURCE, which open no device.
+"""
+
+
+def capability(name: str) -> str:
+    """Return a capability's name in the runtimes' form: upper case, without `CAP_`."""
+    return name.upper().removeprefix("CAP_")

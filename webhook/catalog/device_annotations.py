@@ -1,0 +1,128 @@
+"""Tables of the annotations and labels that add devices to a container, or name a GPU that a scheduler chose.
+
+Sources are given as repository and file.
+"""
+
+from webhook.catalog.host_paths import leads_to_gpu
+from webhook.catalog.names import Names
+
+DEVICE_ANNOTATIONS = (
+    # cdi.k8s.io/* for the runtimes; nvidia.cdi.k8s.io/* for the toolkit's NRI plugin
+    # (nvidia-container-toolkit cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go)
+    "cdi.k8s.io",
+    "*.cdi.k8s.io",
+    # containerd/nri plugins/device-injector, containers/nri-plugins
+    "devices.nri.io",
+    "devices.gke.io",  # GoogleCloudPlatform/container-engine-accelerators nri_device_injector, on GKE's GPU nodes
+    "cdi-devices.nri.io",
+    "mounts.nri.io",
+    "devices.noderesource.dev",
+    "cdi-devices.noderesource.dev",
+    "mounts.noderesource.dev",
+    # cri-o pkg/annotations
+    "devices.crio.io",
+    "io.kubernetes.cri-o.Devices",
+)
+"""The domains of annotations that make a container runtime add devices. `*.` matches any subdomain."""
+
+
+def adds_devices(key: str) -> bool:
+    """Tell whether an annotation makes a container runtime add devices."""
+    domain = key.partition("/")[0]
+    if domain in _DOMAINS or domain.endswith(_SUBDOMAINS):
+        return True
+    return domain.startswith(_DOTTED)
+
+
+DEVICE_LISTS = frozenset(("devices.crio.io", "io.kubernetes.cri-o.Devices"))
+"""Annotations that list paths under /dev, some of them harmless."""
+
+_DOMAINS = frozenset(DEVICE_ANNOTATIONS)
+_SUBDOMAINS = tuple(pattern[1:] for pattern in DEVICE_ANNOTATIONS if pattern.startswith("*."))
+_DOTTED = tuple(f"{key}." for key in sorted(DEVICE_LISTS))  # CRI-O also takes a container's name after a dot
+
+
+def harmless_devices(key: str, value: object) -> bool:
+    """Tell whether an annotation adds only devices that lead to no GPU, such as `/dev/fuse:/dev/fuse:rw`.
+
+    A list of more than MAX_DEVICES is not walked, and counts as one that leads to a GPU.
+    """
+    domain = key.partition("/")[0]
+    if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(_DOTTED)):
+        return False
+    if value.count(",") >= MAX_DEVICES:
+        return False
+    return not any(leads_to_gpu(device.partition(":")[0].strip()) for device in value.split(","))
+
+
+MAX_DEVICES = 64
+"""How many devices of an annotation are looked at: far more than any container needs."""
+
+PLACEMENT_ANNOTATIONS = Names(
+    (
+        "hami.io/*",  # HAMi pkg/util/types.go; before 2.4 with the prefix of 4paradigm's scheduler
+        "4pd.io/*",
+        "ALIYUN_COM_GPU_*",  # gpushare-scheduler-extender pkg/utils/const.go
+        "scheduler.framework.gpushare.allocation",
+        "nvidia.com/pre-allocated",  # vgpu-manager pkg/util/consts.go
+        "nvidia.com/real-allocated",
+        "nvidia.com/predicate-*",
+        "nvidia.com/vgpu-assigned*",
+        "tencent.com/gpu-assigned",  # gpu-manager pkg/types
+        "tencent.com/predicate-*",
+        "volcano.sh/vgpu-ids*",  # volcano pkg/scheduler/api/devices/nvidia
+        "volcano.sh/vgpu-node",
+        "volcano.sh/vgpu-time",
+        "volcano.sh/bind-phase",
+        "volcano.sh/bind-time",
+        "volcano.sh/devices-to-allocate",
+        "volcano.sh/gpu-index",
+        "volcano.sh/gpu-assigned",
+        "volcano.sh/predicate-time",
+        "scheduling.koordinator.sh/device-allocated",  # koordinator apis/extension/device_share.go
+        "runai-gpu-group",  # KAI-Scheduler pkg/common/constants
+        "runai-gpu",
+        "runai/shared-gpu-configmap",
+        "received-resource-type",
+        "tensor-fusion.ai/gpu-ids",  # tensor-fusion pkg/constants
+        "tensor-fusion.ai/container-gpus",
+        "tensor-fusion.ai/effective-hard-sm-percent",
+        "tensor-fusion.ai/index",
+        "tensor-fusion.ai/partition-*",
+    ),
+    # What HAMi's users write: pkg/util/types.go, pkg/device/*/device.go and its documents
+    other_than=(
+        *(
+            f"{domain}/{name}"
+            for domain in ("hami.io", "4pd.io")
+            for name in (
+                "node-scheduler-policy",
+                "gpu-scheduler-policy",
+                "device-scoring-weights",
+                "resource-pool",
+                "gpu-use-uuid",
+                "gpu-no-use-uuid",
+                "use-*",
+                "no-use-*",
+            )
+        ),
+        # tensor-fusion docs: the user names a partition by its template
+        "tensor-fusion.ai/partition-id",
+    ),
+)
+"""Annotations in which other schedulers write their choice of a GPU, and which their node agents trust.
+
+What their users are told to write is left out, such as `hami.io/gpu-scheduler-policy` (binpack or spread) and
+`volcano.sh/vgpu-use-gpuuuid`. HAMi makes the names of its own from each vendor's, so all but those of its users count.
+"""
+
+PLACEMENT_LABELS = Names(
+    (
+        "runai-gpu-group",  # KAI-Scheduler pkg/common/resources/gpu_sharing.go, and one more for each of several GPUs
+        "runai-gpu-group/*",
+        "nvidia.com/assigned-phase",  # vgpu-manager pkg/device/types.go
+        "nvidia.com/metrics-node",
+        "hami.io/vgpu-node",  # koordinator apis/extension/device_share.go
+    )
+)
+"""Labels in which other schedulers write their choice of a GPU."""

@@ -1,0 +1,103 @@
+"""Tables of variables that give a container GPUs without a request, or lift the limits of a shared GPU.
+
+Sources are given as repository and file.
+"""
+
+from typing import NamedTuple
+
+from webhook.catalog.names import Names
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+VOID = "void"
+NONE = "none"
+"""Neither value gives a container a GPU. `none` still gives it the driver, with the devices that come with it."""
+
+
+class DeviceVariable(NamedTuple):
+    """A variable that a vendor's container toolkit reads.
+
+    `harmless` are the values that open nothing; None if no value opens anything while VISIBLE is void. `asking` tells
+    whether a container that requests a GPU may set any value.
+    """
+
+    name: str
+    opens: str
+    harmless: frozenset[str] | None
+    asking: bool = False
+
+
+_OFF = frozenset(("", "disabled"))
+_EMPTY = frozenset(("",))
+
+# nvidia-container-toolkit internal/config/image/cuda_image.go, internal/modifier/cdi.go
+DEVICE_VARIABLES = {
+    variable.name: variable
+    for variable in (
+        DeviceVariable(VISIBLE, "GPUs", frozenset(("", VOID, NONE))),
+        DeviceVariable("NVIDIA_MIG_CONFIG_DEVICES", "the MIG configuration of GPUs", _EMPTY),
+        DeviceVariable("NVIDIA_MIG_MONITOR_DEVICES", "the monitoring of MIG devices", _EMPTY),
+        DeviceVariable("NVIDIA_IMEX_CHANNELS", "the memory of other nodes' GPUs", _EMPTY),
+        DeviceVariable("NVIDIA_NVSWITCH", "the switches between GPUs", _OFF),
+        DeviceVariable("NVIDIA_GDS", "GPUDirect Storage", _OFF, asking=True),
+        DeviceVariable("NVIDIA_GDRCOPY", "GPUDirect RDMA copies", _OFF, asking=True),
+        DeviceVariable("NVIDIA_MOFED", "InfiniBand devices", _OFF, asking=True),
+        # ROCm/container-toolkit, for containers of AMD's own runtime
+        DeviceVariable("AMD_VISIBLE_DEVICES", "AMD's GPUs", frozenset(("", "none"))),
+        # An image with this and without NVIDIA_REQUIRE_CUDA counts as a legacy image, which sees all GPUs.
+        DeviceVariable("CUDA_VERSION", "all GPUs, as an old image has", None),
+    )
+}
+
+CLOSED = {"NVIDIA_NVSWITCH": "", "NVIDIA_IMEX_CHANNELS": ""}
+"""The harmless values that override the image's environment in a container with a GPU.
+
+The device plugin sets neither variable, except for channels that it allocates (k8s-device-plugin
+internal/plugin/server.go), so the image's value would count. For an empty value the toolkit adds no switch
+(nvidia-container-toolkit internal/modifier/cdi.go) and no channel (internal/config/image/cuda_image.go). For `none` it
+adds a channel without a number, which means all channels.
+"""
+
+IMEX = "NVIDIA_IMEX_CHANNELS"
+
+LINKER = ("LD_PRELOAD", "LD_AUDIT")
+"""Variables of the dynamic linker. They can lift every limit that a library enforces."""
+
+LIMIT_VARIABLES = Names(
+    (
+        *LINKER,
+        # The address of the MPS daemon (k8s-device-plugin internal/plugin/mps.go). MPS's percentage and memory limit
+        # are left out: a container can only lower them.
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_MPS_LOG_DIRECTORY",
+        "CUDA_MPS_CLIENT_PRIORITY",
+        "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING",
+        # HAMi-core, vgpu-manager, gpu-manager, cGPU
+        "CUDA_DISABLE_CONTROL",
+        "DISABLE_VGPU_CONTROL",
+        "CUDA_DEVICE_MEMORY_LIMIT*",
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE",
+        "CUDA_DEVICE_SM_LIMIT*",
+        "CUDA_OVERSUBSCRIBE",
+        "CUDA_MEM_LIMIT*",
+        "CUDA_TASK_PRIORITY",
+        "GPU_CORE_UTILIZATION_POLICY",
+        "ACTIVE_OOM_KILLER",
+        "CGPU_DISABLE",
+        "NVSHARE_*",
+    )
+)
+"""Variables by which a container on a shared GPU can lift the limits of a library or a daemon."""
+
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+"""A variable that may put another driver library before the real one. It is too common to refuse."""
+
+
+NAMED_VARIABLES = frozenset((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES.names))
+NAMED_PREFIXES = LIMIT_VARIABLES.prefixes
+"""All variables of the tables, so that each variable of a pod needs one lookup."""
+
+
+def may_open(prefix: str) -> bool:
+    """Tell whether some variable with this prefix can open a door or lift a limit."""
+    names = (*DEVICE_VARIABLES, LIBRARY_PATH)
+    return any(name.startswith(prefix) for name in names) or LIMIT_VARIABLES.any_begins(prefix)

@@ -1,0 +1,125 @@
+"""Tables of the names by which a pod requests a GPU: resources, annotations, labels and classes.
+
+A trailing `*` in a name matches any suffix. Sources are given as repository and file.
+"""
+
+from webhook.catalog.names import Names
+
+NVIDIA_RESOURCES = "nvidia.com/*"
+"""The resource names of NVIDIA's device plugins. All are GPUs except OTHER_RESOURCES.
+
+NVIDIA/k8s-device-plugin internal/rm/rm.go names whole and renamed GPUs and MIG profiles.
+NVIDIA/kubevirt-gpu-device-plugin and NVIDIA/sandbox-device-plugin (pkg/device_plugin) name a card by its product, such
+as `nvidia.com/GA102GL_A10`. HAMi, vgpu-manager and nos name parts of a GPU.
+"""
+
+OTHER_RESOURCES = (
+    # Network cards: Mellanox/network-operator example/crs, sriov-network-device-plugin with its prefix
+    "nvidia.com/hostdev*",
+    "nvidia.com/mlnx*",
+    "nvidia.com/rdma*",
+    "nvidia.com/sriov*",
+    "nvidia.com/ib*",
+    # Functions of a BlueField: NVIDIA/doca-platform api/dpuservice/v1alpha1
+    "nvidia.com/bf_sf*",
+    "nvidia.com/bf_vf*",
+)
+"""Names under `nvidia.com/` that are no GPUs. An administrator chooses the names of network cards and may add more."""
+
+RESOURCES = (
+    # ROCm/k8s-device-plugin: whole cards, and partitions by their compute and memory mode
+    "amd.com/gpu*",
+    "amd.com/cpx_*",
+    "amd.com/dpx_*",
+    "amd.com/qpx_*",
+    "amd.com/spx_*",
+    # intel/intel-device-plugins-for-kubernetes cmd/gpu_plugin
+    "gpu.intel.com/*",
+    "aliyun.com/gpu*",
+    "nvshare.com/gpu",
+    "tencent.com/vcuda-*",
+    "volcano.sh/gpu*",
+    "volcano.sh/vgpu*",
+    "koordinator.sh/gpu*",
+    # awslabs/aws-virtual-gpu-device-plugin, Tencent's qGPU, Volcengine's mGPU
+    "k8s.amazonaws.com/vgpu*",
+    "tke.cloud.tencent.com/qgpu-*",
+    "vke.volcengine.com/mgpu-*",
+    "tensor-fusion.ai/index*",  # NexusGPU/tensor-fusion pkg/constants
+    # Project-HAMi/HAMi pkg/device and charts/hami values.yaml; whole cards by the vendors' own device plugins
+    "birentech.com/*",
+    "cambricon.com/*",
+    "enflame.com/*",
+    "huawei.com/Ascend*",
+    "hygon.com/dcu*",
+    "iluvatar.ai/*",
+    "metax-tech.com/*",
+    "mthreads.com/*",
+)
+"""Extended resources of other vendors and schedulers that are GPUs or parts of one."""
+
+ANNOTATIONS = Names(
+    (
+        # KAI-Scheduler pkg/binder/plugins/gpusharing/gpu-request, and run:ai, its origin
+        "gpu-fraction",
+        "gpu-fraction-num-devices",
+        "gpu-fraction-container-name",
+        "gpu-memory",
+        "runai/gpu-fraction",
+        "runai/gpu-memory",
+        # NexusGPU/tensor-fusion pkg/constants, internal/webhook/v1/tf_parser.go: about forty keys, all for GPUs
+        "tensor-fusion.ai/*",
+    )
+)
+"""Pod annotations that request a GPU from other schedulers."""
+
+LABELS = Names(("tensor-fusion.ai/enabled", "tensor-fusion.ai/component"))
+"""Pod labels that request a GPU from other schedulers (NexusGPU/tensor-fusion internal/utils/reconcile.go).
+
+A label with the value `false` requests nothing.
+"""
+
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""The prefix of the extended resource that requests a device of a class (KEP-5004)."""
+
+GPU_CLASSES = Names(
+    (
+        "gpu.nvidia.com",  # dra-driver-nvidia-gpu deployments/helm
+        "mig.nvidia.com",
+        "vfio.gpu.nvidia.com",
+        "gpu.amd.com",  # ROCm/k8s-gpu-dra-driver
+        "gpu.intel.com",  # intel/intel-resource-drivers-for-kubernetes
+        "gpu-vfio.intel.com",
+    )
+)
+"""Device classes and drivers that are known to be for GPUs."""
+
+OTHER_CLASSES = Names(
+    (
+        "compute-domain-daemon.nvidia.com",  # dra-driver-nvidia-gpu: channels between nodes, which hold no GPU
+        "compute-domain-default-channel.nvidia.com",
+        "compute-domain.nvidia.com",
+        "imex.nvidia.com",
+        "mrdma.google.com",  # google/dranet, GKE's network cards
+        "netdev.google.com",
+        "dra.net",
+        "tpu.google.com",
+        "efa.networking.k8s.aws",  # Amazon's network cards and accelerators
+        "neuron.aws.com",
+        "sriovnetwork.k8snetworkplumbingwg.io",
+        "dra.cpu",  # kubernetes-sigs/dra-driver-cpu
+    )
+)
+"""Device classes and drivers that are known to be for other devices."""
+
+DEVICE_CLASSES = Names(("*",), other_than=OTHER_CLASSES.patterns)
+"""The device classes that count as GPUs, until a policy names them: all but the known others.
+
+An administrator may choose any name, so an unknown class may be one of GPUs.
+"""
+
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+"""The label of namespaces that may use `adminAccess` (kubernetes pkg/registry/resource/utils.go)."""
+
+RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
+"""Runtime classes that give GPUs to containers by their environment (gpu-operator assets/pre-requisites)."""

@@ -1,0 +1,257 @@
+"""Tables of the paths on a node that lead to its GPUs, and of those that lead to none.
+
+Sources are given as repository and file.
+"""
+
+import posixpath
+from collections.abc import Iterable
+from enum import IntEnum
+
+LIMIT_MOUNTS = ("/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.cache")
+"""Files that name libraries to the dynamic linker. A mount over `/etc` replaces them all."""
+
+
+MOUNT_PATHS = ("/var/run/nvidia-container-devices",)
+"""The prefix of a mount path that requests a device.
+
+The device follows, with or without a slash (nvidia-container-toolkit internal/config/image/cuda_image.go,
+requestsFromMounts).
+"""
+
+DEVICE_PATHS = (
+    "/dev",
+    "/proc",
+    "/sys",
+    "/run/nvidia*",  # the driver, the device plugin's lists of devices, and the sockets of NVIDIA's daemons
+    "/run/nvshare",
+    "/run/cdi",
+    "/tmp/nvidia-mps",  # noqa: S108 - a path on nodes
+    "/tmp/nv-hostengine",  # noqa: S108 - a path on nodes, where DCGM's host engine may listen
+    "/tmp/vgpulock",  # noqa: S108 - a path on nodes
+)
+"""Paths on a node to its devices, and to the sockets of the programs that hand them out."""
+
+HOST_PATHS = (
+    *DEVICE_PATHS,
+    # Files and sockets of the kubelet and of container runtimes. A process with access to one controls the node.
+    "/var/lib/kubelet",
+    "/run/containerd",
+    "/var/lib/containerd",
+    "/run/crio",
+    "/var/lib/containers",
+    "/run/podman",
+    "/run/buildkit",
+    "/run/containers",
+    "/run/docker*",
+    "/run/cri-dockerd.sock",
+    "/var/lib/docker",
+    "/run/runc",
+    "/run/runsc",
+    "/run/crun",
+    "/run/kata*",
+    "/run/vc",
+    "/run/nri",
+    "/var/lib/etcd",
+    "/var/lib/kube-proxy",
+    "/var/lib/kubernetes",
+    "/var/lib/minikube",
+    # The same for distributions with other paths for the kubelet and containerd: k3s-io/k3s
+    # pkg/agent/config/config.go, rancher/rke2 (contains k3s), k0sproject/k0s pkg/constant/constant_posix.go,
+    # canonical/microk8s snap layout
+    "/run/k3s",
+    "/var/lib/rancher",
+    "/run/k0s",
+    "/var/lib/k0s",
+    "/var/snap",
+    # The kubelet reads container logs here as root, and follows symbolic links.
+    "/var/log/pods",
+    "/var/log/containers",
+    # Files that the system starts, loads and trusts (file-hierarchy(7)), keys, and ostree's copies of both. A process
+    # that can write here soon becomes root on the node.
+    "/bin",
+    "/boot",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt/bin",
+    "/opt/cni",
+    "/opt/containerd",
+    "/opt/nri",
+    "/nix",
+    "/ostree",
+    "/root",
+    "/sbin",
+    "/sysroot",
+    "/usr",
+    "/oem",  # Flatcar's; /local is Bottlerocket's, whose own containerd is beside the kubelet's
+    "/local",
+    "/run/host-containerd*",
+    "/opt/azure",
+    "/opt/rke2",
+    "/var/home",  # where an ostree keeps /home, /root, /usr/local and /opt
+    "/var/roothome",
+    "/var/usrlocal",
+    "/var/opt/bin",
+    "/var/opt/cni",
+    "/var/opt/containerd",
+    "/var/opt/nri",
+    "/var/lib/cni",  # OpenShift's plugins of the network, which the runtime starts
+    "/var/lib/dkms",
+    "/run/binfmt.d",  # what is read of /etc is read here too: modprobe.d(5), tmpfiles.d(5), sysctl.d(5), binfmt.d(5)
+    "/run/modprobe.d",
+    "/run/modules-load.d",
+    "/run/sysctl.d",
+    "/run/tmpfiles.d",
+    "/run/initramfs",  # systemd-shutdown(8) starts what lies there
+    "/run/NetworkManager",
+    "/run/dbus",
+    "/run/lxd*",
+    "/run/multus",
+    "/run/libvirt",
+    "/run/snapd*",
+    "/run/systemd",
+    "/run/udev",
+    "/run/user",
+    "/var/lib/amazon",  # files that a cloud's agents run as root, and cloud-init's user data
+    "/var/lib/cloud",
+    "/var/lib/google",
+    "/var/lib/waagent",
+    "/var/lib/dbus",
+    "/var/lib/dpkg",
+    "/var/lib/libvirt",
+    "/var/lib/lxd",
+    "/var/lib/rpm",
+    "/var/lib/snapd",
+    "/var/lib/systemd",
+    "/var/spool/at",
+    "/var/spool/cron",
+)
+"""Paths on a node that lead to a GPU. Every folder above one leads there too, and everything below it."""
+
+HARMLESS_PATHS = (
+    "/dev/shm",  # noqa: S108 - a path of pods
+    "/dev/mqueue",
+    "/dev/hugepages",
+    "/dev/log",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/fuse",
+    "/dev/kvm",
+    "/dev/net",
+    "/dev/infiniband",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/sys/devices/system",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/usr/share/zoneinfo",
+)
+"""Paths below HOST_PATHS that lead to no GPU.
+
+Control groups are not harmless. Root in a container can write the `devices` controller of cgroup v1, which decides who
+may open a GPU (kernel Documentation/admin-guide/cgroup-v1/devices.rst), and a read-only mount leaves the mounts below
+it writable (KEP-3857).
+"""
+
+READ_ONLY_PATHS = (
+    "/etc/ca-certificates",
+    "/etc/group",
+    "/etc/hostname",
+    "/etc/hosts",
+    "/etc/machine-id",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/certs",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    # The driver's and NCCL's libraries on GKE, which GPUDirect's workloads mount: container-engine-accelerators
+    # cmd/nvidia_gpu, gpudirect-tcpxo, gpudirect-rdma
+    "/home/kubernetes/bin/gib",
+    "/home/kubernetes/bin/nvidia",
+    "/lib/modules",
+    "/usr/lib/modules",
+    "/usr/lib/os-release",
+    "/usr/local/share/ca-certificates",
+    "/usr/share",
+    "/usr/src",
+    "/var/log",
+)
+"""Paths that lead to no GPU unless a container can write them: every user on the node may read their files."""
+
+
+MOUNTED_READ_ONLY_PATHS = ("/sys/block", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module")
+"""Paths that lead to no GPU where all mounts of them are read-only.
+
+Every container has the same files under its own `/sys`, read-only. Nothing else is mounted below these.
+"""
+
+RECURSIVE_READ_ONLY_PATHS = ("/sys", "/proc/sys")
+"""Paths that lead to no GPU where all mounts of them have `recursiveReadOnly: Enabled`.
+
+GPUDirect-TCPX mounts both (container-engine-accelerators gpudirect-tcpx). Below them control groups, debugfs and others
+are mounted, which `readOnly` alone leaves writable (KEP-3857).
+"""
+
+
+class Access(IntEnum):
+    """What the containers of a pod may do with a volume. `READ_ALL` includes what is mounted below it."""
+
+    WRITE = 0
+    NOTHING = 1
+    READ = 2
+    READ_ALL = 3
+
+
+def normal(path: str) -> str:
+    """Return a path in normal form: without `.`, `..` and extra slashes, and with `/run` for `/var/run`, its link."""
+    plain = posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/")
+    return plain.removeprefix("/var") if within(plain, ("/var/run",)) else plain
+
+
+def within(path: str, places: Iterable[str]) -> bool:
+    """Tell whether a path in normal form is one of the places or below one."""
+    return any(path == place or path.startswith(place + "/") for place in places)
+
+
+DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
+"""MOUNT_PATHS in normal form."""
+
+
+def asks_for_device(path: str) -> bool:
+    """Tell whether a mount at a path in normal form is a request for a device, or is at the place of one."""
+    return path.startswith(DEVICE_MOUNTS)
+
+
+def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
+    """Tell whether a path on a node leads to its GPUs, by what containers may do with it."""
+    path = normal(path)
+    if within(path, HARMLESS_PATHS) or (access > Access.WRITE and within(path, READ_ONLY_PATHS)):
+        return False
+    if access >= Access.READ and within(path, MOUNTED_READ_ONLY_PATHS):
+        return False
+    if access is Access.READ_ALL and within(path, RECURSIVE_READ_ONLY_PATHS):
+        return False
+    return path in _ABOVE or f"{path}/".startswith(_BELOW)
+
+
+def names_devices(path: str) -> bool:
+    """Tell whether a path that leads to a node's GPUs does so by their devices, and not by control of the node."""
+    path = normal(path)
+    return path != "" and (f"{path}/".startswith(_DEVICES) or any(each.startswith(f"{path}/") for each in _DEVICES))
+
+
+_BELOW = tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in HOST_PATHS)
+_DEVICES = _BELOW[: len(DEVICE_PATHS)]
+_ABOVE = frozenset(
+    "/".join(steps[:depth]) for steps in (place.split("/") for place in HOST_PATHS) for depth in range(1, len(steps))
+)

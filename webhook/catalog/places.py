@@ -1,0 +1,94 @@
+"""The types of the table of workloads: the places in an object where the parts of its pods are written."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+EACH_ITEM, EACH_VALUE = "[]", "{}"
+"""Wildcards in a place: every item of a list, every value of a map."""
+
+
+class Part(NamedTuple):
+    """A value that counts as a field of a pod, or of a container, and stands elsewhere.
+
+    `place` is where it stands, and `into` the keys of the field. `name` is the place of a text that is one more key. A
+    `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map. Lists of
+    several parts are joined, and maps are merged.
+    """
+
+    place: str
+    into: tuple[str, ...]
+    name: str = ""
+
+
+def same(*fields: str) -> tuple[Part, ...]:
+    """Return parts for fields that have their own names in another place."""
+    return tuple(Part(field, (field.rpartition(".")[2],)) for field in fields)
+
+
+class Template(NamedTuple):
+    """The places of a pod template's parts in an object.
+
+    A place is a path of keys joined by dots. `at` starts at the object and may match several templates. All other
+    places start at the template, or at the object if they begin with a slash; an empty one is the template itself.
+    Later maps of `metadata` override earlier ones, and `spec` overrides `defaults`; None if there is no PodSpec.
+    `containers` are places of containers outside the lists of a PodSpec, `parts` are fields of the PodSpec, and `own`
+    are fields of one more container. A `partial` template says nothing of its pods' trust, which is said elsewhere.
+    """
+
+    at: str
+    metadata: tuple[str, ...] = ("metadata",)
+    spec: str | None = "spec"
+    defaults: str | None = None
+    containers: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    own: tuple[Part, ...] = ()
+    partial: bool = False
+
+
+class Workload(NamedTuple):
+    """A kind of object that creates pods. `resource` is its plural name in API paths.
+
+    `objects` are places of whole objects that are created, of any kind; `manifests` are places of texts of such. At
+    `patches` stand texts that change a PodSpec. Pods of a `cluster_scoped` object have the trust of the namespace that
+    uses them, which is not known.
+    """
+
+    group: str
+    kind: str
+    resource: str
+    templates: tuple[Template, ...]
+    objects: tuple[str, ...] = ()
+    manifests: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
+    cluster_scoped: bool = False
+
+    @property
+    def opaque(self) -> bool:
+        """Whether a condition of an API server cannot look into its pods."""
+        return bool(self.objects or self.manifests or self.patches or any(t.parts or t.own for t in self.templates))
+
+
+Workloads = Mapping[tuple[str, str], Workload]
+"""Workloads by group and kind."""
+
+
+def table(workloads: Sequence[Workload]) -> Workloads:
+    """Map workloads by group and kind. The later of two for one kind counts."""
+    return {(workload.group, workload.kind): workload for workload in workloads}
+
+
+def pod_templates(group: str, kind: str, resource: str, *places: str) -> Workload:
+    """Return a kind that holds a PodTemplateSpec at each of these places."""
+    return Workload(group, kind, resource, tuple(map(Template, places)))
+
+
+def pod_specs(*places: str, annotations: str = "", containers: tuple[str, ...] = ()) -> tuple[Template, ...]:
+    """Return templates at the places of PodSpecs without metadata; `annotations` is the place of their annotations."""
+    return tuple(Template(place, (annotations,), "", containers=containers) for place in places)
+
+
+@cache
+def keys(place: str) -> tuple[str, ...]:
+    """Split a place into its keys."""
+    return tuple(place.removeprefix("/").split(".")) if place.strip("/") else ()

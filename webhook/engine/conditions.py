@@ -1,0 +1,279 @@
+"""Writes the conditions (CEL) under which an API server sends a request.
+
+They read what tenants wrote, so every field on the path is optional. They may pass more than the rules judge, but
+never less.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from webhook.api.pods import CONTAINER_LISTS
+from webhook.catalog import device_annotations, device_variables, host_paths
+from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Template, Workload, keys
+from webhook.memory.shim.delivery import CODE
+from webhook.policy.model import Policy
+from webhook.policy.scopes import Requesters
+
+
+def pods(policy: Policy) -> str:
+    """Return the expression for a pod that concerns a rule."""
+    return _concerned(["[object]"], policy)
+
+
+def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
+    """Return the expression for an object of several kinds that has a pod template which concerns a rule.
+
+    It looks for the templates of every kind in every object, which is safe.
+    """
+    kinds = list(kinds)
+    always = {workload.resource for workload in kinds if always_asked(workload)}
+    templates = [template for workload in kinds if not workload.opaque for template in workload.templates]
+    lists = dict.fromkeys(place for template in templates if not _deep(template) for place in _pods_at(template))
+    if not lists:
+        return "true"
+    expression = _concerned(lists, policy)
+    return f"request.resource.resource in {_list(sorted(always))} || {expression}" if always else expression
+
+
+def always_asked(workload: Workload) -> bool:
+    """Tell whether every object of a kind goes to the webhook.
+
+    CEL cannot flatten lists of lists, read texts or find objects of any kind.
+    """
+    return workload.opaque or any(map(_deep, workload.templates))
+
+
+def _deep(template: Template) -> bool:
+    return sum(key in (EACH_ITEM, EACH_VALUE) for key in keys(template.at)) > 1
+
+
+def _concerned(pods: Iterable[str], policy: Policy) -> str:
+    """Return the expression that is true if any of these lists of pods has one that concerns a rule."""
+    if policy.guard is not None and policy.guard.taint is None:
+        return "true"
+    lists, clauses = "\n  + ".join(pods), "\n  || ".join(_clauses(policy))
+    return f"({lists}).exists(pod,\n  {clauses})\n"
+
+
+def _clauses(policy: Policy) -> Iterator[str]:
+    """Yield an expression for each property that brings a pod here; `pod` is the pod or a template."""
+    annotations = " || ".join(_judged_annotation(policy))
+    yield f"pod.?metadata.?annotations.orValue({{}}).exists(key, {annotations})"
+    labels = " || ".join(_judged_label(policy))
+    yield f"pod.?metadata.?labels.orValue({{}}).exists(key, {labels})"
+    # Every running pod has a node, so this clause would bring every update of a pod here.
+    yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
+    runtimes = " || ".join(_matching("name", policy.forms.runtime_classes))
+    yield f"[pod.?spec.?runtimeClassName.orValue('')].exists(name, {runtimes or 'false'})"
+    yield "size(pod.?spec.?resourceClaims.orValue([])) > 0"
+    keys_of_taints = ["", *filter(None, [policy.guard.taint if policy.guard else None])]
+    yield f"pod.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in {_list(keys_of_taints)})"
+    if policy.guard is None:  # without a guard any pod may run on a GPU node, so its privileges always matter
+        yield "pod.?spec.?hostPID.orValue(false) || pod.?spec.?hostIPC.orValue(false)"
+        yield "pod.?spec.?volumes.orValue([]).exists(v, v.?hostPath.hasValue())"
+        yield "pod.?spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
+    lists = " + ".join(f"pod.?spec.?{name}.orValue([])" for name in CONTAINER_LISTS)
+    clauses = "\n    || ".join(_container_clauses(policy))
+    yield f"({lists} + pod.?containers.orValue([])).exists(c,\n    {clauses})"
+
+
+def _container_clauses(policy: Policy) -> Iterator[str]:
+    # ExtendedResourceToleration adds a toleration for a resource that has the name of the guard's taint.
+    taint = filter(None, [policy.guard.taint if policy.guard else None])
+    asks = " || ".join(_matching("name", (*policy.gpu_resources.patterns, *taint)))
+    for part in ("limits", "requests"):
+        yield f"c.?resources.?{part}.orValue({{}}).exists(name, {asks})"
+    yield "size(c.?resources.?claims.orValue([])) > 0"
+    yield f"c.?env.orValue([]).exists(e, e.?name.orValue('') in {_list(device_variables.DEVICE_VARIABLES)})"
+    folder = _text(host_paths.MOUNT_PATHS[0].rpartition("/")[2])
+    yield f"c.?volumeMounts.orValue([]).exists(m, m.?mountPath.orValue('').contains({folder}))"
+    yield f"c.?volumeDevices.orValue([]).exists(m, m.?devicePath.orValue('').contains({folder}))"
+    if policy.guard is None:
+        yield "c.?securityContext.?privileged.orValue(false)"
+        yield "c.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
+        yield "size(c.?securityContext.?capabilities.?add.orValue([])) > 0"
+
+
+def _judged_annotation(policy: Policy) -> Iterator[str]:
+    """Yield the expressions for the annotation keys that rules judge; the variable is `key`."""
+    yield from _matching(
+        "key", (policy.annotation, CODE, *policy.forms.annotations, *device_annotations.PLACEMENT_ANNOTATIONS)
+    )
+    domains = sorted({pattern.removeprefix("*.") for pattern in device_annotations.DEVICE_ANNOTATIONS})
+    yield f"{_list(domains)}.exists(domain, key.contains(domain))"
+
+
+def _by(requesters: Requesters) -> str:
+    users = f"request.userInfo.username in {_list(sorted(requesters.users))}"
+    groups = sorted(requesters.groups)
+    return users + (f" || request.userInfo.groups.exists(group, group in {_list(groups)})" if groups else "")
+
+
+def _judged_label(policy: Policy) -> Iterator[str]:
+    """Yield the expressions for the label keys that rules judge; the variable is `key`."""
+    yield from _matching("key", (*policy.forms.labels, *device_annotations.PLACEMENT_LABELS))
+
+
+def others_than(requesters: Requesters) -> str:
+    """Return the expression for a request that none of these requesters sent."""
+    return f"!({_by(requesters)})\n"
+
+
+def binding(policy: Policy) -> str:
+    """Return the expression for a binding that no scheduler sent, or that has an annotation which rules judge."""
+    judged = " || ".join(_judged_annotation(policy))
+    return f"!({_by(policy.schedulers)})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
+
+
+def status(policy: Policy) -> str:
+    """Return the expression for a status update that changes a judged annotation or label.
+
+    An update of a pod's status may write both; kubelets change none that is judged.
+    """
+    parts = (("annotations", _judged_annotation(policy)), ("labels", _judged_label(policy)))
+    changed = "\n  || ".join(
+        f"pod.?metadata.?{part}.orValue({{}}).exists(key,\n"
+        f"  object.?metadata.?{part}[?key] != oldObject.?metadata.?{part}[?key]\n"
+        f"  && ({' || '.join(judged)}))"
+        for part, judged in parts
+    )
+    return f"[object, oldObject].exists(pod, {changed})\n"
+
+
+def changed_labels(labels: Iterable[str]) -> str:
+    """Return the expression for an object with a new value of one of these labels."""
+    return (
+        f"{_list(sorted(labels))}.exists(key,\n"
+        "  object.?metadata.?labels[?key]\n"
+        "  != (request.operation == 'CREATE' ? optional.none() : oldObject.?metadata.?labels[?key]))\n"
+    )
+
+
+def config_map(policy: Policy) -> str:
+    """Return the expression for a ConfigMap that may be a sharing configuration, or was one: by namespace or by text.
+
+    The text contains `timeSlicing` or `sharing`. (?i) folds case as the device plugin does: (?i)s also matches U+017F.
+    Four more characters would exceed the cost limit of an expression on an edit of twice 1 MiB. Outside the sharing
+    namespaces no plugin reads the text, so escaped letters are not looked for: JSON has many. CEL cannot read
+    binary data, and reading very many keys would cost too much.
+    """
+    return (
+        f"request.namespace in {_list(sorted(policy.sharing_namespaces))}\n"
+        "|| [object, oldObject].exists(item, item != null && (\n"
+        "  item.?binaryData.hasValue()\n"
+        "  || size(item.?data.orValue({})) > 1000\n"
+        "  || item.?data.orValue({}).exists(key, item.data[key].matches('(?i)eslic|sharin'))))\n"
+    )
+
+
+def named(config_maps: Iterable[tuple[str, str]]) -> str:
+    """Return the expression for the ConfigMaps of these namespaces and names."""
+    by_name = (f"request.namespace == {_text(space)} && request.name == {_text(name)}" for space, name in config_maps)
+    return "\n|| ".join(by_name) + "\n"
+
+
+CLUSTER_POLICY = """\
+object.?spec.?devicePlugin.?config.orValue({})
+!= (oldObject == null ? {} : oldObject.?spec.?devicePlugin.?config.orValue({}))
+"""
+"""The expression for a ClusterPolicy that names another sharing configuration."""
+
+
+def devices(policy: Policy) -> str:
+    """Return the expression for a claim on GPUs, a class with an extended resource, or a setting of NVIDIA's driver."""
+    classes = " || ".join(_matching("name", policy.forms.device_classes))
+    return _DEVICES.replace("CLASSES", classes or "false")
+
+
+# Before v1 a request had no `exactly`: its fields were in the request itself.
+_DEVICES = """\
+[
+  request.kind.kind == 'DeviceClass' ? object.?spec.orValue({})
+  : request.kind.kind == 'ResourceClaim' ? object.?spec.?devices.orValue({})
+  : object.?spec.?spec.?devices.orValue({})
+].exists(devices,
+  devices.?extendedResourceName.orValue('') != ''
+  || devices.?config.orValue([]).exists(each, each.?opaque.?driver.orValue('') == 'gpu.nvidia.com')
+  || devices.?requests.orValue([]).exists(one,
+    ([one, one.?exactly.orValue({})] + one.?firstAvailable.orValue([])).exists(asked,
+      [asked.?deviceClassName.orValue('')].exists(name,
+        name.contains('nvidia') || (name != '' && (CLASSES)))
+      || asked.?selectors.orValue([]).exists(each, each.?cel.?expression.orValue('').matches('(?i)nvidia')))))
+"""
+
+
+def _matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
+    """Yield expressions that compare a variable with patterns; a trailing `*` matches any suffix."""
+    patterns = [*dict.fromkeys(patterns)]
+    prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
+    prefixes = tuple(
+        prefix for prefix in prefixes if not any(prefix != other and prefix.startswith(other) for other in prefixes)
+    )
+    exact = [pattern for pattern in patterns if not pattern.endswith("*") and not pattern.startswith(prefixes)]
+    if exact:
+        yield f"{variable} in {_list(exact)}"
+    if prefixes:
+        yield f"{_list(prefixes)}.exists(start, {variable}.startsWith(start))"
+
+
+def _pods_at(template: Template) -> Iterator[str]:
+    """Yield expressions for the lists of pods at a template's place.
+
+    A pod is a map with `metadata` and `spec`, and with `containers` for those outside a PodSpec.
+    """
+    for part, places in (("metadata", template.metadata), ("spec", (template.defaults or "",))):
+        for place in places:
+            if place.startswith("/"):
+                yield f"[dyn({{'{part}': {_at('object', keys(place))}}})]"
+    beside = [place for place in template.metadata if not place.startswith("/")]
+    for place in beside:
+        yield from _lists_at(template._replace(metadata=(place,)))
+    if not beside:
+        yield from _lists_at(template)
+
+
+def _lists_at(template: Template) -> Iterator[str]:
+    """Yield the expression for the list of pods at a template's place.
+
+    The template has at most one path of metadata.
+    """
+    at = keys(template.at)
+    depth = next((index for index, key in enumerate(at) if key in (EACH_ITEM, EACH_VALUE)), None)
+    if depth is None:
+        yield f"[dyn({_as_pod(_at('object', at), template)})]"
+    elif at[depth] == EACH_ITEM:
+        pod = _as_pod(_at("i", at[depth + 1 :]), template)
+        yield f"{_at('object', at[:depth], '[]')}.map(i, dyn({pod}))"
+    else:
+        values = _at("object", at[:depth])
+        pod = _as_pod(_at(f"{values}[k]", at[depth + 1 :]), template)
+        yield f"{values}.map(k, dyn({pod}))"
+
+
+def _as_pod(value: str, template: Template) -> str:
+    if template == Template(template.at):
+        return value
+    parts = {"spec": _at(value, keys(template.spec or ""))}
+    for place in template.metadata:
+        if not place.startswith("/"):
+            parts["metadata"] = _at(value, keys(place))
+    if template.containers:
+        places = [keys(place) for place in template.containers]
+        alone = ", ".join(_at(value, place) for place in places if place[-1] != EACH_ITEM)
+        lists = [_at(value, place[:-1], "[]") for place in places if place[-1] == EACH_ITEM]
+        joined = " + ".join((f"[{alone}]", *lists))
+        parts["containers"] = f"dyn({joined})"
+    return "{" + ", ".join(f"'{part}': {expression}" for part, expression in parts.items()) + "}"
+
+
+def _at(value: str, at: Iterable[str], default: str = "{}") -> str:
+    """Return the expression for the value at a place, or for the default if the path ends early."""
+    steps = "".join(f".?{key}" if key.isidentifier() else f"[?{_text(key)}]" for key in at)
+    return f"{value}{steps}.orValue({default})" if steps else value
+
+
+def _list(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(_text, values))}]"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

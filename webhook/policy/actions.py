@@ -1,0 +1,52 @@
+"""What a policy does about findings where it makes a difference between rules, pods and releases."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+from webhook.model import Action
+from webhook.policy.scopes import Scope
+
+EVERY_RULE = "*"
+"""The key among a policy's rules for every rule that is not named there."""
+
+Release = tuple[int, int]
+"""A release of Slicewarden by its first two numbers: 0.1 is (0, 1)."""
+
+
+def release(text: str) -> Release:
+    """Read a release such as `0.1`. Raises ValueError."""
+    major, minor = map(int, text.split("."))
+    return major, minor
+
+
+@dataclass(frozen=True, eq=False)
+class Override:
+    """Other actions for certain pods: those in a scope (None: everywhere), and in certain pools if any are named."""
+
+    scope: Scope | None
+    pools: frozenset[str]
+    actions: Mapping[str, Action]
+
+    def action(self, rule: str) -> Action | None:
+        """Return its action on the findings of a rule; None if it leaves the rule alone."""
+        return self.actions.get(rule, self.actions.get(EVERY_RULE))
+
+
+@dataclass(frozen=True, eq=False)
+class Exemption:
+    """Pods whose findings are only recorded, for certain rules or for all if none are named.
+
+    `until` is its last day. It is None for a component of the system, which stays exempt.
+    """
+
+    name: str
+    scope: Scope
+    rules: frozenset[str]
+    until: date | None
+
+    def holds(self, rule: str, today: date | None) -> bool:
+        """Tell whether it is in force for a rule. One that ends is not in force if today's date is unknown."""
+        if self.rules and rule not in self.rules:
+            return False
+        return self.until is None or (today is not None and today <= self.until)

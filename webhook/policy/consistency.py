@@ -1,0 +1,102 @@
+"""Finds the errors of a policy that a schema cannot express."""
+
+from collections.abc import Iterator
+from datetime import date
+
+from webhook.api.selectors import contradiction
+from webhook.model import Object, Path
+from webhook.policy.decode import guard, mib, selector
+from webhook.text.spelling import hint
+from webhook.text.words import shown
+
+
+def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
+    """Find errors that a schema cannot express: quantities, names that occur twice, pools that overlap."""
+    pools = spec["pools"]
+    for path, value in _quantities(spec):
+        try:
+            if mib(value) <= 0:
+                yield path, f"must be at least 1Mi, found {shown(value)}, a quantity in bytes"
+        except ValueError:
+            yield path, f"must be a quantity of memory such as 512Mi, found {shown(value)}"
+    for path, scope in _scopes(spec):
+        if "namespaceSelector" in scope and not selector(scope["namespaceSelector"]).requirements:
+            yield (*path, "namespaceSelector"), "is empty, and would cover every namespace; name labels"
+    names = [pool["name"] for pool in pools]
+    for path, scope in _scopes(spec):
+        for place, name in enumerate(scope.get("pools", ())):
+            if name not in names:
+                yield (*path, "pools", place), f"unknown pool{hint(name, names)}"
+    for index, exemption in enumerate(spec.get("exemptions", ())):
+        try:
+            date.fromisoformat(exemption.get("until", "2000-01-01"))
+        except ValueError:
+            yield ("spec", "exemptions", index, "until"), f"is no day of the calendar: {shown(exemption['until'])}"
+    yield from _untolerated(spec)
+    for path, name in _pools_named(spec):
+        if name not in names:
+            yield path, f"no pool named {shown(name)}"
+    selectors = [selector(pool["nodes"]) for pool in pools]
+    for index, pool in enumerate(pools):
+        at, name = ("spec", "pools", index), shown(pool["name"])
+        if not selectors[index].requirements:
+            yield (*at, "nodes"), "is empty, and would match every node; name labels"
+        if key := contradiction(selectors[index].requirements):
+            yield (*at, "nodes"), f"no node can match: {key} contradicts itself"
+            continue
+        for before, other in enumerate(pools[:index]):
+            if pool["name"] == other["name"]:
+                yield (*at, "name"), f"a second pool named {name}"
+            if contradiction(selectors[before].requirements + selectors[index].requirements) is None:
+                yield (
+                    (*at, "nodes"),
+                    f"pool {name} overlaps pool {shown(other['name'])}: a node could match both; give them "
+                    "different values of one label, or exclude one's label from the other with NotIn",
+                )
+
+
+def _untolerated(spec: Object) -> Iterator[tuple[Path, str]]:
+    taint = guard(spec["guard"]).taint if "guard" in spec else None
+    for index, pool in enumerate(spec["pools"] if taint else ()):
+        if not any(toleration["key"] == taint for toleration in pool.get("tolerations", ())):
+            yield (
+                ("spec", "pools", index),
+                f"pool {shown(pool['name'])} does not tolerate {taint}, the taint of the guard, so its nodes would "
+                "take no pod; give it the toleration",
+            )
+
+
+def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
+    for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
+        yield ("spec", "trust", "grants", index), grant
+    for index, pool in enumerate(spec["pools"]):
+        if "circle" in pool:
+            yield ("spec", "pools", index, "circle"), pool["circle"]
+    for index, claims in enumerate(spec.get("gpus", {}).get("claims", ())):
+        yield ("spec", "gpus", "claims", index), claims
+    for key in ("overrides", "exemptions"):
+        for index, entry in enumerate(spec.get(key, ())):
+            yield ("spec", key, index), entry
+
+
+def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
+    for setting in ("context", "reserve"):
+        for product, value in spec.get("memory", {}).get(setting, {}).items():
+            yield ("spec", "memory", setting, product), value
+    if "minSliceMemory" in spec.get("sharing", {}):
+        yield ("spec", "sharing", "minSliceMemory"), spec["sharing"]["minSliceMemory"]
+    for index, pool in enumerate(spec["pools"]):
+        if "assume" in pool:
+            yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
+
+
+def _pools_named(spec: Object) -> Iterator[tuple[Path, str]]:
+    memory = spec.get("memory", {})
+    lists = (
+        (("torch", "versions"), memory.get("torch", {}).get("versions", ())),
+        (("pythonPath",), memory.get("pythonPath", ())),
+    )
+    for keys, entries in lists:
+        for index, entry in enumerate(entries):
+            for place, name in enumerate(entry.get("pools", ())):
+                yield ("spec", "memory", *keys, index, "pools", place), name

@@ -1,0 +1,224 @@
+"""Makes a policy from the value of a file that fits its schema."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from webhook.api import quantity
+from webhook.api.selectors import Requirement, Selector
+from webhook.catalog import gpu_requests, host_paths
+from webhook.catalog.names import Names
+from webhook.catalog.places import Template, Workload, pod_specs, table
+from webhook.catalog.workloads import WORKLOADS
+from webhook.model import Action, Object
+from webhook.policy.actions import Exemption, Override, Release, release
+from webhook.policy.model import (
+    CONTEXT_MIB,
+    SHARED,
+    AllowedPath,
+    Card,
+    Forms,
+    Guard,
+    Limits,
+    Policy,
+    Pool,
+    PythonPath,
+    TorchVersion,
+)
+from webhook.policy.resources import ResourceNames
+from webhook.policy.scopes import CONTROLLERS, SCHEDULER, Grant, Requesters, Scope
+from webhook.text.words import line
+
+
+def mib(value: object) -> int:
+    """Return a quantity of memory in MiB, rounded down. Raises ValueError."""
+    return int(quantity.parse(value) // 2**20)
+
+
+def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
+    """Make the policy. Keys that the file leaves out take the defaults of the model."""
+    spec = value["spec"]
+    trust, memory, sharing = (spec.get(key, {}) for key in ("trust", "memory", "sharing"))
+    schedulers, controllers, labellers = (spec.get(key, {}) for key in ("schedulers", "controllers", "nodeLabellers"))
+    given = {
+        "annotation": trust.get("annotation"),
+        "default_trust": trust.get("default"),
+        "frameworks": tuple(memory["frameworks"]) if "frameworks" in memory else None,
+        "limits": _limits(sharing),
+        "administrators": _requesters(spec["administrators"]) if "administrators" in spec else None,
+        "self_registration": labellers.get("selfRegistration"),
+        "guard": guard(spec["guard"]) if "guard" in spec else None,
+        "unified": tuple(memory["unified"]) if "unified" in memory else None,
+        "capped_sharing": frozenset(memory["sharing"]) if "sharing" in memory else None,
+        "defeats": Action(memory["defeats"]) if "defeats" in memory else None,
+        "support": _support(spec["support"]) if "support" in spec else None,
+    }
+    context, reserve = (
+        {product: mib(amount) for product, amount in memory.get(setting, {}).items()}
+        for setting in ("context", "reserve")
+    )
+    torch = memory.get("torch", {})
+    return Policy(
+        name=value["metadata"]["name"],
+        digest=hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16],
+        pools=tuple(map(_pool, spec["pools"])),
+        grants=tuple(map(_grant, trust.get("grants", ()))),
+        schedulers=_requesters(schedulers, SCHEDULER),
+        controllers=_requesters(controllers, *CONTROLLERS),
+        node_labellers=_requesters(labellers),
+        context_mib={**CONTEXT_MIB, **context},
+        reserve_mib=reserve,
+        append_arguments=memory.get("arguments") == "Append",
+        torch_versions=tuple(map(_torch_version, torch.get("versions", ()))),
+        shim=memory.get("shim") == "Inject",
+        python_paths=tuple(map(_python_path, memory.get("pythonPath", ()))),
+        older_settings={key: str(words) for key, words in torch.get("older", {}).items()},
+        config_maps=frozenset((place["namespace"], place["name"]) for place in sharing.get("configMaps", ())),
+        actions=_actions(spec),
+        newer=_newer(spec, releases),
+        workloads={**WORKLOADS, **table(tuple(map(_workload, spec.get("workloads", ()))))},
+        overrides=tuple(map(_override, spec.get("overrides", ()))),
+        exemptions=tuple(map(_exemption, spec.get("exemptions", ()))),
+        forms=_forms(spec.get("gpus", {})),
+        **{key: each for key, each in given.items() if each is not None},
+    )
+
+
+def _support(value: Object) -> str:
+    """Return the text and the URL for help in one line. A text of several lines is joined."""
+    text = " ".join(value["text"].split())
+    return line(f"{text.rstrip('.,:;')}, {value['url']}" if "url" in value else text)
+
+
+def _forms(value: Object) -> Forms:
+    names = {
+        "annotations": value.get("annotations"),
+        "labels": value.get("labels"),
+        "runtime_classes": value.get("runtimeClasses"),
+    }
+    given: dict[str, Any] = {key: Names(each) for key, each in names.items() if each is not None}
+    if "resources" in value:
+        given["resources"] = tuple(value["resources"])
+    if "deviceClasses" in value or "otherDeviceClasses" in value:
+        known = () if "deviceClasses" in value else gpu_requests.OTHER_CLASSES.patterns
+        given["device_classes"] = Names(
+            value.get("deviceClasses", ("*",)), other_than=(*known, *value.get("otherDeviceClasses", ()))
+        )
+    given["classes_named"] = "deviceClasses" in value
+    given["imex_channels"] = value.get("imexChannels", False)
+    given["other_devices"] = tuple(value.get("otherDevices", ()))
+    given["host_paths"] = tuple(
+        AllowedPath(host_paths.normal(each["path"]), each.get("writable", False)) for each in value.get("hostPaths", ())
+    )
+    return Forms(claims=tuple(map(_scope, value.get("claims", ()))), **given)
+
+
+def guard(value: Any) -> Guard:
+    """Read the guard: a map with a taint, or the text `every-pod`."""
+    return Guard(value["taint"]["key"] if isinstance(value, dict) else None)
+
+
+def _limits(value: Object) -> Limits:
+    given: dict[str, Any] = {
+        "namespaces": tuple(value["namespaces"]) if "namespaces" in value else None,
+        "max_replicas": value.get("maxReplicas"),
+        "products": value.get("maxReplicasByProduct"),
+        "min_slice": mib(value["minSliceMemory"]) if "minSliceMemory" in value else None,
+        "rename_by_default": value.get("renameByDefault"),
+        "mps": value.get("mps"),
+    }
+    return Limits(**{key: each for key, each in given.items() if each is not None})
+
+
+def _scope(value: Object) -> Scope:
+    labels = value.get("namespaceSelector")
+    return Scope(
+        namespaces=frozenset(value.get("namespaces", ())),
+        selector=selector(labels) if labels else None,
+        service_accounts=frozenset(value.get("serviceAccounts", ())),
+    )
+
+
+def _grant(value: Object) -> Grant:
+    requesters = _requesters(value) if value.keys() & {"users", "groups"} else None
+    return Grant(_scope(value), frozenset(value.get("pools", ())), requesters)
+
+
+def _actions(value: Object) -> dict[str, Action]:
+    return {rule: Action(action) for rule, action in value.get("rules", {}).items()}
+
+
+def _newer(value: Object, releases: Mapping[str, Release]) -> dict[str, Release]:
+    if "rulesAsOf" not in value:
+        return {}
+    known = release(value["rulesAsOf"])
+    return {rule: since for rule, since in releases.items() if since > known}
+
+
+def _workload(value: Object) -> Workload:
+    templates = (
+        *map(Template, value.get("templates", ())),
+        *pod_specs(*value.get("podSpecs", ()), annotations="/metadata"),
+    )
+    return Workload(value["group"], value["kind"], value["resource"], templates)
+
+
+def _override(value: Object) -> Override:
+    scope = _scope(value) if value.keys() & {"namespaces", "namespaceSelector"} else None
+    return Override(scope, frozenset(value.get("pools", ())), _actions(value))
+
+
+def _exemption(value: Object) -> Exemption:
+    until = date.fromisoformat(value["until"]) if "until" in value else None
+    return Exemption(value["name"], _scope(value), frozenset(value.get("rules", ())), until)
+
+
+def _requesters(value: Object, *users: str) -> Requesters:
+    """Read requesters, and add the users that always belong to them."""
+    return Requesters(frozenset((*users, *value.get("users", ()))), frozenset(value.get("groups", ())))
+
+
+def _torch_version(value: Object) -> TorchVersion:
+    major, minor, *_ = value["version"].split(".")
+    return TorchVersion(
+        (int(major), int(minor)), frozenset(value.get("namespaces", ())), frozenset(value.get("pools", ()))
+    )
+
+
+def _python_path(value: Object) -> PythonPath:
+    return PythonPath(
+        value["path"],
+        frozenset(value.get("namespaces", ())),
+        frozenset(value.get("pools", ())),
+        tuple(value.get("images", ())),
+    )
+
+
+def _pool(value: Object) -> Pool:
+    assume = value.get("assume")
+    shared = value["sharing"] in SHARED
+    return Pool(
+        name=value["name"],
+        sharing=value["sharing"],
+        trust=frozenset(value["trust"]),
+        nodes=selector(value["nodes"]),
+        resources=ResourceNames(value["resources"], shares=shared),
+        tolerations=tuple(value.get("tolerations", ())),
+        max_request=1 if shared else value.get("maxRequest"),
+        max_replicas=value.get("maxReplicas"),
+        assume=assume and Card(assume.get("product", ""), mib(assume["memory"]), assume["replicas"]),
+        circle=_scope(value["circle"]) if "circle" in value else None,
+    )
+
+
+def selector(value: Object) -> Selector:
+    """Read a selector of Kubernetes: `matchLabels` and `matchExpressions`."""
+    return Selector(
+        labels=dict(value.get("matchLabels") or {}),
+        expressions=tuple(
+            Requirement(requirement["key"], requirement["operator"], frozenset(requirement.get("values") or ()))
+            for requirement in value.get("matchExpressions") or ()
+        ),
+    )

@@ -1,0 +1,45 @@
+"""The names of extended resources, and those among them that are GPUs."""
+
+from collections.abc import Iterable
+
+from webhook.catalog import gpu_requests
+from webhook.catalog.names import Names
+
+
+class ResourceNames:
+    """Names of extended resources. A name that ends in `*` matches every resource with that prefix.
+
+    Only with `shares` does it match renamed shares too: `nvidia.com/mig-1g.10gb.shared` is a slice of a MIG device, and
+    a pool of whole MIG devices does not offer it.
+    """
+
+    def __init__(self, patterns: Iterable[str], *, shares: bool) -> None:
+        self.patterns = tuple(patterns)
+        self._names = frozenset(p for p in self.patterns if not p.endswith("*"))
+        self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
+        self._shares = shares
+
+    def __contains__(self, resource: str) -> bool:
+        if resource in self._names:
+            return True
+        return resource.startswith(self._prefixes) and (self._shares or not resource.endswith(".shared"))
+
+
+class GPUResources:
+    """The extended resources that are GPUs or parts of GPUs.
+
+    All names in NVIDIA's domain are, except the `others`. A name in another domain is if a pool offers it or the policy
+    lists it.
+    """
+
+    def __init__(self, named: Iterable[str], others: Names) -> None:
+        self._named, self._others = ResourceNames(named, shares=True), others
+        self.patterns = (gpu_requests.NVIDIA_RESOURCES, *self._named.patterns)
+
+    def __contains__(self, resource: str) -> bool:
+        if resource in self._named:
+            return not resource.startswith(gpu_requests.IMPLICIT) or resource not in self._others
+        return resource in _NVIDIAS and resource not in self._others
+
+
+_NVIDIAS = Names((gpu_requests.NVIDIA_RESOURCES,))
