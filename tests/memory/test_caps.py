@@ -279,7 +279,7 @@ def test_memory_that_is_the_hosts_is_only_limited_by_an_amount() -> None:
     assert after[PADDLE] == str(cap.mib)
     assert after[CUPY] == str(cap.mib * 2**20)
     assert merged({CUPY: "10%"}, cap=cap)[CUPY] == str(cap.mib * 2**20)
-    assert "pytorch: the GPU's memory is the host's" in annotation.of(POOL, Cap(cap, POLICY, (2, 11)), (), ()).uncapped
+    assert "pytorch: the GPU's memory is the host's" in annotation.of(POOL, Cap(cap, POLICY, (2, 11))).uncapped
 
 
 # Properties
@@ -700,11 +700,11 @@ def test_a_version_is_read(text: str, release: tuple[int, int] | None) -> None:
 
 def test_a_record_is_bounded_and_read_back() -> None:
     many = [annotation.lowered("c" * 63, A, "9" * 500) + str(index) for index in range(50)]
-    one = annotation.of(POOL, Cap(CAP, POLICY), many, many)
+    one = annotation.of(POOL, Cap(CAP, POLICY), lowered=many, uncapped=many)
     assert len(one.text) < 4096
     assert one.text.isascii()
     assert annotation.read(one.text) == one
-    assert annotation.of(POOL, Cap(CAP, POLICY), one.lowered, one.uncapped).lowered == one.lowered
+    assert annotation.of(POOL, Cap(CAP, POLICY), lowered=one.lowered, uncapped=one.uncapped).lowered == one.lowered
 
 
 @pytest.mark.parametrize("value", [None, "", "9", "0.2", "3250"])

@@ -17,7 +17,7 @@ MAX_ENTRIES = 8
 MAX_ENTRY = 160
 """The most entries in a list of a record, and the most characters in an entry."""
 
-LISTS = ("lowered", "uncapped", "shim", "argument")
+LISTS = ("lowered", "uncapped", "driver", "hami", "shim", "argument")
 """The lists of a record, in their order."""
 
 _MORE = "and more"
@@ -28,8 +28,10 @@ class Record:
     """The record of one pod: its pool, and its cap as a fraction of the card and in MiB.
 
     `fraction` is empty where a fraction is no cap. An entry of `lowered` is `container: NAME from value`. An entry of
-    `uncapped` names what has no cap, and the reason. An entry of `shim` is `container: FRAMEWORKS`, which the shim
-    caps there. An entry of `argument` is `container: PROGRAM`, which an argument limits. Variables cap the rest.
+    `uncapped` names what has no cap, and the reason. An entry of `driver` is a container that the driver limits. An
+    entry of `hami` is `container: SIGN`, by which it shows that HAMi-core limits it. An entry of `shim` is
+    `container: FRAMEWORKS`, which the shim caps there. An entry of `argument` is `container: PROGRAM`, which an
+    argument limits. Variables cap the rest.
     """
 
     pool: str
@@ -37,6 +39,8 @@ class Record:
     mib: int
     lowered: tuple[str, ...] = ()
     uncapped: tuple[str, ...] = ()
+    driver: tuple[str, ...] = ()
+    hami: tuple[str, ...] = ()
     shim: tuple[str, ...] = ()
     argument: tuple[str, ...] = ()
 
@@ -84,20 +88,13 @@ def lowered(container: str, name: str, old: str) -> str:
     return f"{container}: {name} from {shown(old, quotes=False)[:40]}"
 
 
-def of(
-    pool: Pool,
-    cap: Cap,
-    lowered: Collection[str] = (),
-    uncapped: Collection[str] = (),
-    shim: Collection[str] = (),
-    argument: Collection[str] = (),
-) -> Record:
-    """Make the record of a pod. Its `uncapped` begins with what no cap reaches in any pod."""
-    if not (lowered or uncapped or shim or argument):
+def of(pool: Pool, cap: Cap, **lists: Collection[str]) -> Record:
+    """Make the record of a pod from its LISTS. Its `uncapped` begins with what no cap reaches in any pod."""
+    if not any(lists.values()):
         return plain(pool, cap)
-    budget = cap.budget
-    lists = (lowered, (*_beyond_reach(cap), *uncapped), shim, argument)
-    return Record(pool.name, _fraction(budget), budget.mib, *map(_bounded, lists))
+    lists["uncapped"] = (*_beyond_reach(cap), *lists.get("uncapped", ()))
+    bounded = {name: _bounded(entries) for name, entries in lists.items()}
+    return Record(pool.name, _fraction(cap.budget), cap.budget.mib, **bounded)
 
 
 @lru_cache(maxsize=64)
@@ -112,6 +109,8 @@ def _fraction(budget: Budget) -> str:
 
 def _beyond_reach(cap: Cap) -> Iterator[str]:
     """Yield what no cap reaches, in any pod."""
+    if cap.driver:
+        return
     capped = [framework for framework in frameworks.walk() if cap.policy.caps(framework.name)]
     if cap.budget.unified:
         yield from (

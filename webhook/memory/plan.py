@@ -9,7 +9,7 @@ from typing import NamedTuple
 from webhook.allowance import LETTERS, Allowance
 from webhook.api.pods import Container, EnvVar, Pod
 from webhook.gpu.review import PodReview
-from webhook.memory import annotation, command_line, environment, frameworks
+from webhook.memory import annotation, command_line, environment, frameworks, hami
 from webhook.memory.annotation import Record
 from webhook.memory.budget import MEMORY, PROCESSES, Budget, Refused, Selection, Wish, smallest, wish
 from webhook.memory.frameworks import pytorch
@@ -56,6 +56,13 @@ class ContainerPlan(NamedTuple):
     shim: Delivery | None = None
     limited: str = ""
     """The program that an argument limits, empty for none."""
+    hami: str = ""
+    """The sign that HAMi-core limits the container, empty for none."""
+
+    @property
+    def shown(self) -> str:
+        """Its name as the record has it."""
+        return shown(self.name, quotes=False)[:63]
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
@@ -99,10 +106,10 @@ class Plan(NamedTuple):
 
     def missing(self, names: Sequence[str]) -> str:
         """Say that variables are missing, and what that leads to."""
+        may = "learns only from the driver's refusal that it has" if self.cap.driver else "may take more than its"
         return (
-            f"the container does not set {listed(names, 3)}, so a process may take more than its "
-            f"{self.budget.least} MiB "
-            f"of a GPU in pool {self.pool.name}"
+            f"the container does not set {listed(names, 3)}, so a process {may} {self.budget.least} MiB of a GPU in "
+            f"pool {self.pool.name}"
         )
 
     def past(self, lowered: Lowered) -> str:
@@ -134,35 +141,36 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
     except Refused as error:
         return Problem(error.message, error.annotation, cap.budget)
     containers = tuple([_container(one, cap, before, shim, review.allowance) for one in asking.values()])
-    given = [part.name for part in containers if part.shim is not None and part.shim.given]
+    given = [part for part in containers if part.shim is not None and part.shim.given]
     lowered: list[str] = []
     uncapped: list[str] = []
     for part in containers:
-        name = shown(part.name, quotes=False)[:63]
+        name = part.shown
         if spoken := [step for step in part.all_steps if step.words.note or step.kind is Kind.LOWER]:
-            uncapped += [f"{name}: {noted(step, cap.budget)}" for step in spoken if step.words.note]
+            notes = () if cap.driver else [step for step in spoken if step.words.note]
+            uncapped += [f"{name}: {noted(step, cap.budget)}" for step in notes]
             lowered += [annotation.lowered(name, step.name, step.old) for step in spoken if step.kind is Kind.LOWER]
         if part.shim is not None and part.shim.note:
             uncapped.append(f"{name}: no shim: {part.shim.note}")
     if before is not None:
         lowered = [*before.still({past.entry for part in containers for past in part.lowered_before}), *lowered]
-    record = annotation.of(
-        pool,
-        cap._replace(shim=bool(given) and len(given) == len(containers)),
-        lowered,
-        uncapped,
-        [f"{shown(name, quotes=False)[:63]}: {delivery.CAPS}" for name in given],
-        [f"{shown(part.name, quotes=False)[:63]}: {part.limited}" for part in containers if part.limited],
-    )
+    lists = {
+        "lowered": lowered,
+        "uncapped": uncapped,
+        "driver": [part.shown for part in containers if cap.driver],
+        "hami": [f"{part.shown}: {part.hami}" for part in containers if part.hami],
+        "shim": [f"{part.shown}: {delivery.CAPS}" for part in given],
+        "argument": [f"{part.shown}: {part.limited}" for part in containers if part.limited],
+    }
+    record = annotation.of(pool, cap._replace(shim=bool(given) and len(given) == len(containers)), **lists)
     lacking = tuple(delivery.pod_findings(pod)) if given else ()
-    remarkable = bool(lowered or uncapped or given or any(part.limited for part in containers))
-    return Plan(pod, pool, cap, containers, before, record, noted=remarkable, shim=lacking)
+    return Plan(pod, pool, cap, containers, before, record, noted=any(lists.values()), shim=lacking)
 
 
 def _shim(pod: Pod, pool: Pool, cap: Cap) -> Shim:
     """Return the function that gives the shim to the containers of a pod. Raises Refused."""
     policy, stated = cap.policy, delivery.image_path(pod)
-    if not delivery.wanted(pod, policy, cap.budget):
+    if cap.driver or not delivery.wanted(pod, policy, cap.budget):
         return lambda _: None
     runs = pod.old is not None and not pod.template
 
@@ -193,7 +201,8 @@ def size(review: PodReview, pool: Pool) -> Cap | Problem:
             f"cap can "
             "be computed; wait for GPU Feature Discovery, or ask an administrator to set `assume` for the pool"
         )
-    return _too_small(review, pool, budget, whole, wished) or Cap(budget, policy, torch, doubted)
+    cap = Cap(budget, policy, torch, doubted, driver=pool.driver_limits)
+    return _too_small(review, pool, budget, whole, wished) or cap
 
 
 def _too_small(review: PodReview, pool: Pool, budget: Budget, whole: Budget, wished: Wish) -> Problem | None:
@@ -247,10 +256,18 @@ def _container(
     steps = environment.merge(values, cap, image)
     if container.spec.get("envFrom"):
         steps = (*steps, *environment.from_elsewhere(environment.applied(values, steps), container.env_from))
+    if cap.driver:
+        steps = tuple([step for step in steps if step.kind not in _BY_VARIABLE_ALONE])
     argument = command_line.merge(image, container.words, cap.budget, append=cap.policy.append_arguments)
     limited = command_line.limited(image, container.words, argument, cap.budget)
     past: tuple[Lowered, ...] = ()
     if before is not None and before.lowered:
         history = before.history(container.name, values)
         past = tuple([Lowered(entry, name, old, (*env[name].path, "value")) for entry, name, old in history])
-    return ContainerPlan(container.name, container.path, env, steps, argument, past, shim(container), limited)
+    return ContainerPlan(
+        container.name, container.path, env, steps, argument, past, shim(container), limited, hami.sign(container)
+    )
+
+
+_BY_VARIABLE_ALONE = frozenset({Kind.DEFEAT, Kind.UNSURE})
+"""The steps that say that a cap by variable is lost or not sure, which harms nobody where the driver limits."""

@@ -20,7 +20,8 @@ class Cap(NamedTuple):
     """The cap of a pod, and the PyTorch in the pod.
 
     `doubted` is true if only the pod claims to run an older PyTorch. Its claim then excuses nothing. `shim` is true if
-    every container of the pod has the shim.
+    every container of the pod has the shim. `driver` is true if the driver keeps the pod to its slice, so that
+    variables only make errors readable.
     """
 
     budget: Budget
@@ -28,6 +29,7 @@ class Cap(NamedTuple):
     torch: Torch = None
     doubted: bool = False
     shim: bool = False
+    driver: bool = False
 
 
 class Kind(StrEnum):

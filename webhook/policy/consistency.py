@@ -5,7 +5,7 @@ from datetime import date
 
 from webhook.api.selectors import contradiction
 from webhook.model import Object, Path
-from webhook.policy.decode import guard, mib, selector
+from webhook.policy.decode import DRIVER, guard, mib, selector
 from webhook.text.spelling import hint
 from webhook.text.words import shown
 
@@ -39,6 +39,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
     selectors = [selector(pool["nodes"]) for pool in pools]
     for index, pool in enumerate(pools):
         at, name = ("spec", "pools", index), shown(pool["name"])
+        if pool.get("memoryLimit") == DRIVER and pool["sharing"] != "time-slicing":
+            yield (*at, "memoryLimit"), "Driver is for time-sliced GPUs alone; remove it from this pool"
         if not selectors[index].requirements:
             yield (*at, "nodes"), "is empty, and would match every node; name labels"
         if key := contradiction(selectors[index].requirements):

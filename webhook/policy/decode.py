@@ -196,6 +196,10 @@ def _python_path(value: Object) -> PythonPath:
     )
 
 
+DRIVER = "Driver"
+"""The word of a pool whose driver keeps each pod to its slice."""
+
+
 def _pool(value: Object) -> Pool:
     assume = value.get("assume")
     shared = value["sharing"] in SHARED
@@ -210,6 +214,7 @@ def _pool(value: Object) -> Pool:
         max_replicas=value.get("maxReplicas"),
         assume=assume and Card(assume.get("product", ""), mib(assume["memory"]), assume["replicas"]),
         circle=_scope(value["circle"]) if "circle" in value else None,
+        driver_limits=value.get("memoryLimit") == DRIVER,
     )
 
 

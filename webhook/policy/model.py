@@ -94,6 +94,8 @@ class Pool:
     max_replicas: int | None = None
     assume: Card | None = None
     circle: Scope | None = None
+    driver_limits: bool = False
+    """Whether the driver keeps each pod to its slice (nvmlDeviceSetMemoryLimits_v1, from R615 on)."""
 
     @property
     def shared(self) -> bool:

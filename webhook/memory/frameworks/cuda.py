@@ -11,6 +11,9 @@ ORDER = 6
 MODULE_LOADING = "CUDA_MODULE_LOADING"
 LAZY = "LAZY"
 
+HAMI_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT"
+"""HAMi-core's limit for all cards; with `_0` at its end, for the first one."""
+
 VARIABLES = (
     Variable(
         MODULE_LOADING,
@@ -33,7 +36,7 @@ VARIABLES = (
         written=False,
     ),
     Variable(
-        "CUDA_DEVICE_MEMORY_LIMIT",
+        HAMI_LIMIT,
         Form.TEXT,
         Effect.NONE,
         since="HAMi-core; hard where its library is preloaded, and nothing elsewhere",

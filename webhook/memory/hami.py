@@ -1,0 +1,55 @@
+"""Recognises HAMi-core, a library that limits the GPU memory of a container. Other schedulers bring it; we do not.
+
+It replaces the CUDA driver's functions in processes that load it (Project-HAMi/HAMi-core src/libvgpu.c).
+"""
+
+from webhook.api.fields import entries, text
+from webhook.api.pods import Container
+from webhook.memory.frameworks.cuda import HAMI_LIMIT
+
+RESOURCES = frozenset(
+    {
+        "nvidia.com/gpumem",
+        "nvidia.com/gpumem-percentage",
+        "volcano.sh/vgpu-memory",
+        "volcano.sh/vgpu-memory-percentage",
+    }
+)
+"""The resources whose device plugins bring the library and the limit (HAMi pkg/device/nvidia/device.go, Volcano
+docs/user-guide/how_to_use_vgpu.md)."""
+
+LIMITS = (HAMI_LIMIT, f"{HAMI_LIMIT}_0")
+"""The variables by which the library reads its limit. Without one, or with 0, it limits nothing (HAMi-core
+src/multiprocess/multiprocess_memory_limit.c)."""
+
+OFF = "CUDA_DISABLE_CONTROL"
+"""With `true` HAMi's device plugin brings no library (HAMi pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go).
+"""
+
+PRELOAD, PRELOADED, LIBRARY = "LD_PRELOAD", "/etc/ld.so.preload", "libvgpu.so"
+"""The two ways in which processes load the library, and its name."""
+
+_READ = frozenset({*LIMITS, OFF, PRELOAD})
+
+
+def sign(container: Container) -> str:
+    """Return the resource or the variable by which a container shows that HAMi-core limits it; empty without one."""
+    env = container.variables(_READ) if container.spec.get("env") else {}
+    if OFF in env and env[OFF].value == "true":
+        return ""
+    named = next((name for name, _, _ in container.extended_resources if name in RESOURCES), "")
+    if named or not env:
+        return named
+    limit = next((name for name in LIMITS if name in env and (env[name].value or "0").strip("0") != ""), "")
+    preload = env.get(PRELOAD)
+    loaded = preload is not None and LIBRARY in (preload.value or "")
+    return limit if limit and (loaded or _mounted(container)) else ""
+
+
+def _mounted(container: Container) -> bool:
+    at = (*container.path, "volumeMounts")
+    places = (
+        text(mount, "mountPath", (*at, index))
+        for index, mount in entries(container.spec, "volumeMounts", container.path)
+    )
+    return any(place == PRELOADED or place.endswith(f"/{LIBRARY}") for place in places)
