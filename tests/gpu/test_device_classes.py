@@ -1,5 +1,6 @@
 """Device classes: which are for GPUs, and what is said of claims for the others."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu.device_classes import Class, sort_of
 from webhook.model import Action, Result
 from webhook.policy.model import Policy
+from webhook.policy.scopes import Scope
 from webhook.rules import walk
 
 
@@ -96,6 +98,62 @@ def test_a_claim_of_the_same_run_is_read(sample_policy: Policy, kind: str, name:
     assert (found.action, name in found.finding.message) == (action, True)
     (unseen,) = results(sample_policy, pod)
     assert (unseen.action, "may not use ResourceClaims" in unseen.finding.message) == (Action.DENY, True)
+
+
+def pod_with(template: str, **spec: Any) -> Object:
+    """A pod that no rule but the claim's keeps from being privileged: it tolerates no taint."""
+    container = {"name": "a", "securityContext": {"privileged": True}}
+    claims = [{"name": "a", "resourceClaimTemplateName": template}]
+    spec = {"containers": [container], "resourceClaims": claims, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "lab"}, "spec": spec}
+
+
+def domain(template: str) -> Object:
+    spec = {"numNodes": 2, "channel": {"resourceClaimTemplate": {"name": template}}}
+    metadata = {"name": "a", "namespace": "lab"}
+    return {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "ComputeDomain", "metadata": metadata, "spec": spec}
+
+
+def test_the_template_of_a_compute_domain_is_for_channels(sample_policy: Policy) -> None:
+    (found,) = results(sample_policy, pod_with("channel"), domain("channel"))
+    assert (found.action, "compute-domain-default-channel.nvidia.com" in found.finding.message) == (Action.WARN, True)
+    (other,) = results(sample_policy, pod_with("gpus"), domain("channel"))
+    assert other.action is Action.DENY
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_template_that_is_written_down_counts_before_that_of_a_domain(sample_policy: Policy, first: bool) -> None:
+    facts = (domain("a"), claim("ResourceClaimTemplate", "gpu.nvidia.com"))
+    (found,) = results(sample_policy, pod_with("a"), *(facts if first else reversed(facts)))
+    assert (found.action, "gpu.nvidia.com" in found.finding.message) == (Action.DENY, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "denied"),
+    [
+        ("mrdma.google.com", {}, False),
+        ("gpu.nvidia.com", {}, True),
+        ("cpu.example.com", {}, True),
+        ("mrdma.google.com", {"tolerations": [{"operator": "Exists"}]}, True),
+    ],
+)
+def test_a_pod_that_claims_another_device_is_judged_as_one_without_a_gpu(
+    sample_policy: Policy, name: str, spec: Any, denied: bool
+) -> None:
+    engine = Engine(sample_policy, walk())
+    facts = Facts.of([claim("ResourceClaimTemplate", name)])
+    verdict = engine.judge(decode(wrap(pod_with("a", **spec))), facts)
+    assert ("privileged-container" in {result.rule for result in verdict.having(Action.DENY)}) is denied
+
+
+def test_where_claims_are_allowed_a_check_says_what_the_webhook_does_not_see(sample_policy: Policy) -> None:
+    scope = Scope(frozenset({"lab"}), None, frozenset())
+    policy = replace(sample_policy, forms=replace(sample_policy.forms, claims=(scope,)))
+    (found,) = results(policy, pod_with("channel"), domain("channel"))
+    assert (found.action, "judges the pod as one with a GPU" in found.finding.message) == (Action.WARN, True)
+    assert results(policy, pod_with("channel")) == []
+    quiet = pod_with("channel", containers=[{"name": "a"}])
+    assert results(policy, quiet, domain("channel")) == []
 
 
 def test_an_extended_resource_of_a_known_other_class_is_no_gpu(sample_policy: Policy) -> None:

@@ -27,8 +27,19 @@ KINDS = frozenset(
 )
 """The group and kind of the objects that facts come from."""
 
+COMPUTE_DOMAIN = ("resource.nvidia.com", "ComputeDomain")
+"""The group and kind of nodes that share memory; NVIDIA's DRA driver makes a template for its channels."""
+
+CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
+"""The device class of these channels (dra-driver-nvidia-gpu deployments/helm, templates/deviceclass-*.yaml)."""
+
 DEVICE_KINDS = frozenset(
-    ("resource.k8s.io", kind) for kind in ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
+    {
+        ("resource.k8s.io", "DeviceClass"),
+        ("resource.k8s.io", "ResourceClaim"),
+        ("resource.k8s.io", "ResourceClaimTemplate"),
+        COMPUTE_DOMAIN,
+    }
 )
 """The group and kind of objects that are facts too if they are in files, and are not read from a cluster."""
 
@@ -112,6 +123,7 @@ class Facts:
         holders: dict[tuple[str, str], Holder | None] = {}
         classes: dict[str, str] = {}
         claimed: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        channels: dict[tuple[str, str, str], tuple[str, ...]] = {}
         for item in objects:
             metadata = mapping(item.get("metadata"))
             name, namespace = string(metadata.get("name")), string(metadata.get("namespace")) or "default"
@@ -133,6 +145,9 @@ class Facts:
                     classes[name] = " ".join(_selectors(mapping(item.get("spec"))))
                 case ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate" as kind):
                     claimed[kind, namespace, name] = tuple(_classes(item))
+                case kind if kind == COMPUTE_DOMAIN:
+                    if template := _channel_template(mapping(item.get("spec"))):
+                        channels["ResourceClaimTemplate", namespace, template] = (CHANNEL_CLASS,)
                 case ("nvidia.com", "ClusterPolicy"):
                     installations["ClusterPolicy", "", name] = of_cluster_policy(name, mapping(item.get("spec")))
         return cls(
@@ -142,7 +157,7 @@ class Facts:
             tuple(fact for fact in installations.values() if fact),
             tuple(fact for fact in holders.values() if fact),
             classes,
-            claimed,
+            {**channels, **claimed},
         )
 
 
@@ -190,6 +205,14 @@ def _classes(item: Object) -> Iterator[str]:
         for one in (request, mapping(request.get("exactly")), *mappings(request.get("firstAvailable"))):
             if name := string(one.get("deviceClassName")):
                 yield name
+
+
+def _channel_template(spec: Mapping[str, Any]) -> str:
+    """Return the name of the template that the driver makes for a domain's channels.
+
+    Source: dra-driver-nvidia-gpu api/nvidia.com/resource/v1beta1/computedomain.go, ComputeDomainChannelSpec.
+    """
+    return string(mapping(mapping(spec.get("channel")).get("resourceClaimTemplate")).get("name"))
 
 
 def _selectors(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -2,8 +2,11 @@
 
 from enum import Enum
 
+from webhook.api.fields import entries
+from webhook.api.pods import Pod
 from webhook.catalog import gpu_requests
 from webhook.facts.snapshot import Facts
+from webhook.model import Object
 from webhook.policy.model import Policy
 
 
@@ -30,3 +33,24 @@ def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
     if any(f'"{driver}"' in selectors for driver in gpu_requests.OTHER_CLASSES):
         return Class.OTHER
     return Class.UNKNOWN
+
+
+def classes_of(claim: Object | None, namespace: str, facts: Facts) -> tuple[str, ...]:
+    """Return the classes that a pod's claim requests; none if the claim or its template is not among the facts."""
+    for kind, key in (("ResourceClaim", "resourceClaimName"), ("ResourceClaimTemplate", "resourceClaimTemplateName")):
+        name = claim.get(key) if claim is not None else None
+        if isinstance(name, str):
+            return facts.claimed.get((kind, namespace, name), ())
+    return ()
+
+
+def claims_others(claim: Object | None, namespace: str, policy: Policy, facts: Facts) -> bool:
+    """Tell whether a pod's claim is among the facts, and is for devices that are known to be no GPUs."""
+    classes = classes_of(claim, namespace, facts)
+    return bool(classes) and all(sort_of(name, policy, facts) is Class.OTHER for name in classes)
+
+
+def may_claim_gpu(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether a pod has a claim that may be for a GPU."""
+    claims = entries(pod.spec, "resourceClaims", pod.at("spec"))
+    return any(not claims_others(claim, pod.namespace, policy, facts) for _, claim in claims)

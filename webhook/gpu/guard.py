@@ -6,6 +6,7 @@ from itertools import chain
 
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
+from webhook.gpu.device_classes import may_claim_gpu
 from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.text.words import listed, shown
@@ -53,11 +54,11 @@ def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
     return found
 
 
-def names_gpu(pod: Pod, policy: Policy) -> bool:
-    """Tell whether a pod names a runtime class that gives GPUs, or claims devices."""
+def names_gpu(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether a pod names a runtime class that gives GPUs, or claims devices that may be GPUs."""
     runtime = pod.spec.get("runtimeClassName")
     named = isinstance(runtime, str) and runtime in policy.forms.runtime_classes
-    return named or bool(pod.spec.get("resourceClaims"))
+    return named or may_claim_gpu(pod, policy, facts)
 
 
 def kept_off(pod: Pod, policy: Policy, facts: Facts) -> bool:

@@ -52,7 +52,7 @@ class PodReview(Review[Pod]):
         """Whether the pod may see a GPU: it requests one, names one, or nothing keeps it off the nodes with GPUs."""
         return (
             bool(self.requests)
-            or guard.names_gpu(self.subject, self.policy)
+            or guard.names_gpu(self.subject, self.policy, self.facts)
             or bool(self.exposure.variables)
             or not guard.kept_off(self.subject, self.policy, self.facts)
         )

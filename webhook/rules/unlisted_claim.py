@@ -4,7 +4,8 @@ A claim (dynamic resource allocation) may be for a whole GPU, for all of them or
 in another object, which may be exchanged before the pod runs, and a GPU by a claim is in no pool and is counted
 nowhere. So the policy lists who may claim devices at all. A device class that is asked for as an extended resource,
 `deviceclass.resource.kubernetes.io/...`, is a request as any other, and a pool may offer it. A claim or a template that
-is among the facts, as in one run of `slicewarden check`, is read: one for other devices than GPUs warns.
+is among the facts, as in one run of `slicewarden check`, is read: one for other devices than GPUs warns, and its
+pod is judged as one without a GPU.
 
 Way out: ask for GPUs by a resource that a pool offers; for other devices have an administrator list the namespace
 under `gpus.claims` in the policy.
@@ -14,8 +15,7 @@ from collections.abc import Iterator
 
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Pod
-from webhook.facts.snapshot import Facts
-from webhook.gpu.device_classes import Class, sort_of
+from webhook.gpu.device_classes import claims_others, classes_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Object, Path
 from webhook.text.words import listed, shown
@@ -30,19 +30,21 @@ def check(review: PodReview) -> Iterator[Finding]:
     if not places or not pod.namespace:  # of a cluster-scoped object: its pods are judged where they are created
         return
     labels = review.facts.namespaces.get(pod.namespace)
-    if any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims):
+    covered = any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims)
+    if covered and (review.exposed or not _reaches_out(review)):
         return
     for path, claim in places:
-        classes = _classes(claim, pod.namespace, review.facts)
-        named = listed([shown(name, quotes=False) for name in classes or ()], 3)
-        if classes and all(sort_of(name, policy, review.facts) is Class.OTHER for name in classes):
-            yield Finding(
-                path,
-                f"the claim is for {named}, which is no GPU; the webhook does not see claims, and denies the pod until "
-                "an administrator lists the namespace under gpus.claims",
-                advice=True,
+        classes = classes_of(claim, pod.namespace, review.facts)
+        named = listed([shown(name, quotes=False) for name in classes], 3)
+        if claims_others(claim, pod.namespace, policy, review.facts):
+            way = (
+                "judges the pod as one with a GPU; exempt its account"
+                if covered
+                else "denies the pod until an administrator lists the namespace under gpus.claims"
             )
-        else:
+            message = f"the claim is for {named}, which is no GPU; the webhook does not see claims, and {way}"
+            yield Finding(path, message, advice=True)
+        elif not covered:
             what = f"the claim is for {named}, and pods" if classes else "pods"
             yield Finding(
                 path,
@@ -52,13 +54,11 @@ def check(review: PodReview) -> Iterator[Finding]:
             )
 
 
-def _classes(claim: Object | None, namespace: str, facts: Facts) -> tuple[str, ...] | None:
-    """Return the classes that a pod's claim requests; None if the claim is not among the facts."""
-    for kind, key in (("ResourceClaim", "resourceClaimName"), ("ResourceClaimTemplate", "resourceClaimTemplateName")):
-        name = claim.get(key) if claim is not None else None
-        if isinstance(name, str):
-            return facts.claimed.get((kind, namespace, name))
-    return None
+def _reaches_out(review: PodReview) -> bool:
+    """Tell whether a pod has what is refused to those that may see a GPU."""
+    spec, found = review.subject.spec, review.exposure
+    chosen = any(spec.get(key) for key in ("hostPID", "hostIPC", "nodeName"))
+    return chosen or bool(found.privileges or found.host_paths)
 
 
 def _claims(pod: Pod) -> Iterator[tuple[Path, Object | None]]:
