@@ -99,8 +99,44 @@ def test_an_object_without_its_type_among_others_is_an_error(check: Check) -> No
     assert str(problem) == "a.yaml:10: apiVersion is missing"
 
 
-def test_what_is_broken_and_no_template_is_an_error(check: Check) -> None:
-    assert len(check({"a.yaml": "a: [\n"}).problems) == 1
+BROKEN_MANIFESTS = [
+    "kind: Pod\na: [\n",
+    "'kind' : Pod\na: [\n",
+    '{"kind": "Pod",\n',
+    f"{POD}---\na: [\n",
+    "kind: Café\n".encode("latin-1"),
+    "kind: Pod\n".encode("utf-16"),
+]
+
+
+@pytest.mark.parametrize("text", BROKEN_MANIFESTS)
+def test_a_broken_manifest_is_an_error(check: Check, text: str | bytes) -> None:
+    assert len(check({"a.yaml": text}).problems) == 1
+
+
+@pytest.mark.parametrize("text", ["a: [\n", "mankind: [\n", '{"a": \n', "Café\n".encode("latin-1")])
+def test_a_broken_file_without_any_kind_is_no_manifest_unless_it_is_named(check: Check, text: str | bytes) -> None:
+    report = check({"a.yaml": text, "pod.yaml": POD})
+    assert (report.problems, [*report.notes]) == ((), ["1 file without a Kubernetes object: a.yaml"])
+    assert len(check({}, "a.yaml").problems) == 1
+
+
+def test_a_link_to_nothing_is_no_manifest_unless_it_is_named(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to("elsewhere.yaml")
+    (tmp_path / "b.yaml").symlink_to("b.yaml")
+    report = check({"pod.yaml": POD})
+    assert (report.problems, [*report.notes]) == ((), ["2 files without a Kubernetes object: a.yaml, b.yaml"])
+    for name in ("a.yaml", "b.yaml"):
+        assert [problem.file for problem in check({}, name).problems] == [name]
+
+
+def test_many_charts_share_one_line(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"{n}/Chart.yaml": "name: a\n" for n in range(5)} | {f"{n}/templates/a.yaml": TEMPLATE for n in range(5)}
+    (note,) = [note for note in check(files).notes if "render" in note]
+    assert note == "5 charts, 5 templates not rendered: 0, 1, 2 and 2 more; --render has helm render them"
+    monkeypatch.setenv("PATH", "")
+    (problem,) = check(files, render=True).problems
+    assert str(problem) == "0: the chart is not rendered: there is no helm on PATH; the same holds for 4 more charts"
 
 
 @pytest.mark.parametrize("text", ["a: 1\n", "# nothing\n", ""])

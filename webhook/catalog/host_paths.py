@@ -250,6 +250,12 @@ def names_devices(path: str) -> bool:
     return path != "" and (f"{path}/".startswith(_DEVICES) or any(each.startswith(f"{path}/") for each in _DEVICES))
 
 
+def below(path: str) -> str:
+    """Return a path that leads to a node's GPUs and is below this one; empty if none is."""
+    folder = f"{normal(path)}/"
+    return next((place for place in HOST_PATHS if place.startswith(folder)), "") if normal(path) in _ABOVE else ""
+
+
 _BELOW = tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in HOST_PATHS)
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]
 _ABOVE = frozenset(

@@ -168,6 +168,20 @@ def is_template(name: str) -> bool:
         return False
 
 
+def may_hold_objects(name: str) -> bool:
+    """Tell whether a file that is broken may be a manifest: it is there, and there is a `kind:` in its text."""
+    try:
+        data = _bytes(name)
+    except (FileNotFoundError, Unfit) as error:  # a link to nothing has no objects
+        return isinstance(error, Unfit)
+    except OSError as error:
+        return error.errno != errno.ELOOP
+    return bool(_KIND.search(data.replace(b"\0", b"")))  # every other byte in UTF-16
+
+
+_KIND = re.compile(rb"""\bkind["']?\s*:""")
+
+
 class Unfit(ValueError):
     """The file is too large, or no regular file."""
 

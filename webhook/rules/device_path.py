@@ -40,6 +40,9 @@ def check(review: PodReview) -> Iterator[Finding]:
         harm = f"{'exposes' if one else 'expose'} the node's devices"
     else:
         harm = f"{'gives' if one else 'give'} control of the node, its GPUs included"
+    harm += next(
+        (f" ({below} is below {name})" for name, below in zip(names, map(_below, found), strict=True) if below), ""
+    )
     yield Finding(
         review.subject.at("spec", "volumes"),  # and not the first of them, so that an update may remove it
         f"hostPath {'' if one else 'volumes '}{listed(names, _NAMED)} {harm}; {_way_out(found)}",
@@ -57,6 +60,10 @@ def _allowed(found: HostPath, policy: Policy) -> bool:
         host_paths.within(path, (allowed.path,)) and (allowed.writable or found.access > Access.WRITE)
         for allowed in policy.forms.host_paths
     )
+
+
+def _below(found: HostPath) -> str:
+    return host_paths.below(found.name)
 
 
 def _way_out(found: list[HostPath]) -> str:

@@ -32,6 +32,7 @@ from webhook.scan import judge as check
 from webhook.scan.folders import Apart
 from webhook.scan.results import Judged, Kind, LeftAlone, PassedOver, Report, count_unjudged, kind_of
 from webhook.scan.unjudged import places
+from webhook.text.words import several
 
 FILES = 64
 """Files that are read, or documents that are judged, at a time."""
@@ -185,19 +186,25 @@ def read(
 def _charts(reading: Reading, names: Iterable[str]) -> tuple[dict[str, Read], list[Problem]]:
     """Render the charts whose templates are among some files, and return what they contain by their folders.
 
-    A chart that cannot be rendered is missing there. Its problem is in the second result.
+    A chart that cannot be rendered is missing there. Its problem is in the second result, once for all charts that
+    have the same.
     """
-    charts, problems = dict[str, Read](), list[Problem]()
+    charts, alike = dict[str, Read](), dict[str, list[str]]()
     for chart in dict.fromkeys(folders.chart_of(name) for name in names if name not in reading.given):
         if not chart:
             continue
         text = helm.template(chart, reading.namespace)
         if isinstance(text, Problem):
-            problems.append(text)
+            alike.setdefault(text.message, []).append(chart)
             continue
         charts[chart] = contents = Read()
         _gather(_held(reading, chart, map(_unmarked, stream(text, chart, reading.skips)), contents), contents)
+    problems = [Problem(first, 0, _and_others(reason, len(more))) for reason, (first, *more) in alike.items()]
     return charts, problems
+
+
+def _and_others(reason: str, count: int) -> str:
+    return f"{reason}; the same holds for {several(count, 'more chart')}" if count else reason
 
 
 def _unmarked(document: Document | Problem) -> Document | Problem:
@@ -281,15 +288,18 @@ def _opened(reading: Reading, name: str, contents: Read) -> Iterator[Item]:
 def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], contents: Read) -> Iterator[Item]:
     """Yield the objects of the documents of a file or chart, and note in the contents whatever else is found."""
     given, apart = name in reading.given, contents.apart
-    objects, faults, untyped = 0, 0, list[Problem]()
+    objects, faults, untyped, broken = 0, 0, list[Problem](), list[Problem]()
     for document in documents:
         if isinstance(document, Problem):
-            faults += 1
-            if not given and document.message.endswith(files.TEMPLATE):
+            if given:
+                contents.problems.append(document)
+                faults += 1
+            elif not document.message.endswith(files.TEMPLATE):
+                broken.append(document)
+            else:
+                faults += 1
                 if name not in apart.templates:
                     apart.templates.append(name)
-            else:
-                contents.problems.append(document)
             continue
         if document.glanced:
             objects += 1
@@ -311,6 +321,9 @@ def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], 
         faults += len(unusable)
         objects += bool(opened) or files.is_typed(document.value)
         yield from (_placed(item, reading.namespace) for item in opened)
+    if broken and (objects or faults or files.may_hold_objects(name)):
+        contents.problems += broken
+        faults += len(broken)
     if objects:
         contents.problems += untyped  # an object whose type was forgotten, among others
     elif not faults and given and name != "-":

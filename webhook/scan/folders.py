@@ -45,9 +45,7 @@ class Apart:
     @property
     def notes(self) -> Iterator[str]:
         """Lines on all of them, with the way to have them judged."""
-        for chart, count in sorted(self.charts.items()):
-            render = f"helm template {shlex.quote(chart)} | slicewarden check -"
-            yield f"chart {shown(chart, quotes=False)}: {several(count, 'template')} not rendered; {render}"
+        yield from self._charts()
         if self.templates:
             words = "file looks like a template" if len(self.templates) == 1 else "files look like templates"
             yield f"{len(self.templates):,} {words}, not rendered: {listed(self.templates, _NAMED)}"
@@ -58,9 +56,21 @@ class Apart:
         if self.others:
             yield f"{several(len(self.others), 'file')} without a Kubernetes object: {listed(self.others, _NAMED)}"
 
+    def _charts(self) -> Iterator[str]:
+        charts = sorted(self.charts)
+        if len(charts) > _NAMED:
+            templates = several(self.charts.total(), "template")
+            names = listed([shown(chart, quotes=False) for chart in charts], _NAMED)
+            yield f"{several(len(charts), 'chart')}, {templates} not rendered: {names}; --render has helm render them"
+            return
+        for chart in charts:
+            render = f"helm template {shlex.quote(chart)} | slicewarden check -"
+            count = several(self.charts[chart], "template")
+            yield f"chart {shown(chart, quotes=False)}: {count} not rendered; {render}"
+
 
 _NAMED = 3
-"""Files that a line names."""
+"""Files or charts that a line names."""
 
 
 def chart_of(name: str) -> str:
