@@ -12,7 +12,7 @@ from tests.support.objects import Object
 from tests.support.policies import POLICY
 from tests.support.registration_contract import broken
 from webhook.cli.inputs import load_policy
-from webhook.documents.goyaml import write
+from webhook.documents.goyaml_writer import write
 from webhook.engine.registered import differences
 from webhook.engine.registration import configurations
 from webhook.scan import batches

@@ -11,7 +11,7 @@ import pytest
 from tests import ROOT
 from tests.support.policies import OPTIONS
 from webhook.cli import main as cli
-from webhook.documents import documents, goyaml
+from webhook.documents import documents, goyaml_writer
 
 POD = """\
 apiVersion: v1
@@ -78,7 +78,7 @@ def test_a_list_and_json_stay_what_they_are(check: Check, tmp_path: Path) -> Non
     pod = values(POD)[0]
     whole = {"apiVersion": "v1", "kind": "List", "items": [values(MAP)[0], pod, pod]}
     (tmp_path / "list.json").write_text(json.dumps(whole))
-    (tmp_path / "list.yaml").write_text(goyaml.write(whole))
+    (tmp_path / "list.yaml").write_text(goyaml_writer.write(whole))
     for name, load in (("list.json", json.loads), ("list.yaml", lambda text: values(text)[0])):
         assert check(name, "--patched", f"out-{name}")[0] == 0
         made = load((tmp_path / f"out-{name}").read_text())

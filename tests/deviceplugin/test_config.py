@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from webhook.deviceplugin.config import Given, Plugin, decode, folded, qualified
+from webhook.deviceplugin.config import Plugin, decode, folded
+from webhook.deviceplugin.decoders import Given, qualified
 from webhook.documents.goyaml import parse
 
 

@@ -12,7 +12,7 @@ from tests.support.policies import policy_of
 from webhook import rules
 from webhook.api import admission
 from webhook.deviceplugin.usage import key_of, users
-from webhook.documents.goyaml import write
+from webhook.documents.goyaml_writer import write
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, kept
 from webhook.model import Action

@@ -11,9 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import json_maps, json_values, mutilated_yaml
-from webhook.documents import documents, goyaml
+from webhook.documents import documents, goyaml_writer
 from webhook.documents.documents import Document, read
-from webhook.documents.goyaml import MAX_DEPTH, Unreadable, parse
+from webhook.documents.goyaml import parse
+from webhook.documents.goyaml_composer import MAX_DEPTH
+from webhook.documents.marks import Unreadable
 from webhook.model import Path
 
 
@@ -182,7 +184,7 @@ def places(value: Any, path: Path) -> Iterator[Path]:
 @given(
     st.lists(json_maps(), min_size=1, max_size=4),
     json_maps(),
-    st.sampled_from([partial(json.dumps, indent=1), json.dumps, goyaml.write]),
+    st.sampled_from([partial(json.dumps, indent=1), json.dumps, goyaml_writer.write]),
 )
 def test_an_item_alone_has_the_lines_that_it_has_in_the_whole(
     items: list[Any], rest: dict[str, Any], write: Callable[[Any], str]
@@ -567,4 +569,4 @@ def test_a_mapping_mark_knows_its_children() -> None:
 
 @pytest.mark.parametrize("text", ["y", "No", "on", "1e3", "0o7", "1_000", ".5", "~", "", "0b+1", "12", "a", "12:30:45"])
 def test_a_text_is_written_so_that_it_is_read_as_one(text: str) -> None:
-    assert parse(goyaml.write({text: [text]}))[0] == {text: [text]}
+    assert parse(goyaml_writer.write({text: [text]}))[0] == {text: [text]}

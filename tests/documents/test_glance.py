@@ -10,7 +10,8 @@ from webhook.api.objects import judged_kinds
 from webhook.catalog import passive
 from webhook.documents import glance
 from webhook.documents.documents import Document, read, stream
-from webhook.documents.goyaml import Unreadable, parse
+from webhook.documents.goyaml import parse
+from webhook.documents.marks import Unreadable
 from webhook.facts.snapshot import KINDS
 
 CRD = """\

@@ -8,7 +8,7 @@ import yaml
 
 from tests import ROOT
 from webhook.api import admission
-from webhook.documents import goyaml
+from webhook.documents import goyaml, marks
 from webhook.documents.documents import read
 
 TESTS = ROOT / "tests"
@@ -78,5 +78,5 @@ def tree(text: str) -> Any:
     """A YAML text as a JSON value; None if it cannot be read."""
     try:
         return goyaml.parse(text)[0]
-    except (goyaml.Unreadable, yaml.YAMLError):
+    except (marks.Unreadable, yaml.YAMLError):
         return None

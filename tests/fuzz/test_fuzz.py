@@ -21,8 +21,8 @@ from tests.fuzz.reviews import Reviews
 from tests.fuzz.texts import Configurations, Policies
 from tests.fuzz.wire import Wire, asked, message, within
 from webhook.api.pods import Pod
-from webhook.deviceplugin import config
-from webhook.documents import goyaml
+from webhook.deviceplugin import sections
+from webhook.documents import goyaml_writer
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
@@ -188,12 +188,12 @@ def test_an_answer_that_hides_an_exception_is_found(sample_policy: Policy, sampl
 
 
 def test_a_reader_that_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "_integer", int)
+    monkeypatch.setattr(sections, "integer", int)
     assert any("ValueError" in each for each in faults(Configurations()))
 
 
 def test_a_reader_that_is_wrong_about_a_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(goyaml, "write", lambda value: json.dumps(value).lower())
+    monkeypatch.setattr(goyaml_writer, "write", lambda value: json.dumps(value).lower())
     assert any("is read as something else" in each for each in faults(Configurations()))
 
 

@@ -19,7 +19,7 @@ from tests.fuzz.fault import Fault
 from webhook import rules
 from webhook.api import admission
 from webhook.deviceplugin import config
-from webhook.documents import files, goyaml
+from webhook.documents import files, goyaml, goyaml_composer, goyaml_writer, marks
 from webhook.documents.documents import Document, read
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -79,7 +79,7 @@ class Texts:
 
 def _as_yaml(case: bytes) -> bytes:
     try:
-        return goyaml.write(orjson.loads(case)).encode("utf-8")
+        return goyaml_writer.write(orjson.loads(case)).encode("utf-8")
     except (orjson.JSONDecodeError, RecursionError):
         return case
 
@@ -130,8 +130,8 @@ class Files(Texts):
 
 
 def _objects() -> list[str]:
-    several = "---\n".join(goyaml.write(item) for item in corpus.objects()[:3])
-    return [*map(goyaml.write, corpus.objects()), *corpus.configurations()[::20], several]
+    several = "---\n".join(goyaml_writer.write(item) for item in corpus.objects()[:3])
+    return [*map(goyaml_writer.write, corpus.objects()), *corpus.configurations()[::20], several]
 
 
 class Configurations(Texts):
@@ -147,20 +147,20 @@ class Configurations(Texts):
         text = case.decode("utf-8", "surrogateescape")
         try:
             value, mark = goyaml.parse(text, last_key_wins=True)
-        except goyaml.Unreadable as error:
+        except marks.Unreadable as error:
             if not 1 <= error.line <= _lines(text) + 1:
                 raise Fault(f"something is wrong in line {error.line}") from error
             if not _is_plain(str(error)):
                 raise Fault("says what cannot be printed") from error
             return _kind(str(error))
         size = _check_value(value)
-        if size > goyaml.MAX_VALUES or mark.size > goyaml.MAX_VALUES:
+        if size > goyaml_composer.MAX_VALUES or mark.size > goyaml_composer.MAX_VALUES:
             raise Fault("expands to more values than are read")
         held, refused = config.decode(value)
         if again:
             if config.decode(value) != (held, refused):
                 raise Fault("is held in two ways")
-            if isinstance(value, (dict, list)) and goyaml.parse(goyaml.write(value))[0] != value:
+            if isinstance(value, (dict, list)) and goyaml.parse(goyaml_writer.write(value))[0] != value:
                 raise Fault("what is written is read as something else")
         for place, message in refused:
             mark.at(place)

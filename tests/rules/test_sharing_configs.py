@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.policies import policy_of
 from webhook.api import admission
-from webhook.deviceplugin.config import Given
+from webhook.deviceplugin.decoders import Given
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Verdict

@@ -23,7 +23,8 @@ from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Unusable
 from webhook.policy.load import load_with_document
-from webhook.scan import reduced, starter
+from webhook.scan import reduced
+from webhook.scan.starter import starter
 
 CLUSTERS = sorted((ROOT / "tests/clusters").glob("*.yaml"))
 SAMPLE = policy_of(POLICY)

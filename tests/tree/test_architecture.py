@@ -48,7 +48,11 @@ HOMES = {
     "prometheus_client": {"webhook.telemetry.metrics"},
     "orjson": {"webhook.api.admission", "webhook.telemetry.log"},
     "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
-    "yaml": {"webhook.documents.goyaml"},
+    "yaml": {
+        "webhook.documents.goyaml",
+        "webhook.documents.goyaml_composer",
+        "webhook.documents.goyaml_writer",
+    },
     "jsonschema": {"webhook.policy.schemas"},
     "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},
     "certs": {"webhook.cli.commands.certs", "webhook.cli.demo", "webhook.cluster.cert_store", "webhook.scan.doctor"},

@@ -8,7 +8,9 @@ from webhook.allowance import TEMPLATE, Allowance, weight
 from webhook.api.fields import as_kind, as_map, group_kind, section
 from webhook.api.pods import POD, Container, Elsewhere, Pod, pod_of
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Part, Template, Workload, Workloads, keys
-from webhook.documents.goyaml import MAX_VALUES, Unreadable, parse
+from webhook.documents.goyaml import parse
+from webhook.documents.goyaml_composer import MAX_VALUES
+from webhook.documents.marks import Unreadable
 from webhook.model import Malformed, Object, Path, Request
 
 MAX_DEPTH = 4

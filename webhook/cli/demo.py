@@ -20,7 +20,7 @@ from pathlib import Path
 import certs
 from webhook.api import admission, jsonpatch
 from webhook.documents import files
-from webhook.documents.goyaml import write
+from webhook.documents.goyaml_writer import write
 from webhook.model import Object
 
 START_TIMEOUT = 30

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from webhook.documents import goyaml
+from webhook.documents import goyaml_writer
 from webhook.model import Problem, Unusable
 from webhook.rules import Rule
 from webhook.text import tables
@@ -73,7 +73,7 @@ def schema(value: Mapping[str, Any]) -> str:
         value["description"],
     ]
     for example in value.get("examples", ()):
-        lines += ["", "As small as it can be of use:", "", "```yaml", goyaml.write(example).rstrip(), "```"]
+        lines += ["", "As small as it can be of use:", "", "```yaml", goyaml_writer.write(example).rstrip(), "```"]
     defs = value["$defs"]
     for path, node in _sections("", value, defs):
         lines += ["", f"## {_heading(path)}", "", *_described(path, node)]

@@ -11,8 +11,10 @@ from typing import Any
 
 from webhook.allowance import CONFIGURATION, Allowance
 from webhook.api.objects import ConfigMap
-from webhook.deviceplugin.config import Fault, Plugin, decode, members
-from webhook.documents.goyaml import Mark, Unread, Unreadable, is_clean, parse
+from webhook.deviceplugin.config import Plugin, decode, members
+from webhook.deviceplugin.decoders import Fault
+from webhook.documents.goyaml import is_clean, parse
+from webhook.documents.marks import Mark, Unread, Unreadable
 from webhook.facts.installations import Installation
 from webhook.model import Finding, Path, dotted
 from webhook.policy.model import Policy

@@ -5,7 +5,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.api.selectors import integer
-from webhook.deviceplugin.config import Plugin, ReplicatedResource, Section
+from webhook.deviceplugin.config import Plugin
+from webhook.deviceplugin.sections import ReplicatedResource, Section
 from webhook.facts.installations import Installation
 from webhook.facts.snapshot import CONFIG_LABEL, Facts, Holder, Node
 from webhook.model import Path

@@ -11,7 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 from webhook.documents import glance
-from webhook.documents.goyaml import MAX_DEPTH, MAX_VALUES, Mark, Repeat, Unreadable, parse
+from webhook.documents.goyaml import parse
+from webhook.documents.goyaml_composer import MAX_DEPTH, MAX_VALUES
+from webhook.documents.marks import Mark, Repeat, Unreadable
 from webhook.model import Path, Problem
 from webhook.text.words import shown
 

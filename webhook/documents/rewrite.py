@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from webhook.documents import goyaml
+from webhook.documents import goyaml_writer
 from webhook.documents.documents import Document, stream
 from webhook.model import Problem
 
@@ -24,7 +24,7 @@ def rewrite(text: str, file: str, values: Mapping[int, Any]) -> str:
         if document.index in values:
             start, end = document.first_line - 1, _end(document, lines)
             mark = "---\n" if lines[start].startswith("---") else ""  # the value begins beside its marker
-            lines[start:end] = [f"{mark}{goyaml.write(values[document.index])}"]
+            lines[start:end] = [f"{mark}{goyaml_writer.write(values[document.index])}"]
     return "".join(lines)
 
 

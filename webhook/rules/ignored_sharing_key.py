@@ -14,19 +14,11 @@ from itertools import islice
 from typing import Any
 
 from webhook.api.selectors import is_label_value
-from webhook.deviceplugin.config import (
-    ENTRY_KEYS,
-    MAX_NAME,
-    SCHEMA,
-    SECTION_KEYS,
-    Given,
-    Plugin,
-    Schema,
-    Section,
-    folded,
-)
+from webhook.deviceplugin.config import SCHEMA, Plugin, Schema, folded
 from webhook.deviceplugin.configmaps import SECTIONS, Config, later, repeated, sections
+from webhook.deviceplugin.decoders import MAX_NAME, Given
 from webhook.deviceplugin.review import ConfigMapReview
+from webhook.deviceplugin.sections import ENTRY_KEYS, SECTION_KEYS, Section
 from webhook.deviceplugin.usage import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, renamed, some
 from webhook.facts.installations import Installation
 from webhook.facts.snapshot import CONFIG_LABEL, Node

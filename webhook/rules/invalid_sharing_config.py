@@ -15,7 +15,7 @@ Way out: correct the place that the message names. To share nothing, leave `shar
 from collections.abc import Iterator
 
 from webhook.deviceplugin.review import ConfigMapReview
-from webhook.documents.goyaml import Unread
+from webhook.documents.marks import Unread
 from webhook.model import Finding
 
 SINCE = "0.1"

@@ -21,9 +21,10 @@ from collections.abc import Iterable, Iterator
 
 from webhook.api.objects import ClusterPolicy, Labelled
 from webhook.api.selectors import integer
-from webhook.deviceplugin.config import Plugin, Section
+from webhook.deviceplugin.config import Plugin
 from webhook.deviceplugin.configmaps import held
 from webhook.deviceplugin.review import ConfigMapReview
+from webhook.deviceplugin.sections import Section
 from webhook.deviceplugin.usage import (
     GPU,
     MIG,

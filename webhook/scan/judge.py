@@ -6,7 +6,7 @@ from webhook.api import admission, jsonpatch
 from webhook.api.fields import group_kind
 from webhook.api.objects import judges
 from webhook.catalog.workloads import WORKLOADS
-from webhook.documents import goyaml
+from webhook.documents import goyaml_writer
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine, RuleBroke
 from webhook.facts.snapshot import Facts
@@ -96,7 +96,7 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
 def _diff(value: Object, verdict: Verdict) -> str:
     import difflib  # only for reports with diffs
 
-    before, after = (goyaml.write(text).splitlines() for text in (value, jsonpatch.apply(value, verdict.patch)))
+    before, after = (goyaml_writer.write(text).splitlines() for text in (value, jsonpatch.apply(value, verdict.patch)))
     return "\n".join(list(difflib.unified_diff(before, after, n=2, lineterm=""))[2:])
 
 

@@ -17,7 +17,7 @@ from webhook.api.pods import MIRROR, POD
 from webhook.catalog import capabilities, device_annotations, device_variables, host_paths, names
 from webhook.deviceplugin.configmaps import configs
 from webhook.deviceplugin.usage import VARIABLES
-from webhook.documents import goyaml
+from webhook.documents import goyaml_writer
 from webhook.facts.installations import Installation, of_daemon_set
 from webhook.facts.snapshot import KINDS, Facts, kept
 from webhook.model import Object
@@ -73,7 +73,7 @@ def json_text(objects: Iterable[Object]) -> str:
 def yaml_text(objects: Iterable[Object]) -> str:
     """Write objects as a List in YAML."""
     items = json.loads(json.dumps([*objects], sort_keys=True))
-    return goyaml.write({"apiVersion": "v1", "kind": "List", "items": items})
+    return goyaml_writer.write({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 FORMS: Mapping[str, Callable[[Iterable[Object]], str]] = {"json": json_text, "yaml": yaml_text}

@@ -133,7 +133,8 @@ def init(
     tests: str | None,
 ) -> None:
     """Write the policy, and its tests."""
-    from webhook.scan import reduced, starter  # which judges, and lint does not
+    from webhook.scan import reduced  # which judges, and lint does not
+    from webhook.scan.starter import cases, starter
 
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     sample = inputs.load_sample()  # the shell has made an empty policies/policy.yaml for what is written here
@@ -151,7 +152,7 @@ def init(
     if tests:
         folder = Path(tests).parent
         from_there = [os.path.relpath(file, folder) for file in facts if file != "-"]
-        outputs.save(tests, starter.tests(made, "policy.yaml", from_there))
+        outputs.save(tests, cases.tests(made, "policy.yaml", from_there))
     outputs.say(f"note: {note}" for note in made.notes)
     outputs.show(made.text)
 

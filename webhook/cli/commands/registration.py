@@ -5,7 +5,7 @@ import base64
 import click
 
 from webhook.cli import inputs, options, outputs, parser
-from webhook.documents import goyaml
+from webhook.documents import goyaml_writer
 from webhook.engine import registered, registration
 from webhook.model import Problem, Unusable
 from webhook.policy.model import Policy
@@ -83,7 +83,7 @@ def command(
         )
     for name, configuration in zip(HALVES, made, strict=True):
         if half in (None, name):
-            outputs.show("---\n" + goyaml.write(configuration))
+            outputs.show("---\n" + goyaml_writer.write(configuration))
     return 0
 
 

@@ -1,0 +1,194 @@
+"""Decodes the values of a configuration by their Go types, as the device plugin does.
+
+A decoder yields the faults on which the plugin would not start, and returns the value.
+"""
+
+import re
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from webhook.api.duration import MAX_LENGTH, nanoseconds
+from webhook.model import Path
+from webhook.text.words import shown
+
+
+class Fault(NamedTuple):
+    """A place in a configuration on which the plugin would not start, and the reason."""
+
+    path: Path
+    message: str
+
+
+class Given(NamedTuple):
+    """A value as the plugin decodes it, and its path in the text."""
+
+    value: Any
+    path: Path
+
+
+Decoding = Generator[Fault, None, Given | None]
+"""Yields the faults, and returns the decoded value."""
+
+Read = Callable[[Any, Path, Given | None], Decoding]
+"""Takes the value, its path as written, and the value that an earlier spelling left."""
+
+
+def _key(path: Path) -> str:
+    """Name a value in a message: by its key, or as an item of a list."""
+    return "each item" if isinstance(path[-1], int) else shown(path[-1], quotes=False)
+
+
+def must(path: Path, value: Any, what: str) -> str:
+    """Say what a value must be, and what it is."""
+    digits = isinstance(value, str) and value.isdecimal() and "number" in what
+    return f"{_key(path)} must be {what}, not {shown(value)}{'; remove the quotes' if digits else ''}"
+
+
+def text(value: Any, path: Path, _: Given | None) -> Decoding:
+    """Decode a `*string`. A number or a boolean is a fault."""
+    if value is not None and not isinstance(value, str):
+        yield Fault(path, must(path, value, "text"))
+        return None
+    return None if value is None else Given(value, path)
+
+
+def truth(value: Any, path: Path, _: Given | None) -> Decoding:
+    """Decode a `*bool`."""
+    if value is not None and not isinstance(value, bool):
+        yield Fault(path, must(path, value, "true or false"))
+        return None
+    return None if value is None else Given(value, path)
+
+
+def version(value: Any, path: Path, previous: Given | None) -> Decoding:
+    """Decode the version. sigs.k8s.io/yaml turns a number or a boolean into text, and null changes nothing."""
+    if isinstance(value, (dict, list)):
+        yield Fault(path, must(path, value, "text"))
+        return previous
+    return previous if value is None else Given(value, path)
+
+
+def required(value: Any, path: Path, previous: Given | None) -> Decoding:
+    """Decode a `bool`, which null does not change."""
+    boolean = yield from truth(value, path, None)
+    return boolean or previous
+
+
+def strategies(value: Any, path: Path, _: Given | None) -> Decoding:
+    """Decode a string or a list of strings (api/config/v1/flags.go). A null item is an empty string."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return Given((value,), path)
+    if not isinstance(value, list) or not all(item is None or isinstance(item, str) for item in value):
+        yield Fault(path, must(path, value, "text or a list of texts"))
+        return None
+    return Given(tuple(item or "" for item in value), path)
+
+
+def channels(value: Any, path: Path, previous: Given | None) -> Decoding:
+    """Decode a list of integers. A null item keeps the number of an earlier spelling."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        yield Fault(path, must(path, value, "a list of numbers"))
+        return previous
+    capacity = list(previous.value.capacity) if previous and value else []
+    for index, item in enumerate(value):
+        number = integer(item)
+        if index >= len(capacity):
+            capacity.append(0)
+        if number is not None:
+            capacity[index] = number
+        elif item is not None:
+            yield Fault((*path, index), must((*path, index), item, "a whole number"))
+    return Given(Channels(tuple(capacity[: len(value)]), tuple(capacity)), path)
+
+
+class Channels(NamedTuple):
+    """A Go slice of numbers. A later spelling may expose the numbers up to its `capacity` again (encoding/json)."""
+
+    numbers: tuple[int, ...]
+    capacity: tuple[int, ...]
+
+
+def duration(value: Any, path: Path, previous: Given | None) -> Decoding:
+    """Decode a duration: a number of nanoseconds, or text such as `60s` or `infinite` (api/config/v1/duration.go)."""
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Given(value, path)
+    if isinstance(value, str) and len(value) > MAX_LENGTH:
+        yield Fault(path, f"{_key(path)} is longer than any duration; shorten it")
+        return previous
+    try:
+        if value != "infinite":
+            nanoseconds(value if isinstance(value, str) else "")
+    except ValueError:
+        yield Fault(path, must(path, value, "a duration such as 60s"))
+        return previous
+    return Given(value, path)
+
+
+def resources(value: Any, path: Path, _: Given | None) -> Decoding:
+    """Decode a list of patterns and names, which the plugin then ignores (api/config/v1/resources.go)."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        yield Fault(path, must(path, value, "a list"))
+        return None
+    for index, item in enumerate(value):
+        at = (*path, index)
+        if item is not None and not isinstance(item, dict):
+            yield Fault(at, must(at, item, "a map"))
+            continue
+        entry = item or {}
+        if missing := [key for key in ("pattern", "name") if key not in entry]:
+            yield Fault(at, f"the entry has no {' and no '.join(missing)}; add what is missing")
+        if not isinstance(entry.get("pattern", ""), str | None):
+            yield Fault((*at, "pattern"), must((*at, "pattern"), entry["pattern"], "text"))
+        if "name" in entry:
+            yield from resource_name(entry["name"], (*at, "name"))
+    return Given(value, path)
+
+
+PREFIX = "nvidia.com/"
+
+MAX_NAME = 63
+"""Bytes of a resource name, including the prefix (api/config/v1/consts.go)."""
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def resource_name(value: Any, path: Path) -> Decoding:
+    """Decode the name of a resource, and add the plugin's prefix if it has none (api/config/v1/resources.go)."""
+    if value is not None and not isinstance(value, str):
+        yield Fault(path, must(path, value, "text"))
+        return None
+    name = qualified(value or "")
+    if len(name.encode()) > MAX_NAME:
+        yield Fault(
+            path, f"{_key(path)} may have {MAX_NAME} characters at most, and {shown(name)} has more; shorten it"
+        )
+        return None
+    if not _SUBDOMAIN.fullmatch(name.removeprefix(PREFIX)):
+        yield Fault(
+            path,
+            must(path, value, f"a name of lower-case letters, digits, - and . within {PREFIX}"),
+        )
+        return None
+    return Given(name, path)
+
+
+def qualified(name: str) -> str:
+    """Return a name with the plugin's prefix."""
+    return name if name.startswith(PREFIX) else PREFIX + name
+
+
+def integer(value: Any) -> int | None:
+    """Return a 64-bit int, or None. A whole float counts, since JSON writes both alike."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if isinstance(value, float):
+        return 0 if value == 0 else None  # goyaml reads every other whole float as an int
+    return value if -(2**63) <= value < 2**63 else None

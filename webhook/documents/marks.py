@@ -1,0 +1,56 @@
+"""Where the values of a document stand in its text, and why a text cannot be read."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from webhook.model import Path
+from webhook.text.words import shown
+
+
+class Unreadable(ValueError):
+    """The text is not YAML or JSON. `line` counts from 1."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class Unread(Unreadable):
+    """The text is too large, too deep or too unusual to be read here, though other readers may accept it."""
+
+
+@dataclass(slots=True)
+class Mark:
+    """The line where a value starts. For a block scalar (`|`) `text` is the line of its first character, else 0.
+
+    `size` is set on the mark of a document: the number of its values, once its aliases are expanded.
+    """
+
+    line: int
+    text: int = 0
+    children: Any = None  # the marks of the values in a map or a list, by key or by index
+    size: int = 1
+
+    def at(self, path: Path) -> "Mark":
+        """Return the mark of the value at the path, or of its nearest existing parent."""
+        mark = self
+        for key in path:
+            children = mark.children
+            try:
+                mark = children[key]
+            except (KeyError, IndexError, TypeError):
+                break
+        return mark
+
+
+class Repeat(NamedTuple):
+    """A key that a map repeats, with its line and the line before on which it is."""
+
+    key: str
+    line: int
+    first: int
+
+    @property
+    def text(self) -> str:
+        """One line: what is repeated, and where it is first."""
+        return f"duplicate key {shown(self.key)}, first at line {self.first}"
