@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test fuzz e2e browser faults soak frameworks lint fixtures docs man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e node browser faults soak frameworks lint fixtures docs man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -29,6 +29,10 @@ e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs 
 	$(BIN)/python -m tests.e2e.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
 	$(BIN)/pytest tests/e2e tests/conformance tests/oracles tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
+
+# TESTS='-k runtime' takes some of them; whatever it lacks (root, CAP_SYS_ADMIN, nft, Go) is said in one line.
+node: $(READY)  ## real kubelets, containerd and NVIDIA's plugin, with the image on them (needs Go, root, Debian; minutes the first time)
+	$(BIN)/python -m tests.node $(TESTS)
 
 browser: $(READY)  ## the HTML reports in Chromium without a window; skipped without one (apt-get install chromium)
 	$(BIN)/pytest -rs tests/browser

@@ -27,7 +27,18 @@ settings.load_profile("slicewarden-ci" if os.environ.get("CI") else "slicewarden
 
 SUITES = {
     ROOT / "tests" / name
-    for name in ["browser", "chart", "conformance", "e2e", "faults", "frameworks", "image", "monitoring", "oracles"]
+    for name in [
+        "browser",
+        "chart",
+        "conformance",
+        "e2e",
+        "faults",
+        "frameworks",
+        "image",
+        "monitoring",
+        "node",
+        "oracles",
+    ]
 }
 """Tests that need more than Python, or long: they run when they are asked for by path, as in `pytest tests/e2e`."""
 

@@ -36,7 +36,7 @@ def find(names: Collection[str] = tuple(PACKAGES)) -> Path:
         without_go="the cluster tests need Go 1.26 (https://go.dev/dl), or KUBEBUILDER_ASSETS=FOLDER with "
         + ", ".join(names),
         patience="; the first time, ten minutes or so in all",
-        ldflags=_version_flags(),
+        ldflags=version_flags(),
     )
 
 
@@ -48,7 +48,8 @@ def kubernetes_version() -> str:
     return match[1]
 
 
-def _version_flags() -> str:
+def version_flags() -> str:
+    """The linker's flags by which Kubernetes' programs know their release."""
     major, minor, _ = kubernetes_version().removeprefix("v").split(".", 2)
     variables = {"gitVersion": kubernetes_version(), "gitMajor": major, "gitMinor": minor}
     return " ".join(f"-X={package}.{key}={value}" for package in VERSION_PACKAGES for key, value in variables.items())

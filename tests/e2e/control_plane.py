@@ -240,18 +240,35 @@ def running(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iter
     The programs also end with the thread that enters this.
     """
     with serving(folder, binaries, admission) as cluster:
-        programs = cluster.binaries
-        cluster.start("kube-controller-manager", programs / "kube-controller-manager", *_controller_flags(cluster))
-        cluster.start("kube-scheduler", programs / "kube-scheduler", *_scheduler_flags(cluster))
-        cluster.start("kwok", programs / "kwok", *_kwok_flags(cluster.kubeconfig(User("kwok", ("system:masters",)))))
-        has_account = partial(_succeeds, cluster, "get", "serviceaccount", "default")
-        cluster.wait_until("the controllers are at work", has_account)
+        # Nobody renews the leases of nodes that only seem to run.
+        start_controllers(cluster, "--node-monitor-grace-period=1h")
+        kubeconfig = cluster.kubeconfig(User("kwok", ("system:masters",)))
+        cluster.start("kwok", cluster.binaries / "kwok", *_kwok_flags(kubeconfig))
+        controllers_at_work(cluster)
         yield cluster
 
 
+def start_controllers(cluster: Cluster, *flags: str) -> None:
+    """Start the controllers, with more flags, and the scheduler."""
+    programs = cluster.binaries
+    cluster.start("kube-controller-manager", programs / "kube-controller-manager", *_controller_flags(cluster), *flags)
+    cluster.start("kube-scheduler", programs / "kube-scheduler", *_scheduler_flags(cluster))
+
+
+def controllers_at_work(cluster: Cluster) -> None:
+    """Wait until pods can be made in the namespace `default`."""
+    has_account = partial(_succeeds, cluster, "get", "serviceaccount", "default")
+    cluster.wait_until("the controllers are at work", has_account)
+
+
 @contextmanager
-def serving(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iterator[Cluster]:
-    """Run etcd and the API server alone, as `running` does: objects are stored, and nothing comes of them."""
+def serving(
+    folder: Path, binaries: Path, admission: Sequence[str] = (), flags: Sequence[str] = ()
+) -> Iterator[Cluster]:
+    """Run etcd and the API server alone, as `running` does: objects are stored, and nothing comes of them.
+
+    `flags` are more of the API server's own, of which the last one counts.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="cluster-", dir=folder)).resolve()
     authority = certs.issue_ca("test cluster", datetime.now(UTC), days=2)
@@ -263,7 +280,7 @@ def serving(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iter
         _write_server_files(cluster.folder, authority)
         programs = cluster.binaries
         cluster.start("etcd", programs / "etcd", *_etcd_flags())
-        cluster.start("kube-apiserver", programs / "kube-apiserver", *_api_server_flags(port, admission))
+        cluster.start("kube-apiserver", programs / "kube-apiserver", *_api_server_flags(port, admission), *flags)
         cluster.wait_until("the API server is ready", partial(answers, cluster))
         yield cluster
 
@@ -320,6 +337,8 @@ def _api_server_flags(port: int, admission: Sequence[str]) -> list[str]:
         "--tls-cert-file=server.crt",
         "--tls-private-key-file=server.key",
         "--client-ca-file=ca.crt",
+        "--kubelet-client-certificate=kubelet-client.crt",
+        "--kubelet-client-key=kubelet-client.key",
         "--authorization-mode=RBAC",
         "--allow-privileged",
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -332,7 +351,6 @@ def _api_server_flags(port: int, admission: Sequence[str]) -> list[str]:
 
 def _controller_flags(cluster: Cluster) -> list[str]:
     return [
-        "--node-monitor-grace-period=1h",  # nobody renews the leases of nodes that only seem to run
         f"--kubeconfig={cluster.kubeconfig(User('system:kube-controller-manager'))}",
         "--use-service-account-credentials",  # so that webhooks see each controller under its own name
         "--service-account-private-key-file=accounts.key",
@@ -361,10 +379,13 @@ def _write_server_files(folder: Path, authority: certs.Pair) -> None:
         authority, ["localhost", "kubernetes.default.svc"], ["127.0.0.1", "10.0.0.1"], datetime.now(UTC), days=1
     )
     private, public = pki.signing_keys()
+    kubelets_client = pki.client_pair(authority, "kube-apiserver-kubelet-client", ("system:masters",))
     for name, data in {
         "ca.crt": authority.certificate_pem,
         "server.crt": serving.certificate_pem,
         "server.key": serving.key_pem,
+        "kubelet-client.crt": kubelets_client.certificate_pem,
+        "kubelet-client.key": kubelets_client.key_pem,
         "accounts.key": private,
         "accounts.pub": public,
     }.items():

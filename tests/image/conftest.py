@@ -1,8 +1,6 @@
 """The tests here run when they are asked for by path: `pytest tests/image`. They need PyPI, and Linux's namespaces."""
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT
-
-DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
+from tests.support.dockerfile import copy_sources
 
 
 @pytest.fixture(scope="session")
@@ -28,15 +24,7 @@ def folder() -> Iterator[Path]:
 def source(folder: Path) -> Path:
     """What the Dockerfile copies, and nothing else."""
     context = folder / "source"
-    for words in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):
-        *names, target = words.split()
-        for name in names:
-            place = context / target / name if target.endswith("/") else context / target
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, place, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, place)
+    copy_sources(context)
     return context
 
 

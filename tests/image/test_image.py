@@ -25,7 +25,8 @@ import pytest
 import yaml
 
 from tests import ROOT
-from tests.image.conftest import DOCKERFILE, build
+from tests.image.conftest import build
+from tests.support.dockerfile import DOCKERFILE
 from webhook.cli import main as cli
 
 (DEPLOYMENT,) = (

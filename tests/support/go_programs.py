@@ -17,6 +17,11 @@ class Missing(Exception):
     """What has to be installed, in one line."""
 
 
+def cache() -> Path:
+    """The folder of what is built once, whatever the tree."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slicewarden"
+
+
 def lacking(folder: Path, names: Collection[str]) -> list[str]:
     """Name the programs that a folder does not hold."""
     return [name for name in names if not os.access(folder / name, os.X_OK)]
@@ -38,9 +43,8 @@ def built(
     with the line `without_go` where there is no Go.
     """
     sources = [pins / "go.mod", pins / "go.sum", *sorted(pins.rglob("*.go"))]
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     hashed = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
-    folder = Path(root) / "slicewarden" / hashed.hexdigest()[:16]
+    folder = cache() / hashed.hexdigest()[:16]
     if not lacking(folder, packages):
         return folder
     if shutil.which("go") is None:
@@ -63,6 +67,8 @@ def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str, tags
     # Built beside its place and then moved: a build that is cut off leaves nothing that looks whole.
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as scratch:
         output = Path(scratch) / name
+        # cgo compiles in a folder of $TMPDIR, and takes a header of that name beside it for the package's own.
+        environment["TMPDIR"] = scratch
         command = [
             "go",
             "build",

@@ -432,7 +432,19 @@ def test_an_imported_test_is_found(source: str) -> None:
 
 
 PACKAGES = {file.parent.name for file in (ROOT / "webhook").glob("*/__init__.py")}
-SUITES = {"browser", "chart", "conformance", "e2e", "faults", "frameworks", "fuzz", "image", "monitoring", "oracles"}
+SUITES = {
+    "browser",
+    "chart",
+    "conformance",
+    "e2e",
+    "faults",
+    "frameworks",
+    "fuzz",
+    "image",
+    "monitoring",
+    "node",
+    "oracles",
+}
 
 
 def test_a_folder_of_tests_is_a_package_or_a_suite() -> None:

@@ -1,0 +1,32 @@
+"""Build what a node is made of, then run the tests here in a bed: `python -m tests.node [ARGUMENTS OF PYTEST]`."""
+
+import sys
+import time
+from pathlib import Path
+
+from tests.e2e import binaries
+from tests.node import bed, images, product, programs
+from tests.support.go_programs import Missing, say
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Return pytest's exit status; 0 after one line where this machine cannot be a node."""
+    if lack := bed.lacking():
+        say(f"skipped: {lack}")
+        return 0
+    start = time.monotonic()
+    try:
+        binaries.find()
+        places = programs.find()
+        images.pause(), images.tools(), images.nvidia(places), product.image()
+    except Missing as missing:
+        say(f"skipped: {missing}")
+        return 0
+    say(f"all that a node is made of is there after {time.monotonic() - start:.0f} s")
+    return bed.run([sys.executable, "-m", "pytest", "-rs", HERE, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
