@@ -14,6 +14,8 @@ from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from tests.support.strategies import request_for
 from webhook.api.jsonpatch import apply
 from webhook.engine.engine import Engine
+from webhook.facts.images import LIST, config_map
+from webhook.facts.snapshot import Facts
 from webhook.memory import annotation
 from webhook.memory.shim import delivery
 from webhook.memory.shim.delivery import CHOICE, CODE, FOLDER, IMAGE_PATH, VOLUME, code
@@ -109,6 +111,47 @@ def test_the_policy_may_say_what_an_image_sets() -> None:
             assert variables(after)["PYTHONPATH"] == f"{FOLDER}:/app"
     both = replace(INJECT, python_paths=(PythonPath("/app"),))
     assert variables(mutated(pod(python_path="/src"), both))["PYTHONPATH"] == f"{FOLDER}:/src"
+
+
+def listed(**paths: str) -> Facts:
+    """The sample's facts, and a list of images: `torch_2_4` stands for torch:2.4."""
+    known = {f"docker.io/library/{name.replace('_', ':', 1).replace('_', '.')}": path for name, path in paths.items()}
+    item = config_map(known.items(), "gpu-operator")
+    return replace(CLUSTER, config_maps={("gpu-operator", LIST): item["data"]})
+
+
+@pytest.mark.parametrize(
+    ("facts", "policy", "said", "path"),
+    [
+        (listed(torch_2_4="/app"), INJECT, None, "/app"),
+        (listed(torch_2_4=""), INJECT, None, ""),
+        (listed(torch_2_4="/app"), replace(INJECT, python_paths=(PythonPath("/policy"),)), None, "/app"),
+        (listed(torch_2_4="/app"), INJECT, "/pod", "/pod"),
+        (listed(torch_2_5="/app"), replace(INJECT, python_paths=(PythonPath("/policy"),)), None, "/policy"),
+        (listed(torch_2_5="/app"), INJECT, None, None),
+    ],
+)
+def test_what_the_pod_says_goes_before_the_list_of_images_and_that_before_the_policy(
+    facts: Facts, policy: Policy, said: str | None, path: str | None
+) -> None:
+    item = pod(**({} if said is None else {"python_path": said}))
+    after = apply(item, Engine(policy, RULES).mutate(request_for(item), facts).patch)
+    assert (CODE in after["metadata"]["annotations"]) is (path is not None)
+    if path is not None:
+        assert variables(dict(after))["PYTHONPATH"] == (f"{FOLDER}:{path}" if path else FOLDER)
+
+
+def test_a_list_that_cannot_be_read_keeps_the_policys_word_from_being_used() -> None:
+    broken = replace(CLUSTER, config_maps={("gpu-operator", LIST): {"images.json": "{"}})
+    item, policy = pod(), replace(INJECT, python_paths=(PythonPath(""),))
+    after = dict(apply(item, Engine(policy, RULES).mutate(request_for(item), broken).patch))
+    assert "volumes" not in after["spec"]
+    assert any("gpu-operator/slicewarden-images cannot be read" in entry for entry in record(after).uncapped)
+
+
+def test_a_list_of_images_is_no_sharing_configuration() -> None:
+    item = config_map([("docker.io/library/torch:2.4", "/app")], "gpu-operator")
+    assert Engine(INJECT, RULES).validate(request_for(dict(item)), CLUSTER).results == ()
 
 
 UNKNOWN: list[tuple[Item, str]] = [

@@ -262,3 +262,58 @@ def test_it_wants_files_or_a_cluster(capsys: pytest.CaptureFixture[str], words: 
     status, out, err = run(capsys, "facts", *words)
     assert (status, out) == (2, "")
     assert "--live" in err
+
+
+CONFIG = {"architecture": "amd64", "os": "linux", "rootfs": {}, "config": {"Env": ["PYTHONPATH=/app"]}}
+
+
+def test_a_list_of_images_is_written_and_lets_a_check_deliver_the_shim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.json").write_text(json.dumps(CONFIG))
+    Path("dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": CLUSTER}))
+    status, alone, _ = run(capsys, "facts", "--images", "torch:2.4=config.json", "--policy", str(POLICY))
+    assert status == 0
+    Path("images.json").write_text(alone)
+    _, both, _ = run(capsys, "facts", "dump.json", "images.json")
+    assert run(capsys, "facts", "dump.json", "--images", "torch:2.4=config.json") == (0, both, "")
+    (listed,) = json.loads(alone)["items"]
+    assert listed in json.loads(both)["items"]
+    Path("policy.yaml").write_text(POLICY.read_text("utf-8").replace("    # shim: Inject", "    shim: Inject"))
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted"}},
+        "spec": {"containers": [{"name": "c", "image": "torch:2.4", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
+    }
+    Path("pod.json").write_text(json.dumps(pod))
+    words = ("check", "pod.json", "--policy", "policy.yaml", "--facts", str(FACTS), "--patched", "-")
+    assert '"/slicewarden:/app"' not in run(capsys, *words)[1]
+    assert '"/slicewarden:/app"' in run(capsys, *words, "--facts", "images.json")[1]
+
+
+@pytest.mark.parametrize(
+    ("named", "text", "error"),
+    [
+        ("file.json", json.dumps(CONFIG), "file.json:1: does not name its image; name it, as in --images"),
+        ("A=file.json", json.dumps(CONFIG), '"A" is no reference of an image'),
+        ("a=file.json", json.dumps(CONFIG) * 2, "file.json: has several images"),
+        ("a=file.json", "{", "file.json:1"),
+        ("a=file.json", "", "file.json: is empty"),
+        ("a=none.json", "", "none.json: No such file"),
+    ],
+)
+def test_what_names_no_image_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    named: str,
+    text: str,
+    error: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file.json").write_text(text)
+    status, out, err = run(capsys, "facts", "--images", named)
+    assert (status, out) == (2, "")
+    assert error in err

@@ -34,6 +34,7 @@ ELSEWHERE = {
     "(cd": "builds what we are measured beside, which needs Go",
     "awk": "shapes what kubectl prints",
     "cd": "goes to another folder",
+    "crane": "asks a registry; tests/facts has what it prints",
     "curl": "asks a webhook that runs; the last test of this page has one",
     "docker": "needs a container engine; make image takes the same steps without",
     "git": "changes a repository of the reader's",
@@ -44,6 +45,7 @@ ELSEWHERE = {
     "pip": "installs the project; make image does",
     "pre-commit": "installs the project; it is tried by hand",
     "python3": "makes a virtual environment",
+    "skopeo": "asks a registry; tests/facts has what it prints",
     "until": "waits for a cluster",
 }
 """Other programs whose commands are shown, and why they are not run here."""
@@ -56,6 +58,7 @@ NOT_RUN = {
     r"slicewarden check .*--live": "needs a cluster; so does tests/e2e/test_live.py",
     r"slicewarden diff .*--live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",
     r"slicewarden certs keep": "needs a cluster; tests/certs/test_life.py and tests/e2e have one",
+    r"slicewarden facts --images": "needs what a registry said; tests/scan/test_reduced.py has it",
     r"slicewarden facts --live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",
     r"slicewarden serve": "does not end; the last test of this page ends one",
     r"slicewarden demo": "make demo takes the tour; tests/serving/test_webhook.py looks at it",

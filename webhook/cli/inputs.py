@@ -10,6 +10,7 @@ from webhook.cli import outputs
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.engine.engine import Engine
+from webhook.facts import images
 from webhook.facts.snapshot import DEVICE_KINDS, KINDS, Facts
 from webhook.facts.sources import Source
 from webhook.gpu import guard
@@ -17,6 +18,7 @@ from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
 from webhook.policy import load
 from webhook.policy.model import Policy
+from webhook.text.words import shown
 
 
 def load_policy(path: str | None) -> Policy:
@@ -112,6 +114,33 @@ def load_facts(paths: Iterable[str]) -> list[files.Item]:
             raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
         facts += items
     return facts
+
+
+def load_images(named: Iterable[str], namespace: str) -> Object:
+    """Read what registries' tools printed of images, and return their list as a ConfigMap (`facts.images`).
+
+    Each is a file, or REFERENCE=FILE. Raises Unusable.
+    """
+    known = list[tuple[str, str]]()
+    for one in named:
+        before, equals, after = one.partition("=")
+        reference, path = (before, after) if equals and not Path(one).exists() else ("", one)
+        if equals and not images.reference(reference) and not Path(one).exists():
+            raise Unusable((Problem(one, 0, f"{shown(reference)} is no reference of an image"),))
+        documents, problems = files.load([path])
+        if problems or not documents:
+            raise Unusable(tuple(problems) or (Problem(path, 0, "is empty"),))
+        if reference and len(documents) > 1:
+            raise Unusable((Problem(path, 0, "has several images, so one reference cannot name them"),))
+        for document in documents:
+            try:
+                known += images.printed(document.value, reference)
+            except images.Unclear as error:
+                raise Unusable((Problem(path, document.first_line, str(error)),)) from error
+    try:
+        return images.config_map(known, namespace)
+    except images.Unclear as error:
+        raise Unusable((Problem("--images", 0, str(error)),)) from error
 
 
 class Target(NamedTuple):

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from webhook.allowance import LETTERS, Allowance
 from webhook.api.pods import Container, EnvVar, Pod
+from webhook.facts import images
+from webhook.facts.images import Found
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, command_line, environment, frameworks, hami
 from webhook.memory.annotation import Record
@@ -137,7 +139,7 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
     before = _before(pod, pool, cap)
     asking = {request.container.path: request.container for request in review.requests}
     try:
-        shim = _shim(pod, pool, cap)
+        shim = _shim(review, pool, cap)
     except Refused as error:
         return Problem(error.message, error.annotation, cap.budget)
     containers = tuple([_container(one, cap, before, shim, review.allowance) for one in asking.values()])
@@ -167,15 +169,24 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
     return Plan(pod, pool, cap, containers, before, record, noted=any(lists.values()), shim=lacking)
 
 
-def _shim(pod: Pod, pool: Pool, cap: Cap) -> Shim:
-    """Return the function that gives the shim to the containers of a pod. Raises Refused."""
-    policy, stated = cap.policy, delivery.image_path(pod)
+def _shim(review: PodReview, pool: Pool, cap: Cap) -> Shim:
+    """Return the function that gives the shim to the containers of a pod. Raises Refused.
+
+    What the pod says of its images counts first, then the list of images, then the policy.
+    """
+    pod, policy = review.subject, cap.policy
+    stated = delivery.image_path(pod)
     if cap.driver or not delivery.wanted(pod, policy, cap.budget):
         return lambda _: None
     runs = pod.old is not None and not pod.template
 
     def deliver(container: Container) -> Delivery:
-        known = policy.python_path(pod.namespace, pool.name, container.reference) if stated is None else stated
+        if stated is not None:
+            known = Found(stated)
+        else:
+            known = images.find(review.facts, sorted(policy.sharing_namespaces), container.reference)
+            if known == Found(None):
+                known = Found(policy.python_path(pod.namespace, pool.name, container.reference))
         return delivery.deliver(container, cap.budget, known, strict=policy.strict, runs=runs)
 
     return deliver

@@ -1,8 +1,8 @@
 """Reduces a cluster's objects to the parts that are read, as a file for Git.
 
 The parts are those of `Facts.of`, and what decides whether a rule lets a DaemonSet or a running pod through: that is
-what an exemption is written from. Everything else is left out: images, variables, most annotations, and ConfigMaps that
-share no GPU.
+what an exemption is written from. Everything else is left out: images of pods, variables, most annotations, and
+ConfigMaps that share no GPU.
 """
 
 import json
@@ -18,6 +18,7 @@ from webhook.catalog import capabilities, device_annotations, device_variables, 
 from webhook.deviceplugin.configmaps import configs
 from webhook.deviceplugin.usage import VARIABLES
 from webhook.documents import goyaml_writer
+from webhook.facts import images
 from webhook.facts.installations import Installation, of_daemon_set
 from webhook.facts.snapshot import KINDS, Facts, kept
 from webhook.model import Object
@@ -178,8 +179,8 @@ def _cluster_policy(spec: Mapping[str, Any]) -> Object:
 def _config_maps(parts: Iterable[Object], installations: Iterable[Installation], policy: Policy) -> Iterable[Object]:
     """Keep the texts that the device plugin reads, or that look as if they were meant for it.
 
-    Elsewhere in the sharing namespaces the keys are kept, which tell that a name is taken. If nothing is kept, the
-    first ConfigMap is named, which tells that ConfigMaps were listed.
+    In the sharing namespaces lists of images are kept too, and the keys of all others, which tell that a name is taken.
+    If nothing is kept, the first ConfigMap is named, which tells that ConfigMaps were listed.
     """
     parts, installations = [*parts], [*installations]
     homes = policy.sharing_namespaces | {each.namespace for each in installations}
@@ -196,7 +197,8 @@ def _config_maps(parts: Iterable[Object], installations: Iterable[Installation],
         view = ConfigMap(name, namespace, texts, {})
         read = {config.key for config in configs(view, policy, readers, Allowance())}
         if read or namespace in policy.sharing_namespaces or (namespace, name) in policy.config_maps:
-            data = {key: text if key in read else None for key, text in part["data"].items()}
+            listed = name == images.LIST and namespace in policy.sharing_namespaces
+            data = {key: text if listed or key in read else None for key, text in part["data"].items()}
             chosen.append({**part, "data": data})
     return chosen or [{**part, "data": {}} for part in parts[:1]]
 

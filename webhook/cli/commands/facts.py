@@ -12,8 +12,11 @@ from webhook.telemetry import progress
 
 _MORE = (
     "The file holds the labels of namespaces, the labels, taints and GPUs of nodes, sharing configurations, and of "
-    "DaemonSets and pods what rules read: no images, no variables of tenants, no Secrets. The same cluster gives the "
-    "same bytes. Every command takes it with --facts. Reading JSON is five times as fast as reading YAML."
+    "DaemonSets and pods what rules read: no images of pods, no variables of tenants, no Secrets. The same cluster "
+    "gives the same bytes. Every command takes it with --facts. Reading JSON is five times as fast as reading YAML. "
+    "--images writes a list of images as a ConfigMap: --facts takes it, and kubectl apply gives it to a webhook that "
+    "runs with --live. skopeo inspect and docker image inspect name the image. crane config and skopeo inspect "
+    "--config do not: name it by REFERENCE=FILE."
 )
 
 
@@ -34,6 +37,7 @@ def _policy(path: str | None) -> Policy:
             "slicewarden facts --live > cluster.json",
             "kubectl get -A namespaces,nodes,configmaps,daemonsets,pods,clusterpolicies -o json | slicewarden facts -",
             "slicewarden facts dump.json --policy policies/ -o yaml > cluster.yaml",
+            "slicewarden facts --images registry.example.com/vision/train:3=config.json > images.json",
         ),
         parser.SHOWN,
         more=_MORE,
@@ -46,9 +50,17 @@ def _policy(path: str | None) -> Policy:
     nargs=-1,
     type=options.PATH,
     metavar="[FILE]...",
-    help="what kubectl get -o json prints, - for standard input; or --live",
+    help="what kubectl get -o json prints, - for standard input; or --live, or --images alone",
 )
 @click.option("--live", is_flag=True, help="ask the cluster; it needs to list the same kinds")
+@click.option(
+    "--images",
+    multiple=True,
+    type=options.PATH,
+    metavar="[REFERENCE=]FILE",
+    help="also write which PYTHONPATH an image sets, for the memory shim: what skopeo inspect, crane config or docker "
+    "image inspect printed of it; repeatable",
+)
 @options.cluster
 @options.policy("whose ConfigMaps and namespaces are kept; default: ./policies if it is there, else the sample")
 @options.once(
@@ -61,6 +73,7 @@ def _policy(path: str | None) -> Policy:
 def command(
     files: Sequence[str],
     live: bool,
+    images: Sequence[str],
     kubeconfig: str | None,
     context: str | None,
     policy: str | None,
@@ -68,7 +81,7 @@ def command(
 ) -> int:
     """Read the objects, reduce them, and write them; the exit status tells whether something could not be read."""
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
-    if live == bool(files):
+    if (live and files) or not (live or files or images):
         raise click.UsageError("name a FILE, - for standard input, or --live; one of them")
     loaded = _policy(policy)
     if live:
@@ -79,6 +92,8 @@ def command(
             objects, problems = listing.dump(api, loaded, lambda item: reduced.slim(item, loaded), tell=tell)
     else:
         objects, problems = [item.value for item in inputs.load_facts(files)], ()
+    if images:
+        objects = [*objects, inputs.load_images(images, loaded.limits.namespaces[0])]
     outputs.show(reduced.FORMS[format or "json"](reduced.reduced(objects, loaded)))
     outputs.say(map(str, problems))
     return options.UNUSABLE if problems else 0

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from webhook.api.fields import entries, text
 from webhook.api.pods import Container, Pod
+from webhook.facts.images import Found, is_path
 from webhook.memory import frameworks
 from webhook.memory.budget import Budget, Refused
 from webhook.memory.steps import fraction, natural
@@ -103,18 +104,15 @@ def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
 def image_path(pod: Pod) -> str | None:
     """The PYTHONPATH that a pod says its images set; None where it says nothing. Raises Refused."""
     path = pod.annotations.get(IMAGE_PATH)
-    if path is None or (isinstance(path, str) and len(path) <= _LONGEST and path.isprintable()):
+    if path is None or is_path(path):
         return path
     raise Refused(
         IMAGE_PATH, f"{shown(path)} is no PYTHONPATH; write the folders that the image sets, or an empty text"
     )
 
 
-_LONGEST = 4096
-
-
-def deliver(container: Container, budget: Budget, known: str | None, *, strict: bool, runs: bool) -> Delivery:
-    """Compare a container with one that has the shim. `known` is what PYTHONPATH its image sets, None if unknown.
+def deliver(container: Container, budget: Budget, known: Found, *, strict: bool, runs: bool) -> Delivery:
+    """Compare a container with one that has the shim. `known` is the PYTHONPATH that its image sets.
 
     `runs` says that the pod is there already, so that its container cannot be given more.
     """
@@ -127,12 +125,13 @@ def deliver(container: Container, budget: Budget, known: str | None, *, strict: 
             return Delivery(given=False, note="it was created without")
         if any(PYTHONPATH.startswith(prefix) for prefix in container.env_from):
             return Delivery(given=False, note=f"envFrom may set {PYTHONPATH}; set it under env")
-        if known is None:
-            return Delivery(given=False, note=f"its image's {PYTHONPATH} is not known; say {IMAGE_PATH}")
+        if known.path is None:
+            why = known.why or f"its image's {PYTHONPATH} is not known"
+            return Delivery(given=False, note=f"{why}; say {IMAGE_PATH}")
     path = (*container.path, "env")
     missing: list[str] = []
     fixes: list[Fix] = []
-    before = known if own is None else own.value
+    before = known.path if own is None else own.value
     after = ":".join([FOLDER, *(part for part in (before or "").split(":") if part and part != FOLDER)])
     if own is None:
         missing.append(PYTHONPATH)

@@ -1,0 +1,201 @@
+"""Which PYTHONPATH images set: reads what registries' tools print of them, and the ConfigMap that keeps it as a fact.
+
+A ConfigMap is read from files and watched in a cluster like those of the device plugin, so a list of images needs no
+object, right or watch of its own. Its texts are JSON: image references, each with its PYTHONPATH.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from webhook.api.lenient import mapping, sequence, string
+from webhook.facts.snapshot import MAX_TEXT, Facts
+from webhook.model import Object
+
+LIST = "slicewarden-images"
+"""The name of the ConfigMaps. They count in the namespaces where the policy has sharing configurations read."""
+
+MAX_LIST = 1000 * 1024
+"""Characters of all texts of a ConfigMap. The API server takes 1 MiB (kubernetes pkg/apis/core/validation)."""
+
+LONGEST = 4096
+"""Characters of the longest PYTHONPATH that is read."""
+
+_VARIABLE = "PYTHONPATH="
+
+
+class Found(NamedTuple):
+    """What is known of an image: the `path` that it sets, None if unknown, and `why` the lists are no help, or ""."""
+
+    path: str | None
+    why: str = ""
+
+
+def is_path(value: object) -> bool:
+    """Tell whether a value can be a PYTHONPATH: a printable text, empty where none is set."""
+    return isinstance(value, str) and len(value) <= LONGEST and value.isprintable()
+
+
+# References
+
+_NAME = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_DOMAIN = r"(?:[a-zA-Z0-9.-]+|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_REFERENCE = re.compile(
+    rf"(?:(?P<domain>{_DOMAIN})/)?(?P<name>{_NAME}(?:/{_NAME})*)(?::(?P<tag>\w[\w.-]{{0,127}}))?"
+    r"(?:@(?P<digest>[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-f]{32,}))?",
+    re.ASCII,
+)
+
+
+def reference(text: str) -> str:
+    """Return the full form of a reference, as registries know it; empty for a text that is none.
+
+    Without a registry it is Docker Hub's, and without a tag `latest`. A tag beside a digest is dropped, since runtimes
+    ignore it (distribution/reference normalize.go, regexp.go).
+    """
+    if len(text) > MAX_REFERENCE:
+        return ""
+    domain, slash, rest = text.partition("/")
+    if (slash and not (domain == "localhost" or domain.lower() != domain or set(domain) & set(".:"))) or not slash:
+        domain, rest = "", text
+    if domain in ("", "docker.io", "index.docker.io"):
+        domain, rest = "docker.io", rest if "/" in rest else f"library/{rest}"
+    match = _REFERENCE.fullmatch(f"{domain}/{rest}")
+    if match is None:
+        return ""
+    name = f"{domain}/{match['name']}"
+    return f"{name}@{match['digest']}" if match["digest"] else f"{name}:{match['tag'] or 'latest'}"
+
+
+MAX_REFERENCE = 1024
+"""Characters of the longest reference that is read; registries allow 255 for a name, 128 for a tag."""
+
+
+def _key(full: str) -> str:
+    """Return what an image is known by: its digest, which is the same in every registry, or its name and tag."""
+    return full.partition("@")[2] or full
+
+
+# What is known
+
+
+def find(facts: Facts, namespaces: Iterable[str], image: str) -> Found:
+    """Find the PYTHONPATH that an image sets in the lists of some namespaces. `image` is its reference in a pod.
+
+    A list that cannot be read might have named the image, so then nothing is known of images that no other list names.
+    """
+    full, why = reference(image), ""
+    if not full:
+        return Found(None)
+    paths = set()
+    for namespace in namespaces:
+        for text in facts.config_maps.get((namespace, LIST), {}).values():
+            known = _known(text or "")
+            if known is None:
+                why = f"ConfigMap {namespace}/{LIST} cannot be read as a list of images"
+            elif (path := known.get(_key(full))) is not None:
+                paths.add(path)
+    if len(paths) > 1:
+        return Found(None, f"the lists of images give it more than one {_VARIABLE[:-1]}")
+    return Found(paths.pop()) if paths else Found(None, why)
+
+
+@lru_cache(maxsize=64)  # a snapshot keeps the texts of the one before, so each is read once
+def _known(text: str) -> Mapping[str, str] | None:
+    """Read one text of a list: the path of each image by its key; None if any of it cannot be read."""
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        return None
+    known: dict[str, str] = {}
+    for pair in pairs if isinstance(pairs, list) else [None]:
+        if not isinstance(pair, tuple) or not is_path(pair[1]) or not (full := reference(pair[0])):
+            return None
+        if known.setdefault(_key(full), pair[1]) != pair[1]:
+            return None
+    return known
+
+
+# What the tools print
+
+
+class Unclear(ValueError):
+    """What a tool printed does not say which image sets which PYTHONPATH."""
+
+
+def printed(value: Any, named: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the full references in what a tool printed of an image, each with the PYTHONPATH. Raises Unclear.
+
+    `skopeo inspect` prints the name and the digest, `docker image inspect` and podman's print tags and digests;
+    `skopeo inspect --config` and `crane config` print neither, so they need the reference `named`.
+    """
+    if isinstance(value, list):
+        if named and len(value) > 1:
+            raise Unclear("has several images, so one reference cannot name them")
+        for one in value:
+            yield from printed(one, named)
+        return
+    item = mapping(value)
+    if "Env" in item:  # skopeo cmd/skopeo/inspect/output.go
+        variables, names = item["Env"], [f"{string(item.get('Name'))}@{string(item.get('Digest'))}"]
+        if not named and not reference(names[0]):
+            raise Unclear("has no Name and Digest; name the image, as in --images REFERENCE=FILE")
+    elif "Config" in item:  # moby api/types/image/image_inspect.go
+        variables = mapping(item["Config"]).get("Env")
+        names = [string(one) for key in ("RepoTags", "RepoDigests") for one in sequence(item.get(key))]
+    elif {"architecture", "os", "rootfs"} <= item.keys():  # opencontainers/image-spec config.md
+        variables, names = mapping(item.get("config")).get("Env"), []
+    else:
+        raise Unclear("is not what `skopeo inspect`, `crane config` or `docker image inspect` prints")
+    full = [one for one in map(reference, (named, *names)) if one]
+    if not full:
+        raise Unclear("does not name its image; name it, as in --images REFERENCE=FILE")
+    path = _path(variables)
+    for one in dict.fromkeys(full):
+        yield one, path
+
+
+def _path(variables: Any) -> str:
+    """Return the PYTHONPATH in a list of NAME=VALUE, which is null where an image sets nothing. Raises Unclear."""
+    if not (variables is None or (isinstance(variables, list) and all(isinstance(one, str) for one in variables))):
+        raise Unclear("has an Env that is no list of texts")
+    paths = {one.removeprefix(_VARIABLE) for one in variables or () if one.startswith(_VARIABLE)}
+    if len(paths) > 1:
+        raise Unclear("sets PYTHONPATH twice")
+    path = paths.pop() if paths else ""
+    if not is_path(path):
+        raise Unclear("sets a PYTHONPATH that cannot be read")
+    return path
+
+
+def config_map(known: Iterable[tuple[str, str]], namespace: str) -> Object:
+    """Write a list of full references and paths as a ConfigMap. Raises Unclear if two disagree, or there are too many.
+
+    Each text is short enough for a fact, with an image on each line, so that a diff shows what changed.
+    """
+    paths: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for full, path in known:
+        if said.setdefault(_key(full), path) != path:
+            raise Unclear(f"{full} has one PYTHONPATH in one file and another in the next")
+        paths[full] = path
+    texts: list[list[str]] = [[]]
+    size, total = 0, 0
+    for full in sorted(paths):
+        line = f"{json.dumps(full)}: {json.dumps(paths[full])}"
+        size, total = size + len(line) + 2, total + len(line) + 2
+        if size > MAX_TEXT - len("{\n\n}\n"):
+            texts.append([])
+            size = len(line) + 2
+        texts[-1].append(line)
+    if total > MAX_LIST:
+        raise Unclear(f"more images than one ConfigMap holds ({total} characters, at most {MAX_LIST}); leave some out")
+    data = {f"images-{index}.json": "{\n" + ",\n".join(lines) + "\n}\n" for index, lines in enumerate(texts)}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": LIST, "namespace": namespace},
+        "data": data,
+    }
