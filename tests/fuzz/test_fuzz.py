@@ -30,7 +30,7 @@ from webhook.model import Finding, Fix
 from webhook.policy import load
 from webhook.policy.model import Policy
 from webhook.rules import Rule
-from webhook.serving.http import Connection
+from webhook.serving.connection import Connection
 from webhook.serving.messages import Application, HttpRequest, Reply
 
 

@@ -20,7 +20,8 @@ from tests.fuzz.fault import Fault
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.serving.app import Webhook
-from webhook.serving.http import Connection, Port
+from webhook.serving.connection import Connection
+from webhook.serving.http import Port
 from webhook.serving.limits import Limits
 from webhook.serving.messages import Application
 from webhook.serving.worker import Unwatched
@@ -359,7 +360,7 @@ class Wire:
             transport.close()
         for _ in range(STEPS):
             await asyncio.sleep(0)
-        if port.large or port.connections or port.waiting:
+        if port.queue.large or port.connections or len(port.queue):
             raise Fault("a connection leaves something behind")
         return transport.data
 

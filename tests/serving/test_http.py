@@ -342,7 +342,7 @@ def test_a_body_that_is_too_large_may_be_sent_to_the_end_and_is_not_kept(plain: 
         with contextlib.suppress(ConnectionError):
             peer.sendall(b"x" * 9_000_000)
         assert received(peer).startswith(b"HTTP/1.1 413 ")
-    assert plain.port.large == 0
+    assert plain.port.queue.large == 0
 
 
 def test_an_exception_in_the_application_is_an_empty_500() -> None:
@@ -480,7 +480,7 @@ def test_large_bodies_share_a_limit_of_memory() -> None:
     limits = Limits(small_bytes=10, large_bytes=100, parting=0.1)
     with opened(limits) as door, door.connect() as first, door.connect() as small:
         first.sendall(POST + b"Content-Length: 80\r\n\r\n" + b"x" * 40)
-        until(lambda: door.port.large == 80)
+        until(lambda: door.port.queue.large == 80)
         status, data = talk(door, POST + b"Content-Length: 30\r\n\r\n")
         assert status == 429
         assert b"\r\nRetry-After: 1\r\n" in data
@@ -488,11 +488,11 @@ def test_large_bodies_share_a_limit_of_memory() -> None:
         assert answer(small).read() == b"/x 10"
         first.sendall(b"x" * 40)
         assert answer(first).read() == b"/x 80"
-        until(lambda: door.port.large == 0)
+        until(lambda: door.port.queue.large == 0)
         first.sendall(POST + b"Content-Length: 100\r\n\r\n" + b"x" * 40)
-        until(lambda: door.port.large == 100)
+        until(lambda: door.port.queue.large == 100)
         first.close()
-        until(lambda: door.port.large == 0)
+        until(lambda: door.port.queue.large == 0)
 
 
 async def ended(*tasks: asyncio.Task[None], ports: Iterable[Port]) -> None:
@@ -618,15 +618,15 @@ def test_others_are_answered_while_one_large_review_is_judged_and_the_next_waits
         first.sendall(large("1"))
         until(lambda: app.begun == ["/1"])
         second.sendall(large("2"))
-        until(lambda: door.port.waiting == 1)
+        until(lambda: len(door.port.queue) == 1)
         for _ in range(20):
             small.sendall(GET)
             assert answer(small).read() == b"/x 0"
         assert app.begun == ["/1"]
-        assert door.port.large == 40
+        assert door.port.queue.large == 40
         app.go.release(2)
         assert (answer(first).read(), answer(second).read()) == (b"/1 20", b"/2 20")
-        until(lambda: door.port.large == 0)
+        until(lambda: door.port.queue.large == 0)
         assert sorted(door.seen.answers[-2:]) == [("/1", 200), ("/2", 200)]
 
 
@@ -638,16 +638,16 @@ def test_a_large_review_whose_caller_is_gone_is_not_judged_and_keeps_no_memory()
         until(lambda: app.begun == ["/1"])
         gone.sendall(large("2"))
         third.sendall(large("3"))
-        until(lambda: door.port.waiting == 2)
+        until(lambda: len(door.port.queue) == 2)
         gone.close()
-        until(lambda: door.port.large == 40)
+        until(lambda: door.port.queue.large == 40)
         first.close()  # what is being judged is in memory until its end
         until(lambda: len(door.port.connections) == 1)
-        assert door.port.large == 40
+        assert door.port.queue.large == 40
         app.go.release(2)
         assert answer(third).read() == b"/3 20"
         assert app.begun == ["/1", "/3"]
-        until(lambda: door.port.large == 0)
+        until(lambda: door.port.queue.large == 0)
 
 
 def test_the_queue_of_large_reviews_is_limited_and_then_answers_429() -> None:
@@ -657,7 +657,7 @@ def test_the_queue_of_large_reviews_is_limited_and_then_answers_429() -> None:
         first.sendall(large("1"))
         until(lambda: app.begun == ["/1"])
         second.sendall(large("2"))
-        until(lambda: door.port.waiting == 1)
+        until(lambda: len(door.port.queue) == 1)
         third.sendall(large("3"))
         refused = answer(third)
         assert (refused.status, refused.getheader("Retry-After")) == (429, "1")
@@ -886,11 +886,11 @@ def test_a_new_pair_is_served_once_it_is_there(mounted: Mounted) -> None:
     first, second = issued(days=20), issued(days=25)
     mounted.put(first.certificate_pem, first.key_pem)
     certificates = mounted.load()
-    certificates.look()
+    certificates.reload_if_changed()
     assert served(certificates.context) == first.certificate_pem
     assert certificates.not_after == not_after(first)
     mounted.put(second.certificate_pem, second.key_pem)
-    certificates.look()
+    certificates.reload_if_changed()
     assert served(certificates.context) == second.certificate_pem
     assert certificates.not_after == not_after(second)
     assert [line["message"] for line in mounted.logged] == ["certificate replaced"]
@@ -927,7 +927,7 @@ def test_a_pair_that_cannot_be_used_keeps_the_old_and_is_logged_once(
     certificates = mounted.load()
     mounted.put(certificate, key)
     for _ in range(3):
-        certificates.look()
+        certificates.reload_if_changed()
     assert served(certificates.context) == GOOD.certificate_pem
     assert certificates.not_after == not_after(GOOD)
     (line,) = mounted.logged
@@ -936,7 +936,7 @@ def test_a_pair_that_cannot_be_used_keeps_the_old_and_is_logged_once(
     assert line["problem"].endswith(problem.format(mounted.folder))
     assert "PRIVATE" not in str(line)
     mounted.put(OTHER.certificate_pem, OTHER.key_pem)
-    certificates.look()
+    certificates.reload_if_changed()
     assert served(certificates.context) == OTHER.certificate_pem
 
 
@@ -944,8 +944,8 @@ def test_files_that_are_gone_keep_the_old_pair(mounted: Mounted) -> None:
     mounted.put(GOOD.certificate_pem, GOOD.key_pem)
     certificates = mounted.load()
     (mounted.folder / "tls.crt").unlink()
-    certificates.look()
-    certificates.look()
+    certificates.reload_if_changed()
+    certificates.reload_if_changed()
     assert served(certificates.context) == GOOD.certificate_pem
     assert len(mounted.logged) == 1
 
@@ -964,7 +964,7 @@ def test_a_connection_outlives_ten_rotations_and_each_is_seen_by_the_next(mounte
         for _ in range(10):
             pair = issued()
             mounted.put(pair.certificate_pem, pair.key_pem)
-            door.certificates.look()
+            door.certificates.reload_if_changed()
             with context.wrap_socket(socket.create_connection(door.address, LONG)) as fresh:
                 seen = ssl.DER_cert_to_PEM_cert(fresh.getpeercert(binary_form=True) or b"").encode()
                 assert seen == pair.certificate_pem

@@ -32,7 +32,7 @@ LAYERS = (
 """The packages of webhook/, lowest layer first. A module imports from its own package and from layers below."""
 
 HOMES = {
-    "aiohttp": {"webhook.serving.http"},
+    "aiohttp": {"webhook.serving.connection", "webhook.serving.http"},
     "click": {"webhook.cli"},
     "flask": {"webhook.serving.app"},
     "jinja2": {"webhook.reports.html"},

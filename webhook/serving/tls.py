@@ -1,4 +1,4 @@
-"""The serving certificate: read from files, tested before use, and read again when the files change."""
+"""The serving certificate: read from files, tested before use, and reloaded when the files change."""
 
 import os
 import ssl
@@ -47,8 +47,8 @@ class Certificates:
         self.not_after = _validity(self._seen[0], files)[1]
         """When the certificate that is served ends."""
 
-    def look(self) -> None:
-        """Use the pair in the files if it has changed and can be used."""
+    def reload_if_changed(self) -> None:
+        """Reload the certificate and key if their files have changed and can be used."""
         try:
             contents = _contents(self._files)
             if contents == self._seen:
@@ -56,7 +56,7 @@ class Certificates:
             context = _context(self._files)
             not_before, not_after = _validity(contents[0], self._files)
             if contents != _contents(self._files):
-                return  # they are being replaced this moment: the next look sees all of it
+                return  # they are being replaced this moment: the next call reads all of it
             if not not_before <= datetime.now(UTC) < not_after:
                 raise OSError(0, "not valid now", str(self._files.certificate))
         except OSError as error:

@@ -28,7 +28,7 @@ from webhook.telemetry.rate_limit import Bucket
 TICK = 0.25
 """Seconds between two checks for slow peers."""
 
-LOOK = 1.0
+RELOAD = 1.0
 """Seconds between two checks of the certificate's files."""
 
 WITHOUT_FACTS = 10.0
@@ -118,7 +118,7 @@ async def _work(duty: Duty) -> None:
     loop.add_reader(duty.lifeline, stop.set)
 
     certificates = duty.certificates
-    certificates.look()  # a worker may be forked long after the files were read
+    certificates.reload_if_changed()  # a worker may be forked long after the files were read
     metrics = Metrics(duty.share.place)
     facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
@@ -131,7 +131,7 @@ async def _work(duty: Duty) -> None:
         ports.append(health)
         tasks.append(loop.create_task(accept(duty.health, health, lambda: None)))
     tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]
-    tasks.append(loop.create_task(every(LOOK, certificates.look)))
+    tasks.append(loop.create_task(every(RELOAD, certificates.reload_if_changed)))
     tasks.append(loop.create_task(every(TICK, lambda: _report(metrics, reviews, certificates))))
 
     await stop.wait()
@@ -225,7 +225,7 @@ async def every(seconds: float, act: Callable[[], None]) -> None:
 
 
 def _report(metrics: Metrics, reviews: Port, certificates: tls.Certificates) -> None:
-    metrics.waiting(reviews.waiting)
+    metrics.waiting(len(reviews.queue))
     metrics.lost_lines(log_line.dropped)
     metrics.certificate(certificates.not_after.timestamp())
 

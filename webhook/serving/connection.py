@@ -1,0 +1,283 @@
+"""One connection of HTTP/1.1, whose requests are read by aiohttp and answered one after the other."""
+
+import asyncio
+from enum import Enum
+from functools import lru_cache
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, Protocol, cast
+from urllib.parse import unquote_to_bytes
+
+from aiohttp import HttpVersion11, web
+
+from webhook.serving import tls
+from webhook.serving.limits import Limits
+from webhook.serving.messages import HttpRequest, Reply
+from webhook.serving.queue import Exchange, Queue
+
+
+class Watch(Protocol):
+    """Counts what happens to requests."""
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Count an answer, with the seconds since the first byte of the request."""
+
+    def refused(self, status: int) -> None:
+        """Count a request that was refused without a look at its body."""
+
+    def shed(self) -> None:
+        """Count a request that was turned away because too much waited."""
+
+
+class Owner(Protocol):
+    """The port of a connection, as the connection sees it."""
+
+    limits: Limits
+    watch: Watch
+    names: frozenset[str]
+    queue: Queue
+    loop: asyncio.AbstractEventLoop
+    server: web.Server
+    draining: bool
+    date: str
+    """The time of day, as a header has it."""
+
+    def forget(self, connection: "Connection") -> None:
+        """Remove a connection that has ended."""
+
+
+@lru_cache(64)
+def _line(status: HTTPStatus) -> str:
+    return f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+
+
+def _written(reply: Reply, date: str, *, bare: bool, last: bool) -> bytes:
+    """Return an answer as bytes. `bare` leaves out the body, for HEAD; `last` says that the connection ends."""
+    status, body, headers = reply
+    head = f"{_line(status)}Date: {date}\r\n"
+    sized = False
+    for name, value in headers:
+        head += f"{name}: {value}\r\n"
+        sized = sized or name.lower() == "content-length"
+    if not sized:
+        head += f"Content-Length: {len(body)}\r\n"
+    if last:
+        head += "Connection: close\r\n"
+    # A client would read a body after HEAD as the next answer.
+    return f"{head}\r\n".encode("latin-1") + (b"" if bare else body)
+
+
+class Answer(web.StreamResponse):
+    """A reply that writes itself, in a fifth of the time that aiohttp's own responses take."""
+
+    def __init__(self, reply: Reply, *, last: bool = False) -> None:
+        super().__init__()
+        self._reply = reply
+        self._last = last
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection stays open."""
+        return not self._last
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Write all of it. Raises ConnectionError when the peer is gone."""
+        connection = cast("Connection", request.protocol)
+        self._last = self._last or not connection.keeps(request)
+        await connection.write(self._reply, request, last=self._last)
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Add nothing."""
+
+
+class Stage(Enum):
+    """The state of a connection."""
+
+    IDLE = "between requests"
+    HEAD = "reading the request line and headers"
+    BODY = "reading the body"
+    WAITING = "waiting for the turn"
+    WRITING = "waiting until the peer reads the answer"
+
+
+class Connection(web.RequestHandler):
+    """One peer. Its requests are read and answered one after the other."""
+
+    arriving: "asyncio.Task[None] | None" = None
+    """The handshake, while it lasts."""
+
+    def __init__(self, port: Owner) -> None:
+        limits = port.limits
+        super().__init__(
+            port.server,
+            loop=port.loop,
+            keepalive_timeout=limits.idle,
+            tcp_keepalive=False,
+            access_log=None,  # type: ignore[arg-type]  # which the server documents
+            max_line_size=limits.line_bytes,
+            max_headers=limits.headers,
+            max_field_size=limits.line_bytes,
+            lingering_time=limits.parting,
+            auto_decompress=False,
+        )
+        self.until = float("inf")
+        """When the time of the present stage is used up; that between requests is measured by aiohttp."""
+        self.strange: frozenset[str] | None = None
+        """The names of a caller whose certificate bears no allowed one."""
+        self.exchange: Exchange | None = None
+        self._port = port
+        self._limits = limits
+        self._stage = Stage.IDLE
+        self._arrived = 0.0
+        self._head_bytes = 0
+        self._end = b""
+        self._ahead = False
+        self._wire: asyncio.Transport | None = None
+
+    # The transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wire = cast("asyncio.Transport", transport)
+        if self._port.names:
+            names = tls.names(transport.get_extra_info("peercert"))
+            self.strange = None if names & self._port.names else names
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        """Forget the connection and its request."""
+        super().connection_lost(error)
+        if self.exchange is not None:
+            self._port.queue.leave(self.exchange)
+        self._port.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read more of the current request."""
+        if self._stage in (Stage.WAITING, Stage.WRITING):
+            # The answer will be the last one. A client that pipelines must expect that (RFC 9112, 9.3.2).
+            self._ahead = self._ahead or bool(data)
+            return
+        if self._stage is Stage.IDLE and (begun := data.lstrip(b"\r\n")):
+            self._head()
+            self._read_head(begun)
+        elif self._stage is Stage.HEAD:
+            self._read_head(data)
+        super().data_received(data)
+
+    def _head(self) -> None:
+        self._stage = Stage.HEAD
+        self._arrived = monotonic()
+        self.until = self._arrived + self._limits.head
+        self._head_bytes, self._end = 0, b""
+
+    def _read_head(self, data: bytes) -> None:
+        """Detect the end of the head, or a head that is too long: aiohttp limits only its single lines."""
+        self._head_bytes += len(data)
+        self._end += data
+        if b"\r\n\r\n" in self._end:
+            self._stage = Stage.BODY
+            self.until = float("inf")
+        elif self._head_bytes > self._limits.head_bytes:
+            self._cut_off(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        self._end = self._end[-3:]
+
+    # One request
+
+    def begin(self, asked: web.BaseRequest) -> HttpRequest:
+        """Return the request of a complete head."""
+        if self._stage is Stage.IDLE:  # its head came together with the previous request
+            self._head()
+        self._stage = Stage.WAITING if asked.content.is_eof() else Stage.BODY
+        self.until = float("inf")
+        url = asked.rel_url
+        path = url.raw_path
+        if "%" in path or not path.isascii():
+            path = unquote_to_bytes(path.encode("utf-8", "surrogateescape")).decode("latin-1")
+        return HttpRequest(asked.method, path, url.raw_query_string, asked.headers, self._arrived)
+
+    async def body(self, asked: web.BaseRequest) -> list[bytes]:
+        """Read the body. Raises TimeoutError, and ConnectionError when the peer is gone."""
+        content = asked.content
+        if content.is_eof():
+            return [content.read_nowait()]
+        parts = []
+        async with asyncio.timeout(self._limits.body):
+            if "Expect" in asked.headers and self.transport is not None:
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            while not content.at_eof():
+                parts.append(await content.readany())
+        self._stage = Stage.WAITING
+        return parts
+
+    def keeps(self, asked: web.BaseRequest) -> bool:
+        """Tell whether another request may follow this one."""
+        return asked.keep_alive and asked.version == HttpVersion11 and not (self._ahead or self._port.draining)
+
+    async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> None:
+        """Write an answer, and wait while the peer does not read. Raises ConnectionError when the peer is gone."""
+        if self.transport is None or self.transport.is_closing():
+            raise ConnectionResetError
+        self.transport.write(_written(reply, self._port.date, bare=asked.method == "HEAD", last=last))
+        if self.writing_paused:
+            self._stage = Stage.WRITING
+            self.until = monotonic() + self._limits.idle
+            await asked.writer.drain()
+        if last:  # further data is dropped
+            self._stage = Stage.BODY
+            self.until = monotonic() + self._limits.parting + 1
+        else:
+            self._stage = Stage.IDLE
+            self.until = float("inf")
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 - as aiohttp calls it
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - as aiohttp calls it
+    ) -> web.StreamResponse:
+        """Refuse an unreadable request, without a body. Raises ConnectionError if the peer is gone."""
+        if isinstance(exc, ConnectionError):
+            raise exc
+        self._port.watch.refused(status)
+        return Answer(Reply(HTTPStatus(status)), last=True)
+
+    def log_exception(self, *words: Any, **more: Any) -> None:
+        """Pass an unexpected exception of aiohttp to the loop's handler."""
+        self._port.loop.call_exception_handler({"message": str(words[0]), "exception": more.get("exc_info")})
+
+    # Ends
+
+    def drain(self) -> None:
+        """Wait a short time for one more request, which may be on its way."""
+        if self._stage is Stage.IDLE:
+            self.until = monotonic() + self._limits.parting
+
+    def out_of_time(self) -> None:
+        """End the stage that took too long."""
+        if self._stage is Stage.HEAD:
+            self._cut_off(HTTPStatus.REQUEST_TIMEOUT)
+        elif self._stage is Stage.IDLE:
+            self._part()
+        else:
+            self.abort()
+
+    def _cut_off(self, status: HTTPStatus) -> None:
+        """Refuse a request whose head is not complete."""
+        self._port.watch.refused(status)
+        if self.transport is not None:
+            self.transport.write(_written(Reply(status), self._port.date, bare=False, last=True))
+        self._part()
+
+    def _part(self) -> None:
+        self.until = monotonic() + self._limits.parting
+        self._stage = Stage.WRITING
+        self.force_close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._port.forget(self)
+        if self.arriving is not None:
+            self.arriving.cancel()
+        if self._wire is not None:
+            self._wire.abort()

@@ -1,0 +1,125 @@
+"""The requests that wait for their answers: small ones are answered here in turn, large ones in a thread."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from http import HTTPStatus
+from time import monotonic
+
+from webhook.serving.limits import Limits
+from webhook.serving.messages import Application, HttpRequest, Reply
+from webhook.serving.turns import Turns
+
+MOMENT = 0.002
+"""Seconds for which reviews are answered before new data is read. A single review may take longer."""
+
+
+class Exchange:
+    """A request in the queue, and its answer."""
+
+    __slots__ = ("large", "reply", "request", "size")
+
+    def __init__(self, request: HttpRequest, size: int, large: int, reply: "asyncio.Future[Reply]") -> None:
+        self.request = request
+        self.size = size
+        self.large = large
+        """Bytes that it takes of those that large bodies share."""
+        self.reply = reply
+
+
+class Queue:
+    """The requests of one port that wait. `alone` is held while a large request is answered."""
+
+    def __init__(
+        self,
+        app: Application,
+        limits: Limits,
+        loop: asyncio.AbstractEventLoop,
+        alone: AbstractContextManager[object],
+    ) -> None:
+        self.large = 0
+        """Bytes of the large bodies that are being received, wait or are answered."""
+        self._app = app
+        self._loop = loop
+        self._alone = alone
+        self._small: Turns[Exchange] = Turns(limits.waiting)
+        self._large: Turns[Exchange] = Turns(limits.large_waiting)
+        self._free = True
+        """Whether the next small request need not wait, since none waits and all new data is read."""
+        self._aside: ThreadPoolExecutor | None = None
+        self._judged: Exchange | None = None
+
+    def __len__(self) -> int:
+        """Return the number of requests that wait."""
+        return len(self._small) + len(self._large)
+
+    def at_once(self, exchange: Exchange) -> Reply | None:
+        """Answer a small request if no other waits; else return None."""
+        if not self._free or exchange.large:
+            return None
+        self._free = False
+        self._loop.call_soon(self._turn)
+        return self._answer(exchange.request)
+
+    def add(self, exchange: Exchange) -> bool:
+        """Add a request. False if the queue is full."""
+        if not exchange.large:
+            return self._small.add(exchange, exchange.size)
+        added = self._large.add(exchange, exchange.size)
+        self._turn_aside()
+        return added
+
+    def leave(self, exchange: Exchange) -> None:
+        """Remove a request whose connection is gone, and release the memory of a large one."""
+        self._small.remove(exchange)
+        self._large.remove(exchange)
+        exchange.reply.cancel()
+        if exchange is not self._judged:
+            self.release(exchange)
+
+    def release(self, exchange: Exchange) -> None:
+        """Give back the memory of a large request."""
+        self.large -= exchange.large
+        exchange.large = 0
+
+    def _turn(self) -> None:
+        """Answer requests from the queue for a moment. Then new data is read before the next turn."""
+        end = monotonic() + MOMENT
+        while self._small:
+            exchange = self._small.next()
+            exchange.reply.set_result(self._answer(exchange.request))
+            if monotonic() > end:
+                break
+        self._free = not self._small
+        if not self._free:
+            self._loop.call_soon(self._turn)
+
+    def _answer(self, request: HttpRequest) -> Reply:
+        try:
+            return self._app(request)
+        except Exception:  # any exception: the caller must get an answer
+            return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _turn_aside(self) -> None:
+        """Have a thread answer the next large request, one at a time, while small ones are answered here.
+
+        A large review takes as long as a thousand others. The interpreter switches between the two threads
+        (`sys.setswitchinterval`), so the small ones keep at least half their speed.
+        """
+        if self._judged is not None or not self._large:
+            return
+        self._judged = exchange = self._large.next()
+        self._aside = self._aside or ThreadPoolExecutor(1, "large")
+        judging = self._loop.run_in_executor(self._aside, self._answer_alone, exchange.request)
+        judging.add_done_callback(lambda done: self._answered_aside(exchange, done.result()))
+
+    def _answer_alone(self, request: HttpRequest) -> Reply:
+        with self._alone:
+            return self._answer(request)
+
+    def _answered_aside(self, exchange: Exchange, reply: Reply) -> None:
+        self._judged = None
+        self._turn_aside()
+        self.release(exchange)
+        if not exchange.reply.done():
+            exchange.reply.set_result(reply)
