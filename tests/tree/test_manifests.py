@@ -12,7 +12,7 @@ from tests.support.command_lines import read as read_command
 from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, REGISTRATION, read
 from tests.support.objects import Object
 from tests.support.registration_contract import WHOLE_REQUEST
-from webhook.api.objects import DEVICES
+from webhook.api.devices import DEVICES
 from webhook.cli import inputs
 from webhook.cluster import client, watch
 from webhook.engine import registration

@@ -6,10 +6,11 @@ A view reads an object as the API server stores it. It raises Malformed for a wr
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from webhook.allowance import PRICES, TEMPLATE, UNITS, Allowance
-from webhook.api.fields import as_kind, as_map, items, section, text
+from webhook.api.devices import DEVICES, DeviceClaim, device_claim
+from webhook.api.fields import section, text
 from webhook.api.pods import POD, Pod, pod_of
 from webhook.api.templates import found, pods, shared_cost
 from webhook.catalog.places import Workloads
@@ -21,12 +22,6 @@ LABELLED = (("", "Namespace"), ("", "Node"))
 BINDING = ("", "Binding")
 CLUSTER_POLICY = ("nvidia.com", "ClusterPolicy")
 REVISION = ("apps", "ControllerRevision")
-DEVICES: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("resource.k8s.io", "DeviceClass"): ("spec",),
-    ("resource.k8s.io", "ResourceClaim"): ("spec", "devices"),
-    ("resource.k8s.io", "ResourceClaimTemplate"): ("spec", "spec", "devices"),
-}
-"""The kinds of dynamic resource allocation, with the paths of their requests and configurations (resource/v1)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,41 +87,6 @@ class ClusterPolicy:
 
     namespace = ""
     base = ("spec", "devicePlugin", "config")
-
-
-class DeviceRequest(NamedTuple):
-    """A request for devices, or one alternative in a request (`firstAvailable`)."""
-
-    path: Path
-    device_class: str
-    everything: bool
-    admin: bool
-    selectors: tuple[str, ...]
-
-
-class DeviceConfig(NamedTuple):
-    """A driver's configuration of the devices. Only that driver knows the meaning of `parameters`."""
-
-    path: Path
-    driver: str
-    parameters: Any
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceClaim:
-    """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`). A DeviceClass has no requests.
-
-    `resource` is the extended resource by which pods can request a class's devices; empty if none (KEP-5004).
-    """
-
-    kind: str
-    name: str
-    namespace: str
-    requests: tuple[DeviceRequest, ...]
-    configs: tuple[DeviceConfig, ...]
-    resource: str = ""
-    requester: Requester | None = None
-    old: "DeviceClaim | None" = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +171,7 @@ def _views(request: Request, item: Object, workloads: Workloads, allowance: Allo
     elif kind == REVISION:
         yield _revision(item, request)
     elif kind in DEVICES:
-        yield _device_claim(item, DEVICES[kind], request)
+        yield device_claim(item, request)
 
 
 SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
@@ -285,56 +245,3 @@ def _cluster_policy(item: Object, request: Request) -> ClusterPolicy:
         default=text(config, "default", ClusterPolicy.base),
         requester=request.requester,
     )
-
-
-def _device_claim(item: Object, base: Path, request: Request) -> DeviceClaim:
-    metadata, devices = section(item, "metadata", ()), item
-    for depth, key in enumerate(base):
-        devices = section(devices, str(key), base[:depth])
-    namespaced = request.kind != "DeviceClass"
-    namespace = request.namespace or text(metadata, "namespace", ("metadata",)) or "default"
-    return DeviceClaim(
-        kind=request.kind,
-        name=request.name or text(metadata, "name", ("metadata",)),
-        namespace=namespace if namespaced else "",
-        requests=tuple(_device_requests(devices, base)) if namespaced else (),
-        configs=tuple(_device_configs(devices, base)),
-        resource="" if namespaced else text(devices, "extendedResourceName", base),
-        requester=request.requester,
-    )
-
-
-def _device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
-    for index, item in enumerate(items(devices, "requests", base)):
-        path = (*base, "requests", index)
-        asked = as_map(item, path)
-        # Up to v1beta1 the fields of `exactly` were in the request itself.
-        yield _device_request(asked, path)
-        yield _device_request(section(asked, "exactly", path), (*path, "exactly"))
-        for number, alternative in enumerate(items(asked, "firstAvailable", path)):
-            at = (*path, "firstAvailable", number)
-            yield _device_request(as_map(alternative, at), at)
-
-
-def _device_request(asked: Object, path: Path) -> DeviceRequest:
-    selectors = [
-        text(section(as_map(item, at), "cel", at), "expression", (*at, "cel"))
-        for index, item in enumerate(items(asked, "selectors", path))
-        for at in [(*path, "selectors", index)]
-    ]
-    return DeviceRequest(
-        path=path,
-        device_class=text(asked, "deviceClassName", path),
-        everything=text(asked, "allocationMode", path) == "All",
-        admin=as_kind(bool, asked.get("adminAccess"), (*path, "adminAccess")),
-        selectors=tuple(selectors),
-    )
-
-
-def _device_configs(devices: Object, base: Path) -> Iterator[DeviceConfig]:
-    for index, item in enumerate(items(devices, "config", base)):
-        path = (*base, "config", index)
-        opaque = section(as_map(item, path), "opaque", path)
-        if opaque:
-            at = (*path, "opaque")
-            yield DeviceConfig((*at, "parameters"), text(opaque, "driver", at), opaque.get("parameters"))

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webhook.api.objects import CONFIG_MAP, DEVICES
+from webhook.api.devices import DEVICES
+from webhook.api.objects import CONFIG_MAP
 from webhook.api.pods import POD
 from webhook.cluster import client, watch
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Api, Resource, StatusError

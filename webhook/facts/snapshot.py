@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from webhook.api import quantity
+from webhook.api.devices import DEVICES, GROUP, MEMORY, TEMPLATE, DeviceRequest, device_requests
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.facts.installations import Installation, Texts, of_cluster_policy, of_daemon_set
-from webhook.model import Object
+from webhook.model import Malformed, Object
 
 KINDS = frozenset(
     {
@@ -33,14 +34,12 @@ COMPUTE_DOMAIN = ("resource.nvidia.com", "ComputeDomain")
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 """The device class of these channels (dra-driver-nvidia-gpu deployments/helm, templates/deviceclass-*.yaml)."""
 
-DEVICE_KINDS = frozenset(
-    {
-        ("resource.k8s.io", "DeviceClass"),
-        ("resource.k8s.io", "ResourceClaim"),
-        ("resource.k8s.io", "ResourceClaimTemplate"),
-        COMPUTE_DOMAIN,
-    }
-)
+CHANNEL = DeviceRequest((), CHANNEL_CLASS, everything=False, admin=False, selectors=())
+"""What a claim by that template requests."""
+
+SLICE = (GROUP, "ResourceSlice")
+
+DEVICE_KINDS = frozenset((*DEVICES, SLICE, COMPUTE_DOMAIN))
 """The group and kind of objects that are facts too if they are in files, and are not read from a cluster."""
 
 
@@ -84,6 +83,29 @@ class Holder(NamedTuple):
     asks: Mapping[str, int]
 
 
+class DeviceClass(NamedTuple):
+    """A DeviceClass: the text of its selectors, and the extended resource by which pods can request it, or empty."""
+
+    selectors: str
+    resource: str = ""
+
+
+class Device(NamedTuple):
+    """A device in a ResourceSlice of a driver, on a node (empty for devices of several nodes).
+
+    `memory` is in MiB, 0 if unknown. It is `shared` if several claims may have it at once, and `uncounted` if a claim
+    that says nothing of its memory takes none of it (resource/v1 Device, CapacityRequestPolicy).
+    """
+
+    driver: str
+    node: str
+    name: str
+    product: str = ""
+    memory: int = 0
+    shared: bool = False
+    uncounted: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Facts:
     """A snapshot: labels of namespaces by name, nodes, and the sharing and the holders of GPUs.
@@ -97,10 +119,12 @@ class Facts:
     """ConfigMaps by namespace and name. In a live cluster, only those of the policy's sharing namespaces."""
     installations: tuple[Installation, ...] = ()
     holders: tuple[Holder, ...] = ()
-    device_classes: Mapping[str, str] = field(default_factory=dict)
-    """The text of the selectors of each DeviceClass. Only from files: they are not watched."""
-    claimed: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
-    """The classes that claims and their templates request, by kind, namespace and name. Only from files."""
+    device_classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    """The DeviceClasses by name."""
+    claimed: Mapping[tuple[str, str, str], tuple[DeviceRequest, ...]] = field(default_factory=dict)
+    """What claims and their templates request, by kind, namespace and name."""
+    devices: tuple[Device, ...] = ()
+    """The devices of all ResourceSlices."""
     today: date | None = None
     """The day in UTC, which decides whether an exemption has ended."""
 
@@ -121,9 +145,10 @@ class Facts:
         config_maps: dict[tuple[str, str], Texts] = {}
         installations: dict[tuple[str, str, str], Installation | None] = {}
         holders: dict[tuple[str, str], Holder | None] = {}
-        classes: dict[str, str] = {}
-        claimed: dict[tuple[str, str, str], tuple[str, ...]] = {}
-        channels: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        classes: dict[str, DeviceClass] = {}
+        claimed: dict[tuple[str, str, str], tuple[DeviceRequest, ...] | None] = {}
+        slices: dict[str, tuple[Device, ...]] = {}
+        channels: dict[tuple[str, str, str], tuple[DeviceRequest, ...]] = {}
         for item in objects:
             metadata = mapping(item.get("metadata"))
             name, namespace = string(metadata.get("name")), string(metadata.get("namespace")) or "default"
@@ -142,12 +167,14 @@ class Facts:
                     pod = mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))
                     installations["DaemonSet", namespace, name] = of_daemon_set(namespace, name, pod)
                 case ("resource.k8s.io", "DeviceClass"):
-                    classes[name] = " ".join(_selectors(mapping(item.get("spec"))))
+                    classes[name] = _device_class(mapping(item.get("spec")))
                 case ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate" as kind):
-                    claimed[kind, namespace, name] = tuple(_classes(item))
+                    claimed[kind, namespace, name] = _claimed(kind, item)
+                case ("resource.k8s.io", "ResourceSlice"):
+                    slices[name] = tuple(_devices(mapping(item.get("spec"))))
                 case kind if kind == COMPUTE_DOMAIN:
                     if template := _channel_template(mapping(item.get("spec"))):
-                        channels["ResourceClaimTemplate", namespace, template] = (CHANNEL_CLASS,)
+                        channels[TEMPLATE, namespace, template] = (CHANNEL,)
                 case ("nvidia.com", "ClusterPolicy"):
                     installations["ClusterPolicy", "", name] = of_cluster_policy(name, mapping(item.get("spec")))
         return cls(
@@ -157,7 +184,8 @@ class Facts:
             tuple(fact for fact in installations.values() if fact),
             tuple(fact for fact in holders.values() if fact),
             classes,
-            {**channels, **claimed},
+            {**channels, **{place: requests for place, requests in claimed.items() if requests is not None}},
+            tuple(device for each in slices.values() for device in each),
         )
 
 
@@ -197,14 +225,20 @@ def kept(item: Object) -> Object | None:
 # Claims for devices
 
 
-def _classes(item: Object) -> Iterator[str]:
-    """Yield the classes that a claim or a template requests, with all alternatives."""
-    spec = mapping(item.get("spec"))
-    devices = mapping((mapping(spec.get("spec")) if "spec" in spec else spec).get("devices"))
-    for request in mappings(devices.get("requests")):
-        for one in (request, mapping(request.get("exactly")), *mappings(request.get("firstAvailable"))):
-            if name := string(one.get("deviceClassName")):
-                yield name
+def _claimed(kind: str, item: Object) -> tuple[DeviceRequest, ...] | None:
+    """Return what a claim or a template requests, with all alternatives; None if it has a wrong shape."""
+    base = DEVICES[GROUP, kind]
+    devices = item
+    for key in base:
+        devices = mapping(devices.get(key))
+    try:
+        return tuple(one for one in device_requests(devices, base) if one.device_class)
+    except Malformed:
+        return None
+
+
+def _device_class(spec: Mapping[str, Any]) -> DeviceClass:
+    return DeviceClass(" ".join(_selectors(spec)), string(spec.get("extendedResourceName")))
 
 
 def _channel_template(spec: Mapping[str, Any]) -> str:
@@ -218,6 +252,27 @@ def _channel_template(spec: Mapping[str, Any]) -> str:
 def _selectors(spec: Mapping[str, Any]) -> Iterator[str]:
     for selector in mappings(spec.get("selectors")):
         yield string(mapping(selector.get("cel")).get("expression"))
+
+
+def _devices(spec: Mapping[str, Any]) -> Iterator[Device]:
+    driver, node = string(spec.get("driver")), string(spec.get("nodeName"))
+    for item in mappings(spec.get("devices")):
+        # In v1beta1 everything but the name was under `basic`.
+        said = {**item, **mapping(item.get("basic"))}
+        attributes = {name.rpartition("/")[2]: mapping(value) for name, value in mapping(said.get("attributes")).items()}
+        sizes = {name.rpartition("/")[2]: mapping(value) for name, value in mapping(said.get("capacity")).items()}
+        memory, shared = sizes.get(MEMORY, {}), said.get("allowMultipleAllocations") is True
+        policy = mapping(memory.get("requestPolicy"))
+        yield Device(
+            driver,
+            string(said.get("nodeName")) or node,
+            string(item.get("name")),
+            # NVIDIA's driver names a card as in `nvidia-smi`; GPU Feature Discovery writes the same with dashes.
+            "-".join(string(attributes.get("productName", {}).get("string")).split()),
+            _count(memory.get("value", 0)) // 2**20,
+            shared,
+            shared and (not memory or ("default" in policy and _count(policy["default"]) == 0)),
+        )
 
 
 # Resources of nodes and pods

@@ -21,9 +21,12 @@ class Class(Enum):
 def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
     """Tell what a device class is for. What the policy says counts first, then the drivers that the class selects."""
     forms = policy.forms
+    if policy.pools_of_class(name):
+        return Class.GPU
     if forms.classes_named:
         return Class.GPU if name in forms.device_classes else Class.OTHER
-    selectors = facts.device_classes.get(name, "")
+    known = facts.device_classes.get(name)
+    selectors = known.selectors if known else ""
     if any(f'"{driver}"' in selectors for driver in gpu_requests.GPU_CLASSES):
         return Class.GPU
     if name not in forms.device_classes:
@@ -40,7 +43,7 @@ def classes_of(claim: Object | None, namespace: str, facts: Facts) -> tuple[str,
     for kind, key in (("ResourceClaim", "resourceClaimName"), ("ResourceClaimTemplate", "resourceClaimTemplateName")):
         name = claim.get(key) if claim is not None else None
         if isinstance(name, str):
-            return facts.claimed.get((kind, namespace, name), ())
+            return tuple(one.device_class for one in facts.claimed.get((kind, namespace, name), ()))
     return ()
 
 

@@ -15,7 +15,7 @@ in the policy, or the class under `gpus.otherDeviceClasses` if it is not for GPU
 
 from collections.abc import Iterator
 
-from webhook.api.objects import DeviceClaim
+from webhook.api.devices import DeviceClaim
 from webhook.gpu.device_classes import Class, sort_of
 from webhook.model import Finding
 from webhook.review import Review

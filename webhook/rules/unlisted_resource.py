@@ -11,7 +11,7 @@ Way out: offer the class under a name that the policy knows, such as NVIDIA's `n
 
 from collections.abc import Iterator
 
-from webhook.api.objects import DeviceClaim
+from webhook.api.devices import DeviceClaim
 from webhook.model import Finding
 from webhook.review import Review
 from webhook.text.words import shown

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webhook.api import quantity
-from webhook.api.objects import DeviceClaim, DeviceConfig, DeviceRequest
+from webhook.api.devices import DeviceClaim, DeviceConfig, DeviceRequest
 from webhook.catalog.gpu_requests import ADMIN_ACCESS
 from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Path

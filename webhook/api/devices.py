@@ -1,0 +1,177 @@
+"""Views of the objects of dynamic resource allocation: classes, claims and their templates.
+
+Source: k8s.io/api resource/v1 types.go, and resource/v1beta1 for requests without `exactly`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from webhook.api import quantity
+from webhook.api.fields import as_kind, as_map, entries, items, section, text, texts
+from webhook.model import Object, Path, Request, Requester
+
+CLASS, CLAIM, TEMPLATE = "DeviceClass", "ResourceClaim", "ResourceClaimTemplate"
+GROUP = "resource.k8s.io"
+
+DEVICES: Mapping[tuple[str, str], Path] = {
+    (GROUP, CLASS): ("spec",),
+    (GROUP, CLAIM): ("spec", "devices"),
+    (GROUP, TEMPLATE): ("spec", "spec", "devices"),
+}
+"""The kinds of dynamic resource allocation, with the paths of their requests and configurations."""
+
+MEMORY = "memory"
+"""The capacity of GPUs that claims share, as NVIDIA's driver names it. Another driver may put its domain before it."""
+
+UNIQUE = frozenset(("uuid", "parentUUID", "pciBusID"))
+"""The last parts of the attributes of which every card has its own value (dra-driver-nvidia-gpu, deviceinfo.go)."""
+
+
+class DeviceRequest(NamedTuple):
+    """A request for devices, or one alternative in a request (`firstAvailable`).
+
+    `place` is the index of the request. `count` is the number of devices, and `everything` is true if it takes all.
+    `capacity` is what it takes of a device that several requests may have at once, as written. `distinct` is true if
+    a constraint keeps the devices of this request, and of others under the same constraint, on cards of their own.
+    """
+
+    path: Path
+    device_class: str
+    everything: bool
+    admin: bool
+    selectors: tuple[str, ...]
+    place: int = 0
+    name: str = ""
+    count: int = 1
+    capacity: Mapping[str, Any] = {}
+    tolerations: tuple[tuple[Path, Object], ...] = ()
+    distinct: bool = False
+
+    @property
+    def memory(self) -> tuple[str, object] | None:
+        """The name and the quantity of the memory that it takes; None if it says nothing of memory."""
+        return next((one for one in self.capacity.items() if one[0].rpartition("/")[2] == MEMORY), None)
+
+    @property
+    def mib(self) -> int | None:
+        """The memory that it takes in MiB, rounded down; None if it says nothing of it that can be read."""
+        if self.memory is None:
+            return None
+        try:
+            return int(quantity.parse(self.memory[1]) // 2**20)
+        except ValueError:
+            return None
+
+
+class DeviceConfig(NamedTuple):
+    """A driver's configuration of the devices. Only that driver knows the meaning of `parameters`."""
+
+    path: Path
+    driver: str
+    parameters: Any
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceClaim:
+    """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`). A DeviceClass has no requests.
+
+    `resource` is the extended resource by which pods can request a class's devices; empty if none (KEP-5004).
+    `annotations` are the claim's own, at `metadata_path`. Those of a template are what its claims are given: their
+    controller copies no other (kubernetes pkg/controller/resourceclaim/controller.go).
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    requests: tuple[DeviceRequest, ...]
+    configs: tuple[DeviceConfig, ...]
+    resource: str = ""
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+    metadata_path: Path = ("metadata",)
+    base: Path = ("spec", "devices")
+    requester: Requester | None = None
+    old: "DeviceClaim | None" = None
+
+
+def device_claim(item: Object, request: Request) -> DeviceClaim:
+    """Make the view of a class, a claim or a template. Raises Malformed for a wrong type."""
+    base = DEVICES[request.group, request.kind]
+    metadata, devices = section(item, "metadata", ()), item
+    for depth, key in enumerate(base):
+        devices = section(devices, str(key), base[:depth])
+    namespaced = request.kind != CLASS
+    namespace = request.namespace or text(metadata, "namespace", ("metadata",)) or "default"
+    of_claims: Path = ("spec", "metadata") if request.kind == TEMPLATE else ("metadata",)
+    own = section(section(item, "spec", ()), "metadata", ("spec",)) if request.kind == TEMPLATE else metadata
+    return DeviceClaim(
+        kind=request.kind,
+        name=request.name or text(metadata, "name", ("metadata",)),
+        namespace=namespace if namespaced else "",
+        requests=tuple(device_requests(devices, base)) if namespaced else (),
+        configs=tuple(_device_configs(devices, base)),
+        resource="" if namespaced else text(devices, "extendedResourceName", base),
+        annotations=section(own, "annotations", of_claims),
+        metadata_path=of_claims,
+        base=base,
+        requester=request.requester,
+    )
+
+
+def device_requests(devices: Object, base: Path) -> Iterator[DeviceRequest]:
+    """Yield the requests of a claim's `devices`, at the path `base`, with all alternatives."""
+    apart = _kept_apart(devices, base)
+    for index, item in enumerate(items(devices, "requests", base)):
+        path = (*base, "requests", index)
+        asked = as_map(item, path)
+        name = text(asked, "name", path)
+        # Up to v1beta1 the fields of `exactly` were in the request itself.
+        yield _device_request(asked, path, index, name, apart)
+        yield _device_request(section(asked, "exactly", path), (*path, "exactly"), index, name, apart)
+        for number, alternative in enumerate(items(asked, "firstAvailable", path)):
+            at = (*path, "firstAvailable", number)
+            one = as_map(alternative, at)
+            yield _device_request(one, at, index, f"{name}/{text(one, 'name', at)}", apart)
+
+
+def _kept_apart(devices: Object, base: Path) -> frozenset[str] | None:
+    """Return the names of the requests whose devices are on cards of their own; None for all requests."""
+    names: set[str] = set()
+    for index, constraint in entries(devices, "constraints", base):
+        path = (*base, "constraints", index)
+        if text(constraint, "distinctAttribute", path).rpartition("/")[2] in UNIQUE:
+            of = {name for _, name in texts(constraint, "requests", path)}
+            if not of:
+                return None
+            names |= of
+    return frozenset(names)
+
+
+def _device_request(asked: Object, path: Path, place: int, name: str, apart: frozenset[str] | None) -> DeviceRequest:
+    selectors = [
+        text(section(as_map(item, at), "cel", at), "expression", (*at, "cel"))
+        for index, item in enumerate(items(asked, "selectors", path))
+        for at in [(*path, "selectors", index)]
+    ]
+    return DeviceRequest(
+        path=path,
+        device_class=text(asked, "deviceClassName", path),
+        everything=text(asked, "allocationMode", path) == "All",
+        admin=as_kind(bool, asked.get("adminAccess"), (*path, "adminAccess")),
+        selectors=tuple(selectors),
+        place=place,
+        name=name,
+        count=as_kind(int, asked.get("count"), (*path, "count")) or 1,
+        capacity=section(section(asked, "capacity", path), "requests", (*path, "capacity")),
+        tolerations=tuple(((*path, "tolerations", index), each) for index, each in entries(asked, "tolerations", path)),
+        distinct=apart is None or name in apart or name.partition("/")[0] in apart,
+    )
+
+
+def _device_configs(devices: Object, base: Path) -> Iterator[DeviceConfig]:
+    for index, item in enumerate(items(devices, "config", base)):
+        path = (*base, "config", index)
+        opaque = section(as_map(item, path), "opaque", path)
+        if opaque:
+            at = (*path, "opaque")
+            yield DeviceConfig((*at, "parameters"), text(opaque, "driver", at), opaque.get("parameters"))
