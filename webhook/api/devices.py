@@ -31,7 +31,7 @@ UNIQUE = frozenset(("uuid", "parentUUID", "pciBusID"))
 class DeviceRequest(NamedTuple):
     """A request for devices, or one alternative in a request (`firstAvailable`).
 
-    `place` is the index of the request. `count` is the number of devices, and `everything` is true if it takes all.
+    `place` is the index of the request. `number` is that of its devices, and `everything` is true if it takes all.
     `capacity` is what it takes of a device that several requests may have at once, as written. `distinct` is true if
     a constraint keeps the devices of this request, and of others under the same constraint, on cards of their own.
     """
@@ -43,7 +43,7 @@ class DeviceRequest(NamedTuple):
     selectors: tuple[str, ...]
     place: int = 0
     name: str = ""
-    count: int = 1
+    number: int = 1
     capacity: Mapping[str, Any] = {}
     tolerations: tuple[tuple[Path, Object], ...] = ()
     distinct: bool = False
@@ -161,7 +161,7 @@ def _device_request(asked: Object, path: Path, place: int, name: str, apart: fro
         selectors=tuple(selectors),
         place=place,
         name=name,
-        count=as_kind(int, asked.get("count"), (*path, "count")) or 1,
+        number=as_kind(int, asked.get("count"), (*path, "count")) or 1,
         capacity=section(section(asked, "capacity", path), "requests", (*path, "capacity")),
         tolerations=tuple(((*path, "tolerations", index), each) for index, each in entries(asked, "tolerations", path)),
         distinct=apart is None or name in apart or name.partition("/")[0] in apart,

@@ -116,6 +116,19 @@ class Selector:
         return all(r.matches(labels) for r in self.requirements)
 
 
+class Nothing(Selector):
+    """A selector without a condition that matches nothing."""
+
+    __slots__ = ()
+
+    def matches(self, _: Mapping[str, str]) -> bool:
+        """Return false."""
+        return False
+
+
+NOTHING = Nothing({})
+
+
 def contradiction(requirements: Iterable[Requirement]) -> str | None:
     """Return the first label key for which no value satisfies all the requirements; None if there is no such key.
 

@@ -179,9 +179,11 @@ object.?spec.?devicePlugin.?config.orValue({})
 
 
 def devices(policy: Policy) -> str:
-    """Return the expression for a claim on GPUs, a class with an extended resource, or a setting of NVIDIA's driver."""
-    classes = " || ".join(_matching("name", policy.forms.device_classes))
-    return _DEVICES.replace("CLASSES", classes or "false")
+    """Return the expression for a claim on GPUs, a class of pools or resources, or a setting of NVIDIA's driver."""
+    offered = [name for pool in policy.pools for name in pool.device_classes]
+    classes = " || ".join(_matching("name", (*policy.forms.device_classes, *offered)))
+    of_pools = " || ".join(_matching("request.name", offered))
+    return _DEVICES.replace("CLASSES", classes or "false").replace("OF_POOLS", of_pools or "false")
 
 
 # Before v1 a request had no `exactly`: its fields were in the request itself.
@@ -191,7 +193,8 @@ _DEVICES = """\
   : request.kind.kind == 'ResourceClaim' ? object.?spec.?devices.orValue({})
   : object.?spec.?spec.?devices.orValue({})
 ].exists(devices,
-  devices.?extendedResourceName.orValue('') != ''
+  (request.kind.kind == 'DeviceClass' && (OF_POOLS))
+  || devices.?extendedResourceName.orValue('') != ''
   || devices.?config.orValue([]).exists(each, each.?opaque.?driver.orValue('') == 'gpu.nvidia.com')
   || devices.?requests.orValue([]).exists(one,
     ([one, one.?exactly.orValue({})] + one.?firstAvailable.orValue([])).exists(asked,

@@ -230,7 +230,7 @@ def _claimed(kind: str, item: Object) -> tuple[DeviceRequest, ...] | None:
     base = DEVICES[GROUP, kind]
     devices = item
     for key in base:
-        devices = mapping(devices.get(key))
+        devices = mapping(devices.get(str(key)))
     try:
         return tuple(one for one in device_requests(devices, base) if one.device_class)
     except Malformed:
@@ -259,7 +259,9 @@ def _devices(spec: Mapping[str, Any]) -> Iterator[Device]:
     for item in mappings(spec.get("devices")):
         # In v1beta1 everything but the name was under `basic`.
         said = {**item, **mapping(item.get("basic"))}
-        attributes = {name.rpartition("/")[2]: mapping(value) for name, value in mapping(said.get("attributes")).items()}
+        attributes = {
+            name.rpartition("/")[2]: mapping(value) for name, value in mapping(said.get("attributes")).items()
+        }
         sizes = {name.rpartition("/")[2]: mapping(value) for name, value in mapping(said.get("capacity")).items()}
         memory, shared = sizes.get(MEMORY, {}), said.get("allowMultipleAllocations") is True
         policy = mapping(memory.get("requestPolicy"))
@@ -273,6 +275,10 @@ def _devices(spec: Mapping[str, Any]) -> Iterator[Device]:
             shared,
             shared and (not memory or ("default" in policy and _count(policy["default"]) == 0)),
         )
+
+
+def _by_last_part(qualified: Any) -> dict[str, Mapping[str, Any]]:
+    return {name.rpartition("/")[2]: mapping(value) for name, value in mapping(qualified).items()}
 
 
 # Resources of nodes and pods

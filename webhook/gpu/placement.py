@@ -150,15 +150,19 @@ def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, 
 
 
 def _closed(pool: Pool, pod: Pod, claimed: Claim, facts: Facts) -> str:
-    """Say why a pool does not take a pod, regardless of what it requests; empty if it does."""
-    if pool.circle and not pool.circle.covers(pod.namespace, facts.namespaces.get(pod.namespace), pod.service_account):
+    return closed(pool, pod.namespace, claimed, facts)
+
+
+def closed(pool: Pool, namespace: str, claimed: Claim, facts: Facts, what: str = "pod") -> str:
+    """Say why a pool takes no pod, or no claim (`what`), of a namespace with this trust; empty if it does."""
+    if pool.circle and not pool.circle.reaches(namespace, facts.namespaces.get(namespace)):
         return f"pool {pool.name} is shared among other namespaces"
     level = claimed.in_(pool)
     if level in pool.trust:
         return ""
     if level != claimed.level:
-        return f"pool {pool.name} is not one where the pod may be {claimed.level}"
-    return f"pool {pool.name} takes no {level} pods"
+        return f"pool {pool.name} is not one where the {what} may be {claimed.level}"
+    return f"pool {pool.name} takes no {level} {what}s"
 
 
 def offers(pod: Pod, policy: Policy, facts: Facts, claimed: Claim) -> tuple[str, ...]:

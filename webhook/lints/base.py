@@ -26,9 +26,11 @@ class Linted:
 
     @property
     def pools(self) -> Iterator[tuple[Path, Pool, list[Node]]]:
-        """Every pool with its path and its nodes; nothing if no nodes are known."""
+        """Every pool that has nodes, with its path and those known; nothing if no nodes are known."""
         if self.facts.nodes:
             for path, pool in at("pools", self.policy.pools):
+                if not pool.has_nodes:
+                    continue
                 yield path, pool, [node for node in self.facts.nodes if pool.nodes.matches(node.labels)]
 
     @property

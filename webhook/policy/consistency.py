@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import date
 
-from webhook.api.selectors import contradiction
+from webhook.api.selectors import NOTHING, contradiction
 from webhook.model import Object, Path
 from webhook.policy.decode import DRIVER, guard, mib, selector
 from webhook.text.spelling import hint
@@ -36,12 +36,17 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
     for path, name in _pools_named(spec):
         if name not in names:
             yield path, f"no pool named {shown(name)}"
-    selectors = [selector(pool["nodes"]) for pool in pools]
+    for index, pool in enumerate(pools):
+        if "resources" in pool and "nodes" not in pool:
+            yield ("spec", "pools", index), "nodes is missing: pods that ask for resources are held to them by labels"
+        if "maxMemory" in pool and "deviceClasses" not in pool:
+            yield ("spec", "pools", index, "maxMemory"), "is for claims; add deviceClasses, or remove it"
+    selectors = [selector(pool["nodes"]) if "nodes" in pool else NOTHING for pool in pools]
     for index, pool in enumerate(pools):
         at, name = ("spec", "pools", index), shown(pool["name"])
         if pool.get("memoryLimit") == DRIVER and pool["sharing"] != "time-slicing":
             yield (*at, "memoryLimit"), "Driver is for time-sliced GPUs alone; remove it from this pool"
-        if not selectors[index].requirements:
+        if "nodes" in pool and not selectors[index].requirements:
             yield (*at, "nodes"), "is empty, and would match every node; name labels"
         if key := contradiction(selectors[index].requirements):
             yield (*at, "nodes"), f"no node can match: {key} contradicts itself"
@@ -49,6 +54,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
         for before, other in enumerate(pools[:index]):
             if pool["name"] == other["name"]:
                 yield (*at, "name"), f"a second pool named {name}"
+            if "nodes" not in pool or "nodes" not in other:
+                continue
             if contradiction(selectors[before].requirements + selectors[index].requirements) is None:
                 yield (
                     (*at, "nodes"),
@@ -90,6 +97,8 @@ def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
     for index, pool in enumerate(spec["pools"]):
         if "assume" in pool:
             yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
+        if "maxMemory" in pool:
+            yield ("spec", "pools", index, "maxMemory"), pool["maxMemory"]
 
 
 def _pools_named(spec: Object) -> Iterator[tuple[Path, str]]:

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 from webhook.api import quantity
-from webhook.api.selectors import Requirement, Selector
+from webhook.api.selectors import NOTHING, Requirement, Selector
 from webhook.catalog import gpu_requests, host_paths
 from webhook.catalog.names import Names
 from webhook.catalog.places import Template, Workload, pod_specs, table
@@ -202,19 +202,22 @@ DRIVER = "Driver"
 
 def _pool(value: Object) -> Pool:
     assume = value.get("assume")
-    shared = value["sharing"] in SHARED
+    shared, classes = value["sharing"] in SHARED, value.get("deviceClasses", ())
+    resources = (*value.get("resources", ()), *(f"{gpu_requests.IMPLICIT}{name}" for name in classes))
     return Pool(
         name=value["name"],
         sharing=value["sharing"],
         trust=frozenset(value["trust"]),
-        nodes=selector(value["nodes"]),
-        resources=ResourceNames(value["resources"], shares=shared),
+        nodes=selector(value["nodes"]) if "nodes" in value else NOTHING,
+        resources=ResourceNames(resources, shares=shared),
         tolerations=tuple(value.get("tolerations", ())),
         max_request=1 if shared else value.get("maxRequest"),
         max_replicas=value.get("maxReplicas"),
         assume=assume and Card(assume.get("product", ""), mib(assume["memory"]), assume["replicas"]),
         circle=_scope(value["circle"]) if "circle" in value else None,
         driver_limits=value.get("memoryLimit") == DRIVER,
+        device_classes=Names(classes),
+        max_memory=mib(value["maxMemory"]) if "maxMemory" in value else None,
     )
 
 

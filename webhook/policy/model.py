@@ -80,9 +80,17 @@ class Card(NamedTuple):
     replicas: int
 
 
+NO_NAMES = Names(())
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Nodes that hand out their GPUs in the same way. With a `circle`, only pods of its namespaces may use them."""
+    """GPUs that are handed out in the same way. With a `circle`, only pods of its namespaces may use them.
+
+    Pods ask for them by `resources`, and by claims for `device_classes`, whose implicit names are resources too. A pool
+    of classes alone may have no `nodes`: there the claim decides where a pod runs. `max_memory` is how many MiB one
+    claim may take of a shared device.
+    """
 
     name: str
     sharing: str
@@ -96,6 +104,13 @@ class Pool:
     circle: Scope | None = None
     driver_limits: bool = False
     """Whether the driver keeps each pod to its slice (nvmlDeviceSetMemoryLimits_v1, from R615 on)."""
+    device_classes: Names = NO_NAMES
+    max_memory: int | None = None
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether the pool says by labels which nodes are its own."""
+        return bool(self.nodes.requirements)
 
     @property
     def shared(self) -> bool:
@@ -226,6 +241,10 @@ class Policy:
         """Return the pool of a node with these labels. At most one pool fits a node."""
         return next((pool for pool in self.pools if pool.nodes.matches(labels)), None)
 
+    def pools_of_class(self, name: str) -> tuple[Pool, ...]:
+        """Return the pools to which claims for a device class belong."""
+        return tuple(pool for pool in self.pools if name in pool.device_classes)
+
     @cached_property
     def pool_names(self) -> frozenset[str]:
         """The names of all pools."""
@@ -280,7 +299,7 @@ class Policy:
             (
                 *gpu_requests.OTHER_RESOURCES,
                 *self.forms.other_devices,
-                *(f"{gpu_requests.IMPLICIT}{name}" for name in not_gpus),
+                *(f"{gpu_requests.IMPLICIT}{name}" for name in not_gpus if not self.pools_of_class(name)),
             )
         )
         return GPUResources((*offered, *self.forms.resources, *implicit), others)

@@ -67,12 +67,13 @@ CONTROLLERS = frozenset(
                 "job-controller",
                 "replicaset-controller",
                 "replication-controller",
+                "resource-claim-controller",
                 "statefulset-controller",
             )
         ),
     )
 )
-"""The controllers that make pods and workloads from the templates of Kubernetes' own kinds.
+"""The controllers that make pods, workloads and claims from the templates of Kubernetes' own kinds.
 
 Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_policy.go.
 """

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from webhook.api import admission
+from webhook.api.devices import DEVICES
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
-from webhook.api.devices import DEVICES
 from webhook.api.objects import CLUSTER_POLICY, CONFIG_MAP, LABELLED
 from webhook.api.pods import KUBELETS, MIRROR, POD
 from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS
