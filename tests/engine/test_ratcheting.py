@@ -219,6 +219,7 @@ def worse(rule: str) -> Iterator[tuple[Path, Request, Place]]:
 NONE_WORSE = {
     "changed-shim": "looks at what changes, and at nothing else",
     "changed-trust": "looks at what changes, and at nothing else",
+    "foreign-device-class": "looks at what changes, and at nothing else",
     "device-path": "speaks of all volumes of a pod at once: see below",
     "host-namespaces": "true is all that is denied",
     "overcommitted-slices": "only warns",

@@ -90,6 +90,8 @@ class DeviceClaim:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     metadata_path: Path = ("metadata",)
     base: Path = ("spec", "devices")
+    devices: Object = field(default_factory=dict)
+    """All that is at `base`: of a DeviceClass its whole spec."""
     requester: Requester | None = None
     old: "DeviceClaim | None" = None
 
@@ -114,6 +116,7 @@ def device_claim(item: Object, request: Request) -> DeviceClaim:
         annotations=section(own, "annotations", of_claims),
         metadata_path=of_claims,
         base=base,
+        devices=devices,
         requester=request.requester,
     )
 

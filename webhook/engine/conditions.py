@@ -182,9 +182,14 @@ def devices(policy: Policy) -> str:
     """Return the expression for a claim on GPUs, a class of pools or resources, or a setting of NVIDIA's driver."""
     offered = [name for pool in policy.pools for name in pool.device_classes]
     classes = " || ".join(_matching("name", (*policy.forms.device_classes, *offered)))
-    of_pools = " || ".join(_matching("request.name", offered))
-    return _DEVICES.replace("CLASSES", classes or "false").replace("OF_POOLS", of_pools or "false")
+    of_pools = " || ".join(_matching("name", offered))
+    own = _CLASS_OF_POOLS.replace("OF_POOLS", of_pools) if offered else ""
+    return _DEVICES.replace("CLASSES", classes or "false").replace("OWN", own)
 
+
+_CLASS_OF_POOLS = """\
+(request.kind.kind == 'DeviceClass' && [object.?metadata.?name.orValue('')].exists(name, OF_POOLS))
+  || """
 
 # Before v1 a request had no `exactly`: its fields were in the request itself.
 _DEVICES = """\
@@ -193,8 +198,7 @@ _DEVICES = """\
   : request.kind.kind == 'ResourceClaim' ? object.?spec.?devices.orValue({})
   : object.?spec.?spec.?devices.orValue({})
 ].exists(devices,
-  (request.kind.kind == 'DeviceClass' && (OF_POOLS))
-  || devices.?extendedResourceName.orValue('') != ''
+  OWNdevices.?extendedResourceName.orValue('') != ''
   || devices.?config.orValue([]).exists(each, each.?opaque.?driver.orValue('') == 'gpu.nvidia.com')
   || devices.?requests.orValue([]).exists(one,
     ([one, one.?exactly.orValue({})] + one.?firstAvailable.orValue([])).exists(asked,

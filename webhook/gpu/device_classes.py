@@ -5,7 +5,7 @@ from enum import Enum
 from webhook.api.fields import entries
 from webhook.api.pods import Pod
 from webhook.catalog import gpu_requests
-from webhook.facts.snapshot import Facts
+from webhook.facts.snapshot import Device, Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -36,6 +36,28 @@ def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
     if any(f'"{driver}"' in selectors for driver in gpu_requests.OTHER_CLASSES):
         return Class.OTHER
     return Class.UNKNOWN
+
+
+def drivers_of(name: str, facts: Facts) -> frozenset[str]:
+    """Return the drivers of the known devices that a class may select, by the drivers that its selectors name.
+
+    A class that names none of them may select any.
+    """
+    known = facts.device_classes.get(name)
+    drivers = frozenset(device.driver for device in facts.devices)
+    named = {each for each in drivers if known is not None and f'"{each}"' in known.selectors.replace("'", '"')}
+    return frozenset(named) or drivers
+
+
+def devices_of(name: str, facts: Facts) -> tuple[Device, ...]:
+    """Return the known devices that a class may select."""
+    drivers = drivers_of(name, facts)
+    return tuple(device for device in facts.devices if device.driver in drivers)
+
+
+def uncounted(name: str, facts: Facts) -> bool:
+    """Tell whether a claim for a class may get a device that it shares, and of whose memory it takes nothing."""
+    return any(device.uncounted for device in devices_of(name, facts))
 
 
 def classes_of(claim: Object | None, namespace: str, facts: Facts) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ DOORS = (
         "a pod that asks for no GPU can come to one and take it",
     ),
     Door((frozenset(("lifted-limit", "uncapped-memory")),), "one pod can take the whole memory of a shared card"),
-    Door((frozenset(("claimed-gpu", "unlisted-claim")),), "GPUs can be claimed past the pools"),
+    Door((frozenset(("claimed-gpu", "foreign-device-class", "unlisted-claim")),), "GPUs can be claimed past the pools"),
 )
 """The rules that shut each door; docs/doors.md has all of them."""
 

@@ -1,23 +1,30 @@
-"""A claim asks for GPUs in a namespace where none may be claimed.
+"""A claim asks for GPUs that no pool gives to its namespace.
 
-A ResourceClaim, or what a ResourceClaimTemplate makes, holds devices past every pool: no trust is asked for, nothing
-is counted, and the pod that uses it says only its name (resource/v1). So claims for GPUs are written where the policy
-lets pods claim devices; which account of the namespace may use them is judged with each pod. A request counts with
-all its alternatives (`firstAvailable`), since the scheduler may choose any.
+A ResourceClaim, or what a ResourceClaimTemplate makes, holds devices by a device class, and the pod that uses it says
+only its name (resource/v1). So claims for GPUs are judged where they are written. A class belongs to the pools that
+list it under `deviceClasses`. Such a pool takes a claim as it takes a pod: by the trust that the claim has, by its
+circle, and with at most `maxRequest` devices. A claim asks for trust by the annotation, and a template by the
+annotation of the claims it makes (`spec.metadata.annotations`); the grants of the namespace decide. A request counts
+with all its alternatives (`firstAvailable`), since the scheduler may choose any.
 
-Which device classes are for GPUs is known from the policy, from the drivers that a DeviceClass among the facts selects,
-and from the names that drivers publish. Classes of network cards, channels, TPUs and other known devices pass. A class
-of which nothing is known may be one of GPUs, so it is refused as unknown until the policy lists it.
+A class of no pool is past every pool: no trust is asked for, and nothing is counted. Claims for it are written where
+`gpus.claims` lets pods claim devices. Which classes are for GPUs is known from the policy, from the drivers that a
+DeviceClass among the facts selects, and from the names that drivers publish. Classes of network cards, channels, TPUs
+and other known devices pass. A class of which nothing is known may be one of GPUs, so it is refused as unknown until
+the policy lists it. Claims that a scheduler makes for pods with an extended resource pass: those pods were judged.
 
-Way out: ask for GPUs by a resource that a pool offers. Or have an administrator list the namespace under `gpus.claims`
-in the policy, or the class under `gpus.otherDeviceClasses` if it is not for GPUs.
+Way out: ask for a class that a pool offers, with the trust that the pool takes, or for a resource. Or have an
+administrator list the class under a pool's `deviceClasses`, the namespace under `gpus.claims`, or the class under
+`gpus.otherDeviceClasses` if it is not for GPUs.
 """
 
 from collections.abc import Iterator
 
-from webhook.api.devices import DeviceClaim
+from webhook.api.devices import DeviceClaim, DeviceRequest
+from webhook.gpu import claims
 from webhook.gpu.device_classes import Class, sort_of
 from webhook.model import Finding
+from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.review import Review
 from webhook.text.words import shown
 
@@ -25,24 +32,70 @@ SINCE = "0.1"
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
-    """Flag requests for GPU classes and for unknown ones, outside the namespaces that may claim devices."""
+    """Flag requests for GPUs that no pool gives to the claim, and for unknown classes."""
     claim, policy, facts = review.subject, review.policy, review.facts
     labels = facts.namespaces.get(claim.namespace)
-    if any(scope.reaches(claim.namespace, labels) for scope in policy.forms.claims):
+    if claims.of_scheduler(claim, policy) or any(
+        scope.reaches(claim.namespace, labels) for scope in policy.forms.claims
+    ):
         return
+    taken: dict[str, Pool] = {}
     for request in claim.requests:
-        sort = sort_of(request.device_class, policy, facts) if request.device_class else Class.OTHER
+        path, name = (*request.path, "deviceClassName"), request.device_class
+        sort = sort_of(name, policy, facts) if name else Class.OTHER
         if sort is Class.OTHER:
             continue
-        if sort is Class.GPU:
+        if pools := policy.pools_of_class(name):
+            pool, refusals = claims.opens(claim, pools, policy, facts)
+            if pool is None:
+                yield Finding(path, f"class {shown(name)} is refused: {', '.join(refusals)}; {_way(review)}")
+            else:
+                taken[name] = pool
+        elif sort is Class.GPU:
             message = (
-                f"class {shown(request.device_class)} is for GPUs, which nobody may claim in namespace "
-                f"{shown(claim.namespace)}; request a resource such as nvidia.com/gpu instead, or ask an administrator "
+                f"class {shown(name)} is for GPUs, which nobody may claim in namespace "
+                f"{shown(claim.namespace)}; request {_offered(review)} instead, or ask an administrator "
                 "to list the namespace under gpus.claims"
             )
+            yield Finding(path, message)
         else:
             message = (
-                f"class {shown(request.device_class)} is not known, and may be for GPUs; ask an administrator to list "
+                f"class {shown(name)} is not known, and may be for GPUs; ask an administrator to list "
                 "it under gpus.otherDeviceClasses, or under gpus.deviceClasses if it is for GPUs"
             )
-        yield Finding((*request.path, "deviceClassName"), message)
+            yield Finding(path, message)
+    yield from _too_many(claim.requests, taken, policy)
+
+
+def _too_many(requests: tuple[DeviceRequest, ...], taken: dict[str, Pool], policy: Policy) -> Iterator[Finding]:
+    for name, number in claims.counted(requests, policy).items():
+        pool = taken.get(name)
+        if pool is None or pool.shared or pool.max_request is None or number <= pool.max_request:
+            continue
+        first = next(request for request in requests if request.device_class == name)
+        message = (
+            f"{number} devices of class {shown(name)} are more than pool {pool.name} gives to one claim; request at "
+            f"most {pool.max_request}, or split the work"
+        )
+        yield Finding(first.path, message, parts=(message,))
+
+
+def _way(review: Review[DeviceClaim]) -> str:
+    """Say how the claim may get a pool: by trust that it does not ask for, or by an administrator."""
+    claim, policy, facts = review.subject, review.policy, review.facts
+    claimed = claims.trust(claim, policy, facts)
+    if claimed.pools and claimed.level != TRUSTED:
+        where = ".".join(map(str, claim.metadata_path))
+        return (
+            f"set the annotation {policy.annotation}: {TRUSTED} in {where}, which is granted to namespace "
+            f"{shown(claim.namespace)}"
+        )
+    return "ask for a class of another pool, or an administrator for a grant"
+
+
+def _offered(review: Review[DeviceClaim]) -> str:
+    """Name classes of pools that take the claim, or a usual resource where none does."""
+    claim, policy, facts = review.subject, review.policy, review.facts
+    open_ = (pool for pool in policy.pools if claims.opens(claim, [pool], policy, facts)[0])
+    names = [name for pool in open_ for name in pool.device_classes]
+    return f"class {' or '.join(names[:3])}" if names else "a resource such as nvidia.com/gpu"

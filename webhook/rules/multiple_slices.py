@@ -10,6 +10,10 @@ An extended resource cannot be overcommitted: where it is requested it needs a l
 pkg/apis/core/validation/validation.go, validateResourceRequirements). The API server refuses anything else; of a
 kind that an operator brings it refuses only the pods, when the template has long been taken.
 
+A claim may be for two slices as well, by two requests of a class that a shared pool offers, or by a count. The
+scheduler may take both from one card. With a constraint by `distinctAttribute` on the cards' uuid it takes them from
+several cards.
+
 A placeholder such as `$GPUS` or `{{ gpus }}` is text that nothing has filled in yet.
 
 Way out: substitute placeholders first. Ask for 1, under `limits` alone, which are also the request. A pod that needs
@@ -19,17 +23,39 @@ several GPUs belongs on a pool that hands them out whole.
 from collections.abc import Iterator
 
 from webhook.api import quantity
+from webhook.api.devices import DeviceClaim
 from webhook.api.fields import section
+from webhook.gpu import claims
 from webhook.gpu.requests import FILLED_IN, ResourceEntry
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.review import Review
 from webhook.text.words import shown
 
 SINCE = "0.1"
 
 
-def check(review: PodReview) -> Iterator[Finding]:
+def check(review: PodReview | Review[DeviceClaim]) -> Iterator[Finding]:
     """Flag quantities that are not whole numbers from 1, requests that are not their limit, and more than one slice."""
+    yield from _of_pod(review) if isinstance(review, PodReview) else _of_claim(review)
+
+
+def _of_claim(review: Review[DeviceClaim]) -> Iterator[Finding]:
+    claim, policy = review.subject, review.policy
+    if claims.of_scheduler(claim, policy):
+        return
+    for name, number in claims.counted(claim.requests, policy).items():
+        pool = next((pool for pool in policy.pools_of_class(name) if pool.shared), None)
+        if pool is None or number <= 1:
+            continue
+        message = (
+            f"{number} slices of class {shown(name)} in one claim may be of one GPU; pool {pool.name} shares its GPUs, "
+            "and a second slice buys nothing: ask for 1, or add a constraint with distinctAttribute on the GPUs' uuid"
+        )
+        yield Finding((*claim.base, "requests"), message, parts=(message,))
+
+
+def _of_pod(review: PodReview) -> Iterator[Finding]:
     pod = review.subject
     for request in review.requests:
         if request.placeholder:

@@ -11,12 +11,17 @@ may not give a trusted pod another image or a debug container, which would be an
 may not write a ControllerRevision either: a StatefulSet's controller makes pods of the revision that
 `status.currentRevision` names, whoever wrote it (kubernetes pkg/controller/statefulset/stateful_set_control.go).
 
+A claim for devices of a pool, or a template's claims, ask for trust by the same annotation, and the grants of its
+namespace bound it.
+
 Way out: ask an administrator to grant trust to the namespace, or remove the annotation.
 """
 
 from collections.abc import Iterator
 
+from webhook.api.devices import DeviceClaim
 from webhook.api.objects import Revision
+from webhook.gpu import claims
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import TRUSTED, UNTRUSTED
@@ -26,9 +31,32 @@ from webhook.text.words import shown
 SINCE = "0.1"
 
 
-def check(review: PodReview | Review[Revision]) -> Iterator[Finding]:
+def check(review: PodReview | Review[Revision | DeviceClaim]) -> Iterator[Finding]:
     """Flag a trust annotation that is no trust level, or that no grant covers, and revisions that may bring one."""
-    yield from _of_pod(review) if isinstance(review, PodReview) else _of_revision(review)
+    if isinstance(review, PodReview):
+        yield from _of_pod(review)
+    elif isinstance(review.subject, DeviceClaim):
+        yield from _of_claim(review, review.subject)
+    else:
+        yield from _of_revision(review, review.subject)
+
+
+def _of_claim(review: Review[Revision | DeviceClaim], claim: DeviceClaim) -> Iterator[Finding]:
+    """A claim has no service account: which account uses it is judged with the pod."""
+    policy = review.policy
+    asked = claim.annotations.get(policy.annotation)
+    if asked is None or not claim.namespace:
+        return
+    path, claimed = (*claim.metadata_path, "annotations", policy.annotation), claims.trust(claim, policy, review.facts)
+    if asked not in (TRUSTED, UNTRUSTED):
+        yield Finding(path, f"{shown(asked)} is not a trust level; write {TRUSTED} or {UNTRUSTED}")
+    elif asked == TRUSTED and not claimed.pools:
+        who = f"user {shown(claim.requester.username)}" if claimed.withheld and claim.requester else "claims"
+        yield Finding(
+            path,
+            f"policy {policy.name} lets {who} in namespace {shown(claim.namespace)} ask for no trust; remove the "
+            "annotation, or ask an administrator for a grant",
+        )
 
 
 def _of_pod(review: PodReview) -> Iterator[Finding]:
@@ -63,10 +91,9 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
         )
 
 
-def _of_revision(review: Review[Revision]) -> Iterator[Finding]:
+def _of_revision(review: Review[Revision | DeviceClaim], revision: Revision) -> Iterator[Finding]:
     """A revision is merged into its workload, so that one without the annotation may run in a trusted pod too."""
-    revision, policy = review.subject, review.policy
-    requester, old = revision.requester, revision.old
+    policy, requester, old = review.policy, revision.requester, revision.old
     if requester is None or policy.controllers.include(requester) or (old is not None and old.data == revision.data):
         return
     labels = review.facts.namespaces.get(revision.namespace)

@@ -1,8 +1,12 @@
 """A pod claims devices of which nothing is seen here.
 
 A claim (dynamic resource allocation) may be for a whole GPU, for all of them or for a network card: what it holds is
-in another object, which may be exchanged before the pod runs, and a GPU by a claim is in no pool and is counted
-nowhere. So the policy lists who may claim devices at all. A device class that is asked for as an extended resource,
+in another object, which may be exchanged before the pod runs. So the policy lists who may claim devices at all.
+
+Where pools list device classes, claims for them are judged where they are written (`claimed-gpu`), and pods may use the
+claims of their namespace. Two things are still asked of the pod. Its account has to have every trust that claims of the
+namespace may have. And no scope of `gpus.claims` may reach the namespace for other accounts, since claims there may
+hold anything. A device class that is asked for as an extended resource,
 `deviceclass.resource.kubernetes.io/...`, is a request as any other, and a pool may offer it. A claim or a template that
 is among the facts, as in one run of `slicewarden check`, is read: one for other devices than GPUs warns, and its
 pod is judged as one without a GPU.
@@ -15,9 +19,12 @@ from collections.abc import Iterator
 
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Pod
-from webhook.gpu.device_classes import claims_others, classes_of
+from webhook.facts.snapshot import Facts
+from webhook.gpu import claims
+from webhook.gpu.device_classes import Class, claims_others, classes_of, sort_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Object, Path
+from webhook.policy.model import Policy
 from webhook.text.words import listed, shown
 
 SINCE = "0.1"
@@ -33,6 +40,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     covered = any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims)
     if covered and (review.exposed or not _reaches_out(review)):
         return
+    judged = _judged_elsewhere(pod, policy, review.facts)
     for path, claim in places:
         classes = classes_of(claim, pod.namespace, review.facts)
         named = listed([shown(name, quotes=False) for name in classes], 3)
@@ -44,14 +52,36 @@ def check(review: PodReview) -> Iterator[Finding]:
             )
             message = f"the claim is for {named}, which is no GPU; the webhook does not see claims, and {way}"
             yield Finding(path, message, advice=True)
+        elif not covered and claim is not None and judged and _of_pools(classes, policy, review.facts):
+            continue
         elif not covered:
             what = f"the claim is for {named}, and pods" if classes else "pods"
             yield Finding(
                 path,
-                f"{what} in namespace {shown(pod.namespace)} may not use ResourceClaims (gpus.claims does not list "
-                "them); for a GPU, request nvidia.com/gpu; for another device, ask an administrator to list the "
-                "namespace",
+                f"{what} in namespace {shown(pod.namespace)} may not use ResourceClaims ({_why(policy, judged)}); for "
+                "a GPU, request nvidia.com/gpu; for another device, ask an administrator to list the namespace",
             )
+
+
+def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether all that the claims of a pod's namespace may hold is judged where they are written, for this pod."""
+    labels = facts.namespaces.get(pod.namespace)
+    if not any(pool.device_classes.patterns for pool in policy.pools):
+        return False
+    if any(scope.reaches(pod.namespace, labels) for scope in policy.forms.claims):
+        return False
+    return claims.account_may(pod, policy, facts)
+
+
+def _of_pools(classes: tuple[str, ...], policy: Policy, facts: Facts) -> bool:
+    """Tell whether every class that a claim is known to request is of a pool or of no GPU; nothing known is fine."""
+    return all(policy.pools_of_class(name) or sort_of(name, policy, facts) is Class.OTHER for name in classes)
+
+
+def _why(policy: Policy, judged: bool) -> str:
+    if judged or not any(pool.device_classes.patterns for pool in policy.pools):
+        return "gpus.claims does not list them"
+    return "claims there may have trust, or devices, that their service account may not"
 
 
 def _reaches_out(review: PodReview) -> bool:

@@ -4,10 +4,13 @@ Dynamic resource allocation checks what a claim, a template or a DeviceClass tel
 on its node. The driver reads it strictly there, and refuses unknown fields and values. An empty `timeSlicingConfig`
 crashes the driver (dra-driver-nvidia-gpu api/nvidia.com/resource/v1beta1/validate.go), and with it every claim of the
 node. `adminAccess` takes devices that others hold, and belongs in namespaces labelled for it. `allocationMode: All`
-takes every GPU of a node. Each alternative of a request counts, because the scheduler may choose any.
+takes every GPU of a node. A toleration without a key bears every taint of a device (DeviceTaintRule), by which
+administrators and drivers take a GPU away from pods. Each alternative of a request counts, because the scheduler may
+choose any.
 
-The rule reads requests for NVIDIA's own device classes, requests that select by NVIDIA's names, and the requests of a
-claim that configures NVIDIA's driver. It cannot see what another device class holds if that says only its name.
+The rule reads requests for classes of pools and for NVIDIA's own, requests that select by NVIDIA's names, and the
+requests of a claim that configures NVIDIA's driver. It cannot see what another device class holds if that says only its
+name.
 
 Way out: write the configuration as the message says, request a count of devices, or leave `adminAccess` to
 administrators.
@@ -43,8 +46,9 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
         for path, message in _refused(config, review.policy, review.allowance.guesses):
             yield Finding(path, message)
     for request in claim.requests:
-        if ours or _of_nvidia(request):
+        if ours or _of_nvidia(request) or review.policy.pools_of_class(request.device_class):
             yield from _excessive(request, claim, review.facts)
+            yield from _tolerant(request)
 
 
 def _of_nvidia(request: DeviceRequest) -> bool:
@@ -65,6 +69,17 @@ def _excessive(request: DeviceRequest, claim: DeviceClaim, facts: Facts) -> Iter
             (*request.path, "allocationMode"),
             "allocationMode: All takes every GPU of a node; use ExactCount and a count",
         )
+
+
+def _tolerant(request: DeviceRequest) -> Iterator[Finding]:
+    for path, toleration in request.tolerations:
+        if toleration.get("operator") == "Exists" and not toleration.get("key"):
+            effect = toleration.get("effect")
+            yield Finding(
+                path,
+                f"tolerates every device taint{f' of effect {shown(effect, quotes=False)}' if effect else ''}, so the "
+                "claim takes GPUs that were drained or broke; name the key of one taint, or remove it",
+            )
 
 
 # What the driver is told

@@ -1,0 +1,62 @@
+"""A user who is no administrator writes a DeviceClass by which a pool hands out its GPUs.
+
+A DeviceClass decides which devices a claim gets, and how its driver shares them (resource/v1). A class that a pool
+lists under `deviceClasses` is the pool's sharing configuration: whoever may write it may give pods of the pool other
+GPUs. A class may also take over a resource by `extendedResourceName`. The newest class with that name counts
+(k8s.io/dynamic-resource-allocation deviceclass/extendedresourcecache), and every pod that requests the resource is
+given devices of the class. So only administrators of the policy may write such classes. A class that takes over a
+resource of a pool which does not list it warns them too.
+
+Way out: ask an administrator of the policy to write the class. An installer of a driver has to be an administrator.
+List a class that takes over a pool's resource under the `deviceClasses` of that pool.
+"""
+
+from collections.abc import Iterator
+
+from webhook.api.devices import CLASS, DeviceClaim
+from webhook.model import Finding
+from webhook.policy.model import Pool
+from webhook.review import Review
+from webhook.text.words import listed, shown
+
+SINCE = "0.1"
+
+
+def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
+    """Flag classes of pools or with a pool's resource that a stranger writes, and those that no pool expects."""
+    claim, policy = review.subject, review.policy
+    if claim.kind != CLASS or (claim.old is not None and claim.old.devices == claim.devices):
+        return
+    requester, own = claim.requester, policy.pools_of_class(claim.name)
+    taken = [pool for pool in policy.pools if claim.resource and claim.resource in pool.resources]
+    path = (*claim.base, "extendedResourceName") if taken else ("metadata", "name")
+    if (own or taken) and requester is not None and not policy.administrators.include(requester):
+        what = f"{shown(claim.resource)} is a resource" if taken else f"{shown(claim.name)} is a class"
+        yield Finding(
+            path,
+            f"user {shown(requester.username)} may not write this class: {what} of pool {_names(taken or own)}, so it "
+            f"decides which GPUs pods get; ask an administrator of policy {policy.name}",
+        )
+    elif strange := [pool for pool in taken if pool not in own]:
+        yield Finding(
+            path,
+            f"the class moves every pod that requests {shown(claim.resource)} to its own devices, and pool "
+            f"{_names(strange)} offers that name without the class; list the class under the pool's deviceClasses, or "
+            "choose another name",
+            advice=True,
+        )
+    elif others := [
+        name
+        for name, known in review.facts.device_classes.items()
+        if taken and name != claim.name and known.resource == claim.resource
+    ]:
+        yield Finding(
+            path,
+            f"class {listed(others, 3)} has the name {shown(claim.resource)} too, and only the newest class with it "
+            "counts; keep one of them",
+            advice=True,
+        )
+
+
+def _names(pools: list[Pool] | tuple[Pool, ...]) -> str:
+    return listed([pool.name for pool in pools], 3)

@@ -1,0 +1,69 @@
+"""A claim for a shared GPU does not say how much memory it takes, takes none, or takes too much.
+
+Where a driver lets several claims have one device, the scheduler takes what each asks for from the device's capacity
+(`capacity.requests`, resource/v1). Nothing else counts: a claim for 0 fits on a card that is full, and any number of
+claims fit. A claim that says nothing takes the driver's default, which is 0 in a mode such as NVIDIA's
+`--consumable-shares=unlimited`. The capacity is also the slice by which Slicewarden sizes memory caps. The scheduler
+only keeps the books: no driver enforces the memory.
+
+A pool says under `maxMemory` how much one claim may take. There every claim has to say how much it takes. In another
+shared pool 0 is refused, and saying nothing too where a ResourceSlice among the facts shows that the default is 0.
+
+Way out: request memory, as in `capacity: {requests: {memory: 4Gi}}`, within what the message names.
+"""
+
+from collections.abc import Iterator
+
+from webhook.api import quantity
+from webhook.api.devices import MEMORY, DeviceClaim, DeviceRequest
+from webhook.facts.snapshot import Facts
+from webhook.gpu import claims, device_classes
+from webhook.model import Finding
+from webhook.policy.model import Pool
+from webhook.review import Review
+from webhook.text.words import shown
+
+SINCE = "0.1"
+
+
+def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
+    """Flag requests for classes of pools with a bound on memory, or of shared pools, by what memory they take."""
+    claim, policy = review.subject, review.policy
+    if claims.of_scheduler(claim, policy):
+        return
+    for request in claim.requests:
+        if request.admin:
+            continue
+        for pool in policy.pools_of_class(request.device_class):
+            if finding := _judged(request, pool, review.facts):
+                yield finding
+                break
+
+
+def _judged(request: DeviceRequest, pool: Pool, facts: Facts) -> Finding | None:
+    path = (*request.path, "capacity", "requests", MEMORY)
+    most = _written(pool.max_memory) if pool.max_memory is not None else ""
+    within = f" at most {most}" if most else ""
+    if request.memory is None:
+        if not most and not (pool.shared and device_classes.uncounted(request.device_class, facts)):
+            return None
+        why = f"pool {pool.name} gives one claim at most {most}" if most else f"pool {pool.name} counts nothing else"
+        message = f"the request does not say how much memory it takes, and {why}; request {most or 'memory'}"
+        return Finding(path, f"{message}{' or less' if most else ', such as 4Gi'}")
+    name, written = request.memory
+    path = (*path[:-1], name)
+    try:
+        amount = quantity.parse(written)
+    except ValueError:
+        return Finding(path, f"{shown(written)} is not a quantity of memory; request{within or ' one such as 4Gi'}")
+    if amount <= 0 and (pool.shared or most):
+        return Finding(
+            path, f"{shown(written)} takes nothing, so any number of claims share one GPU; request{within or ' more'}"
+        )
+    if pool.max_memory is not None and amount > pool.max_memory * 2**20:
+        return Finding(path, f"{shown(written)} is more than pool {pool.name} gives to one claim; request{within}")
+    return None
+
+
+def _written(mib: int) -> str:
+    return f"{mib}Mi" if mib % 1024 else f"{mib // 1024}Gi"
