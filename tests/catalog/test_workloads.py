@@ -101,7 +101,8 @@ def test_every_part_counts_as_its_field_and_is_found_where_it_stands(
         item = merged(item, at(template.at, {}))
     into = part.into
     if part.name:
-        item = merged(item, at(f"{template.at}.{part.name}", "nvidia.com/gpu"))
+        place = part.name if part.name[:1] == "/" else f"{template.at}.{part.name}"
+        item = merged(item, at(place, "nvidia.com/gpu".removesuffix(part.suffix)))
         into = (*into, "nvidia.com/gpu")
     pods = [each for each in subjects(request(group, kind, item), item) if isinstance(each, Pod)]
     holders = [(pod, pod.spec, pod.spec_path) for pod in pods]
@@ -118,6 +119,33 @@ def test_every_part_counts_as_its_field_and_is_found_where_it_stands(
                 assert reached(item, pod.located((*base, *path))[0]) == value
                 return
     pytest.fail("it is not found")
+
+
+@pytest.mark.parametrize(
+    ("limits", "amounts"),
+    [
+        ({"gpu": "1"}, {"nvidia.com/gpu": "1"}),
+        ({"gpu": "1", "gpuType": ""}, {"nvidia.com/gpu": "1"}),
+        ({"gpu": "1", "gpuType": "nvidia.com/mig-1g.5gb"}, {"nvidia.com/mig-1g.5gb": "1"}),
+        (
+            {"gpu": "1", "gpuType": "nvidia.com/gpu.shared", "custom": {"amd.com/gpu": "2"}},
+            {"nvidia.com/gpu.shared": "1", "amd.com/gpu": "2"},
+        ),
+    ],
+)
+def test_the_gpus_of_dynamo_are_of_the_type_that_it_names(limits: Object, amounts: Object) -> None:
+    item = {"spec": {"services": {"decode": {"resources": {"limits": limits}}}}}
+    ((container,),) = (pod.containers for pod in pods_of("nvidia.com", "DynamoGraphDeployment", item))
+    assert container.spec["resources"]["limits"] == amounts
+
+
+def test_the_gpus_of_sparks_configuration_need_a_vendor() -> None:
+    conf = {"spark.executor.resource.gpu.amount": "1"}
+    item = {"spec": {"executor": {}, "sparkConf": conf}}
+    assert pods_of("sparkoperator.k8s.io", "SparkApplication", item) == []
+    conf["spark.executor.resource.gpu.vendor"] = "nvidia.com"
+    (pod,) = pods_of("sparkoperator.k8s.io", "SparkApplication", item)
+    assert pod.containers[0].spec == {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
 
 
 def merged(one: Any, other: Any) -> Any:

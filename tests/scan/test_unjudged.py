@@ -35,11 +35,13 @@ def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:
         ("a: {nvidia.com/gpu: '{{ .gpus }}'}", ["a[nvidia.com/gpu]"]),
         ("a: {nvidia.com/gpu: $GPUS}", ["a[nvidia.com/gpu]"]),
         ("a: [[{name: a, image: b}]]", ["a[0][0]"]),
+        ("spec: {resourceProfile: 'nvidia-gpu-l4:1'}", ["spec.resourceProfile"]),
         ("a: &a [{name: a, image: b}]\nb: *a", ["a[0]"]),
         *(
             (text, [])
             for text in (
                 "a: {nvidia.com/gpu: 0}",
+                "spec: {resourceProfile: 'cpu:2'}",
                 "a: {nvidia.com/gpu: '0'}",
                 "a: {nvidia.com/gpu: true}",
                 "a: {nvidia.com/gpu.product: NVIDIA-A10}",

@@ -44,6 +44,7 @@ metadata: {name: gpu, namespace: k3s}
 spec:
   valuesContent: |-
 """
+KUSTOMIZATION = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: gpus\n"
 CASES = {
     "values of the plugin": (PLUGIN, 7, "nvidia-device-plugin/mine", "config.map.default"),
     "values of the operator": (OPERATOR, 8, "gpu-operator/slices", "devicePlugin.config.data.any"),
@@ -54,6 +55,18 @@ CASES = {
         "gpu-operator.devicePlugin.config.data.any",
     ),
     "a HelmRelease": (RELEASE + indented(PLUGIN, 4), 12, "nvidia/mine", "spec.values.config.map.default"),
+    "a chart of a kustomization": (
+        "helmCharts:\n- name: gpu-operator\n  namespace: gpus\n  valuesInline:\n" + indented(OPERATOR, 4),
+        12,
+        "gpus/slices",
+        "helmCharts.0.valuesInline.devicePlugin.config.data.any",
+    ),
+    "a chart of a typed kustomization": (
+        KUSTOMIZATION + "helmCharts:\n- name: x\n- valuesInline:\n" + indented(PLUGIN, 4),
+        13,
+        "gpus/mine",
+        "helmCharts.1.valuesInline.config.map.default",
+    ),
     "an Application": (
         APPLICATION + "  source:\n    helm:\n      valuesObject:\n" + indented(OPERATOR, 8),
         16,

@@ -12,6 +12,7 @@ from webhook.documents.goyaml import parse
 from webhook.documents.goyaml_composer import MAX_VALUES
 from webhook.documents.marks import Unreadable
 from webhook.model import Malformed, Object, Path, Request
+from webhook.text.words import shown
 
 MAX_DEPTH = 4
 """How deep objects may stand in objects: an AppWrapper with a workflow that creates a job has a depth of 2."""
@@ -76,6 +77,9 @@ def _each_pod(request: Request, item: Object, workloads: Workloads, allowance: A
     for place in workload.objects:
         for path, value in found(item, (), place):
             yield from _moved(_object(request, item, as_map(value, path), workloads, allowance, depth, path), path)
+    for place in workload.files:
+        for path, name in found(item, (), place):
+            yield _unread(request, item, path, f"{FILE}, {shown(name)}", allowance)
     for place in (*workload.manifests, *workload.patches):
         for path, value in found(item, (), place):
             yield from _of_text(request, item, workload, place, path, value, workloads, allowance, depth)
@@ -113,8 +117,6 @@ def _of_text(
     """Yield the pods of a text of YAML or JSON: of an object, or of changes to a PodSpec."""
     at = Elsewhere(path, text=True)
     blank: Object = {}
-    nothing = pod_of(item, request, blank, blank, ("metadata",), ("spec",), allowance, template=True)
-    nothing = replace(nothing, partial=True, elsewhere={(): at})
     if not isinstance(text, str):
         raise Malformed(path, "must be a string")
     if not text.strip():
@@ -131,11 +133,22 @@ def _of_text(
             inner = [replace(pod, partial=True)]
     except (Unreadable, Malformed) as error:
         if isinstance(error, Unreadable) or "{{" in text:
-            yield replace(nothing, unread=str(error))
+            yield _unread(request, item, path, str(error), allowance)
             return
         raise Malformed(path, str(error)) from error
     for pod in inner:
         yield replace(pod, elsewhere={(): at})
+
+
+def _unread(request: Request, item: Object, path: Path, reason: str, allowance: Allowance) -> Pod:
+    """Return the pod of a text that cannot be read: nothing is known of it but the reason."""
+    blank: Object = {}
+    pod = pod_of(item, request, blank, blank, ("metadata",), ("spec",), allowance, template=True)
+    return replace(pod, partial=True, elsewhere={(): Elsewhere(path, text=True)}, unread=reason)
+
+
+FILE = "it is in a file"
+"""The start of the reason why a pod template that a text names by its file is not read."""
 
 
 def _moved(inner: Iterable[Pod], base: Path) -> Iterator[Pod]:
@@ -213,8 +226,8 @@ class _Joined:
         for at, value in find(part.place):
             into: tuple[str, ...] = part.into
             if part.name:
-                names = [name for _, name in find(part.name) if isinstance(name, str)]
-                into = (*into, *names[:1])
+                names = [f"{name}{part.suffix}" for _, name in find(part.name) if isinstance(name, str) and name]
+                into = (*into, *(names or filter(None, (part.unnamed,))))[: len(into) + 1]
             if value is None or (part.name and len(into) == len(part.into)):
                 continue
             self._put(self.value, base, into, at, value)

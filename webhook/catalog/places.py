@@ -1,5 +1,6 @@
 """The types of the table of workloads: the places in an object where the parts of its pods are written."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -11,14 +12,17 @@ EACH_ITEM, EACH_VALUE = "[]", "{}"
 class Part(NamedTuple):
     """A value that counts as a field of a pod, or of a container, and stands elsewhere.
 
-    `place` is where it stands, and `into` the keys of the field. `name` is the place of a text that is one more key. A
-    `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map. Lists of
-    several parts are joined, and maps are merged.
+    `place` is where it stands, and `into` the keys of the field. `name` is the place of a text that, with `suffix`
+    after it, is one more key. Where there is no such text, `unnamed` is that key; if it is empty, the value does not
+    count. A `[]` in `into` adds an entry to a list, and `{}` an entry with `name` and `value` for each value of a map.
+    Lists of several parts are joined, and maps are merged.
     """
 
     place: str
     into: tuple[str, ...]
     name: str = ""
+    suffix: str = ""
+    unnamed: str = ""
 
 
 def same(*fields: str) -> tuple[Part, ...]:
@@ -29,11 +33,12 @@ def same(*fields: str) -> tuple[Part, ...]:
 class Template(NamedTuple):
     """The places of a pod template's parts in an object.
 
-    A place is a path of keys joined by dots. `at` starts at the object and may match several templates. All other
-    places start at the template, or at the object if they begin with a slash; an empty one is the template itself.
-    Later maps of `metadata` override earlier ones, and `spec` overrides `defaults`; None if there is no PodSpec.
-    `containers` are places of containers outside the lists of a PodSpec, `parts` are fields of the PodSpec, and `own`
-    are fields of one more container. A `partial` template says nothing of its pods' trust, which is said elsewhere.
+    A place is a path of keys joined by dots; a dot within a key has a backslash before it. `at` starts at the object
+    and may match several templates. All other places start at the template, or at the object if they begin with a
+    slash; an empty one is the template itself. Later maps of `metadata` override earlier ones, and `spec` overrides
+    `defaults`; None if there is no PodSpec. `containers` are places of containers outside the lists of a PodSpec,
+    `parts` are fields of the PodSpec, and `own` are fields of one more container. A `partial` template says nothing of
+    its pods' trust, which is said elsewhere.
     """
 
     at: str
@@ -50,8 +55,8 @@ class Workload(NamedTuple):
     """A kind of object that creates pods. `resource` is its plural name in API paths.
 
     `objects` are places of whole objects that are created, of any kind; `manifests` are places of texts of such. At
-    `patches` stand texts that change a PodSpec. Pods of a `cluster_scoped` object have the trust of the namespace that
-    uses them, which is not known.
+    `patches` stand texts that change a PodSpec, and at `files` the names of files that nothing here can read. Pods of
+    a `cluster_scoped` object have the trust of the namespace that uses them, which is not known.
     """
 
     group: str
@@ -61,12 +66,14 @@ class Workload(NamedTuple):
     objects: tuple[str, ...] = ()
     manifests: tuple[str, ...] = ()
     patches: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     cluster_scoped: bool = False
 
     @property
     def opaque(self) -> bool:
         """Whether a condition of an API server cannot look into its pods."""
-        return bool(self.objects or self.manifests or self.patches or any(t.parts or t.own for t in self.templates))
+        texts = self.objects or self.manifests or self.patches or self.files
+        return bool(texts or any(t.parts or t.own for t in self.templates))
 
 
 Workloads = Mapping[tuple[str, str], Workload]
@@ -91,4 +98,8 @@ def pod_specs(*places: str, annotations: str = "", containers: tuple[str, ...] =
 @cache
 def keys(place: str) -> tuple[str, ...]:
     """Split a place into its keys."""
-    return tuple(place.removeprefix("/").split(".")) if place.strip("/") else ()
+    parts = _DOT.split(place.removeprefix("/")) if place.strip("/") else ()
+    return tuple(part.replace("\\.", ".") for part in parts)
+
+
+_DOT = re.compile(r"(?<!\\)\.")

@@ -108,11 +108,44 @@ def _spark(kind: str, spec: str) -> Workload:
         Part("envVars", ("env", EACH_VALUE)),
         Part("gpu.quantity", ("resources", "limits"), name="gpu.name"),
     )
+    conf = f"/{spec}.sparkConf."
     templates = tuple(
-        Template(f"{spec}.{each}", ("template.metadata", ""), "template.spec", parts=parts, own=own)
+        Template(
+            f"{spec}.{each}",
+            ("template.metadata", ""),
+            "template.spec",
+            parts=parts,
+            own=(*own, *_spark_resources(conf, each)),
+        )
         for each in ("driver", "executor")
     )
-    return Workload("sparkoperator.k8s.io", kind, f"{kind.lower()}s", templates)
+    return Workload("sparkoperator.k8s.io", kind, f"{kind.lower()}s", templates, files=_spark_templates(conf))
+
+
+def _spark_resources(conf: str, role: str) -> tuple[Part, ...]:
+    """The GPUs of Spark's own configuration (apache/spark KubernetesUtils.scala, buildResourcesQuantities)."""
+    key = rf"{conf}spark\.{role}\.resource\.gpu"
+    return (Part(rf"{key}\.amount", ("resources", "limits"), name=rf"{key}\.vendor", suffix="/gpu"),)
+
+
+def _spark_templates(conf: str) -> tuple[str, ...]:
+    """The keys of Spark's configuration that name a file with a pod template (Config.scala)."""
+    return tuple(rf"{conf}spark\.kubernetes\.{role}\.podTemplateFile" for role in ("driver", "executor"))
+
+
+def _spark_of_apache() -> Workload:
+    """Its configuration says what its pods ask for (apache/spark-kubernetes-operator, ApplicationSpec.java)."""
+    conf = "/spec.sparkConf."
+    templates = (
+        *(Template(f"spec.{role}Spec.podTemplateSpec") for role in ("driver", "executor")),
+        *(
+            Template("spec", (), None, own=_spark_resources(conf, role), partial=True)
+            for role in ("driver", "executor")
+        ),
+    )
+    return Workload(
+        "spark.apache.org", "SparkApplication", "sparkapplications", templates, files=_spark_templates(conf)
+    )
 
 
 def _train_job() -> Workload:
@@ -164,6 +197,13 @@ def _nim(kind: str, spec: str, *more: Part) -> Workload:
     return Workload("apps.nvidia.com", kind, f"{kind.lower()}s", (template,))
 
 
+def _dynamo_resources(place: str, which: str) -> tuple[Part, ...]:
+    """The number of GPUs, by the resource that `gpuType` names (common.go, ResourceItem), and other resources."""
+    into = "resources", which
+    gpus = Part(f"{place}.gpu", into, name=f"{place}.gpuType", unnamed="nvidia.com/gpu")
+    return gpus, Part(f"{place}.custom", into)
+
+
 def _dynamo(kind: str, *places: str, shared: str = "") -> Workload:
     """A service has a PodSpec, its main container, and resources by names of Dynamo's own.
 
@@ -174,11 +214,7 @@ def _dynamo(kind: str, *places: str, shared: str = "") -> Workload:
         *((Part(f"/{shared}.envs", ("env",)),) if shared else ()),
         Part("envs", ("env",)),
         Part("resources.claims", ("resources", "claims")),
-        *(
-            Part(f"resources.{which}.{name}", ("resources", which, *resource))
-            for which in ("limits", "requests")
-            for name, resource in (("gpu", ("nvidia.com/gpu",)), ("custom", ()))
-        ),
+        *(part for which in ("limits", "requests") for part in _dynamo_resources(f"resources.{which}", which)),
     )
     metadata = (*((f"/{shared}",) if shared else ()), "", "extraPodMetadata")
     services = tuple(
@@ -331,13 +367,7 @@ CUSTOM = table(
         pod_templates(
             "sparkoperator.k8s.io", "SparkConnect", "sparkconnects", "spec.server.template", "spec.executor.template"
         ),
-        pod_templates(
-            "spark.apache.org",
-            "SparkApplication",
-            "sparkapplications",
-            "spec.driverSpec.podTemplateSpec",
-            "spec.executorSpec.podTemplateSpec",
-        ),
+        _spark_of_apache(),
         Workload("workload.codeflare.dev", "AppWrapper", "appwrappers", (), objects=("spec.components.[].template",)),
         Workload("mlops.seldon.io", "Server", "servers", pod_specs("spec.podSpec")),
         Workload("mlops.seldon.io", "ServerConfig", "serverconfigs", pod_specs("spec.podSpec")),

@@ -1,14 +1,17 @@
 """A workload changes its pods by a text that cannot be read yet.
 
 An Argo workflow may hold changes to its pods (`podSpecPatch`) and whole objects (`resource.manifest`) as texts with
-placeholders, which are YAML only when Argo has filled them in. Nothing can be said of such pods before they are
+placeholders, which are YAML only when Argo has filled them in. Spark's configuration may name a file with a template of
+its pods. Nothing can be said of such pods before they are
 created. Then the webhook judges them as any others.
 
 Way out: write the text so that it is YAML or JSON before it is filled in: put placeholders in quotes.
+Write a template of Spark's pods into the object.
 """
 
 from collections.abc import Iterator
 
+from webhook.api.templates import FILE
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 
@@ -19,10 +22,13 @@ def check(review: PodReview) -> Iterator[Finding]:
     """Flag a text of which nothing is judged; it warns at most."""
     pod = review.subject
     if pod.unread:
+        what, way = "text", "put placeholders in quotes"
+        if pod.unread.startswith(FILE):
+            what, way = "template", "write it into the object"
         yield Finding(
             pod.spec_path,
-            f"the text is not judged here, because it cannot be read ({pod.unread}); its pods are judged when they are "
-            "created; put placeholders in quotes",
+            f"the {what} is not judged here, because it cannot be read ({pod.unread}); its pods are judged when they "
+            f"are created; {way}",
             advice=True,
             parts=("unread",),
         )

@@ -77,6 +77,8 @@ def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, str]]:
                         inner.append(((step, key), each))
                 elif isinstance(key, str) and "/" in key and key in gpus and _counts(each):
                     yield (step, key), key
+                elif key == _PROFILE and isinstance(each, str) and "gpu" in each.lower():
+                    yield (step, key), each
             rest += reversed(inner)
         elif isinstance(part, list):
             seen.add(id(part))
@@ -84,6 +86,9 @@ def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, str]]:
             yield from ((at, "") for at, each in inner if isinstance(each, dict) and _is_container(each))
             rest += reversed(inner)
 
+
+_PROFILE = "resourceProfile"
+"""The field by which a Model of KubeAI names GPUs, such as `nvidia-gpu-l4:1` (kubeai api/k8s/v1/model_types.go)."""
 
 _NO_REQUESTS = frozenset(("annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector", "selector"))
 """Maps whose keys look like resources and are labels."""

@@ -29,6 +29,9 @@ def config_maps(document: Document) -> Iterator[Item]:
     match group_kind(value):
         case ("", ""):
             yield from _of(document, (), "")
+            yield from _of_kustomization(document)
+        case ("kustomize.config.k8s.io", "Kustomization"):
+            yield from _of_kustomization(document)
         case ("helm.toolkit.fluxcd.io", "HelmRelease"):
             spec = mapping(value.get("spec"))
             namespace = string(spec.get("targetNamespace")) or _namespace(value)
@@ -40,6 +43,14 @@ def config_maps(document: Document) -> Iterator[Item]:
             yield from _of_application(document, ("spec",))
         case ("argoproj.io", "ApplicationSet"):
             yield from _of_application(document, ("spec", "template", "spec"))
+
+
+def _of_kustomization(document: Document) -> Iterator[Item]:
+    """Yield what is in the values of its charts (kustomize api/types/helmchartargs.go)."""
+    namespace = string(mapping(document.value).get("namespace"))
+    for index, chart in enumerate(mappings(mapping(document.value).get("helmCharts"))):
+        path = ("helmCharts", index, "valuesInline")
+        yield from _of(document, path, string(chart.get("namespace")) or namespace)
 
 
 def _of_application(document: Document, base: Path) -> Iterator[Item]:
