@@ -24,7 +24,7 @@ LAYERS = (
     ("memory",),
     ("rules",),
     ("engine",),
-    ("scan", "serving"),
+    ("agent", "scan", "serving"),
     ("lints", "reports"),
     ("cli",),
     ("__main__",),
@@ -45,7 +45,8 @@ HOMES = {
     "markupsafe": {"webhook.reports.html"},  # Jinja's own foundation, for text that is HTML already
     "werkzeug": {"webhook.serving.app"},  # Flask's own foundation, for the errors it raises
     "uvloop": {"webhook.serving.worker"},
-    "prometheus_client": {"webhook.telemetry.metrics"},
+    "prometheus_client": {"webhook.agent.metrics", "webhook.telemetry.metrics"},
+    "pynvml": {"webhook.agent.nvml"},
     "orjson": {"webhook.api.admission", "webhook.telemetry.log"},
     "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {

@@ -54,6 +54,7 @@ AS_SHOWN = ("cp ", "mv ", "openssl ", "printf ", "rm ")
 """Other programs that are run here as a page shows them, where they are installed."""
 
 NOT_RUN = {
+    r"slicewarden agent": "needs a GPU; tests/agent has one that is pretended",
     r"slicewarden audit": "needs a cluster; tests/scan/test_audit.py has one that is pretended",
     r"slicewarden check .*--live": "needs a cluster; so does tests/e2e/test_live.py",
     r"slicewarden diff .*--live": "needs a cluster; tests/cluster/test_listing.py has one that is pretended",

@@ -147,6 +147,14 @@ def _namespace(text: str) -> str:
     return text
 
 
+def address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT, for the type of an option."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all of them
+
+
 def only_live(*, live: bool, **given: object) -> None:
     """Refuse options that need `--live`. Raises Unusable."""
     for name, value in given.items():

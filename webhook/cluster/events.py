@@ -54,15 +54,22 @@ class Owner(NamedTuple):
 
 
 class Denial(NamedTuple):
-    """A denial, with the controller that it concerns. Its text is the same on every retry, which makes one Event."""
+    """What an Event tells, with the object that it concerns: a denial, or what the agent of a node saw.
+
+    Its text is the same on every retry, which makes one Event.
+    """
 
     owner: Owner
     note: str
+    reason: str = REASON
+    action: str = ACTION
+    reporter: str = REPORTER
 
     @property
     def event(self) -> str:
         """The name of its Event, which is the same in every replica."""
-        hashed = hashlib.sha256(json.dumps(self).encode()).hexdigest()
+        words = self[:2] if self.reason == REASON else self  # an older replica gives a denial the same name
+        hashed = hashlib.sha256(json.dumps(words).encode()).hexdigest()
         return f"{self.owner.name[:200]}.{hashed[:16]}"
 
 
@@ -156,8 +163,11 @@ class Events:
     def __call__(self, request: Request, verdict: Verdict) -> None:
         """Queue the denial of a verdict, if there is one. Never waits for the API server."""
         denied = denial(request, verdict, self._support)
-        if denied is None:
-            return
+        if denied is not None:
+            self.add(denied)
+
+    def add(self, denied: Denial) -> None:
+        """Queue an Event. Never waits for the API server."""
         with self._lock:
             noted = self._backlog.add(denied)
         if noted:
@@ -236,11 +246,11 @@ def body(denied: Denial, times: int, now: str, instance: str) -> dict[str, Any]:
         "metadata": {"name": denied.event, "namespace": owner.namespace},
         "eventTime": now,
         "type": "Warning",
-        "reason": REASON,
-        "action": ACTION,
+        "reason": denied.reason,
+        "action": denied.action,
         "note": denied.note,
         "regarding": {**regarding, "namespace": owner.namespace},
-        "reportingController": REPORTER,
+        "reportingController": denied.reporter,
         "reportingInstance": instance,
         **({"series": {"count": times, "lastObservedTime": now}} if times > 1 else {}),
     }

@@ -5,7 +5,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -73,11 +73,19 @@ class Cluster:
     """
 
     def __init__(
-        self, api: client.ApiClient, log: Log, within: Iterable[str] = (), metrics: "Metrics | None" = None
+        self,
+        api: client.ApiClient,
+        log: Log,
+        within: Iterable[str] = (),
+        metrics: "Metrics | None" = None,
+        *,
+        read: Iterable[Resource] = READ,
+        keep: Callable[[Object], Object | None] = kept,
     ) -> None:
+        """Read these resources everywhere, and those of READ_WITHIN in some namespaces; `keep` trims each object."""
         self._api = api
         inside = [replace(resource, namespace=namespace) for namespace in within for resource in READ_WITHIN]
-        self._read = (*READ, *inside)
+        self._read, self._keep = (*read, *inside), keep
         self._log = log
         self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # no user and no password of it
         self._metrics = metrics
@@ -93,6 +101,11 @@ class Cluster:
     def facts(self) -> Facts | None:
         """Return the newest snapshot. Never waits."""
         return self._facts
+
+    def objects(self, kind: str) -> tuple[Object, ...]:
+        """Return what is kept of all known objects of a kind. It is newer than `facts`. Never waits for the network."""
+        with self._lock:
+            return tuple(o for each, known in self._objects.items() if each.kind == kind for o in known.values())
 
     def age(self) -> float:
         """Return the seconds since the last message of the API server, for the resource with the oldest one.
@@ -183,7 +196,7 @@ class Cluster:
             with self._get(resource, **{"limit": PAGE, "continue": token}) as response:
                 page = json.loads(response.data)
             for item in page["items"]:
-                if item_of_facts := _trimmed(resource, item):
+                if item_of_facts := self._trimmed(resource, item):
                     objects[_name(item)] = item_of_facts
             token = page["metadata"].get("continue")
             if not token:
@@ -214,7 +227,7 @@ class Cluster:
                 yield item["metadata"]["resourceVersion"]
 
     def _take_in(self, resource: Resource, kind: str, item: Object) -> None:
-        name, after = _name(item), None if kind == "DELETED" else _trimmed(resource, item)
+        name, after = _name(item), None if kind == "DELETED" else self._trimmed(resource, item)
         with self._lock:
             objects = self._objects[resource]
             if objects.get(name) == after:
@@ -227,6 +240,10 @@ class Cluster:
                 self._holders_changed = True
                 return
         self._changed.set()
+
+    def _trimmed(self, resource: Resource, item: Object) -> Object | None:
+        """Return the part of an object that is kept; the items of a list lack their kind."""
+        return self._keep({**item, "apiVersion": resource.api_version, "kind": resource.kind})
 
     @contextmanager
     def _get(self, resource: Resource, **options: Any) -> Iterator[Any]:
@@ -245,11 +262,6 @@ class Cluster:
 def _name(item: Object) -> Name:
     metadata = item["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
-
-
-def _trimmed(resource: Resource, item: Object) -> Object | None:
-    """Return the part of an object that facts need; the items of a list lack their kind."""
-    return kept({**item, "apiVersion": resource.api_version, "kind": resource.kind})
 
 
 def _what(error: Exception) -> str:

@@ -106,6 +106,11 @@ class Budget:
         return self.least >= MIN_BUDGET and self.permille > 0
 
     @property
+    def slice(self) -> int:
+        """MiB of one slice of the card: all that its processes may take together, their contexts included."""
+        return (self.card.memory - self.reserve) // self.card.replicas
+
+    @property
     def fraction(self) -> str:
         """The cap in the form that every framework reads: `0.ddd`."""
         return f"0.{self.permille:03d}"

@@ -34,13 +34,6 @@ TLS_VERSIONS = {"1.2": TLSVersion.TLSv1_2, "1.3": TLSVersion.TLSv1_3}
 _FILE = parser.NamedPath(path_type=Path)
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"{text!r} is not HOST:PORT")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - no host means all of them
-
-
 @click.command(
     cls=parser.Command,
     page=parser.Page(
@@ -75,7 +68,9 @@ def _address(text: str) -> tuple[str, int]:
 )
 @click.option("--events", is_flag=True, help="with --live: write an Event for each denied object of a controller")
 @options.cluster
-@click.option("--listen", type=_address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443")
+@click.option(
+    "--listen", type=options.address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443"
+)
 @click.option("--tls-cert", type=_FILE, required=True, metavar="FILE", help="serving certificate, PEM")
 @click.option("--tls-key", type=_FILE, required=True, metavar="FILE", help="its key, PEM")
 @click.option(
@@ -93,7 +88,7 @@ def _address(text: str) -> tuple[str, int]:
 )
 @click.option(
     "--health-listen",
-    type=_address,
+    type=options.address,
     metavar="HOST:PORT",
     help="serve health and metrics over plain HTTP on another port",
 )

@@ -1,0 +1,280 @@
+"""`slicewarden agent` as a process of its own, on the pretended card and with a pretended API server."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.agent.card.state import LOST, State
+from tests.support.listening import Asked, listening
+from tests.support.waiting import until
+from webhook.agent import node as watched
+from webhook.agent.agent import AGAIN, Agent
+from webhook.agent.nvml import Unavailable
+from webhook.agent.over import Rules
+from webhook.agent.places import place
+from webhook.agent.pods import Name
+from webhook.agent.standing import Standing
+from webhook.agent.view import Known
+from webhook.cli import inputs
+from webhook.cluster import client
+
+COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main; sys.exit(main())", "agent")
+
+
+def once(environment: dict[str, str], *more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*COMMAND, "--once", *more], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_once_names_the_processes_of_the_host_without_kubernetes(card: State) -> None:
+    card.hold(os.getpid(), 3000, sm=12)
+    done = once(card.environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *_, last = done.stdout.splitlines()
+    assert first.startswith("0 Pretended Card GPU-00000000-0000-0000-0000-000000000000: 3000 of 24576 MiB in use")
+    assert re.search(rf"\(no pod\) .* {os.getpid()} +3000 +- +12  host$", last)
+
+
+def test_without_a_driver_it_says_so_in_one_line(card: State) -> None:
+    done = once({**card.environment, "CARD_STATE": "/missing"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: NVML: Driver Not Loaded; is the NVIDIA driver loaded, and visible here?\n"
+
+
+def test_without_the_library_of_the_driver_it_says_so_in_one_line(card: State) -> None:
+    plain = {key: value for key, value in card.environment.items() if key != "LD_LIBRARY_PATH"}
+    done = once(plain)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "NVML" in done.stderr
+
+
+def test_events_need_a_node() -> None:
+    done = once({**os.environ}, "--events")
+    assert (done.returncode, "--events: needs --node" in done.stderr) == (2, True)
+
+
+@contextmanager
+def running(environment: dict[str, str], *more: str) -> "Iterator[tuple[subprocess.Popen[str], int]]":
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    process = subprocess.Popen(
+        [*COMMAND, "--listen", f"127.0.0.1:{port}", *more], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process, port
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except OSError:
+        return 0, ""
+    finally:
+        connection.close()
+
+
+def test_it_serves_metrics_and_health_until_it_is_told_to_end(card: State) -> None:
+    card.hold(os.getpid(), 3000)
+    with running(card.environment) as (process, port):
+        until(lambda: get(port, "/healthz") == (200, "ok\n"), "it is healthy")
+        until(lambda: "slicewarden_node_card_used_bytes{" in get(port, "/metrics")[1], "it has looked")
+        assert re.search(r"slicewarden_node_card_used_bytes{.*} 3\.145728e\+09", get(port, "/metrics")[1])
+        assert get(port, "/other")[0] == 404
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 0
+
+
+# The API server
+
+PODS, NODES, NAMESPACES = "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces"
+LABELS = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.product": "NVIDIA-A10-SHARED",
+    "nvidia.com/gpu.memory": "23028",
+    "nvidia.com/gpu.replicas": "4",
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+}
+ID = "ab" * 32
+
+
+def pod(**resources: str) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "team", "name": "job", "uid": "u-1", "resourceVersion": "7"},
+        "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {"limits": resources}}]},
+        "status": {"containerStatuses": [{"name": "main", "containerID": f"containerd://{ID}"}]},
+    }
+
+
+class Server:
+    """Answers lists; a watch says nothing. `events` are what was created."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        node = {"metadata": {"name": "n", "resourceVersion": "1", "labels": LABELS}}
+        space = {"metadata": {"name": "team", "resourceVersion": "1"}}
+        self.items = {PODS: [*pods], NODES: [node], NAMESPACES: [space]}
+        self.asked: list[str] = []
+        self.events: list[dict[str, Any]] = []
+        self.ended = threading.Event()
+
+    def answer(self, asked: Asked) -> None:
+        url = urlsplit(asked.path)
+        if asked.command == "POST":
+            self.events.append(json.loads(asked.body))
+            asked.give(201, asked.body, Content_Type="application/json")
+            return
+        asked.begin(200, Content_Type="application/json", Connection="close")
+        if "watch=" in url.query:
+            self.ended.wait(30)
+            return
+        self.asked.append(asked.path)
+        answer = {"metadata": {"resourceVersion": "10"}, "items": self.items[url.path]}
+        asked.wfile.write(json.dumps(answer).encode())
+
+
+@contextmanager
+def serving(server: Server, tmp_path: Path) -> Iterator[str]:
+    with listening(server.answer) as url:
+        file = tmp_path / "kubeconfig"
+        context = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
+        config = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": context}
+        users = {"users": [{"name": "u", "user": {}}], "current-context": "c", "kind": "Config", "apiVersion": "v1"}
+        file.write_text(json.dumps({**config, **users}))
+        yield str(file)
+        server.ended.set()
+
+
+def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tmp_path: Path) -> None:
+    server = Server(pod(**{"nvidia.com/gpu.shared": "1"}))
+    with serving(server, tmp_path) as kubeconfig:
+        own = watched.Node("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
+        own.start()
+        assert own.settled(10)
+        (known,) = own.known().values()
+        own.stop()
+    assert (known.name, known.uid) == (Name("team", "job", "main"), "u-1")
+    assert known.standing == Standing(asks=True, allowance=(23028 - 461) // 4)
+    assert any(path.startswith(f"{PODS}?") and "fieldSelector=spec.nodeName%3Dn" in path for path in server.asked)
+    assert any(path.startswith(f"{NODES}?") and "fieldSelector=metadata.name%3Dn" in path for path in server.asked)
+    assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}
+
+
+def test_while_the_api_server_is_away_log_files_name_the_containers_and_nothing_is_said_of_them(tmp_path: Path) -> None:
+    (tmp_path / f"job_team_main-{ID}.log").touch()
+    api = client.connect(None) if os.environ.get("KUBERNETES_SERVICE_HOST") else None
+    with serving(Server(), tmp_path) as kubeconfig:
+        api = client.connect(kubeconfig)
+    own = watched.Node("n", api, inputs.load_sample(), lambda _: None, tmp_path)
+    assert own.known() == {ID: Known(Name("team", "job", "main"))}
+
+
+def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: State, tmp_path: Path) -> None:
+    """The whole way, with a real cgroup of a container; the API server is pretended."""
+    mount = unified()
+    folder = mount / "kubepods-slicewarden-test" / "pod11111111-2222-3333-4444-555555555555" / ID
+    folder.mkdir(parents=True)
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        (folder / "cgroup.procs").write_text(str(job.pid))
+        assert place(Path(f"/proc/{job.pid}/cgroup").read_text()) is not None
+        card.hold(job.pid, 2000)
+        server = Server(pod(cpu="1"))
+        with serving(server, tmp_path) as kubeconfig:
+            arguments = ("--node", "n", "--events", "--kubeconfig", kubeconfig, "--policy", "policies/sample.yaml")
+            with running(card.environment, *arguments) as (process, port):
+                until(lambda: bool(server.events), "an Event was written")
+                until(lambda: 'state="stranger"' in get(port, "/metrics")[1], "it is a stranger")
+                time.sleep(2.2)
+                process.send_signal(signal.SIGTERM)
+                process.wait(5)
+        (event,) = server.events
+        assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == ("GPUStranger", "job", "u-1")
+        assert (event["action"], event["reportingController"]) == ("Tell", "slicewarden.dev/agent")
+        assert event["note"].startswith("container main has processes on GPU GPU-0000")
+    finally:
+        job.kill()
+        job.wait()
+        for each in (folder, folder.parent, folder.parent.parent):
+            until(lambda each=each: gone(each), f"{each} is removed")  # type: ignore[misc]
+
+
+def gone(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError:
+        return not folder.exists()
+    return True
+
+
+def unified() -> Path:
+    """A mount of cgroup v2 where this process may make a cgroup; skips without one."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith("cgroup2 ") and os.access(folder := Path(before.split()[4]), os.W_OK):
+            return folder
+    pytest.skip("no cgroup v2 that this user may write to")
+
+
+# The loop
+
+
+def agent(card: State, **more: Any) -> tuple[Agent, list[Any]]:
+    del card
+    logged: list[Any] = []
+    return Agent(dict, Rules, logged.append, **more), logged
+
+
+def test_a_lost_card_ends_the_use_of_nvml_and_the_next_round_starts_it_anew(card: State) -> None:
+    one, _ = agent(card)
+    assert one.round() <= 1.0
+    card.set(fault=LOST)
+    assert one.round() == AGAIN
+    assert 'slicewarden_node_card_lost{gpu="GPU-' in one.metrics.text().decode()
+    card.set(fault=0)
+    assert one.round() <= 1.0
+    one.close()
+
+
+def test_nvml_that_cannot_be_started_is_told_once_and_tried_again(card: State) -> None:
+    def broken() -> Any:
+        raise Unavailable("Driver Not Loaded")
+
+    one, logged = agent(card, open=broken)
+    assert [one.round(), one.round()] == [AGAIN, AGAIN]
+    assert logged == [{"message": "no NVML", "error": "Driver Not Loaded"}]
+    assert 'slicewarden_node_faults_total{call="nvmlInit"} 2.0' in one.metrics.text().decode()
+    assert one.metrics.age < 1
+
+
+def test_a_restart_changes_no_series_but_counters(card: State) -> None:
+    card.hold(os.getpid(), 700, sm=5, stamp=9)
+    texts = []
+    for _ in range(2):
+        one, _ = agent(card)
+        one.round()
+        one.close()
+        lines = one.metrics.text().decode().splitlines()
+        texts.append([line for line in lines if "_look_" not in line and "_total" not in line])
+    assert texts[0] == texts[1]

@@ -1,0 +1,225 @@
+"""What the pretended cards say, joined with real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.agent.card.state import LOST, MIB, State, start_of
+from webhook.agent import agent, nvml
+from webhook.agent.look import CardUse, join
+from webhook.agent.nvml import Cards, Reading, Taken
+from webhook.agent.places import Place
+from webhook.agent.processes import Process, Processes
+
+UIDS = [f"0000000{n}-2222-3333-4444-555555555555" for n in range(3)]
+IDS = [f"{n:064x}" for n in range(3)]
+
+
+class Proc:
+    """A /proc of our own, with the stat files of real processes and cgroup files that a test writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, pid: int, cgroup: str, start: int | None = None) -> None:
+        (self.folder / str(pid)).mkdir(exist_ok=True)
+        fields = " ".join(["S", *["0"] * 18, str(start_of(pid) if start is None else start)])
+        (self.folder / str(pid) / "stat").write_text(f"{pid} (a (b) name) {fields} 0")
+        (self.folder / str(pid) / "cgroup").write_text(cgroup)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    (tmp_path / "proc").mkdir()
+    return Proc(tmp_path / "proc")
+
+
+def sleeper() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+
+
+@pytest.fixture
+def two() -> Iterator[list[int]]:
+    started = [sleeper(), sleeper()]
+    yield [each.pid for each in started]
+    for each in started:
+        each.kill()
+        each.wait()
+
+
+def cgroup(container: int, pod: int | None = None) -> str:
+    return f"0::/kubepods/pod{UIDS[container if pod is None else pod]}/{IDS[container]}\n"
+
+
+@pytest.fixture
+def cards(card: State) -> Iterator[Cards]:
+    del card  # it has to be there first
+    opened = Cards()
+    yield opened
+    opened.close()
+
+
+def test_two_processes_of_a_container_are_summed_and_two_containers_of_a_pod_kept_apart(
+    card: State, cards: Cards, proc: Proc, two: list[int]
+) -> None:
+    mine = os.getpid()
+    for pid, container in ((two[0], 0), (two[1], 0), (mine, 1)):
+        proc.add(pid, cgroup(container, pod=0))
+        card.hold(pid, 1000 + container, sm=20)
+    (seen,) = agent.look(cards, Processes(proc.folder))
+    assert [(use.place.pod, use.place.container, use.mib) for use in seen.uses] == [
+        (UIDS[0], IDS[0], 2000),
+        (UIDS[0], IDS[1], 1001),
+    ]
+    assert (seen.reading.used, seen.unattributed) == (3001, 0)
+
+
+def test_what_a_killed_process_held_is_gone_from_the_next_look(card: State, cards: Cards) -> None:
+    job = sleeper()
+    card.hold(job.pid, 5000)
+    processes = Processes()
+    (before,) = agent.look(cards, processes)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    (after,) = agent.look(cards, processes)
+    assert (before.reading.used, after.reading.used, after.host) == (5000, 0, ())
+
+
+def test_a_pid_that_has_a_new_owner_counts_for_the_new_owners_container(proc: Proc) -> None:
+    processes = Processes(proc.folder)
+    proc.add(7, cgroup(0), start=100)
+    first = processes.find([7])[7]
+    proc.add(7, cgroup(1), start=200)
+    second = processes.find([7])[7]
+    assert first.place is not None
+    assert second.place is not None
+    assert (first.place.container, second.place.container) == (IDS[0], IDS[1])
+    assert processes.still(second)
+    assert not processes.still(first)
+
+
+def test_a_process_that_moves_no_more_is_read_once_and_forgotten_when_it_holds_nothing(proc: Proc) -> None:
+    processes = Processes(proc.folder)
+    proc.add(7, cgroup(0), start=100)
+    first = processes.find([7])[7]
+    assert processes.find([7])[7] is first
+    processes.find([])
+    assert processes.find([7])[7] is not first
+
+
+def test_a_process_that_ends_between_two_questions_counts_as_unattributed(proc: Proc) -> None:
+    reading = Reading("GPU-0", "0", "card", 800, 1000, 10, (Taken(7, 500, 10),))
+    seen = join(reading, Processes(proc.folder).find([7]))
+    assert (seen.uses, seen.host, seen.unattributed) == ((), (), 800)
+
+
+def test_a_list_that_grows_at_every_question_loses_one_looks_value_and_not_the_look(card: State, cards: Cards) -> None:
+    card.hold(os.getpid(), 1000)
+    card.set(small=1)
+    (reading,) = cards.look()
+    assert (reading.used, reading.taken) == (1000, ())
+    assert any("grew 3 times" in fault for fault in reading.faults)
+    card.set(small=0)
+    (reading,) = cards.look()
+    assert [each.mib for each in reading.taken] == [1000]
+    assert not reading.faults  # and `Not Found` of a card without samples is no fault
+
+
+def test_samples_above_100_percent_of_unknown_processes_or_older_than_the_last_are_dropped(
+    card: State, cards: Cards
+) -> None:
+    mine = os.getpid()
+    second = 1_000_000
+    slot = card.hold(mine, 100, sm=40, stamp=5 * second)
+    card.set(garbage=3)
+    (reading,) = cards.look()
+    assert [each.sm for each in reading.taken] == [40]
+    card.hold(mine, 100, sm=70, stamp=3 * second, slot=slot)
+    (reading,) = cards.look()
+    assert [each.sm for each in reading.taken] == [0]
+    card.hold(mine, 100, sm=101, stamp=7 * second, slot=slot)
+    (reading,) = cards.look()
+    assert [each.sm for each in reading.taken] == [0]
+
+
+def test_a_pid_of_garbage_or_with_more_than_the_card_has_is_dropped(card: State, cards: Cards, proc: Proc) -> None:
+    card.hold(4294967295 - 1, 10, start=0)
+    card.hold(os.getpid(), 30000)
+    (seen,) = agent.look(cards, Processes(proc.folder))
+    assert (seen.uses, seen.host) == ((), ())
+
+
+def test_under_mig_memory_is_told_by_instance_and_no_utilisation(card: State) -> None:
+    mine = os.getpid()
+    card.set(instances=2, busy=70)
+    card.hold(mine, 700, instance=2, sm=50)
+    cards = Cards()
+    readings = cards.look()
+    cards.close()
+    assert [(each.number, each.used, each.busy, each.mig) for each in readings] == [
+        ("0:0", 0, None, True),
+        ("0:1", 700, None, True),
+    ]
+    assert readings[1].taken == (Taken(mine, 700, None),)
+    assert not [fault for each in readings for fault in each.faults]
+
+
+def test_a_client_of_mps_is_known_as_one(card: State, cards: Cards) -> None:
+    card.hold(os.getpid(), 300, mps=1)
+    (reading,) = cards.look()
+    assert reading.taken == (Taken(os.getpid(), 300, 0, mps=True),)
+
+
+def test_a_lost_card_says_so_and_raises_nothing(card: State, cards: Cards) -> None:
+    card.set(fault=LOST)
+    (reading,) = cards.look()
+    assert reading.lost
+    assert (reading.used, reading.busy, reading.taken) == (None, None, ())
+    card.set(fault=0)
+    (reading,) = cards.look()
+    assert not reading.lost
+
+
+def test_a_driver_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch, card: State) -> None:
+    monkeypatch.setenv("CARD_STATE", f"{card.file}-missing")
+    with pytest.raises(nvml.Unavailable, match="Driver Not Loaded"):
+        Cards()
+
+
+def test_every_call_of_the_agent_has_an_answer_in_the_pretended_library() -> None:
+    names = set(nvml.__dict__["pynvml"].__dict__)
+    text = Path(nvml.__file__).read_text("utf-8")
+    called = {name for name in names if name.startswith("nvml") and f"pynvml.{name}" in text}
+    binding = Path(pynvml.__file__).read_text("utf-8")
+    source = (Path(__file__).parent / "card" / "nvml.c").read_text("utf-8")
+    assert len(called) > 15
+    for name in called:
+        _, _, body = binding.partition(f"def {name}(")
+        own = body.partition("\ndef ")[0]
+        asked = {each for each in (f"{name}_v3", f"{name}_v2", name) if f'_nvmlGetFunctionPointer("{each}")' in own}
+        assert not asked or any(f"int {each}(" in source for each in asked), name
+
+
+places = st.sampled_from([None, *(Place(uid, container, f"/{container}", 2) for uid in UIDS for container in IDS)])
+
+
+@given(st.lists(st.tuples(places, st.none() | st.integers(0, 5000), st.booleans()), max_size=12), st.integers(0, 9000))
+def test_what_is_used_is_what_containers_have_and_the_rest(
+    held: list[tuple[Place | None, int | None, bool]], reserved: int
+) -> None:
+    taken = tuple(Taken(pid, mib, None) for pid, (_, mib, _) in enumerate(held))
+    used = reserved + sum(mib or 0 for _, mib, _ in held)
+    found = {pid: Process(pid, 1, "p", place) for pid, (place, _, alive) in enumerate(held) if alive}
+    seen: CardUse = join(Reading("GPU-0", "0", "card", used, 10**6, None, taken), found)
+    assert seen.unattributed is not None
+    assert used == sum(use.mib for use in seen.uses) + seen.unattributed
+    assert len({use.place for use in seen.uses}) == len(seen.uses)
+    assert MIB == 2**20

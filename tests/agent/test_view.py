@@ -1,0 +1,229 @@
+"""Rows, states, the table, metrics and what is told, from looks that are written by hand."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.agent import over, view
+from webhook.agent.look import CardUse, Held, Use
+from webhook.agent.metrics import Metrics, Seen
+from webhook.agent.nvml import Reading
+from webhook.agent.over import Do, Rules, Since
+from webhook.agent.places import Place
+from webhook.agent.pods import Name, by_logs, by_status
+from webhook.agent.processes import Process
+from webhook.agent.standing import Standing
+from webhook.agent.view import Known, Row, State
+
+ID = "ab" * 32
+
+
+def use(mib: int | None, sm: int | None = 10, container: str = ID) -> Use:
+    place = Place("11111111-2222-3333-4444-555555555555", container, f"/kubepods/x/{container}", 2)
+    return Use(place, (Held(Process(7, 100, "python", place), mib, sm),))
+
+
+def row(mib: int = 100, used: int = 1000, uid: str = "u", container: str = ID, **standing: Any) -> Row:
+    reading = Reading("GPU-0", "0", "NVIDIA-A10", used, 10000, 50, ())
+    known = Known(Name("team", "job-1", "main"), uid, Standing(**{"asks": True, "allowance": 4000, **standing}))
+    return Row(reading, use(mib, container=container), known)
+
+
+# States
+
+
+@pytest.mark.parametrize(
+    ("standing", "mib", "state"),
+    [
+        ({}, 4000, State.WITHIN),
+        ({}, 4064, State.WITHIN),
+        ({}, 4065, State.OVER),
+        ({"allowance": None}, 9000, State.UNBOUNDED),
+        ({"asks": False}, 1, State.STRANGER),
+        ({"asks": None}, 9000, State.UNKNOWN),
+        ({"asks": False, "exempt": "dcgm"}, 1, State.EXEMPT),
+        ({"exempt": "dcgm"}, 9000, State.EXEMPT),
+    ],
+)
+def test_the_state_says_how_use_stands_to_what_was_admitted(standing: Any, mib: int, state: State) -> None:
+    assert row(mib, **standing).state(slack=64) is state
+
+
+def test_a_container_of_which_nothing_is_known_is_unknown_and_never_over() -> None:
+    one = row()._replace(known=None)
+    assert one.state() is State.UNKNOWN
+    assert not one.over(0)
+
+
+# Names
+
+
+def test_log_files_name_containers_and_a_name_that_was_cut_names_none() -> None:
+    pod, container = "p" * 120, "c" * 63
+    whole = f"{pod}_team_{container}-{ID}.log"
+    cut = f"{'p' * 130}_team_{container}-{ID}"[:251] + ".log"
+    assert len(cut) == 255
+    assert by_logs([whole, cut, "garbage", f"_x_y-{ID}.log"]) == {ID: Name("team", pod, container)}
+
+
+def test_status_names_containers_whatever_its_shape() -> None:
+    pod = {
+        "metadata": {"namespace": "team", "name": "job", "uid": "u"},
+        "status": {
+            "containerStatuses": [{"name": "main", "containerID": f"containerd://{ID}"}, {"name": "waits"}, 7],
+            "initContainerStatuses": [{"name": "first", "containerID": "cri-o://ff"}],
+            "ephemeralContainerStatuses": "none",
+        },
+    }
+    found = by_status([pod, {}, {"status": []}])
+    assert {container: name for container, (name, _) in found.items()} == {
+        ID: Name("team", "job", "main"),
+        "ff": Name("team", "job", "first"),
+    }
+
+
+# The table
+
+
+def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() -> None:
+    reading = Reading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, 80, (), faults=("nvmlX: Unknown Error",))
+    other = use(50, None, "cd" * 32)
+    host = Held(Process(11, 1, "Xorg", None), None, None)
+    text = view.table(
+        [CardUse(reading, (use(9000, 75), other), (host,))],
+        {ID: Known(Name("team", "job-1", "main"), "u", Standing(asks=True, allowance=5800))},
+    )
+    assert text == (
+        "0 NVIDIA-A10 GPU-0: 9100 of 24576 MiB in use, 50 of them by no container, busy 80 %\n"
+        "  nvmlX: Unknown Error\n"
+        "\n"
+        "card  pod                                       container      MiB  allowance  SM %  state\n"
+        "0     (no pod)                                  Xorg 11          -          -     -  host\n"
+        "0     team/job-1                                main          9000       5800    75  over\n"
+        "0     uid 11111111-2222-3333-4444-555555555555  cdcdcdcdcdcd    50          -     -  unknown\n"
+    )
+
+
+def test_a_card_that_says_nothing_is_a_line_without_numbers() -> None:
+    text = view.table([CardUse(Reading("GPU-0", "0", "A10", None, None, None, ()), ())], {})
+    assert text == "0 A10 GPU-0: memory unknown\n"
+
+
+# Metrics
+
+
+def text_of(seen: Seen) -> str:
+    metrics = Metrics(clock=lambda: 12.0)
+    metrics.saw(seen)
+    return metrics.text().decode()
+
+
+def test_metrics_are_bytes_and_ratios_by_container_and_card() -> None:
+    one = row(5000)
+    card = CardUse(one.reading, (one.use,))
+    text = text_of(Seen((card,), (one,), 10.0, 0.25, 64))
+    labels = 'container="main",gpu="GPU-0",namespace="team",pod="job-1"'
+    assert f"slicewarden_node_use_bytes{{{labels}}} {5000 * 2**20:.10g}"[:70] in text
+    assert f"slicewarden_node_sm_ratio{{{labels}}} 0.1\n" in text
+    assert 'slicewarden_node_state{container="main",gpu="GPU-0",namespace="team",pod="job-1",state="over"} 1.0' in text
+    assert "slicewarden_node_look_seconds 0.25\n" in text
+    assert "slicewarden_node_look_age_seconds 2.0\n" in text
+    assert 'slicewarden_node_card_strangers{gpu="GPU-0",index="0",model="NVIDIA-A10"} 0.0\n' in text
+
+
+def test_what_is_not_known_has_no_series() -> None:
+    one = row(allowance=None)
+    quiet = one._replace(use=use(None, None), reading=one.reading._replace(busy=None, used=None))
+    text = text_of(Seen((CardUse(quiet.reading, (quiet.use,)),), (quiet,), 1.0, 0.1))
+    for name in ("use_bytes", "allowance_bytes", "sm_ratio", "card_busy_ratio", "card_used_bytes"):
+        assert f"slicewarden_node_{name}{{" not in text
+
+
+def test_five_hundred_pods_that_came_and_went_leave_no_series_and_nothing_remembered() -> None:
+    metrics, since = Metrics(), Since()
+    for number in range(500):
+        one = row(9000, container=f"{number:064x}", asks=number % 2 == 0)
+        since, _ = over.decide(since, float(number * 40), [one], Rules(grace=0.0))
+        metrics.saw(Seen((CardUse(one.reading, (one.use,)),), (one,), float(number), 0.1))
+    since, acts = over.decide(since, 1e6, [], Rules())
+    metrics.saw(Seen((), (), 1e6, 0.1))
+    assert (since, acts) == (Since(), ())
+    assert "job-1" not in metrics.text().decode()
+    assert not metrics.faults
+
+
+def test_faults_are_counted_by_call_and_not_by_their_text() -> None:
+    metrics = Metrics()
+    reading = Reading("GPU-0", "0", "A10", None, None, None, (), faults=("nvmlX: a", "nvmlX: b", "nvmlY: c"))
+    metrics.saw(Seen((CardUse(reading, ()),), (), 1.0, 0.1))
+    text = metrics.text().decode()
+    assert 'slicewarden_node_faults_total{call="nvmlX"} 2.0' in text
+    assert 'slicewarden_node_faults_total{call="nvmlY"} 1.0' in text
+
+
+# What is done about it
+
+
+def acts(since: Since, now: float, one: Row, rules: Rules) -> tuple[Since, list[tuple[Do, str]]]:
+    since, found = over.decide(since, now, [one], rules)
+    return since, [(act.do, act.reason) for act in found]
+
+
+def test_a_stranger_is_told_once() -> None:
+    one, since = row(asks=False), Since()
+    since, first = acts(since, 0.0, one, Rules())
+    since, again = acts(since, 1.0, one, Rules())
+    assert (first, again) == ([(Do.TELL, "GPUStranger")], [])
+
+
+def test_over_is_told_after_the_grace_and_not_before_and_once_a_crossing() -> None:
+    rules, since = Rules(grace=30.0, slack=64), Since()
+    since, at_the_line = acts(since, 0.0, row(4064), rules)
+    since, first = acts(since, 1.0, row(4065), rules)
+    since, early = acts(since, 30.9, row(4065), rules)
+    assert (at_the_line, first, early) == ([], [], [])
+    since, due = acts(since, 31.0, row(9000), rules)
+    since, after = acts(since, 32.0, row(9000), rules)
+    assert (due, after) == ([(Do.TELL, "GPUMemoryOver")], [])
+    since, _ = acts(since, 33.0, row(4064), rules)
+    assert since == Since()
+    since, anew = acts(since, 34.0, row(4065), rules)
+    assert anew == []
+
+
+def test_a_deed_comes_with_the_grace_and_again_after_another() -> None:
+    rules, since, done = Rules(Do.KILL, grace=5.0), Since(), []
+    for now in count(0):
+        since, found = acts(since, float(now), row(9000), rules)
+        done += [(now, do) for do, _ in found]
+        if now == 16:
+            break
+    assert done == [(5, Do.TELL), (5, Do.KILL), (10, Do.KILL), (15, Do.KILL)]
+
+
+@pytest.mark.parametrize("standing", [{"ending": True}, {"init": True}])
+def test_one_that_ends_or_starts_is_told_of_and_left_alone(standing: Any) -> None:
+    since, _ = acts(Since(), 0.0, row(9000, **standing), Rules(Do.EVICT, grace=1.0))
+    _, found = acts(since, 2.0, row(9000, **standing), Rules(Do.EVICT, grace=1.0))
+    assert found == [(Do.TELL, "GPUMemoryOver")]
+
+
+def test_below_the_pressure_it_is_only_told() -> None:
+    rules = Rules(Do.KILL, grace=1.0, pressure=0.9)
+    since, _ = acts(Since(), 0.0, row(9000, used=8999), rules)
+    since, calm = acts(since, 1.0, row(9000, used=8999), rules)
+    _, full = acts(since, 2.0, row(9000, used=9000), rules)
+    assert (calm, full) == ([(Do.TELL, "GPUMemoryOver")], [(Do.KILL, "GPUMemoryOver")])
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 6000)), max_size=60), st.sampled_from(Do))
+def test_nobody_within_the_allowance_is_ever_acted_on(steps: list[tuple[float, int]], action: Do) -> None:
+    rules, since, now = Rules(action, grace=3.0), Since(), 0.0
+    for pause, mib in steps:
+        now += pause
+        since, found = over.decide(since, now, [row(mib)], rules)
+        assert mib > 4064 or not found
+        assert set(since.acted) <= set(since.over)

@@ -1,0 +1,67 @@
+"""Reads from a process's cgroup file which container of which pod it belongs to.
+
+Sources of the forms: kubernetes pkg/kubelet/cm/cgroup_manager_linux.go, containerd internal/cri/server/podsandbox
+(getCgroupsPath), cri-o internal/config/cgmgr, cri-dockerd core/convert.go.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MAX_TEXT = 64 * 1024
+"""Characters of a cgroup file that are read. A real one has under 2,000."""
+
+_UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"
+_POD = re.compile(rf"(?:[^/]*-)?pod(?P<uid>{_UID})(?:\.slice)?")
+_CONTAINER = re.compile(r"(?:(?:cri-containerd|crio|cri-o|docker|libpod)-)?(?P<id>[0-9a-f]{64})(?:\.scope)?")
+_DELETED = " (deleted)"
+
+
+class Place(NamedTuple):
+    """A container by its cgroup: the pod's uid, the container's id, and the cgroup's path below the mount.
+
+    `pod` is 32 hexadecimal digits for a static pod. `path` ends at the container. `version` is 2, or 1 for a path in
+    the freezer hierarchy of version 1.
+    """
+
+    pod: str
+    container: str
+    path: str
+    version: int
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the path can be used: a path that is seen from another cgroup namespace begins with `..`."""
+        return ".." not in self.path.split("/")
+
+
+def place(text: str) -> Place | None:
+    """Return the container of the process whose /proc/PID/cgroup has this text; None if it is in no pod.
+
+    Version 2 counts before the freezer hierarchy of version 1. The outermost pod and container count: a tenant may be
+    able to make cgroups below its own, and to give them any name.
+    """
+    found = sorted(_places(text[:MAX_TEXT]), key=lambda place: -place.version)
+    return found[0] if found else None
+
+
+def _places(text: str) -> Iterator[Place]:
+    for line in text.split("\n"):
+        hierarchy, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        version = 2 if hierarchy == "0" and not controllers else 1
+        if not colon or path.endswith(_DELETED) or (version == 1 and "freezer" not in controllers.split(",")):
+            continue
+        if one := _place(path, version):
+            yield one
+
+
+def _place(path: str, version: int) -> Place | None:
+    pod, parts = "", path.split("/")
+    for depth, part in enumerate(parts):
+        if not pod:
+            match = _POD.fullmatch(part)
+            pod = match["uid"].replace("_", "-") if match else ""
+        elif match := _CONTAINER.fullmatch(part):
+            return Place(pod, match["id"], "/".join(parts[: depth + 1]), version)
+    return None

@@ -1,0 +1,52 @@
+"""The pods of this node: which container an id belongs to, and what its pod was admitted with."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from webhook.api.lenient import mapping, mappings, string
+from webhook.model import Object
+
+_LOG = re.compile(r"(?P<pod>[a-z0-9.-]+)_(?P<namespace>[a-z0-9-]+)_(?P<container>[a-z0-9-]+)-(?P<id>[0-9a-f]{64})\.log")
+
+STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+
+
+class Name(NamedTuple):
+    """A container by its names."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+def by_logs(files: Iterable[str]) -> Mapping[str, Name]:
+    """Read the names of containers by id from the names of log files in /var/log/containers.
+
+    The kubelet cuts a long name at 255 bytes, within the id (kubernetes pkg/kubelet/kuberuntime/legacy.go); such a file
+    names no container.
+    """
+    matches = (_LOG.fullmatch(file) for file in files)
+    return {match["id"]: Name(match["namespace"], match["pod"], match["container"]) for match in matches if match}
+
+
+def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[Name, Object]]:
+    """Read the names of containers by id, each with its pod, from the pods' status.
+
+    An id is `containerd://0123...` (k8s.io/api core/v1 types.go, ContainerStatus).
+    """
+    return {container: (name, pod) for pod in pods for container, name in _statuses(pod)}
+
+
+def _statuses(pod: Object) -> Iterator[tuple[str, Name]]:
+    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
+    namespace, name = string(metadata.get("namespace")), string(metadata.get("name"))
+    for kind in STATUSES:
+        for each in mappings(status.get(kind)):
+            if container := string(each.get("containerID")).rpartition("://")[2]:
+                yield container, Name(namespace, name, string(each.get("name")))
+
+
+def uid(pod: Object) -> str:
+    """Return a pod's uid, as the API has it."""
+    return string(mapping(pod.get("metadata")).get("uid"))

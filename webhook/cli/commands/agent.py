@@ -1,0 +1,145 @@
+"""`slicewarden agent`: what each container really takes of this node's cards."""
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from webhook.cli import inputs, options, outputs, parser
+from webhook.model import Problem, Unusable
+from webhook.telemetry.log import log_line
+
+if TYPE_CHECKING:
+    from webhook.agent.node import Node
+
+NVML = "nvidia-ml-py"
+
+STATUS = {
+    "0": "success, or told to end",
+    "2": "invalid arguments or policy, no NVML, or no cluster",
+    "3": "internal error",
+}
+
+_MORE = (
+    "It has to run on the node, in the node's PID namespace: NVML gives the PIDs of the host. Without --node it asks "
+    "no API server: containers have the names of their log files in /var/log/containers, and no allowance."
+)
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.Page(
+        ("slicewarden agent --once", "slicewarden agent --node node-1 --policy policies/ --listen 0.0.0.0:8080"),
+        STATUS,
+        more=_MORE,
+        environment={"NODE_NAME": "the default for --node"} | parser.KUBECONFIG,
+    ),
+    help="Watch the GPUs of this node: which container takes how much of each card, what it was admitted with, and who "
+    "is there without having asked for a GPU.",
+)
+@click.option("--once", is_flag=True, help="look once, print a table, and end")
+@click.option(
+    "--node",
+    envvar="NODE_NAME",
+    metavar="NAME",
+    help="this node's name in the cluster, whose pods the API server gives",
+)
+@options.policy("by which allowances are computed, with --node; default: ./policies if it is there, else the sample")
+@click.option(
+    "--listen",
+    type=options.address,
+    default="0.0.0.0:8080",
+    metavar="HOST:PORT",
+    help="where metrics and health are served; default: 0.0.0.0:8080",
+)
+@click.option("--events", is_flag=True, help="with --node: write an Event for each pod that is told of")
+@options.cluster
+def command(
+    once: bool,
+    node: str | None,
+    policy: str | None,
+    listen: tuple[str, int],
+    events: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Look once, or until told to end."""
+    try:
+        from webhook.agent import nvml
+    except ModuleNotFoundError as error:
+        way = "install it with slicewarden[agent]"
+        raise Unusable((Problem(NVML, 0, f"is not there, and the agent asks NVML by it; {way}"),)) from error
+    if events and not node:
+        raise Unusable((Problem("--events", 0, "needs --node, whose pods the Events are about"),))
+    follow = _follow(node, policy, kubeconfig, context) if node else None
+    try:
+        if once:
+            outputs.show(_table(follow))
+        else:
+            _watch(follow, listen, events=events)
+    except nvml.Unavailable as error:
+        raise Unusable((Problem("NVML", 0, f"{error}; is the NVIDIA driver loaded, and visible here?"),)) from error
+
+
+def _follow(node: str, policy: str | None, kubeconfig: str | None, context: str | None) -> "tuple[Node, Any]":
+    from webhook.agent.node import Node
+    from webhook.cluster import client
+
+    try:
+        api = client.connect(kubeconfig, context)
+    except client.Unreachable as error:
+        raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
+    return Node(node, api, inputs.load_policy(policy), log_line), api
+
+
+SETTLE_SECONDS = 10.0
+"""Seconds that --once waits for the first answers of the API server."""
+
+
+def _table(follow: "tuple[Node, Any] | None") -> str:
+    from webhook.agent import agent, node, nvml, view
+    from webhook.agent.processes import Processes
+
+    cards = nvml.Cards()
+    try:
+        seen = agent.look(cards, Processes())
+    finally:
+        cards.close()
+    if follow is None:
+        return view.table(seen, {container: view.Known(name) for container, name in node.by_logs().items()})
+    follow[0].start()
+    try:
+        if not follow[0].settled(SETTLE_SECONDS):
+            outputs.say(["note: the API server has not answered; names are those of log files"])
+        return view.table(seen, follow[0].known())
+    finally:
+        follow[0].stop()
+
+
+def _watch(follow: "tuple[Node, Any] | None", listen: tuple[str, int], *, events: bool) -> None:
+    from webhook.agent import agent, node, scrape, view
+    from webhook.agent.over import Rules
+    from webhook.cluster.events import Events
+
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    if follow is None:
+        watched = agent.Agent(lambda: {c: view.Known(n) for c, n in node.by_logs().items()}, Rules, log_line)
+    else:
+        follow[0].start()
+        writer = Events(follow[1], log_line) if events else None
+        if writer is not None:
+            writer.start()
+        watched = agent.Agent(follow[0].known, Rules, log_line, events=writer)
+    try:
+        server = scrape.start(watched.metrics, *listen)
+    except OSError as error:
+        raise Unusable((Problem("--listen", 0, error.strerror or str(error)),)) from error
+    try:
+        while not ended.is_set():
+            ended.wait(watched.round())
+    finally:
+        watched.close()
+        server.shutdown()
