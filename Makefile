@@ -81,11 +81,11 @@ LOCKED := export --quiet --frozen --no-default-groups --no-emit-project --no-hea
 
 lock: $(READY)  ## pin what the image is made of, with hashes; `make lock UPGRADE=--upgrade` takes newer releases
 	$(BIN)/uv lock $(UPGRADE)
-	$(BIN)/uv $(LOCKED) > manifests/image/runtime.txt
+	$(BIN)/uv $(LOCKED) --extra agent > manifests/image/runtime.txt
 	$(BIN)/uv $(LOCKED) --only-group build > manifests/image/build.txt
 
 sbom: $(READY)  ## print what the image is made of, as CycloneDX
-	@$(BIN)/uv export --quiet --frozen --no-default-groups --preview-features sbom-export --format cyclonedx1.5
+	@$(BIN)/uv export --quiet --frozen --no-default-groups --extra agent --preview-features sbom-export --format cyclonedx1.5
 
 image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI)
 	$(BIN)/pytest tests/image

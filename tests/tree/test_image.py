@@ -40,7 +40,7 @@ def test_the_lock_fits_the_project() -> None:
     """`make lock` has nothing to write."""
     checked = uv("lock", "--check")
     assert checked.returncode == 0, checked.stderr
-    for name, only in (("runtime.txt", []), ("build.txt", ["--only-group", "build"])):
+    for name, only in (("runtime.txt", ["--extra", "agent"]), ("build.txt", ["--only-group", "build"])):
         assert uv(*EXPORT.split(), *only).stdout == (IMAGE / name).read_text("utf-8"), name
     assert EXPORT in (ROOT / "Makefile").read_text("utf-8")
 
@@ -67,7 +67,9 @@ def test_what_builds_the_wheel_is_what_the_project_says() -> None:
 
 def test_the_list_of_what_is_in_it_names_all_of_it() -> None:
     """What `make sbom` prints."""
-    options = "export --quiet --frozen --no-default-groups --preview-features sbom-export --format cyclonedx1.5"
+    options = (
+        "export --quiet --frozen --no-default-groups --extra agent --preview-features sbom-export --format cyclonedx1.5"
+    )
     assert options in (ROOT / "Makefile").read_text("utf-8")
     listed = {each["name"] for each in json.loads(uv(*options.split()).stdout)["components"]}
     assert listed == {*re.findall(r"^([\w.-]+)==", (IMAGE / "runtime.txt").read_text("utf-8"), re.MULTILINE)}

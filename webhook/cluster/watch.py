@@ -55,6 +55,9 @@ READ_WITHIN = (
 """The resources that are read in the namespaces of sharing configurations. A Role in each allows exactly these."""
 
 
+Keep = Callable[[Object], Object | None]
+"""Returns the part of an object that is kept, or None."""
+
 Name = tuple[str, str]
 """The namespace (empty if cluster-scoped) and name of an object."""
 
@@ -80,7 +83,7 @@ class Cluster:
         metrics: "Metrics | None" = None,
         *,
         read: Iterable[Resource] = READ,
-        keep: Callable[[Object], Object | None] = kept,
+        keep: Keep = kept,
     ) -> None:
         """Read these resources everywhere, and those of READ_WITHIN in some namespaces; `keep` trims each object."""
         self._api = api
@@ -196,7 +199,7 @@ class Cluster:
             with self._get(resource, **{"limit": PAGE, "continue": token}) as response:
                 page = json.loads(response.data)
             for item in page["items"]:
-                if item_of_facts := self._trimmed(resource, item):
+                if item_of_facts := _trimmed(resource, item, self._keep):
                     objects[_name(item)] = item_of_facts
             token = page["metadata"].get("continue")
             if not token:
@@ -227,7 +230,7 @@ class Cluster:
                 yield item["metadata"]["resourceVersion"]
 
     def _take_in(self, resource: Resource, kind: str, item: Object) -> None:
-        name, after = _name(item), None if kind == "DELETED" else self._trimmed(resource, item)
+        name, after = _name(item), None if kind == "DELETED" else _trimmed(resource, item, self._keep)
         with self._lock:
             objects = self._objects[resource]
             if objects.get(name) == after:
@@ -240,10 +243,6 @@ class Cluster:
                 self._holders_changed = True
                 return
         self._changed.set()
-
-    def _trimmed(self, resource: Resource, item: Object) -> Object | None:
-        """Return the part of an object that is kept; the items of a list lack their kind."""
-        return self._keep({**item, "apiVersion": resource.api_version, "kind": resource.kind})
 
     @contextmanager
     def _get(self, resource: Resource, **options: Any) -> Iterator[Any]:
@@ -262,6 +261,11 @@ class Cluster:
 def _name(item: Object) -> Name:
     metadata = item["metadata"]
     return metadata.get("namespace") or "", metadata["name"]
+
+
+def _trimmed(resource: Resource, item: Object, keep: Keep = kept) -> Object | None:
+    """Return the part of an object that is kept; the items of a list lack their kind."""
+    return keep({**item, "apiVersion": resource.api_version, "kind": resource.kind})
 
 
 def _what(error: Exception) -> str:
