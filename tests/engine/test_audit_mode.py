@@ -53,6 +53,9 @@ def test_a_pod_that_would_be_patched_is_left_as_it_is(engine: Engine, sample_fac
     mutated, validated = audit.mutate(request, sample_facts), audit.validate(request, sample_facts)
     assert (mutated.patch, mutated.would, validated.would) == ((), Would.PATCH, Would.PATCH)
     assert {result.action for result in validated.results} == {Action.AUDIT}
+    assert all(result.repaired for result in validated.results)
+    annotations = response(validated, request)["auditAnnotations"]
+    assert annotations["unsteered-pod"].startswith("would be repaired: spec: ")
     assert "patch" not in response(mutated, request)
 
 

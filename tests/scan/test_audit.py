@@ -244,6 +244,22 @@ def test_what_is_exempted_is_not_told(engine: Engine, facts: Facts) -> None:
     assert json.loads(audit_report.write(report_of(found), PLAIN, found.count))["summary"]["denied"] == 0
 
 
+def test_a_controller_of_a_kind_that_is_not_judged_is_named(engine: Engine, facts: Facts) -> None:
+    found = Audit(engine, facts)
+    found.take(owned(asking("a", "shared"), "LostSet", "gone", "x"))
+    found.take(owned(asking("b", "shared"), "LostSet", "gone", "x"))
+    found.take(owned(workload("Deployment", "web", "d"), "Website", "web", "w"))
+    found.take(owned(asking("static", "shared"), "Node", "shared", "n"))
+    of_system = owned(asking("c", "shared"), "Other", "o", "o")
+    found.take({**of_system, "metadata": {**of_system["metadata"], "namespace": "kube-system"}})
+    report = found.report((), datetime.now(UTC))
+    (line,) = [line for line in audit_report.table(report, PLAIN, found.count).splitlines() if "not judged" in line]
+    kinds = "LostSet.apps, Website.apps"
+    assert line == f"2 objects are of kinds that are not judged: {kinds}; what they make is judged"
+    value = json.loads(audit_report.write(report, PLAIN, found.count))
+    assert [each["kind"] for each in value["unjudged"]] == ["LostSet", "Website"]
+
+
 @pytest.mark.parametrize("name", reports.FORMATS)
 def test_every_format_takes_an_audit(name: str, engine: Engine, facts: Facts) -> None:
     found = Audit(engine, facts)

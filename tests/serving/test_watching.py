@@ -185,7 +185,7 @@ def test_audit_mode_lets_through_and_says_so_in_log_metrics_and_answers(tmp_path
         assert audited.lines()[0]["mode"] == "audit"
         line = next(line for line in audited.lines() if line.get("endpoint") == "/validate")
         assert (line["mode"], line["would"], line["allowed"], line["operations"]) == ("audit", "patch", True, 0)
-        assert "unsteered-pod=Audit" in line["findings"]
+        assert "unsteered-pod=repaired" in line["findings"]
         until(lambda: audited.series()['slicewarden_audited_total{endpoint="/validate",would="patch"}'] == 1)
         assert audited.series()['slicewarden_mode{mode="audit"}'] == 1
         assert audited.series()['slicewarden_mode{mode="enforce"}'] == 0

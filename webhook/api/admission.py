@@ -233,8 +233,8 @@ def _annotations(audited: list[Result]) -> dict[str, str]:
     """Write the audit annotations: the findings under the id of each audited rule."""
     texts: dict[str, list[str]] = {}
     for result in audited:
-        exempt = f"exempted by {result.exemption}: " if result.exemption else ""
-        texts.setdefault(result.rule, []).append(exempt + result.text.removeprefix(f"{result.rule}: "))
+        remark = f"{result.remark}: " if result.remark else ""
+        texts.setdefault(result.rule, []).append(remark + result.text.removeprefix(f"{result.rule}: "))
     return {rule: _cut("; ".join(dict.fromkeys(findings)), MAX_ANNOTATION) for rule, findings in texts.items()}
 
 

@@ -30,7 +30,7 @@ class AuditMode:
         return Verdict(malformed=verdict.malformed, would=_would(verdict))
 
     def validate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
-        """Answer `/validate` with every finding as a record.
+        """Answer `/validate` with every finding as a record; those that `/mutate` would repair are marked.
 
         No patch was made before, so a pod that a patch would put right is patched and judged a second time.
         """
@@ -38,7 +38,8 @@ class AuditMode:
         would = _would(verdict)
         if would is Would.DENY and any(result.finding.fixes for result in verdict.having(Action.DENY)):
             would = _would(self._engine.judge(request, facts, late))
-        return Verdict(tuple(map(_recorded, verdict.results)), malformed=verdict.malformed, would=would)
+        marked = self._engine.marked(request, facts, verdict, late)
+        return Verdict(tuple(map(_recorded, marked.results)), malformed=verdict.malformed, would=would)
 
 
 Judge = Engine | AuditMode

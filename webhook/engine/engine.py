@@ -100,15 +100,15 @@ class Engine:
             request = replace(request, object=jsonpatch.apply(request.object, operations))
         return self.validate(request, facts, late)._replace(patch=operations)
 
-    def marked(self, request: Request, facts: Facts, verdict: Verdict) -> Verdict:
+    def marked(self, request: Request, facts: Facts, verdict: Verdict, late: Late = no_deadline) -> Verdict:
         """Mark the results of a verdict on a request that `/mutate` would repair if every rule denied.
 
         They are those that deny nothing once the patch is made. `Warn` and `Audit` patch nothing, and what runs was
-        perhaps never patched: most of such findings are no fault of their author.
+        perhaps never patched: most of such findings are no fault of their author. Raises TooLate.
         """
         if not any(map(_may_be_repaired, verdict.results)):
             return verdict
-        strict = self._strict.judge(request, facts)
+        strict = self._strict.judge(request, facts, late)
         if strict.malformed is not None:
             return verdict
         left = {(result.rule, result.finding.path) for result in strict.having(Action.DENY)}

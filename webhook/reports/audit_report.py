@@ -9,7 +9,7 @@ from webhook.model import Action, Result, dotted
 from webhook.policy.model import API_VERSION
 from webhook.reports.table import repaired
 from webhook.scan.audit import Audited, Source
-from webhook.scan.results import Report
+from webhook.scan.results import Report, passed_over
 from webhook.text.terminal import Look
 from webhook.text.words import listed, several, shown
 
@@ -77,6 +77,8 @@ def summary(report: Report, look: Look, count: int) -> Iterator[str]:
         f"{several(len(report.problems), 'error')}"
     )
     yield from look.wrap(text, "")
+    if report.unjudged:
+        yield from look.wrap(f"{passed_over(report.unjudged)}; what they make is judged", "")
     if report.help:
         yield from look.wrap(report.help, "")
 
@@ -129,6 +131,7 @@ def write(report: Report, _: Look, count: int) -> str:
             }
             for source, findings in groups.items()
         ],
+        "unjudged": [kind.value for kind in report.unjudged],
         "errors": [{"about": problem.file, "message": problem.message} for problem in report.problems],
         "summary": {
             "objects": count,

@@ -7,7 +7,7 @@ from typing import Any
 
 from webhook.api import admission
 from webhook.api.fields import group_kind
-from webhook.api.objects import CONFIG_MAP, subjects
+from webhook.api.objects import CONFIG_MAP, judges, subjects
 from webhook.api.pods import POD, Pod
 from webhook.deviceplugin.usage import holders
 from webhook.documents.files import alone
@@ -17,7 +17,7 @@ from webhook.gpu.review import PodReview
 from webhook.model import Action, Finding, Object, Problem, Result, Verdict
 from webhook.scan import live, occupancy
 from webhook.scan.judge import Broke
-from webhook.scan.results import Judged, Report
+from webhook.scan.results import Judged, Kind, PassedOver, Report, count_unjudged
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ class Audit:
         self._tenants: dict[str, list[occupancy.Tenant]] = {}
         self.judged: list[Audited] = []
         self.problems: list[Problem] = []
+        self._makers: dict[str, Kind] = {}
         self.count = 0
         self.passed_over = 0
 
@@ -116,6 +117,7 @@ class Audit:
             self.passed_over += 1
         elif not live.ended(item) and (pod or not live.made(item, policy.workloads)):
             self._judge(item)
+            self._note(live.controller(item))
         if pod and (small := kept(item)) is not None:
             self._holders.append(small)
 
@@ -141,7 +143,14 @@ class Audit:
             digest=policy.digest,
             at=at,
             support=policy.support,
+            unjudged=count_unjudged(map(PassedOver, self._makers.values()), policy.workloads),
         )
+
+    def _note(self, owner: Mapping[str, Any]) -> None:
+        """Note a controller of a kind that is not judged. The objects that it makes are."""
+        kind = Kind(*group_kind(owner))
+        if owner and not judges(*kind, self._engine.policy.workloads):
+            self._makers[owner.get("uid", "")] = kind
 
     def _of_node(self, item: Object, held: Mapping[str, Iterable[Holder]]) -> Iterator[tuple[str, Finding]]:
         name = item["metadata"]["name"]

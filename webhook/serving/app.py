@@ -231,7 +231,10 @@ def _line(path: str, request: Request) -> dict[str, Any]:
 
 
 def _outcome(verdict: Verdict) -> dict[str, Any]:
-    findings = [f"{result.rule}={result.exemption or result.action}" for result in verdict.results]
+    findings = [
+        f"{result.rule}={result.exemption or ('repaired' if result.repaired else result.action)}"
+        for result in verdict.results
+    ]
     if verdict.malformed is not None:
         findings.append("malformed")
     outcome = {"allowed": verdict.allowed, "findings": findings, "operations": len(verdict.patch)}
