@@ -20,7 +20,7 @@ LAYERS = (
     ("api", "telemetry"),
     ("facts", "policy"),
     ("review",),
-    ("cluster", "deviceplugin", "gpu"),
+    ("cluster", "deviceplugin", "gpu", "scheduling"),
     ("memory",),
     ("rules",),
     ("engine",),

@@ -7,6 +7,7 @@ COMMANDS: Mapping[str, str] = {
     "audit": "judge everything that runs in a live cluster",
     "diff": "compare two policies: what would a change do?",
     "test": "run a policy's tests",
+    "place": "play workloads against the nodes of a cluster: where do they land?",
     "facts": "write what is read of a cluster to a file for Git",
     "policy": "work on the policy itself: write one, lint it",
     "serve": "run the admission webhook",

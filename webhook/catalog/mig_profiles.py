@@ -1,0 +1,38 @@
+"""The MIG profiles by which a whole card can be cut into equal devices."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class MIGProfile(NamedTuple):
+    """A profile, the number of its devices on one card, and their memory in GB."""
+
+    name: str
+    devices: int
+    memory: int
+
+
+def _profiles(*sizes: tuple[str, int]) -> tuple[MIGProfile, ...]:
+    return tuple(MIGProfile(name, devices, int(name.partition(".")[2].removesuffix("gb"))) for name, devices in sizes)
+
+
+_PROFILES: Mapping[tuple[str, int], tuple[MIGProfile, ...]] = {
+    # NVIDIA/mig-parted deployments/gpu-operator/config.yaml, `all-1g.5gb` and so on; the memory of the card in GB.
+    ("A30", 24): _profiles(("1g.6gb", 4), ("2g.12gb", 2)),
+    ("A100", 40): _profiles(("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2)),
+    ("A100", 80): _profiles(("1g.10gb", 7), ("1g.20gb", 4), ("2g.20gb", 3), ("3g.40gb", 2)),
+    ("H100", 80): _profiles(("1g.10gb", 7), ("1g.20gb", 4), ("2g.20gb", 3), ("3g.40gb", 2)),
+    ("H100", 96): _profiles(("1g.12gb", 7), ("1g.24gb", 4), ("2g.24gb", 3), ("3g.48gb", 2)),
+    ("GH200", 96): _profiles(("1g.12gb", 7), ("1g.24gb", 4), ("2g.24gb", 3), ("3g.48gb", 2)),
+    ("H200", 141): _profiles(("1g.18gb", 7), ("1g.35gb", 4), ("2g.35gb", 3), ("3g.71gb", 2)),
+}
+
+
+def of(product: str, memory: int) -> tuple[MIGProfile, ...]:
+    """Return the profiles of a product with so many MiB of memory, the smallest first; none if it is not known."""
+    words = product.upper().replace("_", "-").replace(" ", "-").split("-")
+    for (name, size), profiles in _PROFILES.items():
+        # Labels say what the driver leaves of a card's memory, up to a tenth less than the product's name.
+        if name in words and size * 0.9 <= memory / 1000 <= size * 1.1:
+            return profiles
+    return ()

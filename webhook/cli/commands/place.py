@@ -1,0 +1,105 @@
+"""`slicewarden place`: play a folder of workloads against the nodes of a cluster."""
+
+from collections.abc import Sequence
+
+import click
+
+from webhook import rules
+from webhook.cli import inputs, options, outputs, parser
+from webhook.engine.engine import Engine
+from webhook.reports import placing_report
+from webhook.scan import advice, placing
+from webhook.scheduling.scores import Strategy
+
+_MORE = (
+    "Each pod is admitted as the webhook would, and then put on a node as kube-scheduler does with its default "
+    "plugins: resources, node selection, taints, priorities and preemption, and the scores of cpu and memory. Of nodes "
+    "that are as good the scheduler takes one by chance; the first is taken here, and the others are named. A workload "
+    "counts for as many pods as its replicas or its parallelism say. Affinity between pods, spread constraints, claims "
+    "and volumes are not counted, and a note says so where a pod has some."
+)
+
+_STATUS = {
+    "0": "every pod lands",
+    "1": "a pod is refused, or waits",
+    "2": "invalid arguments, input or policy, or no pod and no node to play with",
+    "3": "internal error",
+}
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.Page(
+        (
+            "slicewarden place deploy/ --facts cluster.json",
+            "slicewarden place deploy/ --facts cluster.json --at-once --strategy pack",
+            "slicewarden place deploy/ --facts cluster.json --advise",
+        ),
+        _STATUS,
+        more=_MORE,
+        environment=parser.KUBECONFIG | parser.LOOK,
+    ),
+    help="Play workloads against the nodes of a cluster: where each pod lands, with whom it shares a GPU and what can "
+    "hurt it there, which pods wait and why, and what is left.",
+)
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    type=options.PATH,
+    metavar="PATH...",
+    help="files or folders with workloads, in the order in which they arrive; - for standard input",
+)
+@options.policy()
+@options.facts(live="take the nodes and the pods on them from the cluster", needed=True)
+@options.cluster
+@click.option("--at-once", is_flag=True, help="let all pods arrive at once: the scheduler takes them by priority")
+@click.option(
+    "--strategy",
+    type=parser.Choice(tuple(each.value for each in Strategy)),
+    default=Strategy.SPREAD.value,
+    help="spread (the scheduler's default) or pack (MostAllocated for the GPUs that a pod asks for)",
+)
+@click.option(
+    "--advise", is_flag=True, help="compare whole GPUs, time-slicing, MPS and MIG for these workloads on these GPUs"
+)
+@options.EVERYTHING
+@click.option(
+    "--format", "-o", "form", type=parser.Choice(("table", "json")), default="table", help="table (for people) or json"
+)
+def command(
+    paths: Sequence[str],
+    policy: str | None,
+    facts: Sequence[str],
+    live: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    at_once: bool,
+    strategy: str,
+    advise: bool,
+    everything: bool,
+    form: str,
+) -> int:
+    """Play everything, and write where it lands or, to advise, how kinds of sharing compare."""
+    options.only_live(live=live, kubeconfig=kubeconfig, context=context)
+    inputs.note_sample(policy)
+    engine = Engine(inputs.load_policy(policy), rules.walk())
+    target = inputs.Target(kubeconfig, context, None) if live else None
+    known, unknown = inputs.known(facts, target, [engine.policy])
+    items = [item for path in paths for item in inputs.load_objects(path)]
+    played = placing.placing(items, [*known], engine, at_once=at_once, strategy=Strategy(strategy))
+    outputs.say(map(str, (*unknown, *played.problems)))
+    if not played.nodes:
+        outputs.say(["error: the facts have no node to play with"])
+    if not played.places and not played.problems:
+        outputs.say([f"error: no pod and no template of one in {', '.join(paths)}"])
+    if advise:
+        compared = advice.compare(played, engine.policy)
+        outputs.show(advice.write(compared) if form == "json" else advice.table(compared))
+    elif form == "json":
+        outputs.show(placing_report.write(played))
+    else:
+        outputs.show(placing_report.table(played, outputs.look(), everything=everything))
+    if unknown or played.problems or not (played.nodes and played.places):
+        return options.UNUSABLE
+    return options.DENIED if played.waiting or played.refused else 0

@@ -1,0 +1,319 @@
+"""Plays the pods of manifests against a cluster's nodes: where each lands, with whom it shares, what can hurt it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from webhook.api import admission, jsonpatch
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, string
+from webhook.api.objects import judges, subjects
+from webhook.api.pods import POD, Pod
+from webhook.documents.files import Item
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.memory.budget import ALL, Refused, wish
+from webhook.model import Action, Malformed, Object, Path, Problem, Request, dotted
+from webhook.policy.model import Policy, Pool
+from webhook.scheduling.infos import CPU, MEMORY, NodeInfo, PodInfo, asked, node_info, pod_info
+from webhook.scheduling.play import Outcome, play, queued
+from webhook.scheduling.scores import Strategy
+from webhook.text.words import several
+
+MAX_PODS = 10_000
+"""Pods that a run plays at most: each is tried on every node."""
+
+Priorities = Mapping[str, tuple[int, bool]]
+
+SYSTEM: Priorities = {"system-cluster-critical": (2_000_000_000, True), "system-node-critical": (2_000_001_000, True)}
+"""The priority classes that every cluster has (kubernetes pkg/apis/scheduling/v1/helpers.go)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Player:
+    """A pod that plays: as it is admitted (`info`) and as it is written (`bare`).
+
+    `memory` is the MiB of a GPU that it asks for by annotation, or None. `refused` says why admission denies it; it
+    then plays no further.
+    """
+
+    name: str
+    item: Item
+    info: PodInfo
+    bare: PodInfo
+    gpus: Mapping[str, int]
+    memory: int | None = None
+    refused: tuple[str, ...] = ()
+    unplayed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Place:
+    """What became of a player: the outcome, the pool of its node, and the pods it may share a GPU with there."""
+
+    player: Player
+    outcome: Outcome | None
+    pool: Pool | None = None
+    shares: tuple[str, ...] = ()
+    clique: str = ""
+
+    @property
+    def risk(self) -> str:
+        """What can hurt the pod on its node; empty if it has no GPU there."""
+        return RISKS[self.pool.sharing] if self.pool and self.player.gpus else ""
+
+
+RISKS: Mapping[str, str] = {
+    "time-slicing": "no wall: a neighbour can take the memory, or hang and crash the GPU",
+    "mps": "memory is limited; a fault of one client ends all clients of the GPU",
+    "mig": "memory and faults are apart; only the card itself is common",
+    "none": "the GPU is its own",
+}
+"""What pods on one card can do to each other, by the kind of sharing (docs.nvidia.com, MPS and MIG)."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of a resource on the nodes of a pool: `largest` is the most on one node."""
+
+    pool: str
+    resource: str
+    offered: int
+    free: int
+    largest: int
+
+
+@dataclass(frozen=True)
+class Placing:
+    """A whole play: what became of each pod in the order of the files, what is left, and what was not counted."""
+
+    places: tuple[Place, ...]
+    left: tuple[Left, ...]
+    notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    players: tuple[Player, ...] = field(default=(), repr=False)
+    nodes: tuple[NodeInfo, ...] = field(default=(), repr=False)
+    cluster: Sequence[Object] = field(default=(), repr=False)
+
+    @property
+    def waiting(self) -> int:
+        """The number of pods that found no node."""
+        return sum(place.outcome is not None and not place.outcome.node for place in self.places)
+
+    @property
+    def refused(self) -> int:
+        """The number of pods that admission denies."""
+        return sum(bool(place.player.refused) for place in self.places)
+
+
+def placing(
+    items: Sequence[Item],
+    cluster: Sequence[Object],
+    engine: Engine,
+    *,
+    at_once: bool = False,
+    strategy: Strategy = Strategy.SPREAD,
+) -> Placing:
+    """Admit the pods of the items, and play them against the nodes and the pods of a cluster.
+
+    In the order of the items, or `at_once` by priority.
+    """
+    facts = Facts.of((*cluster, *(item.value for item in items)))
+    priorities = _priorities((*cluster, *(item.value for item in items)))
+    nodes = [node_info(item) for item in cluster if group_kind(item) == ("", "Node")]
+    running = _settle(nodes, cluster, priorities)
+    players, problems = _players(items, engine, facts, priorities, [node.name for node in nodes])
+    entering = [player.info for player in players if not player.refused]
+    outcomes = {
+        id(outcome.pod): outcome for outcome in play(queued(entering) if at_once else entering, nodes, strategy)
+    }
+    names = {id(player.info): player.name for player in players} | running
+    by_name = {node.name: node for node in nodes}
+    places = tuple(_place(player, outcomes.get(id(player.info)), by_name, names, engine.policy) for player in players)
+    notes = tuple(_notes(nodes, players))
+    left = tuple(_left(nodes, engine.policy))
+    return Placing(places, left, notes, tuple(problems), tuple(players), tuple(nodes), cluster)
+
+
+def _settle(nodes: Iterable[NodeInfo], cluster: Iterable[Object], priorities: Priorities) -> dict[int, str]:
+    """Put the running pods on their nodes; return their names."""
+    by_name, names = {node.name: node for node in nodes}, dict[int, str]()
+    for item in cluster:
+        if group_kind(item) == POD and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed"):
+            metadata = mapping(item.get("metadata"))
+            name = f"{string(metadata.get('namespace')) or 'default'}/{string(metadata.get('name'))}"
+            info = pod_info(item, name, priorities)
+            if node := by_name.get(info.node):
+                node.add(info)
+                names[id(info)] = name
+    return names
+
+
+def _priorities(objects: Iterable[Object]) -> Priorities:
+    """Read the PriorityClasses among some objects; "" is the default of the cluster."""
+    found = dict(SYSTEM)
+    for item in objects:
+        if group_kind(item) == ("scheduling.k8s.io", "PriorityClass"):
+            value = item.get("value")
+            entry = (value if type(value) is int else 0, item.get("preemptionPolicy") != "Never")
+            found[string(mapping(item.get("metadata")).get("name"))] = entry
+            if item.get("globalDefault") is True:
+                found[""] = entry
+    return found
+
+
+# Pods
+
+
+def _players(
+    items: Iterable[Item], engine: Engine, facts: Facts, priorities: Priorities, nodes: Sequence[str]
+) -> tuple[list[Player], list[Problem]]:
+    players, problems = list[Player](), list[Problem]()
+    for item in items:
+        if not judges(*group_kind(item.value), engine.policy.workloads):
+            continue
+        try:
+            request = admission.decode(admission.wrap(item.value))
+            views = subjects(request, item.value, None, engine.policy.workloads)
+            pods = [view for view in views if isinstance(view, Pod)]
+            for pod in pods:
+                players += _of_pod(pod, item, request, engine, facts, priorities, nodes, alone=len(pods) == 1)
+        except Malformed as error:
+            problems.append(Problem(item.source, item.line(error.path), str(error)))
+        except admission.NotAReview as error:
+            problems.append(Problem(item.source, item.line(("metadata",)), f"metadata: {error}"))
+        if len(players) > MAX_PODS:
+            text = f"makes more than {MAX_PODS} pods with those before it; play fewer at a time"
+            return [], [Problem(item.source, item.line(), text)]
+    return players, problems
+
+
+def _of_pod(
+    pod: Pod,
+    item: Item,
+    request: Request,
+    engine: Engine,
+    facts: Facts,
+    priorities: Priorities,
+    nodes: Sequence[str],
+    *,
+    alone: bool,
+) -> Iterator[Player]:
+    """Yield the pods that a Pod is, or that a template makes: as many as the numbers around it say."""
+    path = pod.located(pod.spec_path)[0]
+    part = "" if alone else f" {dotted(path[:-1])}"
+    title = f"{pod.namespace or 'default'}/{request.name or string(_metadata(item.value).get('generateName'))}{part}"
+    written = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": request.name or "pod",
+            "namespace": pod.namespace or "default",
+            "annotations": dict(pod.annotations),
+            "labels": dict(pod.labels),
+        },
+        "spec": pod.spec,
+    }
+    verdict = engine.judge(admission.decode(admission.wrap(written)), facts)
+    admitted = jsonpatch.apply(written, verdict.patch) if verdict.patch else written
+    denials = verdict.having(Action.DENY)
+    refused = tuple(f"{result.rule}: {result.finding.message}" for result in denials)
+    if verdict.malformed is not None:
+        refused = (str(verdict.malformed),)
+    asks = asked(pod.spec, {})
+    gpus = {name: amount for name, amount in asks.items() if amount and name in engine.policy.gpu_resources}
+    try:
+        memory = wish(pod.annotations).memory
+    except Refused:
+        memory = ALL.memory
+    count = len(nodes) if pod.daemon else _count(item.value, path)
+    for number in range(min(count, MAX_PODS + 1)):
+        name = f"{title} #{number + 1}" if count > 1 else title
+        info, bare = pod_info(admitted, name, priorities), pod_info(written, name, priorities)
+        if pod.daemon:  # its controller makes one for each node
+            info, bare = replace(info, node=nodes[number]), replace(bare, node=nodes[number])
+        yield Player(name, item, info, bare, gpus, memory, refused, frozenset(_unplayed(pod.spec)))
+
+
+def _metadata(value: Object) -> Mapping[str, Any]:
+    return mapping(value.get("metadata"))
+
+
+_COUNTS = ("replicas", "parallelism")
+"""The fields beside a template, or above it, that say how many pods there are of it."""
+
+
+def _count(value: Object, path: Path) -> int:
+    """Multiply the numbers around a template: a JobSet has replicas of Jobs, which have a parallelism."""
+    number = 1
+    holder: Any = value
+    for key in path:
+        if isinstance(holder, dict):
+            for name in _COUNTS:
+                if type(count := holder.get(name)) is int and count >= 0:
+                    number *= count
+        holder = holder[key]
+    return number
+
+
+# What came of it
+
+
+def _place(
+    player: Player,
+    outcome: Outcome | None,
+    nodes: Mapping[str, NodeInfo],
+    names: Mapping[int, str],
+    policy: Policy,
+) -> Place:
+    if outcome is None or not outcome.node:
+        return Place(player, outcome)
+    node = nodes[outcome.node]
+    pool = policy.pool_of(node.labels)
+    shares: tuple[str, ...] = ()
+    if pool and pool.shared and player.gpus:
+        beside = (each for each in node.pods if each is not player.info)
+        shares = tuple(sorted(names[id(each)] for each in beside if any(each.asks.get(name) for name in player.gpus)))
+    return Place(player, outcome, pool, shares, node.labels.get("nvidia.com/gpu.clique", ""))
+
+
+def _left(nodes: Iterable[NodeInfo], policy: Policy) -> Iterator[Left]:
+    offered, free, largest = Counter[tuple[str, str]](), Counter[tuple[str, str]](), dict[tuple[str, str], int]()
+    for node in nodes:
+        pool = policy.pool_of(node.labels)
+        for name, amount in node.allocatable.items():
+            if amount and name in policy.gpu_resources:
+                key, rest = (pool.name if pool else "", name), amount - node.used[name]
+                offered[key] += amount
+                free[key] += rest
+                largest[key] = max(largest.get(key, 0), rest)
+    for pool_name, resource in sorted(offered):
+        key = pool_name, resource
+        yield Left(pool_name, resource, offered[key], free[key], largest[key])
+
+
+def _notes(nodes: Sequence[NodeInfo], players: Sequence[Player]) -> Iterator[str]:
+    if not any(CPU in node.allocatable or MEMORY in node.allocatable for node in nodes):
+        yield "cpu and memory are not counted: these facts do not have them; give the output of kubectl get -o json"
+    for what in _UNPLAYED:
+        if count := sum(what in player.unplayed for player in players):
+            yield f"{what} not counted; {several(count, 'pod')} of these {'has' if count == 1 else 'have'} some"
+
+
+_UNPLAYED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "affinity between pods is": (("affinity", "podAffinity"), ("affinity", "podAntiAffinity")),
+    "constraints on topology spread are": (("topologySpreadConstraints",),),
+    "claims for devices are": (("resourceClaims",),),
+}
+"""What the scheduler reads of a pod and this play does not, by where it stands in the spec."""
+
+
+def _unplayed(spec: Object) -> Iterator[str]:
+    for what, places in _UNPLAYED.items():
+        for place in places:
+            part: Any = spec
+            for key in place:
+                part = mapping(part).get(key)
+            if part:
+                yield what

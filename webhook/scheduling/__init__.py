@@ -1,0 +1,1 @@
+"""Plays kube-scheduler: on which node a pod lands, whom it evicts, and why it waits."""

@@ -1,0 +1,114 @@
+"""Plays a queue of pods against nodes: each lands, waits, or evicts pods of a lower priority."""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from webhook.scheduling import filters, scores
+from webhook.scheduling.infos import NodeInfo, PodInfo
+from webhook.scheduling.scores import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a pod: the node it landed on, or why it waits.
+
+    `others` are the nodes that were as good, among which the scheduler chooses by chance. `evicted` had to go for it.
+    `reasons` counts the nodes by why they did not take it. `evictor` is the pod for which this one lost its node.
+    """
+
+    pod: PodInfo
+    node: str = ""
+    others: tuple[str, ...] = ()
+    evicted: tuple[PodInfo, ...] = ()
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    evictor: str = ""
+
+
+def queued(pods: Iterable[PodInfo]) -> list[PodInfo]:
+    """Order pods that arrive at once: by priority, then as given (plugins/queuesort)."""
+    return sorted(pods, key=lambda pod: -pod.priority)
+
+
+def play(pods: Iterable[PodInfo], nodes: Sequence[NodeInfo], strategy: Strategy = Strategy.SPREAD) -> list[Outcome]:
+    """Play pods in their order; the nodes change. Returns what became of each in the end, in that order.
+
+    Of several nodes that are as good, the first takes the pod. An evicted pod of the queue joins its end again, as a
+    controller would create it anew.
+    """
+    pods = [*pods]
+    waiting, played = deque(pods), frozenset(map(id, pods))
+    outcomes: dict[int, Outcome] = {}
+    evictors: dict[int, str] = {}
+    while waiting:
+        pod = waiting.popleft()
+        outcome = step(pod, nodes, strategy, evictors.get(id(pod), ""))
+        for victim in outcome.evicted:
+            if id(victim) in played:
+                evictors[id(victim)] = pod.name
+                waiting.append(victim)
+        outcomes[id(pod)] = outcome
+    return [outcomes[id(pod)] for pod in pods]
+
+
+def step(pod: PodInfo, nodes: Sequence[NodeInfo], strategy: Strategy, evictor: str = "") -> Outcome:
+    """Play one pod; the nodes change."""
+    open_ = [node for node in nodes if not filters.obstacle(pod, node)]
+    fitting = [node for node in open_ if not any(node.lacks(pod))]
+    if fitting:
+        first, *others = scores.best(pod, fitting, strategy)
+        first.add(pod)
+        return Outcome(pod, first.name, tuple(node.name for node in others), evictor=evictor)
+    if pod.preempts and (candidates := _candidates(pod, open_)):
+        node, victims = cheapest(candidates)[0]
+        for victim in victims:
+            node.remove(victim)
+        node.add(pod)
+        return Outcome(pod, node.name, evicted=tuple(victims), evictor=evictor)
+    reasons = Counter(reason for node in nodes for reason in filters.reasons(pod, node))
+    return Outcome(pod, reasons=reasons, evictor=evictor)
+
+
+def victims_on(pod: PodInfo, node: NodeInfo) -> list[PodInfo] | None:
+    """Return the pods that have to leave a node for a pod, the most important first; None if that would not do.
+
+    All pods of a lower priority leave at first; then each comes back, the most important first, if the pod still fits
+    (plugins/defaultpreemption, SelectVictimsOnNode). Of equal priority, the pod that came first is more important.
+    Disruption budgets are not known here, so none is spared for one.
+    """
+    lower = sorted((each for each in node.pods if each.priority < pod.priority), key=lambda each: -each.priority)
+    if not lower:
+        return None
+    for each in lower:
+        node.remove(each)
+    victims: list[PodInfo] | None = None
+    if not any(node.lacks(pod)):
+        victims = []
+        for each in lower:
+            node.add(each)
+            if any(node.lacks(pod)):
+                node.remove(each)
+                victims.append(each)
+    for each in lower if victims is None else victims:
+        node.add(each)
+    return victims or None
+
+
+def cheapest(candidates: Sequence[tuple[NodeInfo, list[PodInfo]]]) -> list[tuple[NodeInfo, list[PodInfo]]]:
+    """Return the nodes with the cheapest victims, in their order.
+
+    Source: framework/preemption/preemption.go, pickOneNodeForPreemption. Among these the scheduler takes the node
+    whose most important victims started last, which is not known here.
+    """
+    least = min(_cost(victims) for _, victims in candidates)
+    return [(node, victims) for node, victims in candidates if _cost(victims) == least]
+
+
+def _candidates(pod: PodInfo, nodes: Iterable[NodeInfo]) -> list[tuple[NodeInfo, list[PodInfo]]]:
+    found = ((node, victims_on(pod, node)) for node in nodes)
+    return [(node, victims) for node, victims in found if victims]
+
+
+def _cost(victims: Sequence[PodInfo]) -> tuple[int, int, int]:
+    """Compare victims: the priority of the most important, the sum of all priorities, and their number."""
+    return victims[0].priority, sum(each.priority + 2**31 for each in victims), len(victims)
