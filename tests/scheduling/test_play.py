@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.scheduling.infos import NodeInfo, PodInfo, Taint, Toleration
-from webhook.scheduling.play import Outcome, play, queued
+from webhook.scheduling.play import Outcome, play, queued, victims_on
 from webhook.scheduling.scores import Strategy
 
 GPU = "nvidia.com/gpu"
@@ -75,10 +75,7 @@ def test_no_node_holds_more_than_it_offers(asks: list[tuple[int, int]], strategy
     outcomes = play(pods, nodes, strategy)
     for each in nodes:
         assert all(each.used[name] <= bound for name, bound in each.allocatable.items())
-        assert [one.name for one in each.pods] == sorted(
-            (one.pod.name for one in outcomes if one.node == each.name), key=[one.name for one in each.pods].index
-        )
-    # Nothing waits that would still fit, or that could take the place of a lower one.
+        assert {one.name for one in each.pods} == {one.pod.name for one in outcomes if one.node == each.name}
     for outcome in outcomes:
-        if not outcome.node:
-            assert all([*each.lacks(outcome.pod)] for each in nodes)
+        if not outcome.node:  # it neither fits, nor could it take the place of a lower one
+            assert all([*each.lacks(outcome.pod)] and victims_on(outcome.pod, each) is None for each in nodes)

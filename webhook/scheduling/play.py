@@ -34,20 +34,24 @@ def play(pods: Iterable[PodInfo], nodes: Sequence[NodeInfo], strategy: Strategy 
     """Play pods in their order; the nodes change. Returns what became of each in the end, in that order.
 
     Of several nodes that are as good, the first takes the pod. An evicted pod of the queue joins its end again, as a
-    controller would create it anew.
+    controller would create it anew. Since evictions make room, pods that wait are tried again at the end.
     """
     pods = [*pods]
-    waiting, played = deque(pods), frozenset(map(id, pods))
     outcomes: dict[int, Outcome] = {}
     evictors: dict[int, str] = {}
-    while waiting:
-        pod = waiting.popleft()
-        outcome = step(pod, nodes, strategy, evictors.get(id(pod), ""))
+    queue, played = deque(pods), frozenset(map(id, pods))
+    evicted = False
+    while queue:
+        pod = queue.popleft()
+        outcome = outcomes[id(pod)] = step(pod, nodes, strategy, evictors.get(id(pod), ""))
         for victim in outcome.evicted:
+            evicted = True
             if id(victim) in played:
                 evictors[id(victim)] = pod.name
-                waiting.append(victim)
-        outcomes[id(pod)] = outcome
+                queue.append(victim)
+        if not queue and evicted:
+            queue.extend(queued(each for each in pods if not outcomes[id(each)].node))
+            evicted = False
     return [outcomes[id(pod)] for pod in pods]
 
 
