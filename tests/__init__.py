@@ -3,3 +3,19 @@
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+SUITES = frozenset(
+    {
+        "browser",
+        "chart",
+        "conformance",
+        "e2e",
+        "faults",
+        "frameworks",
+        "image",
+        "monitoring",
+        "node",
+        "oracles",
+    }
+)
+"""Folders of tests that need more than Python, or long: they run when a path names them, as in `pytest tests/e2e`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import ROOT
+from tests import ROOT, SUITES
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -25,27 +25,12 @@ settings.register_profile("slicewarden-ci", settings.get_profile("slicewarden"),
 settings.load_profile("slicewarden-ci" if os.environ.get("CI") else "slicewarden")
 
 
-SUITES = {
-    ROOT / "tests" / name
-    for name in [
-        "browser",
-        "chart",
-        "conformance",
-        "e2e",
-        "faults",
-        "frameworks",
-        "image",
-        "monitoring",
-        "node",
-        "oracles",
-    ]
-}
-"""Tests that need more than Python, or long: they run when they are asked for by path, as in `pytest tests/e2e`."""
+_SUITES = {ROOT / "tests" / name for name in SUITES}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave a suite out of a run of all tests."""
-    if collection_path not in SUITES:
+    if collection_path not in _SUITES:
         return None
     asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
     return None if any(path.is_relative_to(collection_path) for path in asked) else True

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.conformance.cases import cases
 from tests.conformance.device_plugin import DevicePlugin, running
-from tests.support.go_programs import Missing, say
+from tests.support.records import record
 
 VERDICTS = Path(__file__).resolve().parent / "verdicts.json"
 
@@ -35,17 +35,11 @@ def asked(plugin: DevicePlugin) -> Verdicts:
     return verdicts
 
 
-def main() -> int:
-    """Write them; 2 after one line on what is missing."""
-    try:
-        with running() as plugin:
-            verdicts = asked(plugin)
-    except Missing as missing:
-        say(str(missing))
-        return 2
-    VERDICTS.write_text(json.dumps(verdicts, indent=1) + "\n", "utf-8")
-    return 0
+def ask() -> Verdicts:
+    """Start the plugin and ask it. Raises Missing."""
+    with running() as plugin:
+        return asked(plugin)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(record(VERDICTS, ask, indent=1))

@@ -6,24 +6,21 @@ anything wrong in it. Some things lie beyond the text: MPS_ROOT is set, as the H
 and the node has NVML. The pinned version of the plugin does not know `sharedDevicesAllocationPolicy` yet.
 """
 
-from hypothesis import HealthCheck, Phase, given, settings
+import pytest
+from hypothesis import given
 
 from tests.conformance.configs import FAMILY, families
 from tests.conformance.device_plugin import DevicePlugin
 from tests.conformance.record import Verdicts, asked, recorded
 from tests.conformance.rule import UNREAD, engine, findings
+from tests.support.records import generated
 from webhook.policy.model import Policy
 
 EXAMPLES = 5_000
 
 
-@settings(
-    max_examples=EXAMPLES // FAMILY,
-    derandomize=False,  # others in every run; what is found goes to found.json
-    database=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # a family's, which would hide its failure
+@generated(EXAMPLES // FAMILY)
 @given(families())
 def test_the_rule_agrees_with_the_device_plugin(
     device_plugin: DevicePlugin, sample_policy: Policy, family: list[str | bytes]

@@ -10,6 +10,7 @@ from tests import ROOT
 from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.objects import CRD
+from tests.support.manifests import powers
 from webhook.cluster import client as connection_client
 from webhook.cluster import watch as live
 
@@ -166,13 +167,7 @@ def test_the_powers_of_the_manifests_are_what_is_read_and_no_more(watched: tuple
         (live.READ, cluster.get("clusterrole", "slicewarden")),
         (live.READ_WITHIN, cluster.get("role", "slicewarden", "--namespace=gpu-operator")),
     ):
-        allowed = {
-            (group, resource, verb)
-            for rule in role["rules"]
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
+        allowed = powers(role)
         assert allowed == {(each.group, each.plural, verb) for each in read for verb in ("get", "list", "watch")}
     for verb, resource in (("list", "secrets"), ("create", "pods"), ("update", "nodes"), ("list", "configmaps")):
         asked = cluster.kubectl("auth", "can-i", verb, resource, "--all-namespaces", user=WATCHER)

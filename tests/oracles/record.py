@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.oracles import compare
 from tests.oracles.programs import PROGRAMS, Oracle, running
-from tests.support.go_programs import Missing, say
+from tests.support.records import record
 
 ANSWERS = Path(__file__).resolve().parent / "answers.json"
 
@@ -54,19 +54,14 @@ def asked(name: str, oracle: Oracle) -> dict[str, Any]:
     return dict(sorted(recording.answers.items()))
 
 
-def main() -> int:
-    """Write them; 2 after one line on what is missing."""
+def ask() -> dict[str, Any]:
+    """Start each oracle and ask it. Raises Missing."""
     answers = {}
-    try:
-        for name in PROGRAMS:
-            with running(name) as program:
-                answers[name] = asked(name, program)
-    except Missing as missing:
-        say(str(missing))
-        return 2
-    ANSWERS.write_text(json.dumps(answers, indent=0) + "\n", "utf-8")
-    return 0
+    for name in PROGRAMS:
+        with running(name) as program:
+            answers[name] = asked(name, program)
+    return answers
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(record(ANSWERS, ask, indent=0))

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 
 from tests.oracles.choices import (
     amount,
@@ -22,16 +22,11 @@ from tests.oracles.choices import (
 from tests.oracles.programs import Oracle
 from tests.oracles.record import ANSWERS
 from tests.oracles.record import asked as asked_now
+from tests.support.records import generated
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 
-asked = settings(
-    max_examples=2_000,
-    derandomize=False,  # others in every run; what is found goes to cases.json
-    database=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
+asked = generated(2_000)
 
 
 @asked

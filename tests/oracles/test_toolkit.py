@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from tests.oracles.containers import engine
 from tests.oracles.needless import let_through, needless
@@ -11,19 +11,14 @@ from tests.oracles.pods import pods
 from tests.oracles.programs import Oracle
 from tests.oracles.record import ANSWERS
 from tests.oracles.record import asked as asked_now
+from tests.support.records import generated
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 
 EXAMPLES = 1_500
 
 
-@settings(
-    max_examples=EXAMPLES,
-    derandomize=False,  # others in every run; what is found goes to cases.json
-    database=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
+@generated(EXAMPLES)
 @given(pods())
 def test_the_rules_agree_with_the_container_toolkit(
     toolkit: Oracle, sample_policy: Policy, sample_facts: Facts, pod: dict[str, Any]

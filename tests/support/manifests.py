@@ -1,6 +1,8 @@
 """The manifests as they stand in Git."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -16,3 +18,14 @@ REGISTRATION = ROOT / "policies" / "registration.yaml"
 def read(file: Path) -> list[Object]:
     """The documents of a file."""
     return list(yaml.safe_load_all(file.read_text("utf-8")))
+
+
+def powers(role: Mapping[str, Any]) -> set[tuple[str, str, str]]:
+    """Return what a role allows: group, resource and verb."""
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }

@@ -9,7 +9,7 @@ import yaml
 
 from tests import ROOT
 from tests.support.command_lines import read as read_command
-from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, REGISTRATION, read
+from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, REGISTRATION, powers, read
 from tests.support.objects import Object
 from tests.support.registration_contract import WHOLE_REQUEST
 from webhook.api.devices import DEVICES
@@ -285,13 +285,7 @@ def test_the_registration_goes_to_the_service() -> None:
 
 def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(sample_policy: Policy) -> None:
     (role,) = [each for each in read(COMPONENTS / "audit" / "rbac.yaml") if each["kind"] == "ClusterRole"]
-    allowed = {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    allowed = powers(role)
     devices = {("resource.k8s.io", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}") for _, kind in DEVICES}
     workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
     facts = {(each.group, each.plural) for each in watch.READ}

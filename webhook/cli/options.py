@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import click
@@ -248,17 +248,17 @@ EVERYTHING = click.option("--all", "everything", is_flag=True, help="list all ob
 def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Callable[[Function], Function]:
     """Add `--format` and `--output`, which are repeatable, `--fail-on`, `--quiet` and `--color`.
 
-    `formats` are names and purposes; the first name is the default. `wanted` pairs the values. Without
-    `fail_on` there is no such option. `outputs` reads the last two from the context.
+    `formats` are names and purposes; the first name is the default. The command receives them, with their files, as
+    `wanted`. Without `fail_on` there is no such option. `outputs` reads the last two from the context.
     """
-    named = ", ".join(f"{name} ({purpose})" for name, purpose in formats.items())
+    known, named = tuple(formats), ", ".join(f"{name} ({purpose})" for name, purpose in formats.items())
     options = [
         click.option(
             "--format",
             "-o",
             "formats",
             multiple=True,
-            type=_Format(tuple(formats)),
+            type=_Format(known),
             metavar="FORMAT",
             help=f"{named}; repeatable; each --format applies to the --output that follows it",
         ),
@@ -274,7 +274,15 @@ def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Call
     if fail_on:
         meaning = f"the least severe result that makes the exit status non-zero; default: {fail_on[0]}"
         options.append(click.option("--fail-on", type=Choice(tuple(fail_on)), default=fail_on[0], help=meaning))
-    return all_of(*options, _QUIET, _COLOR)
+
+    def add(function: Function) -> Any:
+        @wraps(function)
+        def paired(*, formats: Sequence[str], files: Sequence[str], **values: Any) -> Any:
+            return function(wanted=_wanted(formats, files, known), **values)
+
+        return all_of(*options, _QUIET, _COLOR)(paired)
+
+    return add
 
 
 class _Format(Choice):
@@ -340,15 +348,14 @@ _BESIDE = frozenset(("github", "table"))
 """Formats that may share standard output: annotations are lines of their own there."""
 
 
-def wanted(formats: Sequence[str], files: Sequence[str], known: Iterable[str]) -> Sequence[Wanted]:
+def _wanted(formats: Sequence[str], files: Sequence[str], known: Sequence[str]) -> Sequence[Wanted]:
     """Pair the formats with the files that were typed after them; the first format that is `known` is the default.
 
     Raises UsageError for a file without a format of its own, and Unusable for two reports in one place.
     """
-    default = next(iter(known))
     typed = click.get_current_context().meta[TYPED]
     reports = _paired([name for name in typed if name in ("formats", "files")], iter(formats), iter(files))
-    given = [report._replace(format=report.format or default) for report in reports] or [Wanted(default, None)]
+    given = [report._replace(format=report.format or known[0]) for report in reports] or [Wanted(known[0], None)]
     shown = [report.format for report in given if report.file is None]
     if len(shown) != len(set(shown)) or (len(shown) > 1 and not _BESIDE.issuperset(shown)):
         text = f"{' and '.join(shown)} would both go to standard output; give all but one of them an --output"

@@ -1,12 +1,11 @@
 """Reports an audit by source: a finding of a workload appears once, however many of its pods have it."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from webhook.model import Action, Result, dotted
-from webhook.policy.model import API_VERSION
+from webhook.reports import parts
 from webhook.reports.table import repaired
 from webhook.scan.audit import Audited, Source
 from webhook.scan.results import Report, passed_over
@@ -118,9 +117,7 @@ def write(report: Report, _: Look, count: int) -> str:
     """Write an AuditReport in JSON, with every object that has a finding; `count` as for `table`."""
     groups = grouped(report, exempted=True)
     value = {
-        "apiVersion": API_VERSION,
-        "kind": "AuditReport",
-        "policy": {"name": report.policy, "digest": report.digest},
+        "policy": parts.policy(report),
         "sources": [
             {
                 "apiVersion": source.api_version,
@@ -141,7 +138,7 @@ def write(report: Report, _: Look, count: int) -> str:
             "errors": len(report.problems),
         },
     }
-    return json.dumps(value, indent=2) + "\n"
+    return parts.document("AuditReport", value)
 
 
 def _finding(finding: SourceFinding) -> dict[str, Any]:
@@ -149,9 +146,7 @@ def _finding(finding: SourceFinding) -> dict[str, Any]:
     return {
         "rule": result.rule,
         "action": result.action.value,
-        "path": dotted(result.finding.path),
-        "message": result.finding.message,
-        **({"exemption": result.exemption} if result.exemption else {}),
-        **({"repaired": True} if result.repaired else {}),
+        **parts.result(result),
+        **parts.remarks(result),
         "objects": [{"kind": item.kind, "name": item.name, "uid": item.uid} for item in finding.objects],
     }

@@ -1,12 +1,11 @@
 """Reports on a change of policy: a table for people, JSON for programs, Markdown for a pull request."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from webhook.model import dotted
-from webhook.policy.model import API_VERSION
+from webhook.reports import parts
 from webhook.reports.markdown import MAX_BODY, plain
 from webhook.reports.patches import change as patched
 from webhook.scan.diff import Change, Changed, Difference, Effect
@@ -83,19 +82,13 @@ def _summary(change: Change) -> str:
 def to_json(change: Change, _: Look) -> str:
     """Write everything as one JSON object."""
     value = {
-        "apiVersion": API_VERSION,
-        "kind": "PolicyDiffReport",
         "old": change.old.name,
         "new": change.new.name,
         "digests": {"old": change.old.digest, "new": change.new.digest},
         "results": [_value(changed) for changed in change.changed],
-        "errors": [
-            {"file": problem.file, "line": problem.line, "message": problem.message} for problem in change.problems
-        ],
+        "errors": parts.problems(change.problems),
         "unjudged": [kind.value for kind in change.unjudged],
-        "warnings": [
-            {"file": warning.file, "line": warning.line, "message": warning.message} for warning in change.warnings
-        ],
+        "warnings": parts.problems(change.warnings),
         "notes": [*change.notes],
         "summary": {
             "objects": len(change.changed) + change.unchanged,
@@ -105,27 +98,20 @@ def to_json(change: Change, _: Look) -> str:
             "unjudged": sum(kind.objects for kind in change.unjudged),
         },
     }
-    return json.dumps(value, indent=2) + "\n"
+    return parts.document("PolicyDiffReport", value)
 
 
 def _value(changed: Changed) -> dict[str, Any]:
     judged = changed.after
     return {
-        "file": judged.file,
-        "line": judged.line,
-        "document": judged.document,
-        "apiVersion": judged.api_version,
-        "kind": judged.kind,
-        "namespace": judged.namespace,
-        "name": judged.name,
+        **parts.judged(judged),
         "effects": [_key(effect) for effect in changed.effects],
         "allowed": {"before": changed.before.verdict.allowed, "after": judged.verdict.allowed},
         "findings": [
             {
                 "rule": difference.result.rule,
                 "line": difference.line,
-                "path": dotted(difference.result.finding.path),
-                "message": difference.result.finding.message,
+                **parts.result(difference.result),
                 **({"repaired": True} if difference.result.repaired else {}),
                 "before": difference.before,
                 "after": difference.after,

@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from webhook import rules
-from webhook.model import Action, Problem, dotted
+from webhook.model import Action, Problem, Result, dotted
 from webhook.reports import audit_report, diff_report
 from webhook.reports.audit_report import SourceFinding
 from webhook.scan.audit import Source
@@ -194,21 +194,15 @@ _STYLES = {Action.DENY: "deny", Action.WARN: "warn", Action.AUDIT: "audit"}
 _EFFECTS = {Effect.DENIED: "deny", Effect.FREED: "allow", Effect.WARNED: "warn", Effect.REFUSED_OTHERWISE: "deny"}
 
 
+def _mark(result: Result, note: str = "", number: int = 0) -> Mark:
+    path, message = dotted(result.finding.path), result.finding.message
+    return Mark(_STYLES[result.action], result.action, result.rule, path, number, message, note)
+
+
 def _judged(judged: Judged) -> Entry:
     denied = not judged.verdict.allowed
     style, words = ("deny", "denied") if denied else ("warn", "warning") if judged.warned else ("allow", "allowed")
-    marks = tuple(
-        Mark(
-            _STYLES[result.action],
-            result.action,
-            result.rule,
-            dotted(result.finding.path),
-            number,
-            result.finding.message,
-            result.remark,
-        )
-        for result, number in judged.findings
-    )
+    marks = tuple(_mark(result, result.remark, number) for result, number in judged.findings)
     lands = (part for landing in judged.landings for part in (f"lands: {landing.brief}", f"memory: {landing.memory}"))
     return Entry(style, words, judged.namespace, judged.title, judged.place, marks, tuple(lands), judged.diff)
 
@@ -218,19 +212,7 @@ _NAMED = 5
 
 
 def _source(source: Source, findings: list[SourceFinding]) -> Entry:
-    marks = tuple(
-        Mark(
-            _STYLES[result.action],
-            result.action,
-            result.rule,
-            dotted(result.finding.path),
-            0,
-            result.finding.message,
-            _note(source, finding),
-        )
-        for finding in findings
-        for result in (finding.result,)
-    )
+    marks = tuple(_mark(finding.result, _note(source, finding)) for finding in findings)
     worst = next((style for style in ("deny", "warn") if any(mark.style == style for mark in marks)), "allow")
     words = {"deny": "would be denied", "warn": "warning", "allow": "allowed"}[worst]
     return Entry(worst, words, source.namespace, shown(source.text, quotes=False), "", marks)
@@ -250,13 +232,9 @@ def _note(source: Source, finding: SourceFinding) -> str:
 def _changed(changed: Changed) -> Entry:
     judged = changed.after
     marks = tuple(
-        Mark(
-            _STYLES[difference.after or Action.AUDIT] if difference.after else "allow",
-            f"{difference.before or 'none'} → {difference.after or 'none'}",
-            difference.result.rule,
-            dotted(difference.result.finding.path),
-            difference.line,
-            difference.result.finding.message,
+        _mark(difference.result, number=difference.line)._replace(
+            style=_STYLES[difference.after] if difference.after else "allow",
+            words=f"{difference.before or 'none'} → {difference.after or 'none'}",
         )
         for difference in changed.differences
     )

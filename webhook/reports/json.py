@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from webhook.model import Object, Result, dotted
+from webhook.model import Object, Result
 from webhook.policy.model import API_VERSION
+from webhook.reports import parts
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
 
@@ -13,13 +14,13 @@ from webhook.text.terminal import PLAIN, Look
 def render(report: Report, _: Look = PLAIN) -> str:
     """Write the report as JSON, one line per result: indenting ten thousand takes a third of the time of judging."""
     results = [_result(judged, explained=report.explained) for judged in report.judged]
-    parts = {
+    fields = {
         "apiVersion": json.dumps(API_VERSION),
         "kind": json.dumps("CheckReport"),
-        "policy": json.dumps({"name": report.policy, "digest": report.digest}),
+        "policy": json.dumps(parts.policy(report)),
         "results": _lines(results),
-        "errors": _lines({"file": p.file, "line": p.line, "message": p.message} for p in report.problems),
-        "warnings": _lines({"file": w.file, "line": w.line, "message": w.message} for w in report.warnings),
+        "errors": _lines(parts.problems(report.problems)),
+        "warnings": _lines(parts.problems(report.warnings)),
         "unjudged": _lines(kind.value for kind in report.unjudged),
         "leftAlone": json.dumps(report.left_alone),
         "notes": json.dumps([*report.notes]),
@@ -35,7 +36,7 @@ def render(report: Report, _: Look = PLAIN) -> str:
             }
         ),
     }
-    return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in parts.items()) + "\n}\n"
+    return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in fields.items()) + "\n}\n"
 
 
 def _lines(values: Iterable[Object]) -> str:
@@ -45,13 +46,7 @@ def _lines(values: Iterable[Object]) -> str:
 
 def _result(judged: Judged, *, explained: bool) -> dict[str, Any]:
     return {
-        "file": judged.file,
-        "line": judged.line,
-        "document": judged.document,
-        "apiVersion": judged.api_version,
-        "kind": judged.kind,
-        "namespace": judged.namespace,
-        "name": judged.name,
+        **parts.judged(judged),
         "allowed": judged.verdict.allowed,
         "findings": [_finding(result, line) for result, line in judged.findings],
         "patch": list(judged.verdict.patch),
@@ -70,8 +65,6 @@ def _finding(result: Result, line: int) -> dict[str, Any]:
         "rule": result.rule,
         "action": result.action.value,
         "line": line,
-        "path": dotted(result.finding.path),
-        "message": result.finding.message,
-        **({"exemption": result.exemption} if result.exemption else {}),
-        **({"repaired": True} if result.repaired else {}),
+        **parts.result(result),
+        **parts.remarks(result),
     }

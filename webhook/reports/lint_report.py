@@ -1,11 +1,10 @@
 """Reports the lints of a policy: a table for people, JSON for programs. The other formats are those of a check."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 
 from webhook.model import Action, Result, dotted
-from webhook.policy.model import API_VERSION
+from webhook.reports import parts
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import Look
 from webhook.text.words import several
@@ -44,17 +43,14 @@ def _summary(report: Report) -> str:
 def write(report: Report, _: Look) -> str:
     """Write a LintReport in JSON."""
     value = {
-        "apiVersion": API_VERSION,
-        "kind": "LintReport",
-        "policy": {"name": report.policy, "digest": report.digest},
+        "policy": parts.policy(report),
         "problems": [
             {
                 "file": judged.file,
                 "line": line,
                 "lint": result.rule,
                 "severity": SEVERITIES[result.action],
-                "path": dotted(result.finding.path),
-                "message": result.finding.message,
+                **parts.result(result),
             }
             for judged in report.judged
             for result, line in judged.findings
@@ -64,4 +60,4 @@ def write(report: Report, _: Look) -> str:
             for action, word in SEVERITIES.items()
         },
     }
-    return json.dumps(value, indent=2) + "\n"
+    return parts.document("LintReport", value)

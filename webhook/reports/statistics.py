@@ -1,11 +1,10 @@
 """Counts findings: by rule, and by rule and namespace."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webhook.model import Result
-from webhook.policy.model import API_VERSION
+from webhook.reports import parts
 from webhook.reports.audit_report import grouped
 from webhook.scan.diff import Change
 from webhook.scan.results import Report
@@ -87,12 +86,10 @@ def render(name: str, found: Iterable[Seen], summary: Iterable[str], look: Look)
 
 def _json(rules: Mapping[tuple[str, ...], Count], places: Mapping[tuple[str, ...], Count]) -> str:
     value: dict[str, Any] = {
-        "apiVersion": API_VERSION,
-        "kind": "StatisticsReport",
         "rules": [{"rule": rule, "action": action, **count._asdict()} for (rule, action), count in rules.items()],
         "namespaces": [
             {"rule": rule, "namespace": place, "action": action, "findings": count.findings, "objects": count.objects}
             for (rule, place, action), count in places.items()
         ],
     }
-    return json.dumps(value, indent=2) + "\n"
+    return parts.document("StatisticsReport", value)

@@ -1,11 +1,9 @@
 """Reports the outcomes of policy tests: a table for people, JSON for programs, JUnit for CI."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from difflib import ndiff
 
-from webhook.policy.model import API_VERSION
-from webhook.reports import junit
+from webhook.reports import junit, parts
 from webhook.scan.policy_tests import Failure, Outcome, SuiteRun
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import several
@@ -61,8 +59,6 @@ def _sides(failure: Failure) -> list[str]:
 def to_json(run: SuiteRun, _: Look) -> str:
     """Write everything as one JSON object."""
     value = {
-        "apiVersion": API_VERSION,
-        "kind": "PolicyTestReport",
         "results": [
             {
                 "file": outcome.case.document.file,
@@ -78,9 +74,7 @@ def to_json(run: SuiteRun, _: Look) -> str:
             }
             for outcome in run.outcomes
         ],
-        "errors": [
-            {"file": problem.file, "line": problem.line, "message": problem.message} for problem in run.problems
-        ],
+        "errors": parts.problems(run.problems),
         "summary": {
             "cases": len(run.outcomes),
             "passed": len(run.outcomes) - run.failed,
@@ -88,7 +82,7 @@ def to_json(run: SuiteRun, _: Look) -> str:
             "errors": len(run.problems),
         },
     }
-    return json.dumps(value, indent=2) + "\n"
+    return parts.document("PolicyTestReport", value)
 
 
 def to_junit(run: SuiteRun, _: Look) -> str:

@@ -9,6 +9,7 @@ import click
 
 from webhook import reports, rules
 from webhook.cli import inputs, options, outputs, parser
+from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
@@ -74,8 +75,7 @@ def command(
     everything: bool,
     statistics: bool,
     system: bool,
-    formats: Sequence[str],
-    files: Sequence[str],
+    wanted: Sequence[Wanted],
     fail_on: str,
     write_reports: str | None,
     page_size: int,
@@ -84,7 +84,6 @@ def command(
     from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
     from webhook.reports import publish
 
-    wanted = options.wanted(formats, files, FORMATS)
     if statistics:
         options.counted(wanted)
     inputs.note_sample(policy)
@@ -106,7 +105,7 @@ def command(
     report = _chosen(result.report(problems, datetime.now(UTC)), everything=everything)
     if any(each.format == "html" for each in wanted):
         report = replace(report, pools=sharing.overview(engine.policy, result.facts))
-    outputs.say(reports.unshown((wanted_report.format for wanted_report in wanted), report))
+    outputs.say(reports.unshown((each.format for each in wanted), report))
     outputs.write(wanted, partial(_render, report=report, count=result.count, statistics=statistics))
     return options.status(
         fail_on,

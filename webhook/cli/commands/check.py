@@ -9,6 +9,7 @@ import click
 from webhook import reports, rules
 from webhook.cli import inputs, options, outputs, parser
 from webhook.cli import patched as manifests
+from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
@@ -87,8 +88,7 @@ def command(
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
-    formats: Sequence[str],
-    files: Sequence[str],
+    wanted: Sequence[Wanted],
     fail_on: str,
     skip_others: bool,
     render: bool,
@@ -101,7 +101,6 @@ def command(
     patched: str | None,
 ) -> int:
     """Judge everything, write the reports; the exit status says the worst of it."""
-    wanted = options.wanted(formats, files, reports.FORMATS)
     paths = paths or ["."]
     if statistics:
         options.counted(wanted)
@@ -139,7 +138,7 @@ def command(
     if rules_chosen := options.chosen():
         kept = (only(judged, rules_chosen, patched=not rules_chosen.named) for judged in report.judged)
         report = replace(report, judged=tuple(kept))
-    outputs.say(reports.unshown((wanted_report.format for wanted_report in wanted), report))
+    outputs.say(reports.unshown((each.format for each in wanted), report))
     if patched:
         manifests.write(objects, engine, all_facts, goals, system=system)
     rendering = _counted if statistics else reports.render

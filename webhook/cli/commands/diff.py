@@ -11,6 +11,7 @@ import click
 from webhook import reports, rules
 from webhook.cli import inputs, options, outputs, parser
 from webhook.cli.inputs import Target
+from webhook.cli.outputs import Wanted
 from webhook.documents import files as manifests
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -81,13 +82,11 @@ def command(
     kubeconfig: str | None,
     context: str | None,
     namespace: str | None,
-    formats: Sequence[str],
-    files: Sequence[str],
+    wanted: Sequence[Wanted],
     fail_on: str,
     statistics: bool,
 ) -> int:
     """Judge everything twice, write what differs; the exit status says the worst of it."""
-    wanted = options.wanted(formats, files, FORMATS)
     if statistics:
         options.counted(wanted)
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from webhook import lints, reports
 from webhook.cli import docs, inputs, options, outputs, parser
+from webhook.cli.outputs import Wanted
 from webhook.facts.snapshot import Facts
 from webhook.model import Unusable
 from webhook.reports import lint_report
@@ -76,12 +77,10 @@ def lint(
     facts: Sequence[str],
     today: datetime | None,
     soon: int,
-    formats: Sequence[str],
-    files: Sequence[str],
+    wanted: Sequence[Wanted],
     fail_on: str,
 ) -> int:
     """Find what is likely wrong, write the reports; the exit status says the worst of it."""
-    wanted = options.wanted(formats, files, reports.FORMATS)
     inputs.note_sample(policy, "PATH")
     loaded, document = inputs.load_policy_with_document(policy)
     known = Facts.of(item.value for item in inputs.load_facts(facts))

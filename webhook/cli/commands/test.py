@@ -7,6 +7,7 @@ import click
 
 from webhook import rules
 from webhook.cli import inputs, options, outputs, parser
+from webhook.cli.outputs import Wanted
 from webhook.documents import files as manifests
 from webhook.engine.engine import Engine
 from webhook.model import Problem, Unusable
@@ -68,12 +69,10 @@ def command(
     paths: Sequence[str],
     policy: str | None,
     named: str | None,
-    formats: Sequence[str],
-    files: Sequence[str],
+    wanted: Sequence[Wanted],
     watch: bool,
 ) -> int:
     """Run the cases, write what they came to; the exit status says the worst of it."""
-    wanted = options.wanted(formats, files, suite_report.FORMATS)
     paths = paths or ["policies" if Path("policies").is_dir() else "."]
     if watch:
         return options.again(lambda: _watched(paths, policy))
