@@ -5,7 +5,9 @@ are counted before any rule sees it, so that no rule has to bear an object that 
 they are made. The work must stay linear: no rule may do more for an entry because there are many others.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from webhook.model import Malformed, Object
@@ -60,12 +62,14 @@ class TooLarge(Malformed):
 class Allowance:
     """The units and the time that are left for judging an object."""
 
-    __slots__ = ("_guesses", "_left", "_spent", "late")
+    __slots__ = ("_bound", "_guesses", "_left", "_object", "_spent", "late")
 
     def __init__(self, late: Late = no_deadline) -> None:
         self._guesses: Guesses | None = None
         self.late = late
         self._left = UNITS
+        self._object: Callable[[], Object] = dict
+        self._bound = 0
         self._spent: dict[str, tuple[int, int]] = {}
 
     def again(self) -> "Allowance":
@@ -95,22 +99,44 @@ class Allowance:
         self._spent[what] = before + count, cost + count * price
         self._left -= count * price
         if self._left < 0:
-            raise self._too_large()
+            self._replace_bound()
         if before % FEW == FEW - 1:
             self.look()
 
-    def count(self, item: Object) -> None:
-        """Pay for every entry of an object before any rule sees it. Raises TooLarge and TooLate."""
-        for what, count, cost in _held(item):
-            before, paid = self._spent.get(what, (0, 0))
-            self._spent[what] = before + count, paid + cost
-            self._left -= cost
-            if self._left < 0:
-                raise self._too_large()
+    def count(self, item: Callable[[], Object], at_most: int | None = None) -> None:
+        """Pay for every entry of an object before any rule sees it. Raises TooLarge and TooLate.
+
+        `at_most` is a bound of its cost, None if none is known. A bound that fits is paid instead; the object is only
+        called for and counted if too little is left for the rest.
+        """
+        self._object = item
+        if at_most is not None and at_most <= self._left:
+            self._bound = at_most
+            self._left -= at_most
+            return
+        self._left -= weight(item(), self._left)
+        if self._left < 0:
+            raise self._too_large()
         self.look()
 
+    def _replace_bound(self) -> None:
+        """Pay for the object's entries instead of their bound. Raises TooLarge if that is too much too."""
+        if self._bound:
+            self._left += self._bound - weight(self._object())
+            self._bound = 0
+        if self._left < 0:
+            raise self._too_large()
+
     def _too_large(self) -> TooLarge:
-        what, (count, cost) = max(self._spent.items(), key=lambda spent: spent[1][1])
+        spent: dict[str, tuple[int, int]] = {}
+        left = UNITS
+        for what, number, units in chain(_held(self._object()), ((what, *paid) for what, paid in self._spent.items())):
+            count, cost = spent.get(what, (0, 0))
+            spent[what] = count + number, cost + units
+            left -= units
+            if left < 0:
+                break
+        what, (count, cost) = max(spent.items(), key=lambda each: each[1][1])
         return TooLarge(
             (),
             f"is too large to be judged: {count:,} entries in {what} come to {cost:,} units of work, and all that an "
@@ -138,9 +164,21 @@ def _held(item: Object) -> Iterator[tuple[str, int, int]]:
 _HOLDERS = frozenset((dict, list))
 
 
-def weight(item: Object) -> int:
-    """Return the cost of an object, or of a part of one, in units."""
-    return sum(cost for _, _, cost in _held(item))
+def weight(item: Object, most: int = sys.maxsize) -> int:
+    """Return the cost of an object, or of a part of one, in units. The walk ends once it is more than `most`."""
+    total = 0
+    pending: list[tuple[int, Any]] = [(1, item)]
+    for price, holder in pending:
+        total += price * len(holder)
+        if total > most:
+            break
+        if type(holder) is dict:
+            for key, value in holder.items():
+                if type(value) in _HOLDERS and value:
+                    pending.append((PRICES.get(key, 1), value))
+        else:
+            pending += [(1, value) for value in holder if type(value) in _HOLDERS and value]
+    return total
 
 
 class Watched(tuple[Any, ...]):

@@ -1,29 +1,18 @@
 """One object under review, with the policy, the facts and the allowance by which it is judged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from webhook.allowance import Allowance
-from webhook.api.objects import Subject
+from webhook.api.objects import Labelled, Subject
+from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
+from webhook.policy.actions import Exemption
 from webhook.policy.model import Policy
 
 V = TypeVar("V")
 S_co = TypeVar("S_co", bound=Subject, covariant=True)
-
-
-@dataclass(frozen=True, eq=False)
-class Review(Generic[S_co]):
-    """The review of one subject; all rules that judge the subject are given the same one.
-
-    What rules share about a subject is a `shared` property of a review of its own class.
-    """
-
-    subject: S_co
-    policy: Policy
-    facts: Facts
-    allowance: Allowance = field(default_factory=Allowance)
 
 
 class shared(Generic[V]):  # noqa: N801 - a decorator, as `property` is
@@ -39,3 +28,35 @@ class shared(Generic[V]):  # noqa: N801 - a decorator, as `property` is
         value = self._compute(review)
         object.__setattr__(review, self._name, value)
         return value
+
+
+@dataclass(frozen=True, eq=False)
+class Review(Generic[S_co]):
+    """The review of one subject; all rules that judge the subject are given the same one.
+
+    What rules share about a subject is a `shared` property of a review of its own class.
+    """
+
+    subject: S_co
+    policy: Policy
+    facts: Facts
+    allowance: Allowance = field(default_factory=Allowance)
+
+    @shared
+    def origin(self) -> tuple[str, Mapping[str, str] | None, str]:
+        """What a scope asks for: the namespace, its labels (None: unknown), and the service account, which may be "".
+
+        Raises Malformed for a service account that is no text.
+        """
+        namespace = self.subject.namespace
+        account = self.subject.service_account if isinstance(self.subject, Pod) else ""
+        return namespace, self.facts.namespaces.get(namespace), account
+
+    @shared
+    def exemptions(self) -> tuple[Exemption, ...]:
+        """The policy's exemptions with the subject in their scope; rules and dates are still to be asked for.
+
+        A Namespace or a Node has only those that name rules. Others could grant labels that outlast the exemption.
+        """
+        every = not isinstance(self.subject, Labelled)
+        return tuple([e for e in self.policy.exemptions if (every or e.rules) and e.scope.covers(*self.origin)])

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.support.cost import calls
 from tests.support.objects import Object, affinity, config_map, expression, pod
-from webhook.allowance import UNITS, Allowance, TooLarge, TooLate, weight
+from webhook.allowance import FINDING, UNITS, Allowance, TooLarge, TooLate, weight
 from webhook.api import admission
 from webhook.api.jsonpatch import MAX_OPERATIONS, build
-from webhook.api.objects import SMALL
+from webhook.api.objects import at_most
 from webhook.documents.documents import read
 from webhook.engine import ratcheting
 from webhook.engine.engine import Engine
@@ -137,10 +138,43 @@ def test_entries_that_templates_share_count_for_every_template(engine: Engine, s
     assert "600 entries in pod templates" in str(verdict.malformed)
 
 
-def test_a_short_review_can_hold_nothing_too_large() -> None:
-    item = {"kind": "Pod", "apiVersion": "v1", "spec": {"containers": [{}] * ((SMALL - 160) // 3)}}
-    assert SMALL < len(admission.wrap(item)) < SMALL + 100
-    assert weight(item) <= UNITS
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SHORT = {f"{number:x}": 0 for number in range(4_000)}
+DENSE = {
+    "containers": {"containers": [{}] * 1_000},
+    "init containers": {"initContainers": [{}] * 1_000},
+    "volumes": {"volumes": [{}] * 1_000},
+    "terms": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}] * 1_000}}}},
+    "expressions": {"affinity": affinity([{}] * 4_000)},
+    "limits": {"containers": [{"resources": {"limits": SHORT, "requests": SHORT}}]},
+    "limits of one entry": {"containers": [{"resources": {"limits": {"": 0}, "requests": {"": 0}}}] * 1_000},
+    "variables": {"containers": [{"env": [0] * 4_000}]},
+    "a node selector": {"nodeSelector": SHORT},
+    "tolerations": {"tolerations": [0] * 4_000},
+}
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_no_pod_costs_more_units_than_its_length_allows(name: str) -> None:
+    item = {"kind": "Pod", "apiVersion": "v1", "spec": DENSE[name]}
+    assert 4_000 < weight(item) <= at_most(item, len(orjson.dumps(item)))
+
+
+def test_a_pod_that_its_length_bounds_is_counted_once_the_rest_runs_short() -> None:
+    entries = {"env": [{"name": "A"}] * 1_000}
+    for bound in (None, UNITS, UNITS - 1, 10_000):
+        allowance = Allowance()
+        allowance.count(lambda: entries, bound)
+        allowance.spend("findings", 1, UNITS - weight(entries))
+        with pytest.raises(TooLarge, match="1 entries in findings come to"):
+            allowance.spend("words")
+
+
+def test_findings_may_use_what_the_entries_of_a_pod_do_not(engine: Engine, sample_facts: Facts) -> None:
+    request = created(pod(tolerations=[{"operator": "Exists"}] * 2_000))
+    findings = 2_000 * FINDING
+    assert UNITS - findings < at_most(request.object or {}, request.size or 0) < UNITS
+    assert engine.validate(request, sample_facts).malformed is None
 
 
 # Honest and large

@@ -5,13 +5,14 @@ A view reads an object as the API server stores it. It raises Malformed for a wr
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 
-from webhook.allowance import PRICES, TEMPLATE, UNITS, Allowance
+from webhook.allowance import PRICES, TEMPLATE, Allowance
 from webhook.api.devices import DEVICES, DeviceClaim, device_claim
 from webhook.api.fields import section, text
-from webhook.api.pods import POD, Pod, pod_of
+from webhook.api.pods import CONTAINER_LISTS, POD, REQUIRED_AFFINITY, Pod, pod_of
 from webhook.api.templates import found, pods, shared_cost
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
@@ -109,11 +110,10 @@ def count(request: Request, item: Object, allowance: Allowance, workloads: Workl
     template.
     """
     kind = request.group, request.kind
-    if kind not in workloads and request.size is not None and request.size <= SMALL:
-        return
     if not judges(*kind, workloads):
         return
-    allowance.count(judged(item))
+    bound = at_most(item, request.size) if kind == POD and request.size is not None else None
+    allowance.count(partial(judged, item), bound)
     for template in workloads[kind].templates if kind in workloads else ():
         number = sum(1 for _ in found(item, (), template.at))
         allowance.spend("pod templates", number, TEMPLATE + (shared_cost(item, template) if number else 0))
@@ -177,8 +177,30 @@ def _views(request: Request, item: Object, workloads: Workloads, allowance: Allo
 SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
 
 
-SMALL = UNITS * 3 // max(PRICES.values())
-"""Bytes of a review that cannot exceed the allowance: the shortest entry, an empty map and its comma, takes three."""
+PER_BYTE = 3
+"""Units that a byte of a review costs at most: the shortest entry of `limits`, `"a":1,`, costs 15."""
+
+DEAR = (*CONTAINER_LISTS, "volumes")
+"""The lists of a PodSpec whose entries cost more than that. So do the terms of its node affinity."""
+
+
+def at_most(pod: Object, size: int) -> int:
+    """Bound the units of a pod by the length of its review in bytes, without a look at every entry."""
+    bound, spec = size * PER_BYTE, pod.get("spec")
+    if type(spec) is not dict:
+        return bound
+    for name in DEAR:
+        listed = spec.get(name)
+        if type(listed) is list:
+            bound += PRICES[name] * len(listed)
+    there: Any = spec
+    for key in REQUIRED_AFFINITY[1:]:
+        there = there.get(key)
+        if type(there) is not dict:
+            break
+    if type(there) is list:
+        bound += PRICES[REQUIRED_AFFINITY[-1]] * len(there)
+    return bound
 
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:

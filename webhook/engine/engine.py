@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from webhook.allowance import FINDING, Allowance, Late, TooLarge, TooLate, no_deadline
 from webhook.api import jsonpatch
-from webhook.api.objects import Labelled, Subject, count, judged, subjects
+from webhook.api.objects import Subject, count, judged, subjects
 from webhook.api.pods import POD, Pod
 from webhook.engine import ratcheting
 from webhook.facts.snapshot import Facts
@@ -162,16 +162,14 @@ class Engine:
             fix
             for review in self._reviews(request, item, facts, allowance)
             if not review.subject.mirror  # the object is a Pod, so its subject is no template
-            for result in self._results(review, self._mending)
-            if result.action is Action.DENY
-            for fix in result.finding.fixes
+            for rule, findings in self._findings(review, self._mending)
+            if self._action(rule.id, review)[0] is Action.DENY
+            for finding in findings
+            if not finding.advice
+            for fix in finding.fixes
             if not debug or _is_added(fix, request)
         )
-        operations, mutated = jsonpatch.build(item, fixes, allowance)
-        if jsonpatch.apply(item, operations) != mutated:
-            # An API server refuses the whole request for a patch that does not apply, even under Ignore.
-            raise RuntimeError("the patch does not make of the object what its fixes do")
-        return operations
+        return jsonpatch.build(item, fixes, allowance)[0]
 
     def _standing(
         self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None
@@ -191,6 +189,16 @@ class Engine:
             yield review_of(subject, self.policy, facts, allowance)
 
     def _results(self, review: Review[Any], rules: Iterable[Rule]) -> Iterator[Result]:
+        for rule, findings in self._findings(review, rules):
+            action, exemption = self._action(rule.id, review)
+            for finding in findings:
+                message = f"{finding.message}; {_LEFT_OUT[action]}" if finding.left_out else finding.message
+                if (message := line(message)) != finding.message:
+                    finding = finding._replace(message=message)
+                yield Result(rule.id, _eased(action, finding), finding, exemption)
+
+    def _findings(self, review: Review[Any], rules: Iterable[Rule]) -> Iterator[tuple[Rule, list[Finding]]]:
+        """Yield each rule that has findings, with these as the rule gives them, but for their place in the object."""
         allowance, late = review.allowance, review.allowance.late
         findings: list[Finding] = []
         for rule in rules:
@@ -199,6 +207,8 @@ class Engine:
             try:
                 for finding in rule.check(review):
                     allowance.spend("findings", 1, FINDING + len(finding.parts))
+                    if finding.fixes and not rule.mends:  # /mutate would not apply it, and /validate would rely on it
+                        raise TypeError("a fix from a rule that does not say MENDS")
                     findings.append(_located(finding, review.subject))
             except TooLate:
                 raise
@@ -209,29 +219,19 @@ class Engine:
                 raise Malformed(path, f"{dotted(within)}: {error.message}" if within else error.message) from error
             except Exception as error:
                 raise RuleBroke(rule.id) from error
-            if not findings:
-                continue
-            action, exemption = self._action(rule.id, review)
-            for finding in findings:
-                if finding.fixes and not rule.mends:  # /mutate would not apply it, and /validate would rely on it
-                    raise RuleBroke(rule.id) from TypeError("a fix from a rule that does not say MENDS")
-                message = f"{finding.message}; {_LEFT_OUT[action]}" if finding.left_out else finding.message
-                if (message := line(message)) != finding.message:
-                    finding = finding._replace(message=message)
-                yield Result(rule.id, _eased(action, finding), finding, exemption)
-            findings = []
+            if findings:
+                yield rule, findings
+                findings = []
 
     def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
         """Return the action on a rule's findings, and the name of the exemption if that is the reason."""
-        policy, subject, facts = review.policy, review.subject, review.facts
-        where = subject.namespace, facts.namespaces.get(subject.namespace), getattr(subject, "service_account", "")
-        for exemption in policy.exemptions:
-            named = exemption.rules or not isinstance(subject, Labelled)  # or it could grant labels that outlast it
-            if named and exemption.holds(rule, facts.today) and exemption.scope.covers(*where):
+        policy = review.policy
+        for exemption in review.exemptions:
+            if exemption.holds(rule, review.facts.today):
                 return Action.AUDIT, exemption.name
         for override in policy.overrides:
             action = policy.overriding(override, rule)
-            if action is not None and (override.scope is None or override.scope.covers(*where)):
+            if action is not None and (override.scope is None or override.scope.covers(*review.origin)):
                 pool = review.placement if override.pools and isinstance(review, PodReview) else None
                 if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
                     return action, ""

@@ -3,8 +3,10 @@
 It replaces the CUDA driver's functions in processes that load it (Project-HAMi/HAMi-core src/libvgpu.c).
 """
 
+from collections.abc import Mapping
+
 from webhook.api.fields import entries, text
-from webhook.api.pods import Container
+from webhook.api.pods import Container, EnvVar
 from webhook.memory.frameworks.cuda import HAMI_LIMIT
 
 RESOURCES = frozenset(
@@ -29,16 +31,16 @@ OFF = "CUDA_DISABLE_CONTROL"
 PRELOAD, PRELOADED, LIBRARY = "LD_PRELOAD", "/etc/ld.so.preload", "libvgpu.so"
 """The two ways in which processes load the library, and its name."""
 
-_READ = frozenset({*LIMITS, OFF, PRELOAD})
+READ = frozenset({*LIMITS, OFF, PRELOAD})
+"""The variables that `sign` looks at."""
 
 
-def sign(container: Container) -> str:
+def sign(container: Container, env: Mapping[str, EnvVar]) -> str:
     """Return the resource or the variable by which a container shows that HAMi-core limits it; empty without one."""
-    env = container.variables(_READ) if container.spec.get("env") else {}
     if OFF in env and env[OFF].value == "true":
         return ""
     named = next((name for name, _, _ in container.extended_resources if name in RESOURCES), "")
-    if named or not env:
+    if named:
         return named
     limit = next((name for name in LIMITS if name in env and (env[name].value or "0").strip("0") != ""), "")
     preload = env.get(PRELOAD)

@@ -22,8 +22,8 @@ from webhook.model import Finding, Path
 from webhook.policy.model import Pool
 from webhook.text.words import listed, shown
 
-Shim = Callable[[Container], Delivery | None]
-"""Gives the shim to a container, as far as it can; None where the pod is to have none."""
+Shim = Callable[[Container, Mapping[str, EnvVar]], Delivery | None]
+"""Gives the shim to a container with these variables, as far as it can; None where the pod is to have none."""
 
 
 class Problem(NamedTuple):
@@ -177,17 +177,17 @@ def _shim(review: PodReview, pool: Pool, cap: Cap) -> Shim:
     pod, policy = review.subject, cap.policy
     stated = delivery.image_path(pod)
     if cap.driver or not delivery.wanted(pod, policy, cap.budget):
-        return lambda _: None
+        return lambda _, __: None
     runs = pod.old is not None and not pod.template
 
-    def deliver(container: Container) -> Delivery:
+    def deliver(container: Container, env: Mapping[str, EnvVar]) -> Delivery:
         if stated is not None:
             known = Found(stated)
         else:
             known = images.find(review.facts, sorted(policy.sharing_namespaces), container.reference)
             if known == Found(None):
                 known = Found(policy.python_path(pod.namespace, pool.name, container.reference))
-        return delivery.deliver(container, cap.budget, known, strict=policy.strict, runs=runs)
+        return delivery.deliver(container, env, cap.budget, known, strict=policy.strict, runs=runs)
 
     return deliver
 
@@ -260,8 +260,8 @@ def _before(pod: Pod, pool: Pool, cap: Cap) -> Record | None:
 def _container(
     container: Container, cap: Cap, before: Record | None, shim: Shim, allowance: Allowance
 ) -> ContainerPlan:
-    env = container.variables(environment.KNOWN)
-    values = {name: variable.value for name, variable in env.items()}
+    env = container.variables(_READ)
+    values = {name: variable.value for name, variable in env.items() if name in environment.KNOWN}
     allowance.spend("settings", sum(len(value or "") for value in values.values()) // LETTERS)
     image = container.image
     steps = environment.merge(values, cap, image)
@@ -269,16 +269,28 @@ def _container(
         steps = (*steps, *environment.from_elsewhere(environment.applied(values, steps), container.env_from))
     if cap.driver:
         steps = tuple([step for step in steps if step.kind not in _BY_VARIABLE_ALONE])
-    argument = command_line.merge(image, container.words, cap.budget, append=cap.policy.append_arguments)
-    limited = command_line.limited(image, container.words, argument, cap.budget)
+    words = container.words
+    argument = command_line.merge(image, words, cap.budget, append=cap.policy.append_arguments)
+    limited = command_line.limited(image, words, argument, cap.budget)
     past: tuple[Lowered, ...] = ()
     if before is not None and before.lowered:
         history = before.history(container.name, values)
         past = tuple([Lowered(entry, name, old, (*env[name].path, "value")) for entry, name, old in history])
     return ContainerPlan(
-        container.name, container.path, env, steps, argument, past, shim(container), limited, hami.sign(container)
+        container.name,
+        container.path,
+        env,
+        steps,
+        argument,
+        past,
+        shim(container, env),
+        limited,
+        hami.sign(container, env),
     )
 
+
+_READ = environment.KNOWN | delivery.READ | hami.READ
+"""The variables of a container that a plan looks at."""
 
 _BY_VARIABLE_ALONE = frozenset({Kind.DEFEAT, Kind.UNSURE})
 """The steps that say that a cap by variable is lost or not sure, which harms nobody where the driver limits."""

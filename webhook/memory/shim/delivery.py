@@ -6,14 +6,14 @@ when the annotation changes (kubernetes/website, "Expose Pod Information to Cont
 
 import hashlib
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from webhook.api.fields import entries, text
-from webhook.api.pods import Container, Pod
+from webhook.api.pods import Container, EnvVar, Pod
 from webhook.facts.images import Found, is_path
 from webhook.memory import frameworks
 from webhook.memory.budget import Budget, Refused
@@ -39,6 +39,7 @@ NAMES = (FILE, "usercustomize.py")
 PYTHONPATH, PYTHONHOME = "PYTHONPATH", "PYTHONHOME"
 FRACTION, MIB = "SLICEWARDEN_MEMORY_FRACTION", "SLICEWARDEN_MEMORY_MIB"
 READ = frozenset({PYTHONPATH, PYTHONHOME, FRACTION, MIB})
+"""The variables that `deliver` looks at."""
 
 SHIMMED = tuple(framework for framework in frameworks.walk() if framework.shimmed)
 CAPS = ", ".join((*(framework.shimmed for framework in SHIMMED), "onnxruntime by session"))
@@ -111,12 +112,14 @@ def image_path(pod: Pod) -> str | None:
     )
 
 
-def deliver(container: Container, budget: Budget, known: Found, *, strict: bool, runs: bool) -> Delivery:
+def deliver(
+    container: Container, env: Mapping[str, EnvVar], budget: Budget, known: Found, *, strict: bool, runs: bool
+) -> Delivery:
     """Compare a container with one that has the shim. `known` is the PYTHONPATH that its image sets.
 
-    `runs` says that the pod is there already, so that its container cannot be given more.
+    `env` has those of its variables that READ names. `runs` says that the pod is there already, so that its container
+    cannot be given more.
     """
-    env = container.variables(READ)
     own = env.get(PYTHONPATH)
     if own is not None and own.value is None:
         return Delivery(given=False, note=f"{PYTHONPATH} is not known before the pod runs")
