@@ -27,13 +27,13 @@ class Source(NamedTuple):
 
 
 def pytorch() -> Source:
-    """PyTorch's caching allocator."""
+    """PyTorch's allocator. Its error by cudaMallocAsync is `Allocation on device`, without more."""
     torch = import_module("torch")
     return Source(
         torch.__version__,
         lambda size: torch.empty(size, dtype=torch.uint8, device="cuda"),
         torch.cuda.OutOfMemoryError,
-        "out of memory",
+        "",
         torch.cuda.memory_reserved,
     )
 

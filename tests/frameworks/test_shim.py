@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench.gpu.injected import admitted
+from tests.frameworks import environments
 from tests.frameworks.card import PRETEND
 from tests.frameworks.conftest import T4, Program, Ran
 from webhook.memory.shim.delivery import FOLDER
@@ -76,7 +77,7 @@ def test_newer_torch_keeps_the_cap_of_its_variable(on_greed: Program, delivered:
 
 
 @pytest.mark.parametrize("name", TORCH)
-@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver", "threads", "program", "larger fraction"])
+@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver", "threads", "program", "data loader", "larger fraction"])
 def test_torch_is_capped_however_its_process_comes_to_be(
     on_card: Program, delivered: Delivered, name: str, way: str
 ) -> None:
@@ -94,7 +95,7 @@ def test_a_smaller_fraction_of_the_program_stands(on_card: Program, delivered: D
 
 
 @pytest.mark.parametrize("name", TORCH)
-@pytest.mark.parametrize("setting", ["expandable_segments:True", "max_split_size_mb:128"])
+@pytest.mark.parametrize("setting", ["expandable_segments:True", "max_split_size_mb:128", "backend:cudaMallocAsync"])
 def test_torch_is_capped_with_other_settings(on_greed: Program, delivered: Delivered, name: str, setting: str) -> None:
     ran = on_greed(name, delivered(PYTORCH_CUDA_ALLOC_CONF=setting))
     assert ran.stopped
@@ -146,6 +147,15 @@ def test_a_program_gets_past_it(on_card: Program, delivered: Delivered, way: str
     assert taken(ran) > 0.9 * T4
 
 
+@pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
+def test_a_python_that_does_not_read_the_shim_gets_past_it(on_card: Program, delivered: Delivered, flag: str) -> None:
+    name = "torch-2.9.1"
+    (packages,) = (environments.python(name).parents[1] / "lib").glob("python3*/site-packages")
+    env = delivered(f"{PRETEND}:{packages}")  # without -S, `site` finds the packages by itself
+    assert taken(on_card(name, env, str(PROBES / "processes.py"), "take")) == BUDGET // CHUNK * CHUNK
+    assert taken(on_card(name, env, flag, str(PROBES / "processes.py"), "take")) > 0.9 * T4
+
+
 @pytest.mark.parametrize(
     ("name", "variable", "value"),
     [
@@ -173,6 +183,46 @@ def test_wrapts_import_hooks_run_too(on_card: Program, delivered: Delivered) -> 
         "tensorflow",
         "tensorflow.python.eager.context",
     ]
+
+
+BESIDE = "torch-2.9.1-beside"
+
+
+def test_each_process_of_torchrun_is_capped(on_card: Program, delivered: Delivered) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    ran = on_card("torch-2.9.1", delivered(), *torchrun, str(PROBES / "processes.py"), "take")
+    assert ran.status == 0, ran.error[-2000:]
+    assert [json.loads(line) for line in ran.out.splitlines()] == [BUDGET // CHUNK * CHUNK] * 2
+
+
+def test_a_kernel_of_jupyter_is_capped(on_card: Program, delivered: Delivered) -> None:
+    assert taken(on_card(BESIDE, delivered(), str(PROBES / "kernel.py"))) == BUDGET // CHUNK * CHUNK
+
+
+@pytest.mark.parametrize("order", ["ours first", "theirs first"])
+@pytest.mark.parametrize("way", ["take", "program"])
+def test_opentelemetrys_own_sitecustomize_runs_beside_it(
+    on_card: Program, delivered: Delivered, order: str, way: str
+) -> None:
+    (packages,) = (environments.python(BESIDE).parents[1] / "lib").glob("python3*/site-packages")
+    theirs = packages / "opentelemetry" / "instrumentation" / "auto_instrumentation"
+    assert (theirs / "sitecustomize.py").exists()
+    env = delivered(f"{theirs}:{PRETEND}")
+    if order == "theirs first":
+        ours, _, rest = env["PYTHONPATH"].partition(":")
+        env["PYTHONPATH"] = f"{theirs}:{ours}:{rest}"
+    program = (
+        f"import sys; sys.path.insert(0, {str(PROBES)!r}); import json, processes;"
+        f"taken = processes.WAYS[{way!r}]();"
+        "print(json.dumps([taken, 'opentelemetry.instrumentation.auto_instrumentation' in sys.modules]))"
+    )
+    got, instrumented = taken(on_card(BESIDE, env, "-c", program))
+    assert instrumented
+    # In a virtual environment Python reads no usercustomize, so the shim has to come first, as the webhook writes it.
+    if order == "ours first":
+        assert got == BUDGET // CHUNK * CHUNK
+    else:
+        assert got > 0.9 * T4
 
 
 RELEASES = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")

@@ -9,7 +9,8 @@ from webhook.facts.snapshot import Facts, Node
 from webhook.gpu.placement import Placement
 from webhook.gpu.review import PodReview
 from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
-from webhook.memory.plan import Problem, size
+from webhook.memory.coverage import Capped, coverage
+from webhook.memory.plan import Plan, Problem, plan, size
 from webhook.model import Path, Request, dotted
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.text import tables
@@ -53,12 +54,21 @@ def _rows(pool: Pool, policy: Policy, facts: Facts) -> Iterator[tuple[str, ...]]
         yield (pool.name, f"no usable labels: {listed(blind, _LISTED)}", str(len(blind)), *("",) * 6)
 
 
+COVERED = ("object", "container", "framework", "capped by", "why not", "the line that turns a cap on")
+
+
+def covered(rows: Iterable[tuple[str, str, str, str, str, str]]) -> str:
+    """Write how the frameworks of some pods are capped, as a table; a line of words if no pod asks for a shared GPU."""
+    lines = [COVERED, *rows]
+    return "\n".join(tables.columns(lines) if len(lines) > 1 else ("no pod with caps",)) + "\n"
+
+
 class Landing(NamedTuple):
     """The pool that a pod belongs to, the nodes there on which it may land, and its cap.
 
     `path` is the path of its spec in the object, `trust` its level, and `asks` its amount of each resource. `where`
     says in words which nodes these are, or why there are none. `reason` says why it lands there; `uncapped`, why it has
-    no cap.
+    no cap; `capped`, how each framework in each container is capped, if that was asked for.
     """
 
     path: Path
@@ -70,6 +80,7 @@ class Landing(NamedTuple):
     reason: str
     cap: Budget | None = None
     uncapped: str = ""
+    capped: tuple[Capped, ...] = ()
 
     @property
     def brief(self) -> str:
@@ -106,6 +117,7 @@ class Landing(NamedTuple):
         card = self.cap.card
         return {
             **value,
+            "frameworks": [one._asdict() for one in self.capped],
             "budget": {
                 "product": card.product,
                 "memory": card.memory,
@@ -123,22 +135,22 @@ _LISTED, _NAMED = 4, 10
 """How many nodes are named for people, and for programs."""
 
 
-def landings(request: Request, policy: Policy, facts: Facts) -> Iterator[Landing]:
+def landings(request: Request, policy: Policy, facts: Facts, *, capped: bool = False) -> Iterator[Landing]:
     """Find where the pod of a request lands, or the pods of its templates, if they request a GPU.
 
-    Raises Malformed for an object of a wrong shape.
+    With `capped` they say how each framework is capped. Raises Malformed for an object of a wrong shape.
     """
     for pod in subjects(request, request.object or {}, request.old_object, policy.workloads):
         if not isinstance(pod, Pod):
             continue
         review = PodReview(pod, policy, facts)
         if review.placement is not None:
-            yield _landing(review, review.placement)
+            yield _landing(review, review.placement, capped=capped)
 
 
-def _landing(review: PodReview, placement: Placement) -> Landing:
+def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landing:
     pod, policy, facts = review.subject, review.policy, review.facts
-    pool, cap, uncapped = placement.pool, None, ""
+    pool, cap, uncapped, rows = placement.pool, None, "", tuple[Capped, ...]()
     names, where = _where(pod, pool, placement, facts) if pool else ((), "")
     if pool is None:
         uncapped = "no pool takes it"
@@ -150,10 +162,14 @@ def _landing(review: PodReview, placement: Placement) -> Landing:
         if cap is None and isinstance(sized, Problem):
             no_card = "no card is known, and the policy assumes none"
             uncapped = f"{sized.annotation}: {sized.message}" if sized.annotation else no_card
+        if capped and isinstance(planned := plan(review, pool), Plan):
+            rows = tuple(coverage(planned))
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(review, placement))
     name = pool.name if pool else ""
-    return Landing(pod.located(pod.spec_path)[0], name, names, where, placement.level, asks, reason, cap, uncapped)
+    return Landing(
+        pod.located(pod.spec_path)[0], name, names, where, placement.level, asks, reason, cap, uncapped, rows
+    )
 
 
 def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:

@@ -60,6 +60,7 @@ class ContainerPlan(NamedTuple):
     """The program that an argument limits, empty for none."""
     hami: str = ""
     """The sign that HAMi-core limits the container, empty for none."""
+    image: str = ""
 
     @property
     def shown(self) -> str:
@@ -286,6 +287,7 @@ def _container(
         shim(container, env),
         limited,
         hami.sign(container, env),
+        image,
     )
 
 

@@ -17,6 +17,8 @@ import jinja2
 from markupsafe import Markup
 
 from webhook import rules
+from webhook.memory import coverage
+from webhook.memory.explain import Landing
 from webhook.model import Action, Problem, Result, dotted
 from webhook.reports import audit_report, diff_report
 from webhook.reports.audit_report import SourceFinding
@@ -203,8 +205,14 @@ def _judged(judged: Judged) -> Entry:
     denied = not judged.verdict.allowed
     style, words = ("deny", "denied") if denied else ("warn", "warning") if judged.warned else ("allow", "allowed")
     marks = tuple(_mark(result, result.remark, number) for result, number in judged.findings)
-    lands = (part for landing in judged.landings for part in (f"lands: {landing.brief}", f"memory: {landing.memory}"))
+    lands = (part for landing in judged.landings for part in _lands(landing))
     return Entry(style, words, judged.namespace, judged.title, judged.place, marks, tuple(lands), judged.diff)
+
+
+def _lands(landing: Landing) -> Iterator[str]:
+    yield f"lands: {landing.brief}"
+    yield f"memory: {landing.memory}"
+    yield from (f"capped: {text}" for text in coverage.lines(landing.capped))
 
 
 _NAMED = 5

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from webhook.memory import coverage
 from webhook.model import Action, dotted
 from webhook.reports import patches
 from webhook.scan.results import Judged, Report
@@ -68,6 +69,8 @@ def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
         yield from look.hang("  lands  ", where + landing.brief)
         if explained:
             yield from look.hang("  memory ", landing.memory)
+            for text in coverage.lines(landing.capped):
+                yield from look.hang("  capped ", text)
     if judged.diff and explained:
         for row in judged.diff.splitlines():
             yield f"    {look.paint(row, _ROWS.get(row[:1], ''))}"

@@ -87,7 +87,7 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
         name=request.name or _generate_name(judged),
         verdict=verdict,
         lines=lines,
-        landings=tuple(explain.landings(request, engine.policy, facts)),
+        landings=tuple(explain.landings(request, engine.policy, facts, capped=diffs)),
         diff=_diff(judged, verdict) if diffs and verdict.patch else "",
         operation=request.operation,
     )

@@ -12,6 +12,9 @@ from typing import Any
 
 CHUNK = 64
 
+# As in pretend/sitecustomize.py, which Python may have been told not to read.
+sys.setdlopenflags(os.RTLD_LAZY)
+
 
 def take() -> int:
     torch = import_module("torch")
@@ -83,6 +86,14 @@ def imported() -> int:
     return int(torch.cuda.is_initialized())
 
 
+def workers() -> int:
+    """Load data by two forked processes, then take memory: PyTorch's usual loop."""
+    torch = import_module("torch")
+    loader = torch.utils.data.DataLoader(list(range(8)), batch_size=2, num_workers=2)
+    assert sum(int(batch.sum()) for batch in loader) == 28
+    return take()
+
+
 WAYS: dict[str, Callable[[], Any]] = {
     "take": take,
     "import": imported,
@@ -90,6 +101,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     "spawn": lambda: started("spawn"),
     "forkserver": lambda: started("forkserver"),
     "threads": threads,
+    "data loader": workers,
     "program": program,
     "program with a path of its own": lambda: program(PYTHONPATH=os.environ["PYTHONPATH"].partition(":")[2]),
     "larger fraction": lambda: fraction(0.9),

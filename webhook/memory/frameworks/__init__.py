@@ -2,7 +2,8 @@
 
 A file has a `TITLE`, its `ORDER` among the files, `VARIABLES` and `merge`. It may have `DEFEATS` (variables that take
 its cap away), `HIDING` (more names that do, unless they are merged), `IMAGE` (it is merged in images of this name
-alone), `FRACTIONS_ONLY` (it has no cap where the GPU's memory is the host's), `SHIMMED` (what the shim caps of it),
+alone), `FRACTIONS_ONLY` (it has no cap where the GPU's memory is the host's), `CAPPED` (what variables cap of it; by
+default its name), `SHIMMED` (what the shim caps of it),
 `uncapped` (what no cap reaches) and `SECTIONS` (its tables on the page of frameworks).
 """
 
@@ -36,6 +37,7 @@ class Framework:
     hiding: tuple[str, ...]
     image: str
     fractions_only: bool
+    capped: str
     shimmed: str
     uncapped: Callable[[Cap], Iterator[str]]
     sections: tuple[Section, ...]
@@ -59,6 +61,7 @@ def _framework(name: str) -> Framework:
         getattr(module, "HIDING", ()),
         getattr(module, "IMAGE", ""),
         getattr(module, "FRACTIONS_ONLY", False),
+        getattr(module, "CAPPED", name),
         getattr(module, "SHIMMED", ""),
         getattr(module, "uncapped", nothing),
         getattr(module, "SECTIONS", ()),

@@ -7,6 +7,7 @@ from webhook.memory.tables import ALONE, Effect, Form, Variable
 
 TITLE = "CUDA"
 ORDER = 6
+CAPPED = ""
 
 MODULE_LOADING = "CUDA_MODULE_LOADING"
 LAZY = "LAZY"

@@ -25,7 +25,7 @@ from webhook.text.words import shown
 TITLE = "PyTorch"
 ORDER = 1
 FRACTIONS_ONLY = True
-SHIMMED = "pytorch before 2.10"
+CAPPED, SHIMMED = "pytorch 2.10 and newer", "pytorch before 2.10"
 
 ALLOC, CUDA_ALLOC, HIP_ALLOC = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"
 """The variables. Every release accepts the first; the second overrides the others; the third overrides the first."""

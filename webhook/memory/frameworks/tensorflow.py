@@ -7,7 +7,7 @@ from webhook.memory.tables import ALONE, Defeat, Effect, Form, Variable, word
 
 TITLE = "TensorFlow"
 ORDER = 2
-SHIMMED = "tensorflow"
+CAPPED, SHIMMED = "", "tensorflow"
 
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 GROWS = "true"

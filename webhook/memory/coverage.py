@@ -1,0 +1,127 @@
+"""Says how each framework in each container of a pod is capped: its record for people, and the ways to a cap."""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from webhook.memory import frameworks
+from webhook.memory.frameworks import Framework
+from webhook.memory.plan import ContainerPlan, Plan
+from webhook.memory.shim.delivery import CHOICE, IMAGE_PATH
+from webhook.memory.steps import Kind, Step, describe, noted
+from webhook.text.words import listed
+
+
+class By(StrEnum):
+    """What caps a framework."""
+
+    DRIVER = "driver"
+    HAMI = "HAMi-core"
+    VARIABLE = "variable"
+    SHIM = "shim"
+    ARGUMENT = "argument"
+    NONE = "none"
+
+
+class Capped(NamedTuple):
+    """How one framework or program is capped in one container.
+
+    Where nothing caps it, `why` says the reason, and `way` the line that turns a cap on; empty if there is none.
+    """
+
+    container: str
+    framework: str
+    by: By
+    why: str = ""
+    way: str = ""
+
+
+ALL = "all frameworks"
+"""The framework of a cap that reaches every process."""
+
+_ONNX = "onnxruntime"
+PER_SESSION = f"{_ONNX} by session"
+
+
+def coverage(plan: Plan) -> Iterator[Capped]:
+    """Yield how each framework that can be capped, and each program that is seen, is capped in each container."""
+    for part in plan.containers:
+        if plan.cap.driver:
+            yield Capped(part.shown, ALL, By.DRIVER)
+        if part.hami:
+            yield Capped(part.shown, ALL, By.HAMI, f"it asks by {part.hami}")
+        if not plan.cap.driver:
+            yield from _by_variable(part, plan)
+            yield from _by_shim(part, plan)
+        yield from _by_argument(part, plan)
+
+
+def _by_variable(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
+    for framework in frameworks.walk():
+        if not framework.capped or framework.image not in ("", part.image):
+            continue
+        if not plan.cap.policy.caps(framework.name):
+            why = "the policy leaves it out"
+            yield Capped(part.shown, framework.capped, By.NONE, why, f"memory.frameworks: [..., {framework.name}]")
+        elif plan.budget.unified and framework.fractions_only:
+            yield Capped(part.shown, framework.capped, By.NONE, "the GPU's memory is the host's")
+        elif lost := next((step for step in part.steps if _takes_away(step, framework)), None):
+            yield Capped(part.shown, framework.capped, By.NONE, describe(lost, plan.budget))
+        else:
+            yield Capped(part.shown, framework.capped, By.VARIABLE)
+
+
+def _takes_away(step: Step, framework: Framework) -> bool:
+    if step.kind not in (Kind.DEFEAT, Kind.REFUSE):
+        return False
+    own = {variable.name for variable in framework.variables} | {defeat.name for defeat in framework.defeats}
+    return step.name in own or step.name in framework.hiding
+
+
+def _by_shim(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
+    cap = plan.cap
+    wanted = [f.shimmed for f in frameworks.walk() if f.shimmed and cap.policy.caps(f.name)]
+    lacking = {name for f in frameworks.walk() for name in f.uncapped(cap._replace(shim=False))}
+    given = part.shim is not None and part.shim.given
+    why, way = ("", "") if given else _no_shim(part, plan)
+    for name in wanted:
+        if name in lacking:
+            yield Capped(part.shown, name, By.SHIM if given else By.NONE, why, way)
+    yield Capped(part.shown, PER_SESSION, By.SHIM) if given else Capped(part.shown, _ONNX, By.NONE, why, way)
+
+
+def _no_shim(part: ContainerPlan, plan: Plan) -> tuple[str, str]:
+    """Say why a container has no shim, and which line turns it on."""
+    if part.shim is not None:
+        return f"no shim: {part.shim.note.partition(f'; say {IMAGE_PATH}')[0]}", f'{IMAGE_PATH}: "PATH"'
+    if plan.budget.unified:
+        return "no shim: the GPU's memory is the host's", ""
+    if not plan.cap.policy.shim:
+        return "no shim: the policy has none", "memory.shim: Inject"
+    if CHOICE in plan.pod.annotations:
+        return "no shim: the pod does without", f"remove {CHOICE}"
+    return "no shim: the pod was created without", "create the pod again"
+
+
+def _by_argument(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
+    if part.limited:
+        yield Capped(part.shown, part.limited, By.ARGUMENT)
+    elif part.argument is not None:
+        step, details = part.argument, dict(part.argument.details)
+        why = noted(step, plan.budget).removeprefix(f"{step.name}: ")
+        way = f"args: [{details['ours']}]" if "ours" in details else details["advice"]
+        yield Capped(part.shown, step.name, By.NONE, why, way)
+
+
+def lines(some: Iterable[Capped]) -> Iterator[str]:
+    """Write how a pod is capped: a line for the frameworks of a container with the same cap, or the same reason."""
+    for (container, by, why, way), group in groupby(some, lambda one: (one.container, one.by, one.why, one.way)):
+        names = listed([one.framework for one in group], _NAMED)
+        if by is By.NONE:
+            yield f"{container}: {names}: not capped: {why}{f'; {way}' if way else ''}"
+        else:
+            yield f"{container}: {names}: by {by}{f' ({why})' if why else ''}"
+
+
+_NAMED = 12
