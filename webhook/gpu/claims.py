@@ -1,11 +1,15 @@
 """The pools of device claims: a claim belongs to a pool by its device class, and has trust as a pod has."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from webhook.api.devices import DeviceClaim, DeviceRequest
-from webhook.api.pods import Pod
+from webhook.api.devices import CLAIM, TEMPLATE, DeviceClaim, DeviceRequest
+from webhook.api.fields import entries, section, text
+from webhook.api.pods import Container, Pod
+from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.facts.snapshot import Facts
 from webhook.gpu.placement import Claim, closed
+from webhook.model import Object, Path
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
 
@@ -88,3 +92,90 @@ def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
 
 def _pools(grants: Iterable[Grant], policy: Policy) -> frozenset[str]:
     return frozenset(name for grant in grants for name in grant.pools or policy.pool_names)
+
+
+class Use(NamedTuple):
+    """A pod's use of a claim that is among the facts and requests devices of pools.
+
+    `path` is the pod's entry for it. `kind` and `name` are those of the claim, or of the template that makes it.
+    `containers` are those that are given its devices.
+    """
+
+    path: Path
+    kind: str
+    name: str
+    requests: tuple[DeviceRequest, ...]
+    containers: tuple[Container, ...]
+
+    @property
+    def words(self) -> str:
+        """The claim in words: `template quarter`."""
+        return f"{'template' if self.kind == TEMPLATE else 'claim'} {self.name}"
+
+
+class Slice(NamedTuple):
+    """The memory of a shared device that one process of a pod has by its claim, in MiB, and the claim in words."""
+
+    mib: int
+    by: str
+
+
+def source(entry: Object) -> tuple[str, str] | None:
+    """Return the kind and the name of the object that a pod's entry for a claim names; None for another source."""
+    for kind, key in ((CLAIM, "resourceClaimName"), (TEMPLATE, "resourceClaimTemplateName")):
+        name = entry.get(key)
+        if isinstance(name, str):
+            return kind, name
+    return None
+
+
+def uses(pod: Pod, policy: Policy, facts: Facts) -> tuple[Use, ...]:
+    """Return the known claims of a pod for devices of pools; none where the policy lets the pod claim anything."""
+    if not pod.spec.get("resourceClaims") or not pod.namespace or free(pod, policy, facts):
+        return ()
+    return tuple(_uses(pod, policy, facts))
+
+
+def free(pod: Pod, policy: Policy, facts: Facts) -> bool:
+    """Tell whether the policy lets a pod claim any device (`gpus.claims`)."""
+    labels = facts.namespaces.get(pod.namespace)
+    return any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims)
+
+
+def _uses(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Use]:
+    at = pod.at("spec")
+    using: dict[str, list[Container]] = {}
+    for container in pod.containers:
+        resources = section(container.spec, "resources", container.path)
+        place = (*container.path, "resources")
+        for index, one in entries(resources, "claims", place):
+            using.setdefault(text(one, "name", (*place, "claims", index)), []).append(container)
+    for index, entry in entries(pod.spec, "resourceClaims", at):
+        path, known = (*at, "resourceClaims", index), source(entry)
+        requests = facts.claimed.get((known[0], pod.namespace, known[1])) if known else None
+        requests = tuple(one for one in requests or () if policy.pools_of_class(one.device_class))
+        if known and requests:
+            yield Use(path, *known, requests, tuple(using.get(text(entry, "name", path), ())))
+
+
+def totals(used: Iterable[Use], policy: Policy) -> Mapping[str, int]:
+    """Return how many devices of each class some claims take, by the implicit resource of the class."""
+    found: dict[str, int] = {}
+    for use in used:
+        for name, number in counted(use.requests, policy).items():
+            found[IMPLICIT + name] = found.get(IMPLICIT + name, 0) + number
+    return found
+
+
+def slice_of(used: Iterable[Use], pool: Pool) -> Slice | None:
+    """Return the smallest slice that a pod's claims take of a pool's devices; None if they say nothing of memory.
+
+    The containers that use a claim share it. Of several alternatives the smallest counts.
+    """
+    found = [
+        Slice(request.mib // max(1, len(use.containers)), use.words)
+        for use in used
+        for request in use.requests
+        if request.device_class in pool.device_classes and request.mib is not None
+    ]
+    return min(found, default=None)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from webhook.api.pods import Pod
-from webhook.gpu import exposure, guard, placement, requests
+from webhook.gpu import claims, exposure, guard, placement, requests
+from webhook.gpu.claims import Use
 from webhook.gpu.exposure import Exposure
 from webhook.gpu.placement import Claim, Placement
 from webhook.gpu.requests import GPURequest, ResourceEntry
@@ -26,9 +27,24 @@ class PodReview(Review[Pod]):
         return tuple(requests.of(self.extended_resources, self.policy))
 
     @shared
+    def claims(self) -> tuple[Use, ...]:
+        """Every known claim of the pod for devices of pools."""
+        return claims.uses(self.subject, self.policy, self.facts)
+
+    @shared
+    def asks(self) -> tuple[Path, ...]:
+        """The places where the pod asks for GPUs: its requests, then its claims."""
+        return (*(request.path for request in self.requests), *(use.path for use in self.claims))
+
+    @shared
     def gpu_containers(self) -> frozenset[Path]:
-        """The paths of the containers that request a GPU."""
+        """The paths of the containers that request a GPU as a resource."""
         return frozenset(request.container.path for request in self.requests)
+
+    @shared
+    def sharing_containers(self) -> frozenset[Path]:
+        """The paths of the containers that are given a GPU, by a request or by a claim."""
+        return self.gpu_containers | {one.path for use in self.claims for one in use.containers}
 
     @shared
     def claim(self) -> Claim:
@@ -38,9 +54,12 @@ class PodReview(Review[Pod]):
     @shared
     def placement(self) -> Placement | None:
         """The pool that the pod belongs to; None for a pod that requests no GPU."""
-        if not self.requests:
+        if not self.asks:
             return None
-        return placement.place(self.subject, self.policy, self.facts, requests.totals(self.requests), self.claim)
+        asked = dict(requests.totals(self.requests))
+        for name, number in claims.totals(self.claims, self.policy).items():
+            asked[name] = asked.get(name, 0) + number
+        return placement.place(self.subject, self.policy, self.facts, asked, self.claim) if asked else None
 
     @shared
     def exposure(self) -> Exposure:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.deviceplugin import usage
 from webhook.deviceplugin.usage import GPU, some
 from webhook.facts.snapshot import Node
@@ -70,6 +71,8 @@ def unoffered_resource(of: Linted) -> Iterator[Found]:
         if not any(node.resources for node in found):
             continue
         for place, pattern in enumerate(pool.resources.patterns):
+            if pattern.startswith(IMPLICIT):  # of a device class, which nodes do not report
+                continue
             names = ResourceNames((pattern,), shares=pool.shared)
             if not any(count and name in names for node in found for name, count in node.resources.items()):
                 yield Found(

@@ -31,7 +31,8 @@ class Record:
     `uncapped` names what has no cap, and the reason. An entry of `driver` is a container that the driver limits. An
     entry of `hami` is `container: SIGN`, by which it shows that HAMi-core limits it. An entry of `shim` is
     `container: FRAMEWORKS`, which the shim caps there. An entry of `argument` is `container: PROGRAM`, which an
-    argument limits. Variables cap the rest.
+    argument limits. Variables cap the rest. `claim` names the claim or the template by which the slice is sized; it is
+    empty for a slice that the pool sizes.
     """
 
     pool: str
@@ -43,11 +44,13 @@ class Record:
     hami: tuple[str, ...] = ()
     shim: tuple[str, ...] = ()
     argument: tuple[str, ...] = ()
+    claim: str = ""
 
     @cached_property
     def text(self) -> str:
         """The record as one line of JSON, in printable ASCII."""
         value: dict[str, object] = {"pool": self.pool, "fraction": self.fraction, "mib": self.mib}
+        value |= {"claim": self.claim} if self.claim else {}
         value |= {name: entries for name in LISTS if (entries := getattr(self, name))}
         return json.dumps(value, separators=(",", ":"))
 
@@ -74,6 +77,7 @@ class Record:
         """Tell whether this record has the same content as another, with a cap that is no larger."""
         return self is other or (
             self.pool == other.pool
+            and self.claim == other.claim
             and all(getattr(self, name) == getattr(other, name) for name in LISTS)
             and (
                 bool(self.fraction) == bool(other.fraction)
@@ -94,13 +98,18 @@ def of(pool: Pool, cap: Cap, **lists: Collection[str]) -> Record:
         return plain(pool, cap)
     lists["uncapped"] = (*_beyond_reach(cap), *lists.get("uncapped", ()))
     bounded = {name: _bounded(entries) for name, entries in lists.items()}
-    return Record(pool.name, _fraction(cap.budget), cap.budget.mib, **bounded)
+    return Record(pool.name, _fraction(cap.budget), cap.budget.mib, **bounded, claim=_claim(cap.budget))
 
 
 @lru_cache(maxsize=64)
 def plain(pool: Pool, cap: Cap) -> Record:
     """Make the record of a pod in which nothing was lowered, and only what no cap reaches is uncapped."""
-    return Record(pool.name, _fraction(cap.budget), cap.budget.mib, (), tuple(_beyond_reach(cap)))
+    uncapped = tuple(_beyond_reach(cap))
+    return Record(pool.name, _fraction(cap.budget), cap.budget.mib, (), uncapped, claim=_claim(cap.budget))
+
+
+def _claim(budget: Budget) -> str:
+    return shown(budget.wish.claimed.by, quotes=False)[:MAX_ENTRY] if budget.wish.claimed else ""
 
 
 def _fraction(budget: Budget) -> str:
@@ -138,9 +147,11 @@ def read(text: object) -> Record | None:
     if not isinstance(value, dict):
         return None
     pool, fraction, mib = (value.get(key) for key in ("pool", "fraction", "mib"))
+    claim = value.get("claim", "")
     lists = [value.get(key, []) for key in LISTS]
-    if not isinstance(pool, str) or not isinstance(fraction, str) or type(mib) is not int:
+    if not isinstance(pool, str) or not isinstance(fraction, str) or not isinstance(claim, str) or type(mib) is not int:
         return None
     if not all(isinstance(entries, list) and all(isinstance(e, str) for e in entries) for entries in lists):
         return None
-    return Record(pool, fraction, mib, *(tuple(entries[: MAX_ENTRIES + 1]) for entries in lists))
+    bounded = {name: tuple(entries[: MAX_ENTRIES + 1]) for name, entries in zip(LISTS, lists, strict=True)}
+    return Record(pool, fraction, mib, **bounded, claim=claim)

@@ -9,6 +9,8 @@ from webhook.api import quantity
 from webhook.api.pods import Pod
 from webhook.api.selectors import NOWHERE, Choice, integer
 from webhook.facts.snapshot import Facts, Node
+from webhook.gpu.claims import Slice
+from webhook.gpu.device_classes import devices_of
 from webhook.policy.model import Card, Policy, Pool
 from webhook.text.words import shown
 
@@ -27,10 +29,14 @@ MAX_PROCESSES = 64
 
 
 class Wish(NamedTuple):
-    """The part of its slice that a pod asks for: MiB for all its processes together, or None for the whole slice."""
+    """The part of its slice that a pod asks for: MiB for all its processes together, or None for the whole slice.
+
+    A `claimed` slice is what the pod's claim takes of a device, whatever the replicas of the card.
+    """
 
     memory: int | None = None
     processes: int = 1
+    claimed: Slice | None = None
 
 
 ALL = Wish()
@@ -128,7 +134,9 @@ class Budget:
     @property
     def arithmetic(self) -> str:
         """The sum in words."""
-        shares = f"{self.card.replicas} replicas"
+        whole, shares = f"({self.card.memory} MiB - {self.reserve} reserve) / ", f"{self.card.replicas} replicas"
+        if self.wish.claimed is not None:
+            whole, shares = "", f"{self.wish.claimed.mib} MiB by {shown(self.wish.claimed.by, quotes=False)}"
         if self.wish.processes > 1:
             shares += f" / {self.wish.processes} processes"
         asked = ""
@@ -136,7 +144,7 @@ class Budget:
             asked = f"at most {self.wish.memory // self.wish.processes} MiB as {MEMORY} says, "
         least = f", or {self.least} MiB of the pool's smallest" if self.least != self.budget else ""
         return (
-            f"({self.card.memory} MiB - {self.reserve} reserve) / {shares}"
+            f"{whole}{shares}"
             f" - {self.context} context = {self.budget} MiB, {asked}{self.fraction} of the GPU{least}"
             f"; {MIN_BUDGET} MiB is the least"
         )
@@ -146,7 +154,9 @@ def budget(card: Card, policy: Policy, wish: Wish = ALL) -> Budget:
     """Compute the budget on a card. It rounds down, so that all processes of all slices fit together."""
     reserve = _for_product(policy.reserve_mib, card, max(256, -(-card.memory // 50)))
     context = _for_product(policy.context_mib, card, 0)
-    share = (card.memory - reserve) // (card.replicas * wish.processes) - context
+    whole = card.memory - reserve
+    part = whole // card.replicas if wish.claimed is None else min(whole, wish.claimed.mib)
+    share = part // wish.processes - context
     usable = share if wish.memory is None else min(share, wish.memory // wish.processes)
     permille = max(0, 1000 * usable // card.memory)
     return Budget(
@@ -257,7 +267,7 @@ def smallest(pool: Pool, policy: Policy, facts: Facts, wish: Wish = ALL, selecti
 
 def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: Selection) -> Budget | None:
     known = nodes(pool, facts, selection)
-    cards = {card for _, card in known if card}
+    cards = {card for _, card in known if card} if wish.claimed is None else _of_devices(facts, pool)
     if not cards and pool.assume:
         cards = {pool.assume}
     budgets = [budget(card, policy, wish) for card in cards]
@@ -272,6 +282,12 @@ def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: S
         unified=any(b.unified for b in budgets)
         or any(node.labels.get(PRODUCT, "").startswith(policy.unified) for node, _ in known),
     )
+
+
+def _of_devices(facts: Facts, pool: Pool) -> set[Card]:
+    """Return the cards of a pool's device classes, by the ResourceSlices among the facts."""
+    found = (device for name in pool.device_classes for device in devices_of(name, facts))
+    return {Card(device.product, device.memory, 1) for device in found if device.memory}
 
 
 def card_of(node: Node) -> Card | None:

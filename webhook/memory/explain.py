@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 from webhook.api.objects import subjects
 from webhook.api.pods import Pod
+from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.facts.snapshot import Facts, Node
+from webhook.gpu.device_classes import devices_of
 from webhook.gpu.placement import Placement
 from webhook.gpu.review import PodReview
 from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
@@ -177,6 +179,8 @@ def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tu
     known, selection = [node for node, _ in nodes(pool, facts)], Selection.of(pod, pool)
     chosen = pod.spec.get("nodeName") or None
     selected = [node for node in known if chosen in (None, node.name) and selection.allows(node)]
+    if not pool.has_nodes:
+        return _holding(placement, facts)
     names = tuple(node.name for node in selected if _offers(node, placement))
     if names:
         return names, f"on {listed(names, _LISTED)}"
@@ -189,21 +193,43 @@ def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tu
     return (), f"but the nodes that the pod selects there ({_names(selected)}) do not have what it asks for"
 
 
+def _holding(placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
+    """Name the nodes with devices of the classes that a pod claims, where the claim alone decides."""
+    classes = [name.removeprefix(IMPLICIT) for name in placement.totals if name.startswith(IMPLICIT)]
+    holding = {device.node for name in classes for device in devices_of(name, facts) if device.node}
+    names = tuple(sorted(holding))
+    return names, f"on {listed(names, _LISTED)}" if names else "where its claim is given a device"
+
+
 def _names(some: Iterable[Node]) -> str:
     return listed([node.name for node in some], _LISTED)
 
 
 def _offers(node: Node, placement: Placement) -> bool:
     """Tell whether a node has what a pod requests. A node with unknown GPUs may have it."""
-    return not node.resources or all(node.resources.get(name, 0) >= much for name, much in placement.totals.items())
+    counted = ((name, much) for name, much in placement.totals.items() if not name.startswith(IMPLICIT))
+    return not node.resources or all(node.resources.get(name, 0) >= much for name, much in counted)
 
 
 def _reasons(review: PodReview, placement: Placement) -> Iterator[str]:
     yield f"asks for {', '.join(f'{amount} {shown(name, quotes=False)}' for name, amount in placement.totals.items())}"
+    yield from _by_claim(review, placement)
     yield _trust(review, placement)
     yield from placement.refusals
     if placement.clash:
         yield f"its node selection {placement.clash.tenant} excludes the pool's {placement.clash.pool}"
+
+
+def _by_claim(review: PodReview, placement: Placement) -> Iterator[str]:
+    """Say by which claim a pod is given devices: its own, or one that the scheduler makes for a resource of a class."""
+    for use in review.claims:
+        classes = listed(list(dict.fromkeys(request.device_class for request in use.requests)), 3)
+        sized = [request.mib for request in use.requests if request.mib is not None]
+        memory = f", {min(sized)} MiB of a device" if sized else ""
+        yield f"by {shown(use.words, quotes=False)} for class {shown(classes, quotes=False)}{memory}"
+    for name, known in review.facts.device_classes.items():
+        if known.resource in placement.totals:
+            yield f"{shown(known.resource, quotes=False)} by claim of class {shown(name, quotes=False)}"
 
 
 def _trust(review: PodReview, placement: Placement) -> str:

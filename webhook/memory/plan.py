@@ -10,6 +10,7 @@ from webhook.allowance import LETTERS, Allowance
 from webhook.api.pods import Container, EnvVar, Pod
 from webhook.facts import images
 from webhook.facts.images import Found
+from webhook.gpu.claims import slice_of
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, command_line, environment, frameworks, hami
 from webhook.memory.annotation import Record
@@ -139,6 +140,7 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
         return cap
     before = _before(pod, pool, cap)
     asking = {request.container.path: request.container for request in review.requests}
+    asking |= {container.path: container for use in review.claims for container in use.containers}
     try:
         shim = _shim(review, pool, cap)
     except Refused as error:
@@ -200,6 +202,7 @@ def size(review: PodReview, pool: Pool) -> Cap | Problem:
         wished = wish(pod.annotations)
     except Refused as error:
         return Problem(error.message, error.annotation)
+    wished = wished._replace(claimed=slice_of(review.claims, pool))
     selection = Selection.of(pod, pool)
     budget = smallest(pool, policy, facts, wished, selection)
     whole = budget if wished.memory is None else smallest(pool, policy, facts, wished._replace(memory=None), selection)
@@ -207,6 +210,12 @@ def size(review: PodReview, pool: Pool) -> Cap | Problem:
         torch, doubted = pytorch.release(pod.annotations, policy.torch(pod.namespace, pool.name), strict=policy.strict)
     except Refused as error:
         return Problem(error.message, error.annotation, budget)
+    if budget is None and wished.claimed is not None:
+        return Problem(
+            f"no ResourceSlice with the memory of pool {pool.name}'s devices is known, so the "
+            f"{wished.claimed.mib} MiB of {shown(wished.claimed.by, quotes=False)} are no fraction of a GPU; ask an "
+            "administrator to set `assume` for the pool"
+        )
     if budget is None or whole is None:
         return Problem(
             f"no node of pool {pool.name} has the labels nvidia.com/gpu.memory and nvidia.com/gpu.replicas, so no "
@@ -221,6 +230,8 @@ def _too_small(review: PodReview, pool: Pool, budget: Budget, whole: Budget, wis
     """Say what is wrong with the size of a slice, or with the part of it that the pod asks for."""
     if not whole.enough:
         way = "ask an administrator for fewer replicas in the pool"
+        if wished.claimed is not None:
+            way = f"request more memory in {shown(wished.claimed.by, quotes=False)}"
         if wished.processes > 1:
             way = f"set {PROCESSES} to fewer processes"
         message = f"a slice of pool {pool.name} is too small for a framework: {whole.arithmetic}"

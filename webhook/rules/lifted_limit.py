@@ -35,7 +35,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         return
     pool, sliced = placement.pool.name, placement.pool.sharing == "time-slicing"
     for path, name, _, container in variables:
-        if container is None or container.path not in review.gpu_containers:
+        if container is None or container.path not in review.sharing_containers:
             continue
         if name == LIBRARY_PATH:
             yield Finding(
@@ -47,7 +47,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         else:
             yield Finding(path, f"{name} can lift a limit that protects everyone in pool {pool}; {_WAY}")
     for path, _, value, container in mounts:
-        if container is not None and container.path in review.gpu_containers:
+        if container is not None and container.path in review.sharing_containers:
             yield Finding(
                 path,
                 f"a mount at {shown(value)} can lift a limit that protects everyone in pool {pool}; {_WAY}",

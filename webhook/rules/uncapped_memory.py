@@ -13,11 +13,16 @@ than the slice, `slicewarden.dev/gpu-processes` divides it, and `slicewarden.dev
 `PYTORCH_CUDA_ALLOC_CONF`, on which torch before 2.10 would fail. If the policy refuses what takes a cap away, only the
 policy can say that the torch is older (`memory.torch.versions`).
 
+A slice by a claim is as large as what the claim takes of the device (`capacity.requests.memory`), whatever the pool's
+replicas are. The containers that use a claim share it, and the record names the claim.
+
 Way out: leave the variables to Slicewarden, or set a limit that is no larger than the message names.
 """
 
 from collections.abc import Iterator
 
+from webhook.api.fields import entries
+from webhook.gpu.claims import free, source
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation
 from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
@@ -33,6 +38,8 @@ MENDS = True
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag containers that ask for a time-sliced GPU and are not capped at their slice of it."""
     pod, placement = review.subject, review.placement
+    if placement is None:
+        yield from _unsized(review)
     if placement is None or placement.pool is None or placement.pool.sharing not in review.policy.capped_sharing:
         return
     planned = plan(review, placement.pool)
@@ -46,6 +53,23 @@ def check(review: PodReview) -> Iterator[Finding]:
         yield Finding(pod.at("spec"), planned.advice, advice=True, parts=(planned.advice,))
     findings = [*planned.shim, *(finding for part in planned.containers for finding in _container(part, planned))]
     yield from _recorded(findings, planned)
+
+
+def _unsized(review: PodReview) -> Iterator[Finding]:
+    """Tell that a pod with claims gets no cap because nothing is known of them, where they may be slices."""
+    pod, policy = review.subject, review.policy
+    if not any(pool.device_classes.patterns and pool.sharing in policy.capped_sharing for pool in policy.pools):
+        return
+    if free(pod, policy, review.facts):
+        return
+    for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
+        named = source(entry)
+        if pod.namespace and (named is None or (named[0], pod.namespace, named[1]) not in review.facts.claimed):
+            yield Finding(
+                pod.at("spec", "resourceClaims", index),
+                "the claim is not known here, so its containers get no memory cap; add it or its template to the facts",
+                advice=True,
+            )
 
 
 def _recorded(findings: list[Finding], planned: Plan) -> Iterator[Finding]:

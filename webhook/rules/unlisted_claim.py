@@ -36,8 +36,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     places = list(_claims(pod))
     if not places or not pod.namespace:  # of a cluster-scoped object: its pods are judged where they are created
         return
-    labels = review.facts.namespaces.get(pod.namespace)
-    covered = any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims)
+    covered = claims.free(pod, policy, review.facts)
     if covered and (review.exposed or not _reaches_out(review)):
         return
     judged = _judged_elsewhere(pod, policy, review.facts)

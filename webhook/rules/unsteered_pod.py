@@ -52,7 +52,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         return
     pool, wants = placement.pool, _wants(placement)
     if pool is None:
-        path = review.requests[0].path
+        path = review.asks[0]
         why, way = ", ".join(placement.refusals), _what_to_ask(review, placement.totals)
         if review.trust_would_do:
             way += f", or set the annotation {policy.annotation}: {TRUSTED}, which is granted to this pod"
@@ -67,7 +67,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             parts=(f"{pool.name}: {own}",),
         )
     elif not pool.shared and pool.max_request is not None and placement.count > pool.max_request:
-        path = review.requests[0].path
+        path = review.asks[0]
         yield Finding(
             path,
             f"{wants} requests more than pool {pool.name} gives to one pod; request at most {pool.max_request}, or "
