@@ -309,6 +309,14 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             "no namespace has tier=lead",
         ),
     ],
+    "waiting-grant": [
+        (
+            [("namespaces: [team]", "namespaceSelector: {matchLabels: {slicewarden.dev/trust: trusted}}")],
+            [],
+            7,
+            "no namespace has slicewarden.dev/trust=trusted yet; label those whose pods may share cards",
+        ),
+    ],
     "broad-grant": [
         (
             [("namespaces: [team]", "namespaceSelector: {matchExpressions: [{key: tier, operator: DoesNotExist}]}")],

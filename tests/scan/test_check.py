@@ -14,6 +14,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
+from webhook.rules import walk
 from webhook.scan import batches, diff, judge
 from webhook.scan.results import Judged, LeftAlone, Report
 
@@ -178,3 +179,17 @@ def test_policies_that_leave_other_namespaces_alone_are_compared(engine: Engine,
 def _notes(item: Item, engine: Engine) -> Iterator[str]:
     run = batches.ReadRun((batches.Read(packs=[[item]]),))
     yield from run.judge(engine, Facts(), at=datetime.now(UTC)).notes
+
+
+def test_a_slice_that_nobody_asked_for_is_said_once(sample_policy: Policy, sample_facts: Facts, tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: vision, annotations: {{{annotation}}}}}\n"
+    text += "spec: {{containers: [{{name: c, image: i, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]}}\n"
+    asks = {"a": "", "b": "", "c": "slicewarden.dev/trust: trusted", "d": "slicewarden.dev/trust: untrusted"}
+    for name, annotation in asks.items():
+        (tmp_path / f"{name}.yaml").write_text(text.format(name=name, annotation=annotation))
+    policy = replace(sample_policy, default_trust="trusted")
+    report = batches.read([str(tmp_path)]).judge(Engine(policy, walk()), sample_facts, at=datetime.now(UTC))
+    assert [*report.notes] == [
+        "2 pods ask for a GPU and get a slice by the policy's default trust; "
+        "for a whole GPU, set the annotation slicewarden.dev/trust: untrusted"
+    ]

@@ -78,7 +78,7 @@ def test_it_lints_without_an_error(file: Path) -> None:
     items = objects(file)
     found = linted(made(items).text, Facts.of(items))
     assert [each for each in found if each[1] is Action.DENY] == []
-    assert {lint for lint, action in found if action is Action.WARN} <= {"idle-scope"}
+    assert {lint for lint, action in found if action is Action.WARN} == set()
 
 
 @each_cluster
@@ -289,6 +289,21 @@ def test_thin_slices_have_no_cap_and_the_policy_says_so() -> None:
     assert "are too small for a memory cap" in own.text
 
 
+def test_a_pod_that_would_lose_its_whole_gpu_is_named() -> None:
+    items = objects(ROOT / "tests/clusters/operator-time-slicing.yaml")
+    (pod,) = [item for item in items if item["metadata"]["name"] == "notebook-1"]
+    whole = {**pod, "metadata": {**pod["metadata"], "name": "big"}, "spec": {**pod["spec"], "nodeName": "a100-1"}}
+    own = made([*items, whole])
+    assert "this pod would get a slice for a whole GPU: notebooks/big." in own.text
+    (note,) = [note for note in own.notes if "slice" in note]
+    assert note == (
+        "1 pod with a whole GPU would get a slice if created again: notebooks/big; to keep a whole GPU, set the "
+        "annotation slicewarden.dev/trust: untrusted in the template"
+    )
+    whole["metadata"]["annotations"] = {"slicewarden.dev/trust": "untrusted"}
+    assert [note for note in made([*items, whole]).notes if "slice" in note] == []
+
+
 def test_a_pod_that_would_be_refused_is_named() -> None:
     items = objects(ROOT / "tests/clusters/gke.yaml")
     (pod,) = [item for item in items if item["metadata"]["name"] == "two"]
@@ -315,7 +330,7 @@ def test_a_large_cluster_has_the_right_pools() -> None:
         (pool.name, pool.sharing, len(group.nodes)) for pool, group in zip(own.policy.pools, own.groups, strict=True)
     ]
     assert kinds == [("shared", "time-slicing", 16), ("whole", "none", 16), ("mig", "mig", 8)]
-    assert linted(own.text, Facts.of(large())) == [("idle-scope", Action.WARN)]
+    assert linted(own.text, Facts.of(large())) == [("waiting-grant", Action.AUDIT)]
 
 
 # Clusters without GPUs

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from webhook.api.selectors import equals
 from webhook.lints.base import Found, Linted, Table, at
 from webhook.model import Action, Object, Path
+from webhook.policy.model import TRUSTED
 from webhook.text.words import listed
 
 
@@ -67,14 +69,37 @@ def idle_scope(of: Linted) -> Iterator[Found]:
 
     Way out: correct the labels, or remove it.
     """
-    for path, scope in of.scopes:
-        if of.facts.namespaces and scope.selector and not of.reached(scope):
-            wanted = " and ".join(map(str, scope.selector.requirements))
-            yield Found((*path, "namespaceSelector"), f"no namespace has {wanted}; correct it, or remove it")
+    for path, wanted in _idle(of, waiting=False):
+        yield Found(path, f"no namespace has {wanted}; correct it, or remove it")
+
+
+def waiting_grant(of: Linted) -> Iterator[Found]:
+    """A grant waits for the first namespace with Slicewarden's own label.
+
+    `slicewarden policy init` writes it, so that an administrator can grant trust by the label of the policy's own name.
+
+    Way out: label the namespaces whose pods may share cards, or remove the grant.
+    """
+    for path, wanted in _idle(of, waiting=True):
+        yield Found(path, f"no namespace has {wanted} yet; label those whose pods may share cards, or remove it")
+
+
+def _idle(linted: Linted, *, waiting: bool) -> Iterator[tuple[Path, str]]:
+    """Yield the selectors that no known namespace fits, with their words: grants that wait for their label, or others.
+
+    Such a grant is one by the label with the key of the policy's own annotation and the value `trusted`.
+    """
+    for path, scope in linted.scopes:
+        if not linted.facts.namespaces or scope.selector is None or linted.reached(scope):
+            continue
+        own = equals({linted.policy.annotation: TRUSTED})
+        if (path[:3] == ("spec", "trust", "grants") and scope.selector.requirements == own) is waiting:
+            yield (*path, "namespaceSelector"), " and ".join(map(str, scope.selector.requirements))
 
 
 LINTS: Table = {
     unknown_namespace: Action.WARN,
     absent_agent: Action.AUDIT,
     idle_scope: Action.WARN,
+    waiting_grant: Action.AUDIT,
 }

@@ -70,7 +70,8 @@ class Landing(NamedTuple):
 
     `path` is the path of its spec in the object, `trust` its level, and `asks` its amount of each resource. `where`
     says in words which nodes these are, or why there are none. `reason` says why it lands there; `uncapped`, why it has
-    no cap; `capped`, how each framework in each container is capped, if that was asked for.
+    no cap; `capped`, how each framework in each container is capped, if that was asked for. `whole_gpu_way` is what to
+    do for a whole GPU, for a pod that shares by the policy's default alone.
     """
 
     path: Path
@@ -83,6 +84,7 @@ class Landing(NamedTuple):
     cap: Budget | None = None
     uncapped: str = ""
     capped: tuple[Capped, ...] = ()
+    whole_gpu_way: str = ""
 
     @property
     def brief(self) -> str:
@@ -169,9 +171,10 @@ def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landin
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(review, placement))
     name = pool.name if pool else ""
-    return Landing(
-        pod.located(pod.spec_path)[0], name, names, where, placement.level, asks, reason, cap, uncapped, rows
-    )
+    by_default = pool is not None and pool.shared and review.claim.asked is None and not pod.partial
+    way = review.whole_gpu_way if by_default else ""
+    path = pod.located(pod.spec_path)[0]
+    return Landing(path, name, names, where, placement.level, asks, reason, cap, uncapped, rows, way)
 
 
 def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:

@@ -197,6 +197,10 @@ class Report:
             yield f"not judged, but with containers or GPUs: {count}; --format json names them"
         yield from self.unread
         yield from (f"{line}; --system judges them" for line in left_alone(self.left_alone))
+        ways = [landing.whole_gpu_way for judged in self.judged for landing in judged.landings if landing.whole_gpu_way]
+        if ways:
+            words = "pod asks for a GPU and gets" if len(ways) == 1 else "pods ask for a GPU and get"
+            yield f"{len(ways):,} {words} a slice by the policy's default trust; for a whole GPU, {ways[0]}"
         if live := sum(judged.live for judged in self.judged):
             words = "comes from a cluster and is" if live == 1 else "come from a cluster and are"
             yield f"{several(live, 'object')} {words} judged as created; `slicewarden audit` judges what runs as it is"

@@ -11,9 +11,11 @@ from webhook.api.pods import POD
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
-from webhook.model import Action, Object
+from webhook.memory import explain
+from webhook.model import Action, Object, Request
 from webhook.policy.model import Policy
 from webhook.scan.inventory import GPU
+from webhook.text.words import shown
 
 
 class Agent(NamedTuple):
@@ -81,6 +83,21 @@ def refused_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Itera
             yield f"{namespace}/{metadata.get('name')}: {', '.join(denied)}"
 
 
+def moved_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
+    """Name the pods that have a whole GPU today, and would get a slice if they were created again."""
+    policy = engine.policy
+    shared, alone = {pool.name for pool in policy.pools if pool.shared}, left_alone(policy)
+    for item in objects:
+        metadata = mapping(item.get("metadata"))
+        namespace = string(metadata.get("namespace")) or "default"
+        node = facts.named.get(string(_pod_spec(item).get("nodeName"))) if group_kind(item) == POD else None
+        pool = policy.pool_of(node.labels) if node else None
+        if pool and not pool.shared and namespace not in alone:
+            landings = explain.landings(_created(item), policy, facts)
+            if any(landing.pool in shared for landing in landings):
+                yield shown(f"{namespace}/{metadata.get('name')}", quotes=False)
+
+
 def _pod_spec(item: Object) -> Mapping[str, Any]:
     """Return the spec of a pod, or of a DaemonSet's pods."""
     spec = mapping(item.get("spec"))
@@ -98,7 +115,11 @@ def _asks(spec: Mapping[str, Any]) -> bool:
 
 
 def _denied(item: Object, engine: Engine, facts: Facts) -> list[str]:
-    """Return the rules that would refuse an object as it was created, before it had a node."""
+    """Return the rules that would refuse an object as it was created."""
+    return sorted({result.rule for result in engine.judge(_created(item), facts).having(Action.DENY)})
+
+
+def _created(item: Object) -> Request:
+    """Return the request that created an object, before it had a node."""
     spec = {key: value for key, value in mapping(item.get("spec")).items() if key != "nodeName"}
-    verdict = engine.judge(admission.decode(admission.wrap({**item, "spec": spec})), facts)
-    return sorted({result.rule for result in verdict.having(Action.DENY)})
+    return admission.decode(admission.wrap({**item, "spec": spec}))

@@ -13,11 +13,11 @@ from webhook.facts.snapshot import Facts
 from webhook.memory import frameworks
 from webhook.model import Object, Problem, Unusable
 from webhook.policy import load
-from webhook.policy.model import Policy
+from webhook.policy.model import UNTRUSTED, Policy
 from webhook.scan import inventory
 from webhook.scan.inventory import GPU, Group
-from webhook.scan.starter.agents import agents_of, refused_of
-from webhook.scan.starter.plan import Plan, plan_of
+from webhook.scan.starter.agents import agents_of, moved_of, refused_of
+from webhook.scan.starter.plan import ANNOTATION, Plan, plan_of
 from webhook.scan.starter.text import taint_command, text_of
 from webhook.text.words import listed, several
 
@@ -50,7 +50,8 @@ def make(objects: Iterable[Object], source: str, *, name: str = "cluster", by_pr
     facts = Facts.of(objects)
     agents, strangers = agents_of(objects, engine, facts)
     refused = tuple(refused_of(objects, engine, facts))
-    text = text_of(plan, agents, strangers, refused)
+    moved = tuple(moved_of(objects, engine, facts))
+    text = text_of(plan, agents, strangers, refused, moved)
     return Starter(
         text,
         _load(text),
@@ -59,7 +60,7 @@ def make(objects: Iterable[Object], source: str, *, name: str = "cluster", by_pr
         plan.default,
         plan.trusted,
         refused,
-        tuple(_notes(plan, refused)),
+        tuple(_notes(plan, refused, moved)),
     )
 
 
@@ -83,7 +84,7 @@ def _nothing(objects: Sequence[Object]) -> str:
     )
 
 
-def _notes(plan: Plan, refused: Sequence[str]) -> Iterator[str]:
+def _notes(plan: Plan, refused: Sequence[str], moved: Sequence[str]) -> Iterator[str]:
     if plan.guard is None:
         yield f"no taint is on all nodes with GPUs, so the guard is every-pod; to have a taint: {taint_command(plan)}"
     for group, name in zip(plan.groups, plan.names, strict=True):
@@ -91,5 +92,10 @@ def _notes(plan: Plan, refused: Sequence[str]) -> Iterator[str]:
             yield f"the memory of the cards of pool {name} is not known, so no cap is written; say it under `assume`"
     if all(group.shared for group in plan.groups):
         yield "all GPUs are shared, so a pod of a namespace that is not granted trust is refused; grant it by label"
+    if moved:
+        yield (
+            f"{several(len(moved), 'pod')} with a whole GPU would get a slice if created again: {listed(moved, 3)}; "
+            f"to keep a whole GPU, set the annotation {ANNOTATION}: {UNTRUSTED} in the template"
+        )
     if refused:
         yield f"{several(len(refused), 'pod')} with a GPU would be refused if created again: see the head of the policy"

@@ -9,7 +9,7 @@ from webhook.api.selectors import Requirement
 from webhook.catalog import node_labels
 from webhook.documents.goyaml_scalars import plain
 from webhook.memory.budget import budget
-from webhook.policy.model import Card, Policy
+from webhook.policy.model import UNTRUSTED, Card, Policy
 from webhook.scan.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, Group, Taint
 from webhook.scan.starter.agents import Agent
 from webhook.scan.starter.plan import ANNOTATION, TRUST_LABEL, Plan
@@ -22,9 +22,15 @@ MAX_NAMED = 10
 """Objects or namespaces that a comment names."""
 
 
-def text_of(plan: Plan, agents: Sequence[Agent], strangers: Sequence[Agent], refused: Sequence[str] = ()) -> str:
-    """Write the policy of a plan, with exemptions for agents and a comment on what it would refuse."""
-    lines = [*_head(plan, refused), *_trust_lines(plan), *_people(plan)]
+def text_of(
+    plan: Plan,
+    agents: Sequence[Agent],
+    strangers: Sequence[Agent],
+    refused: Sequence[str] = (),
+    moved: Sequence[str] = (),
+) -> str:
+    """Write the policy of a plan, with exemptions for agents, and comments on what it would refuse or move."""
+    lines = [*_head(plan, refused), *_trust_lines(plan, moved), *_people(plan)]
     for group, name in zip(plan.groups, plan.names, strict=True):
         lines += _pool(group, name, plan)
     lines += [*_guard_lines(plan), *_exemptions(agents, strangers), *_memory(plan), *_sharing(plan), *_rules()]
@@ -51,7 +57,7 @@ def _head(plan: Plan, refused: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def _trust_lines(plan: Plan) -> Iterator[str]:
+def _trust_lines(plan: Plan, moved: Sequence[str]) -> Iterator[str]:
     shares = any(group.shared for group in plan.groups)
     yield "  # A trusted pod that asks for one GPU may share a card with others. All other pods get a GPU of their own."
     yield "  trust:"
@@ -71,6 +77,12 @@ def _trust_lines(plan: Plan) -> Iterator[str]:
     yield f"      - namespaceSelector: {{matchLabels: {{{TRUST_LABEL}: trusted}}}}"
     if plan.trusted:
         yield "      # Namespaces whose pods share cards today. Label them, then remove this entry."
+        if plan.default == "trusted":
+            yield "      # A pod of theirs that asks for one GPU gets a slice, also where it has a whole GPU today."
+            yield f"      # To keep that, it needs the annotation {ANNOTATION}: {UNTRUSTED}."
+        if moved:
+            words = "this pod" if len(moved) == 1 else f"these {len(moved):,} pods"
+            yield f"      # If created again, {words} would get a slice for a whole GPU: {listed(moved, MAX_NAMED)}."
         yield f"      - namespaces: {_flow(plan.trusted)}"
 
 
