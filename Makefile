@@ -64,6 +64,7 @@ docs: $(READY)  ## write the generated pages and pictures again, and the schemas
 	$(BIN)/slicewarden explain frameworks > docs/frameworks.md
 	$(BIN)/slicewarden policy lints --markdown > docs/policy-lints.md
 	$(BIN)/slicewarden rules --markdown > docs/rules.md
+	$(BIN)/slicewarden help --markdown > docs/command-line.md
 	$(BIN)/slicewarden schema --markdown > docs/policy.md
 	$(BIN)/slicewarden schema > docs/schemas/gpusharingpolicy.json
 	$(BIN)/slicewarden schema --kind PolicyTest > docs/schemas/policytest.json

@@ -29,6 +29,17 @@ def test_every_command_is_there() -> None:
     assert {"slicewarden policy lint", "slicewarden explain caps", "slicewarden certs keep"} <= set(PAGES)
 
 
+def test_the_page_of_the_command_line_has_the_help_of_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert cli.main(["help", "--markdown"]) == 0
+    page = capsys.readouterr().out
+    assert page == (ROOT / "docs" / "command-line.md").read_text("utf-8"), "run make docs"
+    for prog in PAGES:
+        assert f"\n## {prog}\n\n```text\nUsage: {prog} [OPTIONS]" in page
+
+
 @pytest.mark.parametrize("prog", PAGES)
 def test_a_page_describes_shows_and_fits_the_terminal(prog: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "72")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from webhook.cli import main
+from webhook.cli import main, parser
 
 
 def read(*words: str) -> dict[str, Any]:
@@ -25,13 +25,4 @@ def _context(command: click.Command, name: str, words: list[str], parent: click.
 
 def pages() -> Iterator[click.Context]:
     """The contexts of all commands and of their groups, by which their help is written."""
-    yield from _pages(click.Context(main.root, info_name="slicewarden", **main.root.context_settings))
-
-
-def _pages(context: click.Context) -> Iterator[click.Context]:
-    yield context
-    if isinstance(context.command, click.Group):
-        for name in context.command.list_commands(context):
-            command = context.command.get_command(context, name)
-            assert command is not None
-            yield from _pages(click.Context(command, info_name=name, parent=context))
+    yield from parser.walk(click.Context(main.root, info_name="slicewarden", **main.root.context_settings))

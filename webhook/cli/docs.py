@@ -1,8 +1,11 @@
-"""Pages for readers, written from what the code itself says: the rules' docstrings, the schemas of our files."""
+"""Pages for readers, made from docstrings of rules, schemas of our files, and the help of commands."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import click
+
+from webhook.cli import parser
 from webhook.documents import goyaml_writer
 from webhook.model import Problem, Unusable
 from webhook.rules import Rule
@@ -25,6 +28,31 @@ def rules(known: Iterable[Rule]) -> str:
     lines += tables.markdown(("rule", "judges", "finds"), rows)
     for rule in known:
         lines += ["", f"## {rule.id}", "", rule.page]
+    return "\n".join(lines) + "\n"
+
+
+_WIDTH = 100
+"""Characters in a line of the page of all commands."""
+
+
+def commands(root: click.Context, summaries: Mapping[str, str]) -> str:
+    """Write the page of all commands: what `--help` prints. `summaries` has the purpose of each command of the root."""
+    wide = click.Context(root.command, info_name=root.info_name, terminal_width=_WIDTH, **root.command.context_settings)
+    contexts = list(parser.walk(wide))
+    rows = []
+    for context in contexts[1:]:
+        purpose = summaries.get(context.info_name or "") if context.parent is wide else None
+        path = context.command_path
+        rows.append((f"[`{path}`](#{path.replace(' ', '-')})", purpose or context.command.get_short_help_str(200)))
+    lines = [
+        "# The command line",
+        "",
+        "Written by `slicewarden help --markdown` from what each command prints with `--help`.",
+        "",
+        *tables.markdown(("command", "what it does"), rows),
+    ]
+    for context in contexts:
+        lines += ["", f"## {context.command_path}", "", "```text", context.get_help().rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -5,27 +5,14 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from webhook.cli.parser import Command, Group
+from webhook.cli.parser import Command, Group, below, walk
 
 
 def pages(root: click.Context, version: str) -> Iterator[tuple[str, str]]:
     """Yield the file and the text of each page, the one of all commands first."""
-    for context in _contexts(root):
+    for context in walk(root):
         name = context.command_path.replace(" ", "-")
         yield f"{name}.1", "\n".join(_page(context, name, version)) + "\n"
-
-
-def _contexts(context: click.Context) -> Iterator[click.Context]:
-    yield context
-    yield from (each for below in _below(context) for each in _contexts(below))
-
-
-def _below(context: click.Context) -> Iterator[click.Context]:
-    command = context.command
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            if inner := command.get_command(context, name):
-                yield click.Context(inner, info_name=name, parent=context)
 
 
 def _page(context: click.Context, name: str, version: str) -> Iterator[str]:
@@ -46,7 +33,7 @@ def _page(context: click.Context, name: str, version: str) -> Iterator[str]:
     for heading, kind in (("ARGUMENTS", click.Argument), ("OPTIONS", click.Option)):
         rows = {record[0]: record[1] for each, record in records if record and isinstance(each, kind)}
         yield from _terms(heading, rows)
-    yield from _terms("COMMANDS", {each.info_name or "": _short(each) for each in _below(context)})
+    yield from _terms("COMMANDS", {each.info_name or "": _short(each) for each in below(context)})
     if page:
         yield ".SH EXAMPLES"
         yield ".nf"
@@ -57,7 +44,7 @@ def _page(context: click.Context, name: str, version: str) -> Iterator[str]:
         yield from _terms("ENVIRONMENT", page.environment)
     above = context.parent.command_path.replace(" ", "-") if context.parent else ""
     others = [above] if above else []
-    others += [each.command_path.replace(" ", "-") for each in _below(context)]
+    others += [each.command_path.replace(" ", "-") for each in below(context)]
     if others:
         yield ".SH SEE ALSO"
         yield ",\n".join(f".BR {_plain(other)} (1)" for other in others)

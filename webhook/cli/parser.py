@@ -1,6 +1,6 @@
 """Commands and groups whose help ends with examples, exit statuses, files and environment variables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -112,6 +112,22 @@ class Group(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the page below the commands."""
         self.page.write(formatter)
+
+
+def below(context: click.Context) -> Iterator[click.Context]:
+    """Yield the context of each command of a group; nothing for a command that has none."""
+    command = context.command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if inner := command.get_command(context, name):
+                yield click.Context(inner, info_name=name, parent=context)
+
+
+def walk(context: click.Context) -> Iterator[click.Context]:
+    """Yield a command's context, and those of all commands below it."""
+    yield context
+    for inner in below(context):
+        yield from walk(inner)
 
 
 class Choice(click.Choice[str]):

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from webhook.cli import options, outputs, parser
+from webhook.cli import docs, options, outputs, parser
+from webhook.cli.commands import COMMANDS
 
 
 def _below(root: click.Context, words: Sequence[str]) -> click.Context:
@@ -43,9 +44,15 @@ def _names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Comp
     "words", nargs=-1, metavar="[COMMAND]...", shell_complete=_names, help="a command, such as check or policy lint"
 )
 @options.once("--man", type=options.PATH, metavar="DIR", help="write the man pages of all commands into this folder")
-def command(words: Sequence[str], man: str | None) -> None:
-    """Show the help, or write all of it as man pages."""
+@click.option("--markdown", is_flag=True, help="the help of all commands, in Markdown")
+def command(words: Sequence[str], man: str | None, markdown: bool) -> None:
+    """Show the help, or write all of it as man pages or in Markdown."""
     root = click.get_current_context().find_root()
+    if markdown:
+        if words or man:
+            raise click.UsageError("--markdown shows all help: leave out COMMAND and --man, or it")
+        outputs.show(docs.commands(root, COMMANDS))
+        return
     if man is None:
         outputs.show(_below(root, words).get_help() + "\n")
         return
