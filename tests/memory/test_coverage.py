@@ -52,7 +52,7 @@ SECRET = {"name": "XLA_PYTHON_CLIENT_ALLOCATOR", "valueFrom": {"secretKeyRef": {
 
 def test_variables_and_the_shim_are_told_apart() -> None:
     names = ["pytorch 2.10 and newer", "jax", "cupy", "paddlepaddle", OLD, "tensorflow"]
-    assert list(rows({})) == [*names, "onnxruntime"]
+    assert list(rows({})) == [*names, "onnxruntime", "other CUDA programs"]
     assert rows({})["jax"] == VARIABLE
     assert {rows({})[name] for name in (OLD, "tensorflow", "onnxruntime")} == {(By.NONE, NOT_KNOWN, LINE)}
     given = rows({"env": [PYTHON]})

@@ -76,6 +76,7 @@ PROGRAMS = (
     Program(
         "llama.cpp",
         frozenset({"llama-server"}),
+        image="llama.cpp",
         advice="choose --n-gpu-layers and --ctx-size that fit; LLAMA_ARG_FIT_TARGET only plans",
         source="llama.cpp tools/fit-params/README.md",
         variables=(

@@ -40,6 +40,9 @@ class Capped(NamedTuple):
 ALL = "all frameworks"
 """The framework of a cap that reaches every process."""
 
+REST = "other CUDA programs"
+"""What takes memory outside of these frameworks' allocators: programs in C++, raw allocations of other libraries."""
+
 _ONNX = "onnxruntime"
 PER_SESSION = f"{_ONNX} by session"
 
@@ -55,6 +58,8 @@ def coverage(plan: Plan) -> Iterator[Capped]:
             yield from _by_variable(part, plan)
             yield from _by_shim(part, plan)
         yield from _by_argument(part, plan)
+        if not plan.cap.driver and not part.hami:
+            yield Capped(part.shown, REST, By.NONE, "no variable and no argument limits them")
 
 
 def _by_variable(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
