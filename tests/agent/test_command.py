@@ -24,13 +24,13 @@ from tests.support.waiting import until
 from webhook.agent import node as watched
 from webhook.agent.agent import AGAIN, Agent
 from webhook.agent.nvml import Unavailable
-from webhook.agent.over import Rules
 from webhook.agent.places import place
 from webhook.agent.pods import Name
 from webhook.agent.standing import Standing
 from webhook.agent.view import Known
 from webhook.cli import inputs
 from webhook.cluster import client
+from webhook.policy.model import Over
 
 COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main; sys.exit(main())", "agent")
 
@@ -243,7 +243,7 @@ def unified() -> Path:
 def agent(card: State, **more: Any) -> tuple[Agent, list[Any]]:
     del card
     logged: list[Any] = []
-    return Agent(dict, Rules, logged.append, **more), logged
+    return Agent(dict, Over, logged.append, **more), logged
 
 
 def test_a_lost_card_ends_the_use_of_nvml_and_the_next_round_starts_it_anew(card: State) -> None:

@@ -11,12 +11,13 @@ from webhook.agent import over, view
 from webhook.agent.look import CardUse, Held, Use
 from webhook.agent.metrics import Metrics, Seen
 from webhook.agent.nvml import Reading
-from webhook.agent.over import Do, Rules, Since
+from webhook.agent.over import Since
 from webhook.agent.places import Place
 from webhook.agent.pods import Name, by_logs, by_status
 from webhook.agent.processes import Process
 from webhook.agent.standing import Standing
 from webhook.agent.view import Known, Row, State
+from webhook.policy.model import EVICT, KILL, TELL, Over
 
 ID = "ab" * 32
 
@@ -146,9 +147,9 @@ def test_five_hundred_pods_that_came_and_went_leave_no_series_and_nothing_rememb
     metrics, since = Metrics(), Since()
     for number in range(500):
         one = row(9000, container=f"{number:064x}", asks=number % 2 == 0)
-        since, _ = over.decide(since, float(number * 40), [one], Rules(grace=0.0))
+        since, _ = over.decide(since, float(number * 40), [one], Over(grace=0))
         metrics.saw(Seen((CardUse(one.reading, (one.use,)),), (one,), float(number), 0.1))
-    since, acts = over.decide(since, 1e6, [], Rules())
+    since, acts = over.decide(since, 1e6, [], Over())
     metrics.saw(Seen((), (), 1e6, 0.1))
     assert (since, acts) == (Since(), ())
     assert "job-1" not in metrics.text().decode()
@@ -167,27 +168,27 @@ def test_faults_are_counted_by_call_and_not_by_their_text() -> None:
 # What is done about it
 
 
-def acts(since: Since, now: float, one: Row, rules: Rules) -> tuple[Since, list[tuple[Do, str]]]:
+def acts(since: Since, now: float, one: Row, rules: Over) -> tuple[Since, list[tuple[str, str]]]:
     since, found = over.decide(since, now, [one], rules)
     return since, [(act.do, act.reason) for act in found]
 
 
 def test_a_stranger_is_told_once() -> None:
     one, since = row(asks=False), Since()
-    since, first = acts(since, 0.0, one, Rules())
-    since, again = acts(since, 1.0, one, Rules())
-    assert (first, again) == ([(Do.TELL, "GPUStranger")], [])
+    since, first = acts(since, 0.0, one, Over())
+    since, again = acts(since, 1.0, one, Over())
+    assert (first, again) == ([(TELL, "GPUStranger")], [])
 
 
 def test_over_is_told_after_the_grace_and_not_before_and_once_a_crossing() -> None:
-    rules, since = Rules(grace=30.0, slack=64), Since()
+    rules, since = Over(grace=30, slack=64), Since()
     since, at_the_line = acts(since, 0.0, row(4064), rules)
     since, first = acts(since, 1.0, row(4065), rules)
     since, early = acts(since, 30.9, row(4065), rules)
     assert (at_the_line, first, early) == ([], [], [])
     since, due = acts(since, 31.0, row(9000), rules)
     since, after = acts(since, 32.0, row(9000), rules)
-    assert (due, after) == ([(Do.TELL, "GPUMemoryOver")], [])
+    assert (due, after) == ([(TELL, "GPUMemoryOver")], [])
     since, _ = acts(since, 33.0, row(4064), rules)
     assert since == Since()
     since, anew = acts(since, 34.0, row(4065), rules)
@@ -195,33 +196,33 @@ def test_over_is_told_after_the_grace_and_not_before_and_once_a_crossing() -> No
 
 
 def test_a_deed_comes_with_the_grace_and_again_after_another() -> None:
-    rules, since, done = Rules(Do.KILL, grace=5.0), Since(), []
+    rules, since, done = Over(KILL, grace=5, pressure=0), Since(), []
     for now in count(0):
         since, found = acts(since, float(now), row(9000), rules)
         done += [(now, do) for do, _ in found]
         if now == 16:
             break
-    assert done == [(5, Do.TELL), (5, Do.KILL), (10, Do.KILL), (15, Do.KILL)]
+    assert done == [(5, TELL), (5, KILL), (10, KILL), (15, KILL)]
 
 
 @pytest.mark.parametrize("standing", [{"ending": True}, {"init": True}])
 def test_one_that_ends_or_starts_is_told_of_and_left_alone(standing: Any) -> None:
-    since, _ = acts(Since(), 0.0, row(9000, **standing), Rules(Do.EVICT, grace=1.0))
-    _, found = acts(since, 2.0, row(9000, **standing), Rules(Do.EVICT, grace=1.0))
-    assert found == [(Do.TELL, "GPUMemoryOver")]
+    since, _ = acts(Since(), 0.0, row(9000, **standing), Over(EVICT, grace=1))
+    _, found = acts(since, 2.0, row(9000, **standing), Over(EVICT, grace=1))
+    assert found == [(TELL, "GPUMemoryOver")]
 
 
 def test_below_the_pressure_it_is_only_told() -> None:
-    rules = Rules(Do.KILL, grace=1.0, pressure=0.9)
+    rules = Over(KILL, grace=1, pressure=90)
     since, _ = acts(Since(), 0.0, row(9000, used=8999), rules)
     since, calm = acts(since, 1.0, row(9000, used=8999), rules)
     _, full = acts(since, 2.0, row(9000, used=9000), rules)
-    assert (calm, full) == ([(Do.TELL, "GPUMemoryOver")], [(Do.KILL, "GPUMemoryOver")])
+    assert (calm, full) == ([(TELL, "GPUMemoryOver")], [(KILL, "GPUMemoryOver")])
 
 
-@given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 6000)), max_size=60), st.sampled_from(Do))
-def test_nobody_within_the_allowance_is_ever_acted_on(steps: list[tuple[float, int]], action: Do) -> None:
-    rules, since, now = Rules(action, grace=3.0), Since(), 0.0
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 6000)), max_size=60), st.sampled_from([TELL, EVICT, KILL]))
+def test_nobody_within_the_allowance_is_ever_acted_on(steps: list[tuple[float, int]], action: str) -> None:
+    rules, since, now = Over(action, grace=3, pressure=0), Since(), 0.0
     for pause, mib in steps:
         now += pause
         since, found = over.decide(since, now, [row(mib)], rules)

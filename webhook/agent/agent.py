@@ -1,18 +1,23 @@
-"""The loop of the agent: look at the cards, join them with the pods, tell what is wrong, rest."""
+"""The loop of the agent: look at the cards, join them with the pods, tell and do what the policy says, rest."""
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from webhook.agent import over
+from webhook.agent import deeds, limits, over
+from webhook.agent.cgroups import Folders
+from webhook.agent.limits import Limits
 from webhook.agent.look import CardUse, join
 from webhook.agent.metrics import Metrics, Seen
 from webhook.agent.nvml import Cards, Unavailable
-from webhook.agent.over import Act, Rules, Since
+from webhook.agent.over import Act, Since
 from webhook.agent.processes import Processes
-from webhook.agent.view import Known, rows
+from webhook.agent.view import Known, Row, rows
+from webhook.cluster.client import Api
 from webhook.cluster.events import Denial, Owner
+from webhook.policy.model import EVICT, KILL, Over
 from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:
@@ -33,13 +38,20 @@ def look(cards: Cards, processes: Processes) -> tuple[CardUse, ...]:
 
 @dataclass
 class Agent:
-    """Watches the cards of a node. `known` returns the node's containers by id, and `rules` what the policy says."""
+    """Watches the cards of a node, and acts where it may.
+
+    `known` returns the node's containers by id, and `rules` what the policy says of its pool. Without an `api` no pod
+    is evicted, without `folders` no limit is set, and with `watch_only` nothing is done but telling.
+    """
 
     known: Callable[[], Mapping[str, Known]]
-    rules: Callable[[], Rules]
+    rules: Callable[[], Over]
     log: Log
     metrics: Metrics = field(default_factory=Metrics)
     events: "Events | None" = None
+    api: Api | None = None
+    folders: Folders | None = None
+    watch_only: bool = True
     open: Callable[[], Cards] = Cards
     clock: Callable[[], float] = time.monotonic
 
@@ -47,7 +59,10 @@ class Agent:
         self._processes = Processes()
         self._cards: Cards | None = None
         self._since = Since()
-        self._said = ""
+        self._limits = Limits()
+        self._said: dict[str, str] = {}
+        self._evictions = ThreadPoolExecutor(1, "evictions")  # a look never waits for the API server
+        self._evicting: set[str] = set()
 
     def round(self) -> float:
         """Look once, and do what is to be done. Returns the seconds to rest."""
@@ -58,42 +73,88 @@ class Agent:
             except Unavailable as error:
                 self.metrics.failed("nvmlInit")
                 self.metrics.saw(Seen(at=begin))
-                self._say(str(error))
+                self._say("no NVML", str(error))
                 return AGAIN
-            self._say("")
-        rules = self.rules()
+            self._say("no NVML", "")
+        rules, known = self.rules(), self.known()
+        self._hold(self._cards, begin, known)
         cards = look(self._cards, self._processes)
-        every = rows(cards, self.known())
+        every = rows(cards, known)
         self._since, acts = over.decide(self._since, begin, every, rules)
         for act in acts:
-            self._tell(act)
+            self._do(act, rules)
         seconds = self.clock() - begin
         self.metrics.saw(Seen(cards, every, begin, seconds, rules.slack))
         if any(card.reading.lost for card in cards):
-            self.close()  # a card that comes back needs a new start of NVML
+            self._leave()  # a card that comes back needs a new start of NVML
             return AGAIN
         return max(PERIOD - seconds, 0.0)
 
     def close(self) -> None:
-        """End the use of NVML."""
+        """Take the driver's limits away, and end the use of NVML."""
+        if self._cards is not None:
+            self._limits.remove(self._cards.limit)
+        self._leave()
+        self._evictions.shutdown(wait=False, cancel_futures=True)
+
+    def _leave(self) -> None:
+        self._limits.forget()
         if self._cards is not None:
             self._cards.close()
             self._cards = None
 
-    def _say(self, why: str) -> None:
-        if why != self._said:
-            self._said = why
-            self.log({"message": "no NVML", "error": why} if why else {"message": "NVML is back"})
+    def _hold(self, cards: Cards, now: float, known: Mapping[str, Known]) -> None:
+        """Set the driver's limits, before the look: a container may be new, and take memory with its first process."""
+        wanted = limits.wanted(known)
+        if self.watch_only or (not wanted and not len(self._limits)):
+            return
+        folders = self.folders.find(wanted.keys()) if self.folders else {}
+        done = self._limits.keep(now, wanted, folders, cards.whole, cards.limit)
+        for _ in range(done):
+            self.metrics.acted("Limit", deeds.DONE)
+        why = "" if self.folders or not wanted else "there is no whole mount of cgroup v2"
+        self._say("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
+        self.metrics.held(len(self._limits), len(self._limits.failed))
 
-    def _tell(self, act: Act) -> None:
-        known = act.row.known
+    def _say(self, message: str, why: str) -> None:
+        """Log a trouble once, and its end."""
+        if why != self._said.get(message, ""):
+            self._said[message] = why
+            self.log({"message": message, "error": why} if why else {"message": message, "over": True})
+
+    def _do(self, act: Act, rules: Over) -> None:
+        row, known = act.row, act.row.known
         if known is None:
             return
+        if act.do == KILL and not self.watch_only and row.allowance is not None:
+            chosen = deeds.victims(row.use, row.allowance + rules.slack)
+            self._told(act, known, deeds.kill(chosen, self._processes))
+        elif act.do == EVICT and not self.watch_only and self.api is not None and known.uid:
+            if known.uid not in self._evicting:
+                self._evicting.add(known.uid)
+                self._evictions.submit(self._evict, self.api, act, known)
+        elif act.do not in (KILL, EVICT):
+            self._told(act, known, deeds.DONE)
+
+    def _evict(self, api: Api, act: Act, known: Known) -> None:
+        try:
+            self._told(act, known, deeds.evict(api, known))
+        finally:
+            self._evicting.discard(known.uid)
+
+    def _told(self, act: Act, known: Known, outcome: str) -> None:
+        """Log what was done, count it, and write an Event at the pod."""
         name = known.name
-        names = {"namespace": name.namespace, "pod": name.pod, "container": name.container}
-        self.log({"message": act.reason, **names, "gpu": act.row.reading.uuid, "mib": act.row.use.mib, "why": act.why})
-        self.metrics.acted(act.do, "done")
-        if self.events is not None and known.uid:
+        self.metrics.acted(act.do, outcome if outcome in (deeds.DONE, deeds.WAITS) else "failed")
+        self.log({"message": act.reason, "act": act.do, "outcome": outcome, **_place(act.row, known), "why": act.why})
+        if self.events is not None and known.uid and outcome == deeds.DONE:
             owner = Owner("v1", "Pod", name.namespace, name.pod, known.uid)
-            note = f"container {name.container} {act.why}"
+            done = {KILL: "; its processes on the GPU were killed", EVICT: "; its pod is evicted"}.get(act.do, "")
+            note = f"container {name.container} {act.why}{done}"
             self.events.add(Denial(owner, note, act.reason, act.do, REPORTER))
+
+
+def _place(row: Row, known: Known) -> dict[str, object]:
+    name = known.name
+    names = {"namespace": name.namespace, "pod": name.pod, "container": name.container}
+    return {**names, "gpu": row.reading.uuid, "mib": row.use.mib, "allowance": row.allowance}

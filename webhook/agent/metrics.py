@@ -42,6 +42,7 @@ class Metrics:
     seen: Seen = field(default_factory=Seen)
     faults: Counter[str] = field(default_factory=Counter)
     acts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    limits: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,6 +64,11 @@ class Metrics:
         """Count a deed by its outcome."""
         with self._lock:
             self.acts[act, outcome] += 1
+
+    def held(self, by_driver: int, failed: int) -> None:
+        """Set how many limits the driver holds, one for each container and card, and how many it refused."""
+        with self._lock:
+            self.limits = by_driver, failed
 
     @property
     def age(self) -> float:
@@ -91,6 +97,14 @@ class Metrics:
         for labels, count in sorted(acts.items()):
             counter.add_metric(labels, count)
         yield counter
+        limits = GaugeMetricFamily(
+            "slicewarden_node_limits",
+            "Limits of containers on cards, by whether the driver holds them.",
+            labels=("state",),
+        )
+        for state, count in zip(("held", "failed"), self.limits, strict=True):
+            limits.add_metric((state,), count)
+        yield limits
         if seen.cards or seen.seconds:
             yield _plain("look_seconds", "Seconds that the newest look took.", seen.seconds)
             yield _plain("look_age_seconds", "Seconds since the newest look began.", self.clock() - seen.at)

@@ -15,7 +15,7 @@ from webhook.cluster.client import Api, Resource
 from webhook.cluster.watch import Cluster
 from webhook.facts.snapshot import Facts, kept
 from webhook.model import Object
-from webhook.policy.model import Policy
+from webhook.policy.model import Over, Policy
 from webhook.telemetry.log import Log
 
 STEP = 0.05
@@ -78,6 +78,13 @@ class Node:
         while self._cluster.facts() is None and time.monotonic() < end:
             time.sleep(STEP)
         return self._cluster.facts() is not None
+
+    def over(self) -> Over:
+        """Return what the policy says of containers above their allowance in this node's pool."""
+        facts = self._cluster.facts()
+        node = facts.named.get(self._name) if facts else None
+        pool = self._policy.pool_of(node.labels) if node else None
+        return pool.over if pool else Over()
 
     def known(self) -> Mapping[str, Known]:
         """Return the containers of the node by id. Of one that only its log file names, nothing else is known."""

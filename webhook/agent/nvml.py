@@ -104,6 +104,11 @@ class Cards:
         """Ask every card."""
         return tuple(self._read(card) for card in self._cards)
 
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """The UUIDs of the cards that are no MIG devices."""
+        return tuple(card.uuid for card in self._cards if not card.mig)
+
     def limit(self, uuid: str, cgroup: str, mib: int | None) -> str:
         """Set the memory that all processes of a cgroup may take of a card together; None takes the limit away.
 

@@ -2,37 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 from webhook.agent.view import Row, State
-
-
-class Do(StrEnum):
-    """What the agent does about a container."""
-
-    TELL = "Tell"
-    EVICT = "Evict"
-    KILL = "Kill"
-
-
-class Rules(NamedTuple):
-    """What a policy says of containers above their allowance.
-
-    A container is over with more than its allowance and `slack` MiB, for `grace` seconds without a break. Beyond Tell
-    it comes only while the card's memory is full to the part `pressure`.
-    """
-
-    action: Do = Do.TELL
-    grace: float = 30.0
-    slack: int = 64
-    pressure: float = 0.0
+from webhook.policy.model import TELL, Over
 
 
 class Act(NamedTuple):
     """Something to do about a container on a card, and why: one line that is the same each time."""
 
-    do: Do
+    do: str
     row: Row
     reason: str
     why: str
@@ -41,7 +20,7 @@ class Act(NamedTuple):
 Key = tuple[str, str]
 """A container's id and a card's UUID."""
 
-OVER, STRANGER = "GPUMemoryOver", "GPUStranger"
+ABOVE, STRANGER = "GPUMemoryOver", "GPUStranger"
 """The reasons of the Events."""
 
 
@@ -54,10 +33,11 @@ class Since:
     told: frozenset[tuple[Key, str]] = frozenset()
 
 
-def decide(before: Since, now: float, rows: Iterable[Row], rules: Rules) -> tuple[Since, tuple[Act, ...]]:
+def decide(before: Since, now: float, rows: Iterable[Row], rules: Over) -> tuple[Since, tuple[Act, ...]]:
     """Return what is remembered after a look, and what to do. `now` is in seconds of a monotonic clock.
 
-    A crossing is told once. A deed is repeated after another `grace` for as long as the container is over.
+    `rules` are what the policy says of the node's pool. A crossing is told once. A deed is repeated after another
+    `grace` for as long as the container is over.
     """
     over, acted, told, acts = dict[Key, float](), dict[Key, float](), set[tuple[Key, str]](), list[Act]()
     for row in rows:
@@ -69,30 +49,30 @@ def decide(before: Since, now: float, rows: Iterable[Row], rules: Rules) -> tupl
                     why = (
                         f"has processes on GPU {row.reading.uuid}, but asks for no GPU; find the way by which it got in"
                     )
-                    acts.append(Act(Do.TELL, row, STRANGER, why))
+                    acts.append(Act(TELL, row, STRANGER, why))
             case State.OVER:
                 over[key] = before.over.get(key, now)
                 if now - over[key] < rules.grace:
                     continue
-                told.add((key, OVER))
+                told.add((key, ABOVE))
                 why = (
                     f"takes more than its {row.allowance} MiB of GPU {row.reading.uuid}; "
                     f"lower what it allocates, or ask for a larger slice"
                 )
-                if (key, OVER) not in before.told:
-                    acts.append(Act(Do.TELL, row, OVER, why))
+                if (key, ABOVE) not in before.told:
+                    acts.append(Act(TELL, row, ABOVE, why))
                 last = before.acted.get(key)
                 if last is not None:
                     acted[key] = last
                 if _acts(row, rules) and (last is None or now - last >= rules.grace):
                     acted[key] = now
-                    acts.append(Act(rules.action, row, OVER, why))
+                    acts.append(Act(rules.action, row, ABOVE, why))
     return Since(over, acted, frozenset(told)), tuple(acts)
 
 
-def _acts(row: Row, rules: Rules) -> bool:
+def _acts(row: Row, rules: Over) -> bool:
     """Tell whether more than telling is right: never for one that starts or ends, and not while the card has room."""
-    if rules.action is Do.TELL or row.known is None or row.known.standing.ending or row.known.standing.init:
+    if rules.action == TELL or row.known is None or row.known.standing.ending or row.known.standing.init:
         return False
     used, total = row.reading.used, row.reading.total
-    return used is not None and total is not None and used >= rules.pressure * total
+    return used is not None and total is not None and 100 * used >= rules.pressure * total

@@ -33,7 +33,7 @@ def by_logs(files: Iterable[str]) -> Mapping[str, Name]:
 def by_status(pods: Iterable[Object]) -> Mapping[str, tuple[Name, Object]]:
     """Read the names of containers by id, each with its pod, from the pods' status.
 
-    An id is `containerd://0123...` (k8s.io/api core/v1 types.go, ContainerStatus).
+    An id is `containerd://0123...` (k8s.io/api core/v1 types.go, ContainerStatus). One that has ended is left out.
     """
     return {container: (name, pod) for pod in pods for container, name in _statuses(pod)}
 
@@ -43,7 +43,8 @@ def _statuses(pod: Object) -> Iterator[tuple[str, Name]]:
     namespace, name = string(metadata.get("namespace")), string(metadata.get("name"))
     for kind in STATUSES:
         for each in mappings(status.get(kind)):
-            if container := string(each.get("containerID")).rpartition("://")[2]:
+            container = string(each.get("containerID")).rpartition("://")[2]
+            if container and "terminated" not in mapping(each.get("state")):
                 yield container, Name(namespace, name, string(each.get("name")))
 
 

@@ -18,7 +18,8 @@ class Standing(NamedTuple):
 
     `asks` tells whether it asked for a GPU; None if that cannot be known, as for a pod with a claim. `allowance` is the
     MiB that it may take of a card; None where no allowance holds. `exempt` is the name of an exemption of the system,
-    and `ending` tells whether its pod is being deleted. `init` tells whether the pod's start waits for its end.
+    and `ending` tells whether its pod is being deleted. `init` tells whether the pod's start waits for its end, and
+    `driver` whether the driver is to hold it to its allowance.
     """
 
     asks: bool | None = None
@@ -26,6 +27,7 @@ class Standing(NamedTuple):
     exempt: str = ""
     ending: bool = False
     init: bool = False
+    driver: bool = False
 
 
 UNKNOWN = Standing()
@@ -41,7 +43,7 @@ def standing(item: Object, container: str, policy: Policy, facts: Facts, node: N
         (pod,) = subjects(request, item)
         if not isinstance(pod, Pod):
             return UNKNOWN
-        review = PodReview(pod, policy, facts)
+        review, pool = PodReview(pod, policy, facts), policy.pool_of(node.labels)
         (own,) = [each for each in pod.containers if each.name == container]
         return Standing(
             _asks(review, own),
@@ -49,6 +51,7 @@ def standing(item: Object, container: str, policy: Policy, facts: Facts, node: N
             _exempt(pod, policy, facts),
             bool(metadata.get("deletionTimestamp")),
             own.list_name == "initContainers" and not own.sidecar,
+            pool is not None and pool.driver_limits,
         )
     except (Malformed, ValueError):  # not one pod, or not one container of that name
         return UNKNOWN

@@ -6,6 +6,7 @@ from datetime import date
 from webhook.api.selectors import NOTHING, contradiction
 from webhook.model import Object, Path
 from webhook.policy.decode import DRIVER, guard, mib, selector
+from webhook.policy.model import SHARED
 from webhook.text.spelling import hint
 from webhook.text.words import shown
 
@@ -46,6 +47,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
         at, name = ("spec", "pools", index), shown(pool["name"])
         if pool.get("memoryLimit") == DRIVER and pool["sharing"] != "time-slicing":
             yield (*at, "memoryLimit"), "Driver is for time-sliced GPUs alone; remove it from this pool"
+        if "over" in pool.get("node", {}) and pool["sharing"] not in SHARED:
+            yield (*at, "node", "over"), "is for GPUs that pods share; remove it from this pool"
         if "nodes" in pool and not selectors[index].requirements:
             yield (*at, "nodes"), "is empty, and would match every node; name labels"
         if key := contradiction(selectors[index].requirements):

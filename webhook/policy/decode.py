@@ -22,6 +22,7 @@ from webhook.policy.model import (
     Forms,
     Guard,
     Limits,
+    Over,
     Policy,
     Pool,
     PythonPath,
@@ -218,6 +219,17 @@ def _pool(value: Object) -> Pool:
         driver_limits=value.get("memoryLimit") == DRIVER,
         device_classes=Names(classes),
         max_memory=mib(value["maxMemory"]) if "maxMemory" in value else None,
+        over=_over(value.get("node", {}).get("over", {})),
+    )
+
+
+def _over(value: Object) -> Over:
+    usual = Over()
+    return Over(
+        value.get("action", usual.action),
+        value.get("graceSeconds", usual.grace),
+        mib(value["slack"]) if "slack" in value else usual.slack,
+        value.get("pressurePercent", usual.pressure),
     )
 
 

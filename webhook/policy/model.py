@@ -82,6 +82,26 @@ class Card(NamedTuple):
 
 NO_NAMES = Names(())
 
+TELL, EVICT, KILL = "Tell", "Evict", "Kill"
+"""What the agent of a node may do about a container above its allowance."""
+
+
+class Over(NamedTuple):
+    """When the agent of a node acts on a container that takes more of a card than it was admitted with, and how.
+
+    It comes after `grace` seconds with more than the allowance and `slack` MiB. Beyond TELL it comes only while
+    `pressure` percent of the card's memory are taken.
+    """
+
+    action: str = TELL
+    grace: int = 30
+    slack: int = 64
+    pressure: int = 90
+
+
+TOLD = Over()
+"""Where a policy says nothing: it is told."""
+
 
 @dataclass(frozen=True, eq=False)
 class Pool:
@@ -106,6 +126,7 @@ class Pool:
     """Whether the driver keeps each pod to its slice (nvmlDeviceSetMemoryLimits_v1, from R615 on)."""
     device_classes: Names = NO_NAMES
     max_memory: int | None = None
+    over: Over = TOLD
 
     @property
     def has_nodes(self) -> bool:

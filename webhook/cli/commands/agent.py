@@ -8,6 +8,7 @@ import click
 
 from webhook.cli import inputs, options, outputs, parser
 from webhook.model import Problem, Unusable
+from webhook.policy.model import Over
 from webhook.telemetry.log import log_line
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ _MORE = (
     metavar="HOST:PORT",
     help="where metrics and health are served; default: 0.0.0.0:8080",
 )
+@click.option("--watch-only", is_flag=True, help="set no limit, evict and kill nothing, whatever the policy says")
 @click.option("--events", is_flag=True, help="with --node: write an Event for each pod that is told of")
 @options.cluster
 def command(
@@ -60,6 +62,7 @@ def command(
     node: str | None,
     policy: str | None,
     listen: tuple[str, int],
+    watch_only: bool,
     events: bool,
     kubeconfig: str | None,
     context: str | None,
@@ -77,7 +80,7 @@ def command(
         if once:
             outputs.show(_table(follow))
         else:
-            _watch(follow, listen, events=events)
+            _watch(follow, listen, events=events, watch_only=watch_only)
     except nvml.Unavailable as error:
         raise Unusable((Problem("NVML", 0, f"{error}; is the NVIDIA driver loaded, and visible here?"),)) from error
 
@@ -117,22 +120,30 @@ def _table(follow: "tuple[Node, Any] | None") -> str:
         follow[0].stop()
 
 
-def _watch(follow: "tuple[Node, Any] | None", listen: tuple[str, int], *, events: bool) -> None:
-    from webhook.agent import agent, node, scrape, view
-    from webhook.agent.over import Rules
+def _watch(follow: "tuple[Node, Any] | None", listen: tuple[str, int], *, events: bool, watch_only: bool) -> None:
+    from webhook.agent import agent, cgroups, node, scrape, view
     from webhook.cluster.events import Events
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     if follow is None:
-        watched = agent.Agent(lambda: {c: view.Known(n) for c, n in node.by_logs().items()}, Rules, log_line)
+        watched = agent.Agent(lambda: {c: view.Known(n) for c, n in node.by_logs().items()}, Over, log_line)
     else:
         follow[0].start()
         writer = Events(follow[1], log_line) if events else None
         if writer is not None:
             writer.start()
-        watched = agent.Agent(follow[0].known, Rules, log_line, events=writer)
+        mount = cgroups.mount()
+        watched = agent.Agent(
+            follow[0].known,
+            follow[0].over,
+            log_line,
+            events=writer,
+            api=follow[1],
+            folders=cgroups.Folders(mount) if mount else None,
+            watch_only=watch_only,
+        )
     try:
         server = scrape.start(watched.metrics, *listen)
     except OSError as error:

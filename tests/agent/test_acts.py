@@ -1,0 +1,385 @@
+"""What the agent does: evictions, kills of real processes, and limits that the driver holds."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.card.state import State
+from tests.support.listening import Asked, listening
+from tests.support.waiting import until
+from webhook.agent import deeds, limits, over
+from webhook.agent.agent import Agent
+from webhook.agent.cgroups import Folders, mount
+from webhook.agent.limits import Limits
+from webhook.agent.look import Held, Use
+from webhook.agent.nvml import Cards
+from webhook.agent.places import Place
+from webhook.agent.pods import Name
+from webhook.agent.processes import Process, Processes
+from webhook.agent.standing import Standing
+from webhook.agent.view import Known
+from webhook.cluster.client import Api, connect
+from webhook.policy.model import EVICT, KILL, Over
+
+UID, ID, OTHER = "11111111-2222-3333-4444-555555555555", "ab" * 32, "cd" * 32
+NAME = Name("team", "job", "main")
+PLACE = Place(UID, ID, f"/kubepods/pod{UID}/{ID}", 2)
+CARD = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+def known(allowance: int | None = 4000, **standing: Any) -> Known:
+    return Known(NAME, "u-1", Standing(**{"asks": True, "allowance": allowance, **standing}))
+
+
+# Evictions
+
+
+@pytest.fixture
+def asked() -> list[tuple[str, Any]]:
+    return []
+
+
+def serving(statuses: list[int], asked: list[tuple[str, Any]]) -> Callable[[Asked], None]:
+    def answer(request: Asked) -> None:
+        asked.append((request.path, json.loads(request.body)))
+        status = statuses.pop(0)
+        request.give(status, json.dumps({"kind": "Status", "message": "no"}).encode(), Content_Type="application/json")
+
+    return answer
+
+
+def api(url: str, folder: Path) -> Api:
+    context = [{"name": "c", "context": {"cluster": "c", "user": "u"}}]
+    config = {"clusters": [{"name": "c", "cluster": {"server": url}}], "contexts": context, "kind": "Config"}
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps({**config, "users": [{"name": "u", "user": {}}], "current-context": "c"}))
+    return connect(str(file))
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(201, "done"), (404, "done"), (429, "waits"), (403, "HTTP 403"), (500, "HTTP 500")]
+)
+def test_an_eviction_names_the_pods_uid_and_has_an_outcome(
+    status: int, outcome: str, asked: list[tuple[str, Any]], tmp_path: Path
+) -> None:
+    with listening(serving([status], asked)) as url:
+        assert deeds.evict(api(url, tmp_path), known()) == outcome
+    ((path, body),) = asked
+    assert path == "/api/v1/namespaces/team/pods/job/eviction"
+    assert body["deleteOptions"] == {"preconditions": {"uid": "u-1"}}
+    assert (body["apiVersion"], body["kind"]) == ("policy/v1", "Eviction")
+
+
+def test_an_eviction_without_an_api_server_is_an_outcome(tmp_path: Path) -> None:
+    with listening(lambda _: None) as url:
+        pass
+    assert deeds.evict(api(url, tmp_path), known()) == "API server away"
+
+
+def test_an_eviction_that_a_budget_forbids_is_asked_again_after_the_grace_and_nobody_is_killed(
+    card: State, asked: list[tuple[str, Any]], tmp_path: Path, container: "Container"
+) -> None:
+    card.hold(container.run(), 9000)
+    now = [0.0]
+    with listening(serving([429, 429, 201], asked)) as url:
+        one = acting(Over(EVICT, grace=5, pressure=0), container, api=api(url, tmp_path), clock=lambda: now[0])
+        for second in range(19):
+            now[0] = float(second)
+            one.round()
+            until(lambda: not one._evicting, "the eviction was answered")
+        one.close()
+    assert len(asked) == 3
+    assert container.alive()
+    text = one.metrics.text().decode()
+    assert 'slicewarden_node_acts_total{act="Evict",outcome="waits"} 2.0' in text
+    assert 'slicewarden_node_acts_total{act="Evict",outcome="done"} 1.0' in text
+
+
+# Kills
+
+
+def held(mib: int | None, pid: int = 1, start: int = 1) -> Held:
+    return Held(Process(pid, start, "p", PLACE), mib, None)
+
+
+def test_victims_are_the_largest_and_no_more_than_bring_it_within() -> None:
+    use = Use(PLACE, (held(100, 1), held(3000, 2), held(2000, 3), held(None, 4)))
+    assert [each.process.pid for each in deeds.victims(use, 4000)] == [2]
+    assert [each.process.pid for each in deeds.victims(use, 2000)] == [2, 3]
+    assert [each.process.pid for each in deeds.victims(use, 5100)] == []
+
+
+def test_victims_always_bring_it_within_and_one_less_never_does() -> None:
+    rng = random.Random(3)  # noqa: S311 - the same cases each time
+    for _ in range(2000):
+        use = Use(PLACE, tuple(held(rng.randrange(5000), pid) for pid in range(rng.randrange(1, 9))))
+        allowance = rng.randrange(12000)
+        chosen = deeds.victims(use, allowance)
+        assert use.mib - sum(each.mib or 0 for each in chosen) <= max(allowance, 0)
+        assert not chosen or use.mib - sum(each.mib or 0 for each in chosen[:-1]) > allowance
+
+
+def test_a_process_whose_start_differs_is_not_killed() -> None:
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        (real,) = Processes().find([job.pid]).values()
+        another = Held(real._replace(start=real.start + 1), 9000, None)
+        assert deeds.kill([another], Processes()) == "done"
+        time.sleep(0.1)
+        assert job.poll() is None
+        assert deeds.kill([Held(real, 9000, None)], Processes()) == "done"
+        assert job.wait(5) == -9
+        assert deeds.kill([Held(real, 9000, None)], Processes()) == "done"  # it is gone, and nobody else is hit
+    finally:
+        job.kill()
+        job.wait()
+
+
+# A container of real processes
+
+
+class Container:
+    """A cgroup that is named as a container's, and the processes in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "kubepods-slicewarden-acts"
+        self.folder = self.root / f"pod{UID}" / ID
+        self.folder.mkdir(parents=True)
+        self._jobs: list[subprocess.Popen[bytes]] = []
+
+    def run(self) -> int:
+        job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        (self.folder / "cgroup.procs").write_text(str(job.pid))
+        self._jobs.append(job)
+        return job.pid
+
+    def alive(self) -> list[int]:
+        return [job.pid for job in self._jobs if job.poll() is None]
+
+    def end(self) -> None:
+        for job in self._jobs:
+            job.kill()
+            job.wait()
+        for folder in (self.folder, self.folder.parent, self.root):
+            until(lambda folder=folder: _removed(folder), f"{folder} is removed")  # type: ignore[misc]
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError:
+        return not folder.exists()
+    return True
+
+
+@pytest.fixture
+def container() -> Iterator[Container]:
+    root = mount()
+    try:
+        made = Container(root) if root else None
+    except OSError:
+        made = None
+    if made is None:
+        pytest.skip("no cgroup v2 that this user may write to")
+    yield made
+    made.end()
+
+
+def acting(rules: Over, container: Container, standing: Known | None = None, **more: Any) -> Agent:
+    one = standing or known()
+    folders = Folders(container.root)
+    return Agent(lambda: {ID: one}, lambda: rules, lambda _: None, folders=folders, watch_only=False, **more)
+
+
+def test_a_kill_ends_the_largest_process_after_the_grace_and_a_neighbour_finds_memory(
+    card: State, container: Container
+) -> None:
+    """The neighbour's own allocation is a subtraction here: the card says how much is free."""
+    large, small = container.run(), container.run()
+    card.hold(large, 20000)
+    card.hold(small, 1000)
+    now = [0.0]
+    one = acting(Over(KILL, grace=5, pressure=80), container, clock=lambda: now[0])
+    for second in range(5):
+        now[0] = float(second)
+        one.round()
+    assert container.alive() == [large, small]
+    now[0] = 5.0
+    one.round()
+    until(lambda: container.alive() == [small], "the largest process is killed")
+    cards = Cards()
+    (reading,) = cards.look()
+    cards.close()
+    one.close()
+    assert (reading.used, reading.total) == (1000, 24576)
+
+
+@pytest.mark.parametrize("standing", [{"ending": True}, {"init": True}, {"exempt": "x"}, {"allowance": None}])
+def test_who_starts_ends_is_exempt_or_has_no_allowance_is_never_killed(
+    card: State, container: Container, standing: dict[str, Any]
+) -> None:
+    card.hold(container.run(), 24000)
+    now = [0.0]
+    own = known(**standing)
+    one = acting(Over(KILL, grace=5, pressure=0), container, own, clock=lambda: now[0])
+    for second in range(0, 40, 2):
+        now[0] = float(second)
+        one.round()
+    one.close()
+    assert container.alive()
+
+
+def test_an_agent_that_only_watches_kills_nobody_and_sets_no_limit(card: State, container: Container) -> None:
+    card.set(limits=1)
+    card.hold(container.run(), 24000)
+    now = [0.0]
+    one = acting(Over(KILL, grace=5, pressure=0), container, known(driver=True), clock=lambda: now[0])
+    one.watch_only = True
+    for second in range(0, 20, 2):
+        now[0] = float(second)
+        one.round()
+    assert (container.alive() != [], card.limits()) == (True, {})
+    one.close()
+
+
+# The driver's limits
+
+
+def test_the_driver_holds_a_container_before_its_first_process_takes_memory(card: State, container: Container) -> None:
+    card.set(limits=1)
+    one = acting(Over(), container, known(5500, driver=True))
+    one.round()
+    assert card.limits() == {str(container.folder): 5500}
+    assert 'slicewarden_node_limits{state="held"} 1.0' in one.metrics.text().decode()
+    one.round()
+    one.close()
+    assert card.limits() == {}  # taken away at the end
+
+
+def test_a_limit_follows_the_allowance_and_goes_with_the_container(card: State, container: Container) -> None:
+    card.set(limits=1)
+    now = {ID: known(5500, driver=True)}
+    one = acting(Over(), container)
+    one.known = lambda: now
+    one.round()
+    now = {ID: known(4000, driver=True)}
+    one.round()
+    assert card.limits() == {str(container.folder): 4000}
+    now = {}
+    one.round()
+    assert card.limits() == {}
+    one.close()
+
+
+@pytest.mark.parametrize(
+    "own",
+    [known(driver=False), known(None, driver=True), known(exempt="x", driver=True)],
+    ids=["another pool", "no allowance", "exempt"],
+)
+def test_nobody_else_is_limited(card: State, container: Container, own: Known) -> None:
+    card.set(limits=1)
+    one = acting(Over(), container, own)
+    one.round()
+    assert card.limits() == {}
+    one.close()
+
+
+@pytest.mark.parametrize(("mode", "why"), [(0, "Not Supported"), (2, "Insufficient Permissions")])
+def test_a_driver_without_limits_or_rights_is_told_once_and_tried_again_by_and_by(
+    card: State, container: Container, mode: int, why: str
+) -> None:
+    card.set(limits=mode)
+    logged: list[Any] = []
+    now = [0.0]
+    one = acting(Over(), container, known(driver=True), clock=lambda: now[0])
+    one.log = logged.append
+    for second in range(10):
+        now[0] = float(second)
+        one.round()
+    assert logged == [{"message": "no limit by the driver", "error": why}]
+    assert 'slicewarden_node_limits{state="failed"} 1.0' in one.metrics.text().decode()
+    card.set(limits=1)
+    now[0] = 10.0 + limits.AGAIN
+    one.round()
+    assert card.limits() == {str(container.folder): 4000}
+    one.close()
+
+
+def test_limits_agree_with_what_is_wanted_after_every_step(tmp_path: Path) -> None:
+    """2,000 random steps: containers come, change and go, and the driver refuses now and then."""
+    rng, held_, keep = random.Random(7), dict[tuple[str, str], int](), Limits()  # noqa: S311 - the same each time
+    refusing = [False]
+
+    def set_(card: str, folder: str, mib: int | None) -> str:
+        if refusing[0]:
+            return "no"
+        if mib is None:
+            held_.pop((card, folder), None)
+        else:
+            held_[card, folder] = mib
+        return ""
+
+    folders = {f"{n}": tmp_path / f"{n}" for n in range(6)}
+    for step in range(2000):
+        refusing[0] = rng.random() < 0.1
+        wanted = {name: rng.choice((100, 200)) for name in folders if rng.random() < 0.5}
+        for name, folder in folders.items():
+            if name in wanted:
+                folder.mkdir(exist_ok=True)
+            elif folder.exists() and rng.random() < 0.3:
+                folder.rmdir()
+                held_ = {key: mib for key, mib in held_.items() if key[1] != str(folder)}
+        keep.keep(step * limits.AGAIN, wanted, folders, ["a", "b"], set_)
+        want = {(card, str(folders[name])): mib for name, mib in wanted.items() for card in ("a", "b")}
+        if not refusing[0]:
+            assert held_ == want
+            assert not keep.failed
+
+
+# Folders
+
+
+def test_folders_are_found_by_id_and_a_tenants_own_below_them_never(tmp_path: Path) -> None:
+    own = tmp_path / "kubepods.slice" / f"kubepods-pod{UID.replace('-', '_')}.slice" / f"cri-containerd-{ID}.scope"
+    (own / "kubepods" / f"pod{UID}" / OTHER).mkdir(parents=True)
+    folders = Folders(tmp_path)
+    assert folders.find([ID, OTHER]) == {ID: own}
+    (own / "kubepods" / f"pod{UID}" / OTHER).rmdir()
+    (own / "kubepods" / f"pod{UID}").rmdir()
+    (own / "kubepods").rmdir()
+    own.rmdir()
+    assert folders.find([ID]) == {}
+
+
+def test_the_last_mount_of_the_whole_hierarchy_counts(tmp_path: Path) -> None:
+    file = tmp_path / "mountinfo"
+    file.write_text(
+        "1 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
+        "2 0 0:1 /kubepods/x /other rw - cgroup2 cgroup rw\n"
+        "3 0 0:1 / /host/cgroup rw - cgroup2 cgroup rw\n"
+        "4 0 0:2 / /v1 rw - cgroup cgroup rw,freezer\n"
+        "5\n"
+    )
+    assert mount(file) == Path("/host/cgroup")
+    assert mount(tmp_path / "none") is None
+
+
+def test_an_act_keeps_its_line_so_that_events_of_it_become_one() -> None:
+    row_uses = [Use(PLACE, (held(mib),)) for mib in (9000, 9500)]
+    from webhook.agent.nvml import Reading
+    from webhook.agent.view import Row
+
+    reading = Reading(CARD, "0", "A10", 9000, 10000, 1, ())
+    lines = set()
+    for use in row_uses:
+        since, _ = over.decide(over.Since(), 0.0, [Row(reading, use, known())], Over(grace=5))
+        _, acts = over.decide(since, 5.0, [Row(reading, use, known())], Over(grace=5))
+        lines |= {act.why for act in acts}
+    assert len(lines) == 1
