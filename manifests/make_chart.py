@@ -55,6 +55,43 @@ def _addresses(direction: str) -> str:
     )
 
 
+AGENT = ".Values.agent.enabled"
+
+
+def _acts() -> dict[str, str]:
+    """What components/agent-acts changes in the agent's pods, where the values say so, and what pods get besides."""
+    watching = (
+        "      securityContext:\n        runAsNonRoot: true\n        runAsUser: 65532\n        runAsGroup: 65532\n"
+        "        seccompProfile: {type: RuntimeDefault}\n"
+    )
+    confined = (
+        "          securityContext:\n            allowPrivilegeEscalation: false\n"
+        "            readOnlyRootFilesystem: true\n            capabilities: {drop: [ALL]}\n"
+    )
+    mount, volume = "            - {name: tmp, mountPath: /tmp}\n", "emptyDir: {medium: Memory, sizeLimit: 16Mi}\n"
+    argument, containers = "            - --watch-only\n", "\n      containers:\n"
+    secrets = "\n      {{- with .Values.imagePullSecrets }}\n      imagePullSecrets: {{ toJson . }}\n      {{- end }}"
+    return {
+        watching: _either("      securityContext: {runAsUser: 0, runAsGroup: 0}\n", watching, 6),
+        confined: _either(
+            "          securityContext: {privileged: true, readOnlyRootFilesystem: true}\n", confined, 10
+        ),
+        argument: _either("", argument, 12),
+        mount: mount + _either("            - {name: cgroups, mountPath: /sys/fs/cgroup}\n", "", 12),
+        volume: volume + _either("        - name: cgroups\n          hostPath: {path: /sys/fs/cgroup}\n", "", 8),
+        containers: secrets + containers,
+    }
+
+
+def _either(acting: str, watching: str, indent: int) -> str:
+    """Write one text where the agent acts, and another where it only watches."""
+    blank = " " * indent
+    if not acting:
+        return f"{blank}{{{{- if not .Values.agent.acts }}}}\n{watching}{blank}{{{{- end }}}}\n"
+    other = f"{blank}{{{{- else }}}}\n{watching}" if watching else ""
+    return f"{blank}{{{{- if .Values.agent.acts }}}}\n{acting}{other}{blank}{{{{- end }}}}\n"
+
+
 OUT = {"        - {port: 6443}\n": "        - {port: 6443}\n" + _addresses("to")}
 
 TEMPLATES = {
@@ -137,6 +174,15 @@ TEMPLATES = {
             "        - {port: 6443}\n": OUT["        - {port: 6443}\n"] + "{{- end }}\n",
         },
     ),
+    "agent-namespace.yaml": Template("components/agent/namespace.yaml", AGENT),
+    "agent-rbac.yaml": Template("components/agent/rbac.yaml", AGENT),
+    "agent-acts.yaml": Template("components/agent-acts/rbac.yaml", f"and {AGENT} .Values.agent.acts"),
+    "agent-policy.yaml": Template(
+        "components/agent/policy.yaml",
+        AGENT,
+        {'policy.yaml: ""': 'policy.yaml: {{ include "slicewarden.policy" . | toJson }}'},
+    ),
+    "agent.yaml": Template("components/agent/daemonset.yaml", AGENT, {**IMAGE, **_acts()}),
     "cert-manager.yaml": Template("overlays/cert-manager/certificates.yaml", 'eq .Values.certificates "cert-manager"'),
 }
 

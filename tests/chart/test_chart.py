@@ -1,6 +1,7 @@
 """The Helm chart, rendered by Helm: it is the overlays, and its values do what they say."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,6 +82,24 @@ def test_certificates_that_are_provided_need_nothing_more(run: Run, kustomized: 
     policy["configMap"]["name"] = "slicewarden-policy"
     assert deployment == objects.pop(("Deployment", "slicewarden-system", "slicewarden"))
     assert made == objects
+
+
+@pytest.mark.parametrize("acts", [False, True])
+def test_the_agent_is_its_components_on_an_overlay(run: Run, tmp_path: Path, acts: bool) -> None:
+    """They take the overlay's policy, so they are rendered with one."""
+    relative = os.path.relpath(MANIFESTS, tmp_path)
+    components = [f"{relative}/components/{name}" for name in ("agent", *(["agent-acts"] if acts else []))]
+    overlay = {"resources": [f"{relative}/overlays/enforce"], "components": components}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    made = run("kubectl", "kustomize", tmp_path)
+    assert made.returncode == 0, made.stderr
+    objects = by_name([*yaml.safe_load_all(made.stdout)])
+    del objects["Namespace", "", "slicewarden-system"]
+    values = ("--set=mode=enforce", "--set=agent.enabled=true", f"--set=agent.acts={str(acts).lower()}")
+    assert by_name(template(run, *values)) == objects
+    assert (
+        objects["ConfigMap", "slicewarden-node", "slicewarden-node-policy"]["data"]["policy.yaml"] == POLICY.read_text()
+    )
 
 
 def test_an_overlay_of_ones_own_needs_nothing_but_the_base_and_components(kustomized: Kustomized) -> None:

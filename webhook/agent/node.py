@@ -72,6 +72,11 @@ class Node:
         """Stop to follow."""
         self._cluster.stop()
 
+    def use(self, policy: Policy) -> None:
+        """Go on by another policy."""
+        self._policy = policy
+        self._standings = {}
+
     def settled(self, seconds: float) -> bool:
         """Wait until everything has been listed once, for so many seconds at most; tell whether it has."""
         end = time.monotonic() + seconds

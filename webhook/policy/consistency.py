@@ -102,6 +102,8 @@ def _quantities(spec: Object) -> Iterator[tuple[Path, object]]:
             yield ("spec", "pools", index, "assume", "memory"), pool["assume"]["memory"]
         if "maxMemory" in pool:
             yield ("spec", "pools", index, "maxMemory"), pool["maxMemory"]
+        if "slack" in (over := pool.get("node", {}).get("over", {})):
+            yield ("spec", "pools", index, "node", "over", "slack"), over["slack"]
 
 
 def _pools_named(spec: Object) -> Iterator[tuple[Path, str]]:

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -80,7 +81,7 @@ def command(
         if once:
             outputs.show(_table(follow))
         else:
-            _watch(follow, listen, events=events, watch_only=watch_only)
+            _watch(follow, policy, listen, events=events, watch_only=watch_only)
     except nvml.Unavailable as error:
         raise Unusable((Problem("NVML", 0, f"{error}; is the NVIDIA driver loaded, and visible here?"),)) from error
 
@@ -120,7 +121,9 @@ def _table(follow: "tuple[Node, Any] | None") -> str:
         follow[0].stop()
 
 
-def _watch(follow: "tuple[Node, Any] | None", listen: tuple[str, int], *, events: bool, watch_only: bool) -> None:
+def _watch(
+    follow: "tuple[Node, Any] | None", policy: str | None, listen: tuple[str, int], *, events: bool, watch_only: bool
+) -> None:
     from webhook.agent import agent, cgroups, node, scrape, view
     from webhook.cluster.events import Events
 
@@ -149,8 +152,27 @@ def _watch(follow: "tuple[Node, Any] | None", listen: tuple[str, int], *, events
     except OSError as error:
         raise Unusable((Problem("--listen", 0, error.strerror or str(error)),)) from error
     try:
+        stamp = _stamp(policy)
         while not ended.is_set():
+            if follow is not None and stamp != (stamp := _stamp(policy)):
+                _replace(follow[0], policy)
             ended.wait(watched.round())
     finally:
         watched.close()
         server.shutdown()
+
+
+def _stamp(policy: str | None) -> tuple[int, ...]:
+    """Return what changes with the files of the policy: a ConfigMap is replaced below the agent."""
+    files = map(Path, inputs.policy_files(policy))
+    return tuple(file.stat().st_mtime_ns for file in files if file.exists())
+
+
+def _replace(node: "Node", policy: str | None) -> None:
+    """Go on by the changed policy; by the one before where it cannot be used."""
+    try:
+        node.use(inputs.load_policy(policy))
+    except Unusable as error:
+        log_line({"message": "policy not replaced", "error": str(error)})
+        return
+    log_line({"message": "policy replaced"})

@@ -1,0 +1,111 @@
+"""The agent's manifests: its rights are what it asks for, the policy exempts it, and its options are the command's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.support.command_lines import read as read_command
+from tests.support.manifests import COMPONENTS, read
+from webhook import rules
+from webhook.agent import agent, node
+from webhook.cli import inputs
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Request
+
+AGENT, ACTS = COMPONENTS / "agent", COMPONENTS / "agent-acts"
+OBJECTS = [each for name in ("namespace", "rbac", "policy", "daemonset") for each in read(AGENT / f"{name}.yaml")]
+SAMPLE = ROOT / "policies" / "sample.yaml"
+
+
+def one(kind: str, objects: list[Any] = OBJECTS) -> Any:
+    (found,) = [each for each in objects if each["kind"] == kind]
+    return found
+
+
+def acting() -> Any:
+    """The DaemonSet as components/agent-acts patches it (RFC 6902, by a second implementation)."""
+    import jsonpatch
+
+    (kustomization,) = read(ACTS / "kustomization.yaml")
+    ((patch,),) = [[yaml.safe_load(each["patch"]) for each in kustomization["patches"]]]
+    return jsonpatch.apply_patch(one("DaemonSet"), patch)
+
+
+def test_every_file_of_the_component_is_used() -> None:
+    for folder in (AGENT, ACTS):
+        (kustomization,) = read(folder / "kustomization.yaml")
+        files = {file.name for file in folder.iterdir()} - {"kustomization.yaml"}
+        assert set(kustomization["resources"]) == files
+
+
+def test_its_rights_are_what_it_reads_and_the_events_that_it_writes() -> None:
+    granted = {
+        (group, resource): set(rule["verbs"])
+        for rule in one("ClusterRole")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    reads = {(each.group, each.plural): {"list", "watch"} for each in node.read("n")}
+    assert granted == {**reads, ("events.k8s.io", "events"): {"create", "patch"}}
+    (role,) = [each for each in read(ACTS / "rbac.yaml") if each["kind"] == "ClusterRole"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]
+
+
+@pytest.mark.parametrize("acts", [False, True])
+def test_its_options_are_those_of_the_command(acts: bool) -> None:
+    spec = (acting() if acts else one("DaemonSet"))["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    given = read_command(*container["args"])
+    assert (given["watch_only"], given["events"], given["listen"][1]) == (not acts, True, 8080)
+    (mount,) = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "policy"]
+    assert given["policy"] == f"{mount}/{next(iter(one('ConfigMap')['data']))}"
+    assert "NODE_NAME" in {each["name"] for each in container["env"]}
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_only_the_one_that_acts_is_privileged_and_has_the_cgroups() -> None:
+    for spec, acts in ((one("DaemonSet"), False), (acting(), True)):
+        pod = spec["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        paths = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+        assert container["securityContext"].get("privileged", False) is acts
+        assert paths == {str(node.LOGS), *(["/sys/fs/cgroup"] if acts else [])}
+        assert pod["securityContext"].get("runAsNonRoot", False) is not acts
+
+
+def policy(tmp_path: Path, *, exempting: bool) -> Any:
+    """The sample policy, with its lines for the agent as they are after the comment signs are gone."""
+    lines = SAMPLE.read_text("utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if line == "    # - name: slicewarden-node")
+    if exempting:
+        for number in range(start, start + 6):
+            lines[number] = lines[number].replace("# ", "", 1)
+    file = tmp_path / "policy.yaml"
+    file.write_text("\n".join(lines))
+    return inputs.load_policy(str(file))
+
+
+def denied(tmp_path: Path, item: Any, *, exempting: bool) -> set[str]:
+    request = Request("u", "CREATE", "apps", "v1", "DaemonSet", "", "slicewarden-node", "", None, False, item, None)
+    verdict = Engine(policy(tmp_path, exempting=exempting), rules.walk()).judge(request, Facts())
+    assert verdict.allowed is exempting
+    return {result.rule for result in verdict.results}
+
+
+@pytest.mark.parametrize("acts", [False, True])
+def test_the_sample_policy_admits_it_with_its_exemption_and_names_each_rule_without(tmp_path: Path, acts: bool) -> None:
+    item = acting() if acts else one("DaemonSet")
+    expected = {"host-namespaces", "visible-devices", *(["device-path", "privileged-container"] if acts else [])}
+    assert denied(tmp_path, item, exempting=False) == expected
+    assert denied(tmp_path, item, exempting=True) == expected  # they are recorded
+
+
+def test_the_names_in_events_and_the_manifests_are_those_of_the_page() -> None:
+    page = (ROOT / "docs" / "agent.md").read_text("utf-8")
+    for word in ("GPUStranger", "GPUMemoryOver", "slicewarden-node", "components/agent-acts"):
+        assert word in page
+    assert agent.REPORTER == "slicewarden.dev/agent"

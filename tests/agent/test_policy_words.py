@@ -1,0 +1,52 @@
+"""`pools[].node` of a policy: what the agent does there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from webhook.cli import inputs
+from webhook.model import Unusable
+from webhook.policy.model import EVICT, TOLD, Over, Policy
+
+
+def policy(tmp_path: Path, words: Any, place: int = 0) -> Policy:
+    value = yaml.safe_load((ROOT / "policies" / "sample.yaml").read_text("utf-8"))
+    value["spec"]["pools"][place]["node"] = words
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(value))
+    return inputs.load_policy(str(file))
+
+
+def test_a_policy_that_says_nothing_tells() -> None:
+    assert {pool.over for pool in inputs.load_sample().pools} == {TOLD}
+    assert TOLD.action == "Tell"
+
+
+def test_what_a_pool_says_is_read_and_the_rest_is_usual(tmp_path: Path) -> None:
+    words = {"over": {"action": "Evict", "graceSeconds": 60, "slack": "1Gi", "pressurePercent": 0}}
+    assert policy(tmp_path, words).pools[0].over == Over(EVICT, 60, 1024, 0)
+    assert policy(tmp_path, {"over": {"action": "Evict"}}).pools[0].over == Over(EVICT)
+
+
+@pytest.mark.parametrize(
+    ("over", "says"),
+    [
+        ({"action": "Stop"}, "action"),
+        ({"graceSeconds": 1}, "graceSeconds"),
+        ({"pressurePercent": 101}, "pressurePercent"),
+        ({"slack": "much"}, "slack"),
+        ({"grace": 30}, "grace"),
+        ({}, "over"),
+    ],
+)
+def test_a_value_that_means_nothing_is_named(tmp_path: Path, over: Any, says: str) -> None:
+    with pytest.raises(Unusable, match=says):
+        policy(tmp_path, {"over": over})
+
+
+def test_a_pool_that_shares_nothing_has_nobody_to_act_on(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="is for GPUs that pods share; remove it from this pool"):
+        policy(tmp_path, {"over": {"action": "Evict"}}, place=1)
