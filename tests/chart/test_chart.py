@@ -48,7 +48,7 @@ def one(objects: list[Object], kind: str) -> Object:
     return found
 
 
-def test_helm_finds_no_fault(run: Run) -> None:
+def test_helm_lint_finds_no_fault(run: Run) -> None:
     linted = run("helm", "lint", "--strict", CHART)
     assert linted.returncode == 0, linted.stdout
 
@@ -61,7 +61,7 @@ SHIPPED = {
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
-def test_it_is_the_overlay(run: Run, kustomized: Kustomized, folder: str) -> None:
+def test_the_chart_renders_the_same_objects_as_the_overlay(run: Run, kustomized: Kustomized, folder: str) -> None:
     """But for the namespace, which is there before."""
     overlay = by_name(kustomized(folder))
     del overlay["Namespace", "", "slicewarden-system"]
@@ -69,7 +69,7 @@ def test_it_is_the_overlay(run: Run, kustomized: Kustomized, folder: str) -> Non
     assert by_name(template(run, f"--set=mode={mode}", f"--set=certificates={certificates}")) == overlay
 
 
-def test_certificates_that_are_provided_need_nothing_more(run: Run, kustomized: Kustomized) -> None:
+def test_provided_certificates_need_no_keeper(run: Run, kustomized: Kustomized) -> None:
     """It is the base with a policy."""
     objects = by_name([*kustomized("base"), *kustomized("../policies")])
     del objects["Namespace", "", "slicewarden-system"]
@@ -134,7 +134,7 @@ def test_audit_mode_is_the_same_policy_and_registration(kustomized: Kustomized) 
     assert arguments["args"][-1] == "--audit-only"
 
 
-def test_audit_is_what_nobody_chose(run: Run) -> None:
+def test_the_default_mode_of_the_chart_is_audit(run: Run) -> None:
     assert template(run) == template(run, "--set=mode=audit", "--set=certificates=self")
 
 
@@ -156,7 +156,7 @@ def test_a_bundle_goes_to_every_webhook(run: Run) -> None:
     assert {hook["clientConfig"]["caBundle"] for hook in hooks} == {"Y2E="}
 
 
-def test_the_api_servers_address_is_all_that_is_let_in_and_out(run: Run) -> None:
+def test_the_network_policy_allows_only_the_api_server(run: Run) -> None:
     objects = template(run, "--set=networkPolicy.apiServer={203.0.113.7/32,2001:db8::7/128}")
     specs = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "NetworkPolicy"}
     spec, keeper = specs["slicewarden"], specs["slicewarden-certificates"]
@@ -165,13 +165,13 @@ def test_the_api_servers_address_is_all_that_is_let_in_and_out(run: Run) -> None
     assert spec["egress"] == keeper["egress"] == [{"ports": [{"port": 443}, {"port": 6443}], "to": blocks}]
 
 
-def test_what_can_be_left_out(run: Run) -> None:
+def test_the_network_policy_and_the_quota_can_be_left_out(run: Run) -> None:
     kinds = {each["kind"] for each in template(run)}
     left = {each["kind"] for each in template(run, "--set=networkPolicy.enabled=false", "--set=quota=0")}
     assert kinds - left == {"NetworkPolicy", "ResourceQuota"}
 
 
-def test_what_pods_get(run: Run) -> None:
+def test_values_of_the_chart_reach_its_pods(run: Run) -> None:
     values = ["image=registry.example.com/slicewarden@sha256:00", "replicas=5", "imagePullSecrets[0].name=registry"]
     values += ["tolerations[0].key=infra", "tolerations[0].operator=Exists", "resources.requests.cpu=2"]
     objects = template(run, *(f"--set={each}" for each in values))
@@ -186,7 +186,7 @@ def test_what_pods_get(run: Run) -> None:
     assert pod["containers"][0]["resources"]["requests"] == {"cpu": 2, "memory": "192Mi"}
 
 
-def test_the_roles_are_where_the_policy_looks(run: Run) -> None:
+def test_the_chart_makes_roles_in_the_sharing_namespaces(run: Run) -> None:
     objects = template(run, "--set=sharingNamespaces={gpu-operator,nvidia}")
     for kind in ("Role", "RoleBinding"):
         found = [each["metadata"] for each in objects if each["kind"] == kind]
@@ -215,7 +215,7 @@ def test_a_policy_of_ones_own_comes_with_its_registration(run: Run, tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["kind: Pod\nmetadata: {}\n", "# nothing\n", "- 1\n", "{"])
-def test_a_registration_that_is_none(run: Run, tmp_path: Path, text: str) -> None:
+def test_the_chart_refuses_a_file_that_is_no_registration(run: Run, tmp_path: Path, text: str) -> None:
     registration = tmp_path / "registration.yaml"
     registration.write_text(text, "utf-8")
     assert "registration: " in refusal(run, "--set=policy=x", f"--set-file=registration={registration}")
@@ -252,7 +252,7 @@ def test_the_notes_name_the_mode_that_is_in_force(run: Run, mode: str, says: str
     assert "--set-file" not in notes
 
 
-def test_it_lives_in_one_namespace(run: Run) -> None:
+def test_the_chart_refuses_another_namespace(run: Run) -> None:
     made = run("helm", "template", "slicewarden", CHART, "--namespace=elsewhere")
     assert "--namespace slicewarden-system" in made.stderr
     assert made.returncode != 0
@@ -261,11 +261,11 @@ def test_it_lives_in_one_namespace(run: Run) -> None:
 @pytest.mark.parametrize(
     "value", ["mode=warn", "repicas=2", "replicas=0", "caBundle=%%", "networkPolicy.apiServer={203.0.113.7}", "image="]
 )
-def test_values_that_mean_nothing(run: Run, value: str) -> None:
+def test_the_chart_refuses_values_outside_its_schema(run: Run, value: str) -> None:
     assert "values don't meet the specifications of the schema" in refusal(run, f"--set={value}")
 
 
-def test_check_renders_it(programs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slicewarden_check_renders_the_chart(programs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(programs["helm"].parent))
     monkeypatch.chdir(CHART.parent)
     assert next(batches.read([CHART.name]).notes).startswith("chart chart: ")

@@ -137,7 +137,7 @@ def test_a_quiet_run_without_findings_says_nothing(run: Any, tmp_path: Path) -> 
     assert (tmp_path / "table.txt").read_text() == ""
 
 
-def test_rules_are_chosen_or_left_out(run: Any, tmp_path: Path) -> None:
+def test_rule_and_skip_rule_choose_the_findings_that_are_reported(run: Any, tmp_path: Path) -> None:
     bad = BAD.replace("spec:\n", "spec:\n  hostPID: true\n")
     (tmp_path / "pods.yaml").write_text(f"{GOOD}---\n{bad}")
 
@@ -184,7 +184,7 @@ def test_statistics_count_by_rule_and_namespace(run: Any, tmp_path: Path) -> Non
     assert done.err.startswith("error: --statistics has no sarif format; use table or json\n")
 
 
-def test_nothing_found_is_no_success(run: Any, tmp_path: Path) -> None:
+def test_a_run_that_finds_no_object_fails(run: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/values.yaml").write_text("a: 1\n")
     done = run("empty")
@@ -260,7 +260,7 @@ def test_a_mounted_config_map_is_read_once(run: Any, tmp_path: Path) -> None:
     assert [r["file"] for r in run("mounted", "--format", "json").report["results"]] == ["mounted/pod.yaml"]
 
 
-def test_live_without_a_cluster_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_live_without_a_cluster_ends_with_a_one_line_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tls = ["--tls-cert", "none", "--tls-key", "none"]
     assert cli.main(["serve", *OPTIONS[:2], "--live", "--kubeconfig", str(tmp_path / "none"), *tls]) == 2
     captured = capsys.readouterr().err
@@ -274,13 +274,13 @@ def test_standard_input_is_read(run: Any) -> None:
     assert done.report["results"][0]["file"] == "-"
 
 
-def test_what_is_no_object_on_standard_input_is_an_error_and_an_empty_list_is_none(run: Any) -> None:
+def test_standard_input_without_an_object_is_an_error_but_an_empty_list_is_not(run: Any) -> None:
     done = run("-", stdin='Error: chart "x" not found\n')
     assert (done.status, done.out.splitlines()[0]) == (2, "error    -: no Kubernetes object on standard input")
     assert run("-", stdin="apiVersion: v1\nkind: List\nitems: []\n").status == 0
 
 
-def test_a_pod_that_is_too_large_for_all_pools_is_told_of_the_largest(run: Any, tmp_path: Path) -> None:
+def test_a_pod_too_large_for_every_pool_is_denied_with_the_largest_request_allowed(run: Any, tmp_path: Path) -> None:
     pools = """\
     - {name: small, sharing: none, trust: [untrusted], resources: [nvidia.com/gpu], maxRequest: 2,
        nodes: {matchLabels: {gpus: small}}}
@@ -314,7 +314,7 @@ def test_items_of_a_typed_list_have_the_kind_it_implies(run: Any, tmp_path: Path
     assert result["findings"][0]["line"] == 14
 
 
-def test_what_cannot_be_read_is_an_error_with_its_line_and_the_rest_is_judged(run: Any, tmp_path: Path) -> None:
+def test_unreadable_input_is_an_error_with_its_line_and_the_rest_is_judged(run: Any, tmp_path: Path) -> None:
     (tmp_path / "mixed.yaml").write_text(f"{GOOD}---\na: [\n---\n{BAD}")
     (tmp_path / "broken.json").write_text('{"a": 1,\n  "b": }')
     (tmp_path / "binary.yaml").write_bytes(b"kind: Pod\n\xff\xfe\x00")
@@ -340,7 +340,7 @@ def test_the_objects_of_a_run_are_facts_for_each_other(run: Any, tmp_path: Path)
     assert run("pod.yaml", "namespace.yaml", options=options).status == 0
 
 
-def test_the_facts_file_and_the_objects_of_the_run_add_up(run: Any, tmp_path: Path) -> None:
+def test_facts_come_from_the_facts_file_and_from_the_objects_of_the_run(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD + "---\n" + GOOD.replace("vision", "lab") + "---\n" + NAMESPACE)
     assert run("pod.yaml").status == 0
 
@@ -387,7 +387,7 @@ def test_a_configuration_and_what_names_and_uses_it_are_judged_together(run: Any
     assert "1 node (t4-a)" in message
 
 
-def test_without_a_policy_the_one_in_the_folder_is_used_and_else_the_sample(run: Any, tmp_path: Path) -> None:
+def test_the_default_policy_is_the_folder_policies_or_else_the_sample(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
     facts = OPTIONS[2:]
     told = "note: no policies/ here: judged by the sample policy; --policy names yours\n"
@@ -407,9 +407,7 @@ def test_without_a_policy_the_one_in_the_folder_is_used_and_else_the_sample(run:
         ({"namespace.yaml": NAMESPACE, "node.yaml": NODE}, None),
     ],
 )
-def test_what_nobody_has_given_is_said_once(
-    run: Any, tmp_path: Path, files: dict[str, str], missing: str | None
-) -> None:
+def test_missing_facts_are_noted_once(run: Any, tmp_path: Path, files: dict[str, str], missing: str | None) -> None:
     for name, text in {"pod.yaml": GOOD, "pod2.yaml": BAD, **files}.items():
         (tmp_path / name).write_text(text)
     said = run(".", options=OPTIONS[:2]).err
@@ -427,7 +425,7 @@ def manifests(*kinds: str) -> str:
     return "---\n".join(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n" for version, kind in each)
 
 
-def test_what_is_not_judged_is_counted_in_one_line_which_names_the_kinds(run: Any, tmp_path: Path) -> None:
+def test_kinds_that_are_not_judged_are_counted_in_one_line(run: Any, tmp_path: Path) -> None:
     kinds = (
         "v1 Service",
         "apps/v1 Deploymnet",
@@ -484,7 +482,7 @@ def test_what_is_not_judged_is_counted_in_one_line_which_names_the_kinds(run: An
         ),
     ],
 )
-def test_a_misspelt_kind_is_told_from_one_that_is_only_alike(
+def test_a_misspelt_kind_is_an_error_and_a_kind_that_only_looks_alike_is_not(
     run: Any, tmp_path: Path, kind: str, meant: str | None
 ) -> None:
     (tmp_path / "a.yaml").write_text(manifests(kind))
@@ -496,7 +494,7 @@ SERVE = ("serve", "--facts", OPTIONS[3], "--tls-cert", "none.crt", "--tls-key", 
 
 
 @pytest.mark.parametrize("command", [("explain", "caps"), ("registration",), SERVE])
-def test_the_sample_is_nowhere_used_without_a_word(
+def test_every_command_says_when_it_uses_the_sample_policy(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(serve, "log_line", lambda entry: print(entry, file=sys.stderr))
@@ -545,7 +543,7 @@ def test_output_goes_to_a_file(run: Any, tmp_path: Path) -> None:
     assert run("pod.yaml", "--output", "no/such/folder").status == 2
 
 
-def test_several_reports_of_one_run(run: Any, tmp_path: Path) -> None:
+def test_one_run_can_write_several_reports(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(BAD)
     done = run("pod.yaml", "--format", "json", "--output", "a.json", "--format", "table")
     assert done.status == 1
@@ -576,7 +574,7 @@ def test_reports_that_would_overwrite_each_other_are_wrong_usage(
     ("action", "fail_on", "status"),
     [("Warn", (), 0), ("Warn", ("warn",), 4), ("Warn", ("never",), 0), ("Deny", ("warn",), 1), ("Deny", ("never",), 0)],
 )
-def test_what_a_run_fails_for_can_be_chosen(
+def test_fail_on_chooses_which_results_fail_a_run(
     run: Any, tmp_path: Path, action: str, fail_on: tuple[str, ...], status: int
 ) -> None:
     (tmp_path / "pod.yaml").write_text(BAD)
@@ -613,12 +611,12 @@ def test_schema_and_rules_are_printed(capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.main(["rules", "nothing"]) == 2
 
 
-def test_certs_are_a_part_of_the_command(tmp_path: Path) -> None:
+def test_certs_issue_writes_a_certificate(tmp_path: Path) -> None:
     assert cli.main(["certs", "issue", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "tls.crt").read_text().startswith("-----BEGIN CERTIFICATE-----")
 
 
-def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text("---\n".join([BAD] * 400))
     command = f"{sys.executable} -m webhook check {tmp_path} {' '.join(OPTIONS)} | head -1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)

@@ -182,7 +182,7 @@ def test_wrong_usage_is_one_line_and_the_command_that_helps(
     assert capsys.readouterr().err == f"error: {said}\ntry '{prog} --help'\n"
 
 
-def test_help_and_version_are_verbs_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_are_commands_as_well_as_options(capsys: pytest.CaptureFixture[str]) -> None:
     def said(line: str) -> str:
         assert cli.main(line.split()) == 0
         return capsys.readouterr().out
@@ -204,7 +204,7 @@ def test_help_and_version_are_verbs_too(capsys: pytest.CaptureFixture[str]) -> N
         assert capsys.readouterr().err == f"error: {error}\ntry '{prog} --help'\n"
 
 
-def test_nothing_at_all_is_answered_with_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_arguments_the_list_of_commands_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["policy"], ["explain"], ["certs"]):
         assert cli.main(words) == 2
         answer = capsys.readouterr().err
@@ -246,13 +246,15 @@ def test_commands_options_values_rules_and_files_are_completed() -> None:
     assert {*offered("bash", "certs", "")} >= {"plain,issue", "plain,keep"}
 
 
-def test_other_shells_are_answered_with_what_a_command_does() -> None:
+def test_completion_in_fish_and_zsh_shows_what_each_command_does() -> None:
     assert offered("zsh", "ch") == ["plain", "check", COMMANDS["check"]]
     assert offered("fish", "ch") == [f"plain,check\t{COMMANDS['check']}"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_takes_its_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_shell_accepts_its_completion_script(
+    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["completion", shell]) == 0
     text = capsys.readouterr().out
     assert f"_SLICEWARDEN_COMPLETE={shell}_complete" in text
@@ -288,7 +290,7 @@ def plugin(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_plugin_calls_itself_as_kubectl_does(plugin: Path) -> None:
+def test_the_kubectl_plugin_shows_kubectl_slicewarden_in_its_usage(plugin: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{plugin}:{os.environ['PATH']}"}
     kubectl = next(Path("~/.cache/slicewarden").expanduser().glob("*/kubectl"), shutil.which("kubectl"))
     command = [str(kubectl), "slicewarden"] if kubectl else ["kubectl-slicewarden"]
@@ -304,9 +306,7 @@ def test_the_plugin_calls_itself_as_kubectl_does(plugin: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "command"), [("rules", ["rules", "--markdown"]), ("policy", ["schema", "--markdown"])]
 )
-def test_a_generated_page_is_as_the_command_writes_it(
-    page: str, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_generated_pages_are_up_to_date(page: str, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(command) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / f"{page}.md").read_text("utf-8"), "write it again: make docs"
 

@@ -83,14 +83,14 @@ RENDERED = f"""\
 
 
 @pytest.mark.parametrize("text", [RENDERED, RENDERED.replace("\n", "\r\n"), f"\ufeff{RENDERED}"])
-def test_what_tools_render_is_read(check: Any, tmp_path: Path, text: str) -> None:
+def test_the_output_of_rendering_tools_is_read(check: Any, tmp_path: Path, text: str) -> None:
     (tmp_path / "rendered.yaml").write_text(text, newline="")
     status, report = check("rendered.yaml")
     assert (status, report["errors"]) == (1, [])
     assert [(each["name"], each["line"]) for each in report["results"]] == [("good", 6), ("bad", 13)]
 
 
-def test_the_shells_own_streams_are_read() -> None:
+def test_process_substitution_of_the_shell_is_read() -> None:
     command = f"{sys.executable} -m webhook check <(printf '%s' '{GOOD}') --format json {' '.join(OPTIONS)}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
     assert [each["name"] for each in json.loads(done.stdout)["results"]] == ["good"], done.stderr
@@ -107,7 +107,7 @@ def test_objects_without_a_namespace_are_in_the_one_that_is_named(check: Any, tm
     ]
 
 
-def test_a_saved_review_is_judged_as_the_request_it_is(check: Any, tmp_path: Path) -> None:
+def test_a_saved_admission_review_is_judged_as_the_request_in_it(check: Any, tmp_path: Path) -> None:
     namespace = (
         "apiVersion: v1\nkind: Namespace\nmetadata: {name: research, labels: {slicewarden.dev/trust: trusted}}\n"
     )
@@ -121,13 +121,15 @@ def test_a_saved_review_is_judged_as_the_request_it_is(check: Any, tmp_path: Pat
     assert '"nvidia.com/gpu' in lines[finding["line"] - 1]
 
 
-def test_a_review_that_is_none_is_an_error_of_its_file(check: Any, tmp_path: Path) -> None:
+def test_a_malformed_admission_review_is_an_error_of_its_file(check: Any, tmp_path: Path) -> None:
     (tmp_path / "review.yaml").write_text("apiVersion: admission.k8s.io/v1\nkind: AdmissionReview\nrequest: {uid: a}\n")
     status, report = check("review.yaml")
     assert (status, report["errors"][0]["message"]) == (2, "request.kind is missing")
 
 
-def test_a_charts_own_files_are_passed_over_and_its_templates_told_with_the_way_out(check: Any, tmp_path: Path) -> None:
+def test_files_of_a_chart_are_passed_over_and_its_templates_reported_with_the_way_out(
+    check: Any, tmp_path: Path
+) -> None:
     (tmp_path / "chart/templates").mkdir(parents=True)
     (tmp_path / "chart/Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 0.1.0\n")
     (tmp_path / "chart/values.yaml").write_text("kind: Deployment\nreplicas: 1\n")
@@ -159,7 +161,7 @@ EMPTY = "no Kubernetes object in it; --allow-empty accepts that"
         ("eigenvalues.yaml", "kind: Pod\n", "apiVersion is missing"),
     ],
 )
-def test_what_is_no_charts_own_is_judged_or_told(
+def test_files_that_belong_to_no_chart_are_judged_or_reported(
     name: str, text: str, said: str | None, check: Any, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(text)
@@ -220,7 +222,7 @@ def break_(folder: Path, what: str) -> str:
 
 @pytest.mark.parametrize("what", BROKEN)
 @pytest.mark.parametrize("path", [".", "x.yaml"])
-def test_what_is_broken_is_one_line_and_the_rest_is_judged(
+def test_a_broken_file_gives_one_line_and_the_rest_is_judged(
     what: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = break_(tmp_path, what)
@@ -235,7 +237,7 @@ def test_what_is_broken_is_one_line_and_the_rest_is_judged(
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_is_broken_is_told_whatever_the_format(
+def test_a_broken_file_is_reported_in_every_format(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = break_(tmp_path, what)
@@ -258,7 +260,7 @@ def test_what_is_broken_is_told_whatever_the_format(
     assert re.fullmatch(rf"{said}.*\n", capsys.readouterr().err)
 
 
-def test_what_one_of_the_formats_carries_is_said_once(
+def test_an_error_that_a_report_shows_is_not_repeated_on_standard_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     break_(tmp_path, "a loop")
@@ -272,7 +274,9 @@ def test_what_one_of_the_formats_carries_is_said_once(
     assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
-def test_what_may_not_be_read_is_one_line(check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_read_permission_gives_one_line(
+    check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "x.yaml").write_text(GOOD)
     (tmp_path / "y.yaml").write_text(BAD)
     opened = Path.open
@@ -288,7 +292,7 @@ def test_what_may_not_be_read_is_one_line(check: Any, tmp_path: Path, monkeypatc
     assert report["errors"] == [{"file": "x.yaml", "line": 0, "message": "Permission denied"}]
 
 
-def test_a_folder_that_may_not_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_read_permission_gives_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = os.scandir
 
     def refuse(path: Any) -> Any:
@@ -304,7 +308,7 @@ def test_a_folder_that_may_not_be_read_is_one_line(tmp_path: Path, monkeypatch: 
     assert str(problem) == f"{tmp_path}/closed: Permission denied"
 
 
-def test_a_device_is_not_waited_for() -> None:
+def test_a_device_file_is_refused_and_not_read() -> None:
     (problem,) = files.read("/dev/zero")
     assert str(problem).startswith("/dev/zero: neither a file nor a folder")
     assert stat.S_ISCHR(Path("/dev/zero").stat().st_mode)
@@ -325,7 +329,7 @@ def test_a_device_is_not_waited_for() -> None:
         ),
     ],
 )
-def test_a_kubeconfig_without_a_cluster_is_one_line(
+def test_a_kubeconfig_without_a_cluster_gives_one_line(
     content: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
@@ -339,7 +343,7 @@ def test_a_kubeconfig_without_a_cluster_is_one_line(
     assert captured.err.count("\n") == 1
 
 
-def test_without_any_kubeconfig_the_way_to_one_is_said(
+def test_a_missing_kubeconfig_gives_an_error_that_says_how_to_name_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
@@ -351,7 +355,7 @@ def test_without_any_kubeconfig_the_way_to_one_is_said(
         assert capsys.readouterr().err == f"error: kubeconfig: {said}\n"
 
 
-def test_facts_may_be_given_several_times_and_whatever_else_would_be_dropped_is_refused(
+def test_facts_are_repeatable_and_other_options_refuse_a_second_value(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD.replace("namespace: vision", "namespace: lab"))
@@ -385,7 +389,7 @@ def test_facts_may_be_given_several_times_and_whatever_else_would_be_dropped_is_
         (("-n", ""), "is no name of a namespace"),
     ],
 )
-def test_what_names_nothing_is_wrong_usage(
+def test_an_empty_or_invalid_name_is_wrong_usage(
     options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["check", *options]) == 2
@@ -396,7 +400,7 @@ def test_what_names_nothing_is_wrong_usage(
     "options",
     [("--kubeconfig", "x"), ("--context", "x"), ("--facts", "x", "--live"), ("--facts", "x", "--kubeconfig", "y")],
 )
-def test_a_cluster_that_is_not_asked_is_wrong_usage(
+def test_options_of_a_cluster_without_live_are_wrong_usage(
     options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "pod.yaml").write_text(GOOD)
@@ -417,7 +421,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_several_processes_find_what_one_does(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_report_the_same_as_one(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert threading.active_count() >= 1
 
     def reports() -> Iterator[str]:
@@ -441,7 +445,7 @@ def test_several_processes_find_what_one_does(many: Path, monkeypatch: pytest.Mo
     }
 
 
-def test_little_is_done_in_one_process_and_much_in_several(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_runs_use_one_process_and_large_runs_use_several(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def each(work: Any, given: Any, processes: int) -> Any:

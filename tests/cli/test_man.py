@@ -34,14 +34,14 @@ def test_every_command_has_a_page_with_all_of_its_help(written: Path) -> None:
             assert f".B {record[0]}".replace("-", "\\-") in text
 
 
-def test_pages_name_each_other(written: Path) -> None:
+def test_man_pages_refer_to_each_other(written: Path) -> None:
     for file in written.iterdir():
         named = re.findall(r"^\.BR (\S+) \(1\)", file.read_text("utf-8"), re.MULTILINE)
         assert named
         assert all((written / f"{name}.1".replace("\\", "")).exists() for name in named)
 
 
-def test_no_line_begins_a_request_by_accident(written: Path) -> None:
+def test_no_text_in_a_man_page_is_read_as_a_roff_request(written: Path) -> None:
     requests = (".TH", ".SH", ".TP", ".B ", ".BR ", ".PP", ".nf", ".fi")
     for file in written.iterdir():
         lines = file.read_text("utf-8").splitlines()
@@ -64,7 +64,7 @@ def test_mandoc_finds_no_error(written: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_all_pages_are_written_or_one_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_man_writes_all_pages_and_help_shows_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["help", "check", "--man", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("error: --man writes all pages: leave out COMMAND, or it\n")
     (tmp_path / "file").touch()

@@ -74,7 +74,7 @@ def test_a_folder_keeps_its_files_below_it(check: Check, tmp_path: Path) -> None
         assert clean(check, out)
 
 
-def test_a_list_and_json_stay_what_they_are(check: Check, tmp_path: Path) -> None:
+def test_a_patched_list_stays_a_list_and_json_stays_json(check: Check, tmp_path: Path) -> None:
     pod = values(POD)[0]
     whole = {"apiVersion": "v1", "kind": "List", "items": [values(MAP)[0], pod, pod]}
     (tmp_path / "list.json").write_text(json.dumps(whole))
@@ -87,7 +87,9 @@ def test_a_list_and_json_stay_what_they_are(check: Check, tmp_path: Path) -> Non
         assert clean(check, f"out-{name}")
 
 
-def test_a_stream_goes_through_and_the_report_goes_aside(check: Check, tmp_path: Path) -> None:
+def test_patched_standard_input_goes_to_standard_output_and_the_report_to_standard_error(
+    check: Check, tmp_path: Path
+) -> None:
     status, out, err = check("-", "--patched", "-", stdin=TEXT)
     assert status == 0
     assert [each["kind"] for each in values(out)] == ["ConfigMap", "Pod", "ConfigMap"]
@@ -108,7 +110,7 @@ def test_what_is_not_patched_is_copied(check: Check, tmp_path: Path) -> None:
     assert (tmp_path / "out.json").read_text() == saved
 
 
-def test_two_files_are_never_written_to_one(check: Check, tmp_path: Path) -> None:
+def test_patched_files_with_one_name_are_never_written_to_one_place(check: Check, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "pod.yaml").write_text(POD)
@@ -118,7 +120,7 @@ def test_two_files_are_never_written_to_one(check: Check, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", [POD.replace("\n", "\r\n"), f"\ufeff{POD}", f"--- {{}}\n---\n{POD}", f"{POD}...\n"])
-def test_other_ways_to_write_a_text_are_read_again(check: Check, tmp_path: Path, text: str) -> None:
+def test_patched_files_with_unusual_yaml_can_be_read_again(check: Check, tmp_path: Path, text: str) -> None:
     (tmp_path / "pod.yaml").write_text(text, newline="")
     assert check("pod.yaml", "--patched", "out.yaml")[0] == 0
     assert clean(check, "out.yaml")

@@ -31,7 +31,7 @@ def check(capsys: pytest.CaptureFixture[str]) -> Any:
     return check
 
 
-def test_what_is_printed_is_current(check: Any, tmp_path: Path) -> None:
+def test_a_registration_that_was_just_printed_is_current(check: Any, tmp_path: Path) -> None:
     file = tmp_path / "registration.yaml"
     file.write_text(check().out, "utf-8")
     done = check("--check", file)
@@ -39,7 +39,7 @@ def test_what_is_printed_is_current(check: Any, tmp_path: Path) -> None:
     assert done.out == f"{file}: the registration is current, made from policy {policy_of(POLICY).digest}\n"
 
 
-def test_a_stale_file_ends_with_1_and_the_command_that_writes_it(check: Any, tmp_path: Path) -> None:
+def test_a_stale_registration_ends_with_1_and_names_the_command_that_writes_it(check: Any, tmp_path: Path) -> None:
     file = tmp_path / "registration.yaml"
     file.write_text(check().out.replace("slicewarden.dev/pool", "example.com/pool"), "utf-8")
     done = check("--check", file)
@@ -48,7 +48,7 @@ def test_a_stale_file_ends_with_1_and_the_command_that_writes_it(check: Any, tmp
     assert done.err == f"the registration is stale; run: slicewarden registration --policy {POLICY} > {file}\n"
 
 
-def test_a_file_without_any_cannot_be_compared(check: Any, tmp_path: Path) -> None:
+def test_a_file_without_a_registration_cannot_be_compared(check: Any, tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}}", "utf-8")
     done = check("--check", file)
@@ -59,12 +59,12 @@ def test_a_file_without_any_cannot_be_compared(check: Any, tmp_path: Path) -> No
     "arguments",
     [("--check",), ("--check", "--live", "a.yaml"), ("a.yaml",), ("--live",), ("--check", "a", "--half", "mutating")],
 )
-def test_options_that_do_not_go_together(check: Any, arguments: tuple[str, ...]) -> None:
+def test_options_that_exclude_each_other_are_refused(check: Any, arguments: tuple[str, ...]) -> None:
     assert check(*arguments).status == 2
 
 
 @pytest.mark.parametrize(("missing", "status"), [(False, 0), (True, 1)])
-def test_a_cluster_is_asked(check: Any, tmp_path: Path, missing: bool, status: int) -> None:
+def test_the_registration_of_a_cluster_is_compared(check: Any, tmp_path: Path, missing: bool, status: int) -> None:
     mutating, validating = configurations(policy_of(POLICY))
     known: dict[str, Object] = {
         f"{ROOT}mutatingwebhookconfigurations/slicewarden": mutating,
@@ -84,7 +84,7 @@ def test_a_cluster_is_asked(check: Any, tmp_path: Path, missing: bool, status: i
     assert ("ValidatingWebhookConfiguration: is not registered" in done.out) is missing
 
 
-def test_a_cluster_that_refuses_is_no_verdict(check: Any, tmp_path: Path) -> None:
+def test_a_registration_that_cannot_be_read_is_an_error_and_no_verdict(check: Any, tmp_path: Path) -> None:
     def respond(asked: Asked) -> None:
         status = 200 if asked.path == "/version" else 403
         asked.give(status, b'{"message": "is forbidden"}')

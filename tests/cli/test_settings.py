@@ -87,7 +87,7 @@ def test_the_search_ends_at_the_root_of_the_repository(folder: Path) -> None:
     assert (settings.policy(), settings.facts()) == (None, ())
 
 
-def test_a_pyproject_of_others_is_not_read(folder: Path) -> None:
+def test_a_pyproject_without_our_table_is_not_read(folder: Path) -> None:
     (folder / "deploy/pyproject.toml").write_text("[tool.other\n")
     (folder / "slicewarden.toml").write_text(FILE)
     assert settings.policy() == "../rules"

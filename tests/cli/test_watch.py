@@ -40,7 +40,7 @@ def nothing() -> None:
     """Change no file."""
 
 
-def test_it_runs_once_and_after_every_change(tmp_path: Path) -> None:
+def test_watch_runs_once_and_after_every_change(tmp_path: Path) -> None:
     file, runs = tmp_path / "a.yaml", list[int]()
     file.write_text("a")
     sleep = steps(nothing, write(file, "b"), nothing, write(tmp_path / "b.yaml", "new"), file.unlink)
@@ -48,7 +48,7 @@ def test_it_runs_once_and_after_every_change(tmp_path: Path) -> None:
     assert len(runs) == 4
 
 
-def test_what_is_unusable_is_printed_and_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_prints_unusable_input_and_waits_for_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a"
 
     def run() -> None:
@@ -103,6 +103,6 @@ def test_a_test_sees_the_files_that_it_names(
 
 
 @pytest.mark.parametrize("words", [("-",), ("deploy", "--patched", "out")])
-def test_what_cannot_be_watched_is_wrong_usage(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_watching_standard_input_is_wrong_usage(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", *words, "--watch"]) == 2
     assert capsys.readouterr().err.startswith("error: --watch needs files, and excludes - and --patched\n")

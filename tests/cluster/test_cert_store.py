@@ -155,7 +155,7 @@ def test_nothing_of_a_ca_is_lost_where_it_cannot_be_read(server: Server, keeper:
 
 
 @pytest.mark.parametrize("path", [CA, SERVING])
-def test_a_secret_that_is_not_there(server: Server, keeper: ClusterStore, path: str) -> None:
+def test_a_missing_secret_is_an_error(server: Server, keeper: ClusterStore, path: str) -> None:
     del server.objects[path]
     with pytest.raises(ValueError, match=r"^Secret slicewarden-system/slicewarden-\w+ is not there: create it, empty"):
         kept(keeper)

@@ -456,7 +456,7 @@ def compared(
 
 
 @pytest.mark.usefixtures("busy")
-def test_a_change_of_policy_is_held_against_what_lives(
+def test_diff_live_compares_policies_on_the_objects_of_the_cluster(
     kubeconfig: str, less: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, changed, said = compared(kubeconfig, less, capsys)

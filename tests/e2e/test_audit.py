@@ -118,7 +118,7 @@ def unguarded(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield cluster
 
 
-def test_what_the_webhook_never_saw_is_found(unguarded: Cluster) -> None:
+def test_an_audit_finds_objects_that_the_webhook_never_saw(unguarded: Cluster) -> None:
     """Pods by their workloads, clean ones not at all, and what the scheduler chose held against nobody."""
     done = audit(unguarded, "--format", "json", "--page-size", "2")
     assert (done.status, [line for line in done.err.splitlines() if not line.startswith("note: ")]) == (1, [])
@@ -133,7 +133,7 @@ def test_what_the_webhook_never_saw_is_found(unguarded: Cluster) -> None:
     assert "vision/mate" in found["Node/t4-shared"]["mixed-trust"]["message"]
 
 
-def test_the_table_names_the_same(unguarded: Cluster) -> None:
+def test_the_table_of_an_audit_names_the_same_objects_as_the_json(unguarded: Cluster) -> None:
     done = audit(unguarded)
     assert "denied   Deployment red/train\n" in done.out
     assert "3 would be denied, 2 with warnings, " in done.out
@@ -141,7 +141,7 @@ def test_the_table_names_the_same(unguarded: Cluster) -> None:
     assert "plain" not in done.out
 
 
-def test_whoever_may_read_one_namespace_is_told_of_that(unguarded: Cluster) -> None:
+def test_an_audit_with_rights_in_one_namespace_says_what_it_could_not_read(unguarded: Cluster) -> None:
     unguarded.do("create", "role", "reader", "--verb=list", "--resource=pods,deployments.apps", "--namespace=red")
     unguarded.do("create", "rolebinding", "reader", "--role=reader", f"--user={TENANT.name}", "--namespace=red")
     done = audit(unguarded, "--namespace", "red", "--format", "json", user=TENANT)
@@ -153,7 +153,7 @@ def test_whoever_may_read_one_namespace_is_told_of_that(unguarded: Cluster) -> N
     assert not any(each.partition(" ")[0] in ("pods", "deployments.apps") for each in errors)
 
 
-def test_a_change_of_policy_is_held_against_what_lives(unguarded: Cluster, tmp_path: Path) -> None:
+def test_diff_live_compares_policies_on_the_objects_of_the_cluster(unguarded: Cluster, tmp_path: Path) -> None:
     """Of the Deployment its template speaks, and what the scheduler chose is held against nobody."""
     text = POLICY.read_text("utf-8")
     for before, after in (
@@ -178,7 +178,7 @@ def test_a_change_of_policy_is_held_against_what_lives(unguarded: Cluster, tmp_p
     assert of_red.effects.keys() == there.effects.keys() - {"Pod/mate"}
 
 
-def test_what_kubectl_prints_is_checked_as_it_was_created(unguarded: Cluster) -> None:
+def test_the_output_of_kubectl_get_is_checked_as_created(unguarded: Cluster) -> None:
     """No pod is denied for the node that its scheduler gave it, whether or not kubectl shows who wrote what."""
     where = ("get", "pods,deployments,jobs,nodes,namespaces", "--all-namespaces", "--output=json")
     denied = {}
@@ -219,7 +219,7 @@ def auditor(unguarded: Cluster) -> Path:
     return unguarded.kubeconfig_of_account(name, namespace)
 
 
-def test_the_component_gives_the_powers_that_an_audit_needs(unguarded: Cluster, auditor: Path) -> None:
+def test_the_audit_component_grants_the_rights_that_an_audit_needs(unguarded: Cluster, auditor: Path) -> None:
     done = audit_with(auditor, "--format", "json")
     assert done.status == 1, done.out + done.err
     assert json.loads(done.out)["errors"] == []
@@ -230,7 +230,9 @@ def test_the_component_gives_the_powers_that_an_audit_needs(unguarded: Cluster, 
 
 
 @pytest.mark.parametrize("form", ["openreports", "policyreport"])
-def test_reports_come_with_findings_and_go_with_them(unguarded: Cluster, auditor: Path, form: str) -> None:
+def test_reports_in_the_cluster_appear_and_disappear_with_findings(
+    unguarded: Cluster, auditor: Path, form: str
+) -> None:
     of_form = {"openreports": ("openreports.io", "reports"), "policyreport": ("wgpolicyk8s.io", "policyreports")}
     group, plural = of_form[form]
     refused = audit_with(auditor, "--write-reports", form)

@@ -80,7 +80,7 @@ def created(guard: Guard) -> str:
     return guard.cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=asks).stderr
 
 
-def test_the_api_server_calls_with_its_certificate_and_nobody_without(closed: Guard) -> None:
+def test_only_callers_with_the_api_servers_certificate_are_answered(closed: Guard) -> None:
     cluster = closed.cluster
     configure(cluster, closed.url.removeprefix("https://"))
     closed.register()

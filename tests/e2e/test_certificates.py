@@ -150,7 +150,7 @@ def asked(guard: Guard, name: str) -> subprocess.CompletedProcess[str]:
 # One after the other: from nothing, to a certificate, to another, to another CA
 
 
-def test_before_the_first_time_nobody_is_trusted(kept: Kept) -> None:
+def test_before_the_first_run_the_api_server_trusts_no_webhook(kept: Kept) -> None:
     def refused() -> bool:
         return "failed calling webhook" in asked(kept, f"early-{token_hex(3)}").stderr
 
@@ -165,7 +165,7 @@ def test_a_dry_run_changes_nothing(kept: Kept) -> None:
     assert kept.versions() == before
 
 
-def test_from_nothing(kept: Kept) -> None:
+def test_the_first_run_makes_ca_certificate_and_bundles(kept: Kept) -> None:
     lines = kept.kept()
     assert [line.partition(" CN=")[0] for line in lines[1:2]] == [f"{kept.hooks} bundles are written with"]
     assert len(lines) == 4
@@ -178,13 +178,13 @@ def test_from_nothing(kept: Kept) -> None:
     assert kept.secret(NAMES.serving_secret)["data"].keys() == {"tls.crt", "tls.key", "ca.crt"}
 
 
-def test_again_there_is_nothing_to_do(kept: Kept) -> None:
+def test_a_second_run_changes_nothing(kept: Kept) -> None:
     before = kept.versions()
     assert kept.kept() == []
     assert kept.versions() == before
 
 
-def test_applied_again_the_manifests_leave_it_all(kept: Kept) -> None:
+def test_applying_the_manifests_again_keeps_the_certificates(kept: Kept) -> None:
     bundles, authorities = kept.bundles, kept.secret(NAMES.ca_secret)["data"]
     kept.install(*empty(kept.cluster), *kept.unbundled())
     assert (kept.bundles, kept.secret(NAMES.ca_secret)["data"]) == (bundles, authorities)
@@ -195,7 +195,7 @@ def test_applied_again_the_manifests_leave_it_all(kept: Kept) -> None:
     assert kept.kept() == []
 
 
-def test_renewed_it_is_served_without_a_restart(kept: Kept) -> None:
+def test_a_renewed_certificate_is_served_without_a_restart(kept: Kept) -> None:
     (bundle,) = kept.bundles
     before = kept.shaken(bundle)
     (line,) = kept.kept("--renew")
@@ -281,7 +281,7 @@ def test_a_ca_is_rotated_and_no_pod_is_refused(kept: Kept) -> None:
         kept.shaken(old)
 
 
-def test_a_rotation_that_is_wanted_begins_once(kept: Kept) -> None:
+def test_a_requested_rotation_begins_once(kept: Kept) -> None:
     assert len(kept.kept("--rotate-ca")) == 3
     (line,) = kept.kept("--rotate-ca")
     assert "is on its way already" in line
@@ -292,7 +292,7 @@ def test_a_rotation_that_is_wanted_begins_once(kept: Kept) -> None:
 # What is found and cannot be used
 
 
-def test_somebody_elses_change_is_not_undone(kept: Kept) -> None:
+def test_a_concurrent_change_by_another_writer_is_kept(kept: Kept) -> None:
     seen = kept.store.read()
     assert seen.serving
     kept.cluster.do("label", "secret", NAMES.serving_secret, "example.com/seen=yes", f"--namespace={HOME}")
@@ -306,7 +306,7 @@ def test_somebody_elses_change_is_not_undone(kept: Kept) -> None:
     assert kept.store.read() == seen
 
 
-def test_a_ca_that_cannot_be_read_is_told_of_and_left(kept: Kept) -> None:
+def test_an_unreadable_ca_is_reported_and_nothing_is_changed(kept: Kept) -> None:
     whole = kept.secret(NAMES.ca_secret)["data"]["ca.key"]
     scribble(kept, base64.b64encode(b"scribbled over").decode())
     before = kept.versions()
@@ -323,13 +323,13 @@ def scribble(kept: Kept, key: str) -> None:
     kept.cluster.do("patch", "secret", NAMES.ca_secret, f"--namespace={HOME}", f"--patch={patch}")
 
 
-def test_a_secret_that_is_not_there(kept: Kept) -> None:
+def test_a_secret_of_another_name_is_forbidden(kept: Kept) -> None:
     refused = kept.keep("--secret-name", "elsewhere")
     assert refused.returncode == 2
     assert 'cannot get resource "secrets"' in refused.stderr  # it may not even ask
 
 
-def test_an_api_server_that_cannot_be_reached(kept: Kept, tmp_path: Path) -> None:
+def test_an_unreachable_api_server_ends_with_status_1(kept: Kept, tmp_path: Path) -> None:
     nowhere = tmp_path / "kubeconfig"
     nowhere.write_text(kept.account.read_text("utf-8").replace(kept.cluster.url, "https://127.0.0.1:9"), "utf-8")
     done = kept.keep("--kubeconfig", str(nowhere))
@@ -353,7 +353,7 @@ def powers(kept: Kept, user: User) -> set[tuple[str, str, tuple[str, ...], tuple
     }
 
 
-def test_it_may_do_this_and_no_more(kept: Kept) -> None:
+def test_the_keeper_has_exactly_the_rights_that_it_needs(kept: Kept) -> None:
     anybody = User(f"system:serviceaccount:{HOME}:default", ("system:serviceaccounts",))
     registrations = "admissionregistration.k8s.io"
     assert powers(kept, ACCOUNT) - powers(kept, anybody) == {
@@ -363,7 +363,7 @@ def test_it_may_do_this_and_no_more(kept: Kept) -> None:
     }
 
 
-def test_another_webhooks_configuration_is_out_of_reach(kept: Kept) -> None:
+def test_the_keeper_cannot_read_another_webhooks_configuration(kept: Kept) -> None:
     others = []
     for each in kept.unbundled():
         hooks = [{**each["webhooks"][0], "rules": [], "name": "other.example.com"}]
@@ -391,7 +391,7 @@ def test_another_webhooks_configuration_is_out_of_reach(kept: Kept) -> None:
     ],
     ids=" ".join,
 )
-def test_nothing_else_is_within_reach(kept: Kept, command: list[str]) -> None:
+def test_the_keeper_is_forbidden_everything_else(kept: Kept, command: list[str]) -> None:
     refused = kept.cluster.kubectl(*command, f"--namespace={HOME}", user=ACCOUNT)
     assert refused.returncode == 1
     assert "forbidden" in refused.stderr.lower()
@@ -407,7 +407,7 @@ def test_the_webhook_itself_reads_no_secret_of_the_cas(kept: Kept) -> None:
 # Without a registration, and with cert-manager
 
 
-def test_what_is_served_is_kept_while_nobody_is_registered(kept: Kept) -> None:
+def test_the_served_certificate_is_renewed_without_a_registration(kept: Kept) -> None:
     kept.unregister()
     done = kept.keep("--renew")
     assert done.returncode == 0
@@ -461,7 +461,7 @@ def definition(kind: str) -> Object:
     }
 
 
-def test_the_overlay_with_cert_manager_is_taken(kept: Kept) -> None:
+def test_the_api_server_accepts_the_overlay_with_cert_manager(kept: Kept) -> None:
     definitions = [definition(kind) for kind in FIELDS]
     kept.install(*definitions)
     names = [f"crd/{kind.lower()}s.cert-manager.io" for kind in FIELDS]

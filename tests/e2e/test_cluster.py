@@ -41,7 +41,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("programs")
-def test_it_is_the_release_that_is_pinned(cluster: Cluster) -> None:
+def test_the_cluster_runs_the_pinned_release(cluster: Cluster) -> None:
     version = json.loads(cluster.do("version", "--output=json"))
     assert version["serverVersion"]["gitVersion"] == binaries.kubernetes_version()
     assert version["clientVersion"]["gitVersion"] == binaries.kubernetes_version()
@@ -115,7 +115,7 @@ def test_a_user_may_do_what_rbac_grants_and_no_more(cluster: Cluster, namespace:
     assert 'User "ann" cannot' in refused.stderr
 
 
-def test_another_cluster_beside_it(cluster: Cluster, programs: Path, tmp_path: Path) -> None:
+def test_two_clusters_can_run_side_by_side(cluster: Cluster, programs: Path, tmp_path: Path) -> None:
     with control_plane.running(tmp_path, programs) as second:
         assert second.url != cluster.url
         second.add_namespace("apart")

@@ -32,7 +32,7 @@ def ask(cluster: Cluster) -> dict[str, tuple[str, str]]:
     return {each["check"]: (each["state"], each["message"]) for each in checks}
 
 
-def test_what_is_in_order_and_what_is_not(installed: Cluster) -> None:
+def test_doctor_says_what_works_and_what_does_not(installed: Cluster) -> None:
     assert eventually(lambda: "run on node cpu" in ask(installed)["replicas"][1])  # the only one without GPUs
     found = ask(installed)
     assert found["policy"][0] == found["permissions"][0] == found["mode"][0] == found["calls"][0] == "ok", found

@@ -80,7 +80,7 @@ DOORS: dict[str, tuple[str, Object, Object]] = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_door_is_shut(guarded: Guard, strangers: str, door: str) -> None:
+def test_a_pod_that_opens_a_door_to_gpus_is_denied(guarded: Guard, strangers: str, door: str) -> None:
     rule, spec, container = DOORS[door]
     item = opened("door", strangers, spec, container)
     assert f"{rule}:" in refusal(guarded.cluster, "apply", "--filename=-", item=item)
@@ -88,7 +88,7 @@ def test_a_door_is_shut(guarded: Guard, strangers: str, door: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["cdi.k8s.io/mine", "nvidia.cdi.k8s.io/pod", "hami.io/vgpu-node", "gpu-fraction"])
-def test_an_annotation_opens_nothing_later_either(guarded: Guard, strangers: str, key: str) -> None:
+def test_an_annotation_added_later_is_denied(guarded: Guard, strangers: str, key: str) -> None:
     here = f"--namespace={strangers}"
     guarded.cluster.do("run", "plain", "--image=i", here)
     annotate = ("annotate", "pod", "plain", f"{key}=x", here)
@@ -98,7 +98,7 @@ def test_an_annotation_opens_nothing_later_either(guarded: Guard, strangers: str
 
 
 @pytest.mark.parametrize("key", ["runai-gpu-group", "runai-gpu-group/g", "tensor-fusion.ai/enabled"])
-def test_a_label_opens_nothing_later_either(guarded: Guard, strangers: str, key: str) -> None:
+def test_a_label_added_later_is_denied(guarded: Guard, strangers: str, key: str) -> None:
     here = f"--namespace={strangers}"
     guarded.cluster.do("run", "plain", "--image=i", here)
     labelled = ("label", "pod", "plain", f"{key}=x", here)
@@ -162,7 +162,7 @@ ASKING: dict[str, Object] = {
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 @pytest.mark.parametrize("asking", ASKING)
-def test_a_gpu_is_not_claimed(guarded: Guard, strangers: str, kind: str, asking: str) -> None:
+def test_a_claim_for_a_gpu_is_denied(guarded: Guard, strangers: str, kind: str, asking: str) -> None:
     spec: Object = {"devices": {"requests": [{"name": "r", **ASKING[asking]}]}}
     item = {
         "apiVersion": "resource.k8s.io/v1",
@@ -174,7 +174,7 @@ def test_a_gpu_is_not_claimed(guarded: Guard, strangers: str, kind: str, asking:
 
 
 @pytest.mark.usefixtures("guarded")
-def test_a_class_offers_gpus_only_under_a_name_that_the_policy_knows(cluster: Cluster) -> None:
+def test_a_device_class_with_an_unlisted_resource_name_is_denied(cluster: Cluster) -> None:
     item: Object = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
@@ -286,7 +286,7 @@ PLAIN: dict[str, tuple[Object, Object]] = {
 
 
 @pytest.mark.parametrize("neighbour", PLAIN)
-def test_a_plain_pod_is_let_in_unseen(guarded: Guard, space: Space, neighbour: str) -> None:
+def test_a_plain_pod_is_admitted_without_a_review(guarded: Guard, space: Space, neighbour: str) -> None:
     namespace = space()
     item = opened("plain", namespace, *PLAIN[neighbour], {})
     assert guarded.reached_by(item, refused=False) == []
@@ -294,7 +294,7 @@ def test_a_plain_pod_is_let_in_unseen(guarded: Guard, space: Space, neighbour: s
     assert guarded.cluster.node_of("plain", namespace) == "cpu"
 
 
-def test_an_agent_of_every_node_is_let_in_unseen(guarded: Guard, space: Space) -> None:
+def test_a_daemon_set_without_gpus_is_admitted_without_a_review(guarded: Guard, space: Space) -> None:
     namespace = space()
     spec: Object = {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}
     agent = workload("DaemonSet", "agent", namespace, template({}, **spec))

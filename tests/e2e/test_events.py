@@ -106,7 +106,7 @@ def test_a_deployment_whose_pods_are_denied_has_one_series(teller: Guard, team: 
     cluster.do("delete", "deployment/train", f"--namespace={team}")
 
 
-def test_a_dry_run_leaves_none(teller: Guard, team: str) -> None:
+def test_a_dry_run_writes_no_event(teller: Guard, team: str) -> None:
     create(teller.cluster, owned("shown", team), "--dry-run=server")
     create(teller.cluster, owned("refused", team))
     assert eventually(lambda: bool(events(teller.cluster, team)))
@@ -124,7 +124,7 @@ def test_a_restarted_webhook_goes_on_with_the_series(teller: Guard, team: str) -
     assert len(events(teller.cluster, team)) == 1
 
 
-def test_an_overlay_takes_the_component(teller: Guard, tmp_path: Path) -> None:
+def test_an_overlay_can_include_the_events_component(teller: Guard, tmp_path: Path) -> None:
     def at(folder: str) -> str:
         return os.path.relpath((MANIFESTS / folder).resolve(), tmp_path.resolve())
 

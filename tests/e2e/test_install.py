@@ -123,7 +123,7 @@ def test_the_readme_has_these_commands() -> None:
     }
 
 
-def test_ones_own_policy_comes_first(sh: Sh, checkout: Path) -> None:
+def test_installing_starts_with_ones_own_policy(sh: Sh, checkout: Path) -> None:
     """It is the sample with another taint, and the registration is made from it."""
     policy, registration = checkout / "policy.yaml", checkout / "policies" / "registration.yaml"
     policy.write_text(policy.read_text("utf-8").replace("slicewarden.dev/pool", "nvidia.com/gpu"), "utf-8")
@@ -131,7 +131,7 @@ def test_ones_own_policy_comes_first(sh: Sh, checkout: Path) -> None:
     assert "slicewarden.dev/pool" not in registration.read_text("utf-8")
 
 
-def test_audit_comes_first(cluster: Cluster, sh: Sh) -> None:
+def test_the_first_installation_only_records(cluster: Cluster, sh: Sh) -> None:
     sh(BLOCKS["In this order"][0])
     sh("slicewarden registration --policy policies --check --live")
     assert "--audit-only" in arguments(cluster)
@@ -186,7 +186,7 @@ def test_a_drain_takes_one_at_a_time(cluster: Cluster) -> None:
     assert eventually(allowed)
 
 
-def test_the_quota_counts_them(cluster: Cluster) -> None:
+def test_the_quota_counts_the_webhooks_pods(cluster: Cluster) -> None:
     def used() -> bool:
         status = cluster.get("resourcequota", "slicewarden", SYSTEM).get("status", {})
         return bool(status.get("used") == {"pods": "3"})
@@ -194,7 +194,7 @@ def test_the_quota_counts_them(cluster: Cluster) -> None:
     assert eventually(used)
 
 
-def test_then_it_is_enforced(cluster: Cluster, sh: Sh) -> None:
+def test_the_next_step_enforces_the_policy(cluster: Cluster, sh: Sh) -> None:
     before = policy_name(cluster)
     sh(BLOCKS["In this order"][1])
     assert policy_name(cluster) == before
@@ -225,7 +225,7 @@ def test_a_change_of_policy_is_a_rollout_and_can_be_undone(cluster: Cluster, sh:
     assert policy_name(cluster) == before
 
 
-def test_one_command_takes_it_out_of_the_way_and_another_removes_it(cluster: Cluster, sh: Sh) -> None:
+def test_one_command_disables_the_webhook_and_another_removes_it(cluster: Cluster, sh: Sh) -> None:
     sh(BLOCKS["In an emergency"][0])
     assert hooks(cluster) == []
     assert eventually(lambda: not refused(cluster))

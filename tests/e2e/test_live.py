@@ -44,7 +44,7 @@ def watched(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         followed.stop()
 
 
-def test_nodes_and_namespaces_are_known(watched: tuple[Cluster, live.Cluster]) -> None:
+def test_the_watch_reads_nodes_and_namespaces(watched: tuple[Cluster, live.Cluster]) -> None:
     cluster, followed = watched
     facts = followed.facts()
     assert facts is not None
@@ -74,7 +74,7 @@ def test_a_node_that_goes_is_forgotten(watched: tuple[Cluster, live.Cluster]) ->
     assert eventually(lambda: "m60-exclusive" not in {node.name for node in getattr(followed.facts(), "nodes", ())})
 
 
-def test_the_gpu_operator_may_come_later(watched: tuple[Cluster, live.Cluster]) -> None:
+def test_the_watch_finds_a_gpu_operator_installed_later(watched: tuple[Cluster, live.Cluster]) -> None:
     cluster, followed = watched
     assert cluster.apply(CRD).returncode == 0
     cluster.do("wait", "--for=condition=Established", "crd/clusterpolicies.nvidia.com", "--timeout=30s")
@@ -90,7 +90,7 @@ def test_the_gpu_operator_may_come_later(watched: tuple[Cluster, live.Cluster]) 
     )
 
 
-def test_the_namespace_may_come_later_with_what_is_in_it(watched: tuple[Cluster, live.Cluster]) -> None:
+def test_the_watch_finds_a_sharing_namespace_created_later(watched: tuple[Cluster, live.Cluster]) -> None:
     cluster, followed = watched
     assert getattr(followed.facts(), "config_maps", None) == {}
     cluster.add_namespace("gpu-operator")
@@ -161,7 +161,7 @@ def test_pods_that_hold_gpus_are_counted(watched: tuple[Cluster, live.Cluster]) 
     assert eventually(lambda: held() == [])
 
 
-def test_the_powers_of_the_manifests_are_what_is_read_and_no_more(watched: tuple[Cluster, live.Cluster]) -> None:
+def test_the_roles_of_the_manifests_allow_exactly_what_the_watch_reads(watched: tuple[Cluster, live.Cluster]) -> None:
     cluster, _ = watched
     for read, role in (
         (live.READ, cluster.get("clusterrole", "slicewarden")),

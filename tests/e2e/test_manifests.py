@@ -123,7 +123,7 @@ def test_the_audit_overlay_lets_through_what_it_cannot_judge(guarded: Guard) -> 
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_of_every_kind_only_what_asks_for_a_gpu_or_trust(guarded: Guard, file: Path) -> None:
+def test_only_objects_that_ask_for_a_gpu_or_trust_are_reviewed(guarded: Guard, file: Path) -> None:
     (asks,) = yaml.safe_load_all(file.read_text("utf-8"))
     expected = [MUTATE, VALIDATE] if asks["kind"] == "Pod" else [VALIDATE]
     assert guarded.reached_by(asks) == expected
@@ -143,7 +143,7 @@ PLACES: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_form_of_asking_for_a_gpu(guarded: Guard, kind: str) -> None:
+def test_every_way_to_request_a_gpu_is_reviewed(guarded: Guard, kind: str) -> None:
     """In every place of every kind: every resource, as a limit, as a request that equals it, as a request alone."""
     forms = [
         (resource, place, amounts)
@@ -177,12 +177,12 @@ SIBLINGS = {
 """Kinds without a manifest of their own here: each has the templates of another kind of its operator."""
 
 
-def test_every_kind_was_tried() -> None:
+def test_every_workload_kind_has_a_case() -> None:
     tried = {yaml.safe_load(file.read_text("utf-8"))["kind"] for file in FILES}
     assert tried == {"Pod", *(kind for _, kind in WORKLOADS)} - SIBLINGS
 
 
-def test_a_gpu_in_an_init_container(guarded: Guard) -> None:
+def test_a_gpu_in_an_init_container_is_reviewed(guarded: Guard) -> None:
     item = cpu_pod("early")
     item["spec"]["initContainers"] = [
         {"name": "i", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}}}
@@ -190,7 +190,7 @@ def test_a_gpu_in_an_init_container(guarded: Guard) -> None:
     assert guarded.reached_by(item) == [MUTATE, VALIDATE]
 
 
-def test_a_gpu_that_a_limit_range_gives(guarded: Guard) -> None:
+def test_a_gpu_that_a_limit_range_adds_is_reviewed(guarded: Guard) -> None:
     amounts = {"nvidia.com/gpu": "1"}
     limits = {"limits": [{"type": "Container", "default": amounts, "defaultRequest": amounts}]}
     metadata = {"name": "one", "namespace": "limited"}
@@ -207,7 +207,7 @@ def test_a_gpu_that_a_limit_range_gives(guarded: Guard) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "slicewarden-system", "gpu-operator"])
-def test_namespaces_that_must_come_up_alone(guarded: Guard, namespace: str) -> None:
+def test_pods_in_excluded_namespaces_are_not_reviewed(guarded: Guard, namespace: str) -> None:
     item = pod("system", namespace)
     item["spec"]["containers"][0]["securityContext"] = {
         "allowPrivilegeEscalation": False,
@@ -221,7 +221,7 @@ def test_namespaces_that_must_come_up_alone(guarded: Guard, namespace: str) -> N
     assert guarded.reached_by(item, refused=False) == []
 
 
-def test_pods_that_exist(guarded: Guard) -> None:
+def test_an_existing_plain_pod_is_reviewed_only_when_it_asks_for_trust(guarded: Guard) -> None:
     before = len(guarded.asked("visitors"))
     assert guarded.cluster.apply(cpu_pod("exists")).returncode == 0
     guarded.cluster.do("label", "pod", "exists", "tier=test", "--namespace=visitors")
@@ -235,7 +235,7 @@ def test_pods_that_exist(guarded: Guard) -> None:
     assert guarded.asked("visitors")[before:] == [VALIDATE]
 
 
-def test_subresources_of_a_gpu_pod(guarded: Guard) -> None:
+def test_changes_of_a_gpu_pods_subresources_are_reviewed(guarded: Guard) -> None:
     item = pod("busy", "visitors")
     item["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
     assert guarded.cluster.apply(item).returncode == 0
@@ -249,7 +249,7 @@ def test_subresources_of_a_gpu_pod(guarded: Guard) -> None:
     assert guarded.asked("visitors")[before:] == [MUTATE, VALIDATE, VALIDATE]
 
 
-def test_a_plain_deployment_runs_unseen(guarded: Guard) -> None:
+def test_a_plain_deployment_runs_without_a_review(guarded: Guard) -> None:
     before = len(guarded.asked("vision"))
     assert guarded.cluster.apply(workload("Deployment", "web", "vision", template())).returncode == 0
     guarded.cluster.do("rollout", "status", "deployment/web", "--timeout=60s", "--namespace=vision")
@@ -275,7 +275,7 @@ SHARING = "version: v1\nsharing:\n  timeSlicing:\n    resources: [{name: nvidia.
     ],
     ids=lambda item: item["metadata"]["name"],
 )
-def test_configurations_that_may_share_gpus(guarded: Guard, item: Object) -> None:
+def test_config_maps_that_may_share_gpus_are_reviewed(guarded: Guard, item: Object) -> None:
     assert guarded.reached_by(item) == [VALIDATE]
 
 
@@ -291,7 +291,7 @@ def test_configurations_that_may_share_gpus(guarded: Guard, item: Object) -> Non
     ],
     ids=lambda item: item["metadata"]["name"],
 )
-def test_other_configurations(guarded: Guard, item: Object) -> None:
+def test_other_config_maps_are_not_reviewed(guarded: Guard, item: Object) -> None:
     assert guarded.reached_by(item, refused=False) == []
 
 
@@ -306,7 +306,7 @@ def test_one_command_removes_the_registration(guarded: Guard) -> None:
     assert guarded.asked("visitors")[before:] == []
 
 
-def test_the_bundle_is_filled_in_and_stays(guarded: Guard) -> None:
+def test_the_ca_bundle_is_filled_in_by_hand_and_stays(guarded: Guard) -> None:
     configurations = [each for each in rendered(guarded.cluster) if "webhooks" in each]
     assert guarded.cluster.apply(*configurations).returncode == 0
     (loop,) = re.findall(r"^for half in .*?^done$", BY_HAND, re.MULTILINE | re.DOTALL)

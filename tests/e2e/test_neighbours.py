@@ -95,7 +95,9 @@ def mark(item: Object) -> Operations:
     return [{"op": "add", "path": "/metadata/labels", "value": {**item["metadata"].get("labels", {}), "seen": "yes"}}]
 
 
-def test_a_container_with_a_gpu_that_is_added_later(guarded: Guard, team: str, tmp_path: Path, host: str) -> None:
+def test_a_gpu_container_injected_by_a_later_webhook_is_denied(
+    guarded: Guard, team: str, tmp_path: Path, host: str
+) -> None:
     """The second slice is refused; a pod that had asked for none, and so was not ours to steer, cannot get one."""
     with neighbour(guarded, team, inject, tmp_path, host, "Never"):
         refused = guarded.cluster.apply(pod("shared", team, annotations=TRUSTED))
@@ -110,7 +112,7 @@ def test_a_container_with_a_gpu_that_is_added_later(guarded: Guard, team: str, t
 
 
 @pytest.mark.parametrize(("change", "rule"), [(undo, "unsteered-pod:"), (forget, "uncapped-memory:")])
-def test_what_is_undone_is_done_again(
+def test_a_fix_that_another_webhook_undoes_is_made_again(
     guarded: Guard, team: str, tmp_path: Path, host: str, change: Change, rule: str
 ) -> None:
     """We are asked once more after a change. Whoever undoes it every time gets nothing past validation."""
@@ -133,7 +135,9 @@ def test_what_is_undone_is_done_again(
         assert seen.count("stubborn") == 2
 
 
-def test_a_label_that_is_added_later(guarded: Guard, team: str, tmp_path: Path, host: str) -> None:
+def test_a_label_added_by_a_later_webhook_does_not_disturb_steering(
+    guarded: Guard, team: str, tmp_path: Path, host: str
+) -> None:
     with neighbour(guarded, team, mark, tmp_path, host, "IfNeeded"):
         made = guarded.cluster.apply(pod("marked", team, annotations=TRUSTED))
         assert made.returncode == 0, made.stderr
@@ -150,7 +154,7 @@ def create(guard: Guard, kind: str, name: str, namespace: str, **spec: Any) -> N
     guard.cluster.do("create", "--filename=-", stdin=json.dumps(item))
 
 
-def test_a_gpu_by_default(guarded: Guard, strangers: str) -> None:
+def test_a_pod_that_gets_a_gpu_from_a_limit_range_is_steered(guarded: Guard, strangers: str) -> None:
     """A LimitRange gives a GPU before webhooks are asked: such a pod is steered like any other."""
     amounts = {"nvidia.com/gpu": "1"}
     create(
@@ -165,7 +169,7 @@ def test_a_gpu_by_default(guarded: Guard, strangers: str) -> None:
     assert "maximum nvidia.com/gpu usage per Container is 1, but limit is 2" in refused.stderr
 
 
-def test_a_slice_by_default(guarded: Guard, team: str) -> None:
+def test_slices_that_a_limit_range_adds_are_steered_by_trust(guarded: Guard, team: str) -> None:
     """One container that gets one is steered by its trust; two of them are two cards, which are handed out whole."""
     amounts = {"nvidia.com/gpu": "1"}
     create(
@@ -184,7 +188,7 @@ def test_a_slice_by_default(guarded: Guard, team: str) -> None:
     assert guarded.cluster.node_of("twice", team) == "a100-exclusive"
 
 
-def test_a_quota_of_gpus(guarded: Guard, team: str) -> None:
+def test_denied_pods_do_not_count_against_a_quota_of_gpus(guarded: Guard, team: str) -> None:
     """What we refuse is not charged, and what is over the quota is refused by the quota."""
     create(guarded, "ResourceQuota", "two", team, hard={"requests.nvidia.com/gpu": "2"})
     cluster, here = guarded.cluster, f"--namespace={team}"

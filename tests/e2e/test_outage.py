@@ -39,7 +39,7 @@ def outage(guarded: Guard) -> Iterator[Outage]:
     next(making, None)
 
 
-def test_pods_without_gpus_are_made_as_if_it_did_not_exist(outage: Outage) -> None:
+def test_pods_without_gpus_are_created_while_the_webhook_is_down(outage: Outage) -> None:
     cluster, namespace = outage
     made = [
         workload(kind, kind.lower(), namespace, template(app=kind)) for kind in ("Deployment", "StatefulSet", "Job")
@@ -54,7 +54,7 @@ def test_pods_without_gpus_are_made_as_if_it_did_not_exist(outage: Outage) -> No
     assert cluster.apply(settings).returncode == 0
 
 
-def test_what_asks_for_gpus_is_refused(outage: Outage) -> None:
+def test_pods_with_gpus_are_refused_while_the_webhook_is_down(outage: Outage) -> None:
     cluster, namespace = outage
     for item, hook in (
         (pod("new", namespace), "pods"),
@@ -70,7 +70,7 @@ def test_what_asks_for_gpus_is_refused(outage: Outage) -> None:
     assert FAILED in old.stderr
 
 
-def test_a_controller_says_so_in_its_events(outage: Outage) -> None:
+def test_controllers_report_the_outage_in_their_events(outage: Outage) -> None:
     cluster, namespace = outage
     cluster.do("scale", "replicaset/waiting", "--replicas=1", f"--namespace={namespace}")
     chosen = "--field-selector=involvedObject.name=waiting,reason=FailedCreate"
@@ -83,7 +83,7 @@ def test_a_controller_says_so_in_its_events(outage: Outage) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "slicewarden-system"])
-def test_the_systems_own_namespaces_go_on(outage: Outage, namespace: str) -> None:
+def test_excluded_namespaces_work_during_an_outage(outage: Outage, namespace: str) -> None:
     """Not even GPU pods are held up there: what brings the webhook back is not to wait for it."""
     name = f"outage-{outage.namespace}"
     restricted = {
@@ -107,7 +107,7 @@ def test_the_systems_own_namespaces_go_on(outage: Outage, namespace: str) -> Non
         cluster.do("delete", f"deployment/{name}", f"pod/{name}", f"configmap/{name}", here, "--ignore-not-found")
 
 
-def test_nodes_leases_and_status_go_on(outage: Outage) -> None:
+def test_nodes_leases_and_status_updates_work_during_an_outage(outage: Outage) -> None:
     cluster, namespace = outage
     here = f"--namespace={namespace}"
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {"holderIdentity": "a"}}
@@ -121,7 +121,7 @@ def test_nodes_leases_and_status_go_on(outage: Outage) -> None:
     cluster.do("delete", "namespace", f"{namespace}-b", "--wait=false")
 
 
-def test_gpu_pods_can_be_evicted_and_deleted(outage: Outage) -> None:
+def test_gpu_pods_can_be_evicted_and_deleted_during_an_outage(outage: Outage) -> None:
     cluster, namespace = outage
     here = f"--namespace={namespace}"
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "old", "namespace": namespace}}
@@ -130,7 +130,7 @@ def test_gpu_pods_can_be_evicted_and_deleted(outage: Outage) -> None:
     assert eventually(lambda: cluster.kubectl("get", "pod", "old", here).returncode == 1)
 
 
-def test_one_command_lets_everybody_through(outage: Outage, guarded: Guard) -> None:
+def test_one_command_ends_the_effects_of_an_outage(outage: Outage, guarded: Guard) -> None:
     """The command of the manifests' README; after it the webhook comes back, and so does its registration."""
     cluster, namespace = outage
     assert (
@@ -145,7 +145,7 @@ def test_one_command_lets_everybody_through(outage: Outage, guarded: Guard) -> N
     assert "nodeSelector" not in cluster.get("pod", "let", f"--namespace={namespace}")["spec"]
 
 
-def test_it_comes_back(outage: Outage, guarded: Guard) -> None:
+def test_a_held_up_replica_set_continues_when_the_webhook_returns(outage: Outage, guarded: Guard) -> None:
     """A ReplicaSet that was held up goes on by itself."""
     cluster, namespace = outage
     here = f"--namespace={namespace}"
@@ -186,7 +186,7 @@ def slow(guarded: Guard, tmp_path: Path, pytestconfig: pytest.Config) -> Iterato
             guarded.register()
 
 
-def test_a_slow_webhook_holds_up_gpu_pods_until_the_timeout_and_nobody_else(
+def test_a_slow_webhook_delays_only_gpu_pods_and_at_most_until_the_timeout(
     guarded: Guard, strangers: str, slow: list[str]
 ) -> None:
     cluster = guarded.cluster

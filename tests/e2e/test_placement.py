@@ -43,7 +43,7 @@ def unschedulable(cluster: Cluster, namespace: str) -> list[str]:
 
 
 @trusted_and_not
-def test_a_pod(guarded: Guard, team: str, annotations: dict[str, str], node: str) -> None:
+def test_a_pod_lands_in_its_pool(guarded: Guard, team: str, annotations: dict[str, str], node: str) -> None:
     cluster = guarded.cluster
     assert cluster.apply(pod("bare", team, annotations=annotations)).returncode == 0
     assert cluster.node_of("bare", team) == node
@@ -55,20 +55,22 @@ def test_a_pod(guarded: Guard, team: str, annotations: dict[str, str], node: str
         assert env(stored) == {"NVIDIA_NVSWITCH": "", "NVIDIA_IMEX_CHANNELS": ""}
 
 
-def test_a_slice_by_its_own_name(guarded: Guard, team: str) -> None:
+def test_a_slice_with_a_renamed_resource_lands_in_its_pool(guarded: Guard, team: str) -> None:
     assert guarded.cluster.apply(pod("renamed", team, SLICE, TRUSTED)).returncode == 0
     assert guarded.cluster.node_of("renamed", team) == RENAMED
 
 
 @pytest.mark.parametrize("annotations", [TRUSTED, {}], ids=["trusted", "untrusted"])
-def test_a_mig_device(guarded: Guard, team: str, annotations: dict[str, str]) -> None:
+def test_a_mig_device_lands_in_its_pool(guarded: Guard, team: str, annotations: dict[str, str]) -> None:
     assert guarded.cluster.apply(pod("device", team, {"nvidia.com/mig-1g.10gb": 1}, annotations)).returncode == 0
     assert guarded.cluster.node_of("device", team) == MIG
 
 
 @trusted_and_not
 @pytest.mark.parametrize("kind", CONTROLLED)
-def test_the_pods_of_a_workload(guarded: Guard, team: str, kind: str, annotations: dict[str, str], node: str) -> None:
+def test_the_pods_of_every_workload_land_in_their_pool(
+    guarded: Guard, team: str, kind: str, annotations: dict[str, str], node: str
+) -> None:
     cluster = guarded.cluster
     asked = workload(kind, "made", team, template(ONE, annotations))
     if kind == "DaemonSet":
@@ -95,7 +97,7 @@ def daemon(node: str) -> Object:
     }
 
 
-def test_workloads_end_well(guarded: Guard, team: str) -> None:
+def test_rollouts_end_and_jobs_complete(guarded: Guard, team: str) -> None:
     """The controllers see of the pods what they need to: rollouts end, and Jobs complete."""
     cluster, here = guarded.cluster, f"--namespace={team}"
     made = [
@@ -160,7 +162,7 @@ def test_two_slices_are_refused_to_whoever_applies_the_deployment(guarded: Guard
     assert guarded.cluster.kubectl("get", "deployment", "inference", f"--namespace={team}").returncode == 1
 
 
-def test_the_same_is_said_of_every_kind(guarded: Guard, team: str) -> None:
+def test_two_slices_are_refused_in_every_kind_of_workload(guarded: Guard, team: str) -> None:
     two = {"nvidia.com/gpu.shared": 2}
     for kind in [*CONTROLLED, "PodTemplate"]:
         refused = guarded.cluster.apply(workload(kind, "two", team, template(two, TRUSTED)))
@@ -185,7 +187,7 @@ def test_trust_counts_from_the_moment_that_it_is_granted(guarded: Guard, strange
     assert eventually(lambda: guarded.cluster.apply(asks).returncode == 0)
 
 
-def test_what_is_refused_to_a_controller_stands_in_its_events(guarded: Guard, team: str) -> None:
+def test_a_denied_controller_reports_the_denial_in_its_events(guarded: Guard, team: str) -> None:
     """A ReplicaSet that was let in while trust was granted makes no more pods once it is withdrawn, and says why."""
     cluster, here = guarded.cluster, f"--namespace={team}"
     assert cluster.apply(workload("ReplicaSet", "old", team, template(ONE, TRUSTED), replicas=0)).returncode == 0

@@ -38,7 +38,7 @@ def test_a_warning_is_shown_and_stops_nothing(guarded: Guard, team: str) -> None
     assert guarded.cluster.kubectl("get", "pod", "warned", f"--namespace={team}").returncode == 0
 
 
-def test_a_workload_is_warned_of_too(guarded: Guard, team: str) -> None:
+def test_a_workload_with_a_finding_gets_a_warning(guarded: Guard, team: str) -> None:
     made = template(ONE, TRUSTED)
     made["spec"]["containers"][0]["env"] = [{"name": "PYTORCH_CUDA_ALLOC_CONF", "value": "expandable_segments:True"}]
     applied = guarded.cluster.apply(workload("Deployment", "warned", team, made, replicas=0))
@@ -75,7 +75,7 @@ def test_a_dry_run_says_the_same_and_does_nothing(guarded: Guard, team: str) -> 
         ("strategic", {"metadata": {"labels": {"tier": "test"}}}),
     ],
 )
-def test_patches(guarded: Guard, running: str, sort: str, patch: object) -> None:
+def test_a_patch_is_judged_whatever_its_type(guarded: Guard, running: str, sort: str, patch: object) -> None:
     cluster, here = guarded.cluster, f"--namespace={running}"
     cluster.do("patch", "pod", "here", f"--type={sort}", f"--patch={json.dumps(patch)}", here)
     assert cluster.get("pod", "here", here)["metadata"]["labels"]["tier"] == "test"
@@ -91,7 +91,7 @@ def test_patches(guarded: Guard, running: str, sort: str, patch: object) -> None
     assert "unearned-trust:" in refused.stderr
 
 
-def test_a_put(guarded: Guard, running: str) -> None:
+def test_a_replacement_is_judged(guarded: Guard, running: str) -> None:
     cluster, here = guarded.cluster, f"--namespace={running}"
     stored = cluster.get("pod", "here", here)
     stored["metadata"]["labels"]["tier"] = "test"
@@ -147,7 +147,7 @@ def test_server_side_apply_of_a_deployment(guarded: Guard, team: str) -> None:
     assert "multiple-slices:" in refused.stderr
 
 
-def test_apply_as_most_people_do(guarded: Guard, team: str) -> None:
+def test_applying_the_same_objects_again_changes_nothing(guarded: Guard, team: str) -> None:
     """Applied again, an object stays as it is: what we put into pods is no difference to what their author wrote."""
     cluster, here = guarded.cluster, f"--namespace={team}"
     objects = [
@@ -165,7 +165,7 @@ def test_apply_as_most_people_do(guarded: Guard, team: str) -> None:
     assert [each["metadata"]["generation"] for each in after] == [each["metadata"]["generation"] for each in before]
 
 
-def test_deletion(guarded: Guard, running: str) -> None:
+def test_pods_can_be_deleted(guarded: Guard, running: str) -> None:
     cluster, here = guarded.cluster, f"--namespace={running}"
     cluster.do("delete", "pod", "here", here, "--timeout=60s")
     assert cluster.apply(pod("another", running)).returncode == 0
@@ -173,7 +173,7 @@ def test_deletion(guarded: Guard, running: str) -> None:
     assert cluster.get("pods", here)["items"] == []
 
 
-def test_eviction(guarded: Guard, running: str) -> None:
+def test_pods_can_be_evicted_without_a_review(guarded: Guard, running: str) -> None:
     cluster = guarded.cluster
     metadata = {"name": "here", "namespace": running}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
@@ -185,7 +185,7 @@ def test_eviction(guarded: Guard, running: str) -> None:
     assert guarded.asked(running)[before:] == []
 
 
-def test_scaling_and_status(guarded: Guard, team: str) -> None:
+def test_scaling_and_status_updates_are_not_reviewed(guarded: Guard, team: str) -> None:
     """Neither is our concern, and neither asks us: only the pods that scaling makes do."""
     cluster, here = guarded.cluster, f"--namespace={team}"
     for kind in ("Deployment", "StatefulSet", "ReplicaSet"):
@@ -224,7 +224,7 @@ def test_the_subresources_of_a_pod_are_judged_too(guarded: Guard, strangers: str
     assert judged == {"", "ephemeralcontainers", "resize"}
 
 
-def test_somebody_who_may_do_little_hears_the_same(guarded: Guard, strangers: str) -> None:
+def test_a_user_with_few_rights_gets_the_same_messages(guarded: Guard, strangers: str) -> None:
     ann = User("ann", ("team-vision",))
     cluster, here = guarded.cluster, f"--namespace={strangers}"
     cluster.do("create", "rolebinding", "edit", "--clusterrole=edit", "--group=team-vision", here)
@@ -314,7 +314,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_the_api_servers_own_refusals(guarded: Guard, strangers: str, why: str) -> None:
+def test_errors_of_containers_come_from_the_api_server(guarded: Guard, strangers: str, why: str) -> None:
     """A person hears what is wrong with the object, not that a webhook could not read it."""
     container, message = REFUSED[why]
     told(guarded, bad(strangers, container), message)
@@ -330,11 +330,13 @@ def test_the_api_servers_own_refusals(guarded: Guard, strangers: str, why: str) 
     ],
     ids=["a boolean", "an operator", "a restart policy", "no terms"],
 )
-def test_the_api_servers_own_refusals_of_places(guarded: Guard, strangers: str, spec: Object, message: str) -> None:
+def test_errors_of_pod_fields_come_from_the_api_server(
+    guarded: Guard, strangers: str, spec: Object, message: str
+) -> None:
     told(guarded, bad(strangers, **spec), message)
 
 
-def test_the_api_servers_own_refusals_of_names_and_kinds(guarded: Guard, strangers: str) -> None:
+def test_errors_of_names_and_kinds_come_from_the_api_server(guarded: Guard, strangers: str) -> None:
     told(guarded, pod("Bad_Name", strangers), "metadata.name: Invalid value")
     told(guarded, {**pod("bad", strangers), "apiVersion": "v2"}, "no matches for kind")
     mismatched = workload("Deployment", "bad", strangers, template(ONE))

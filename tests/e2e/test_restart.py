@@ -44,7 +44,7 @@ def refused(guard: Guard, namespace: str) -> bool:
     return "unearned-trust:" in made.stderr
 
 
-def test_tolerations_of_the_api_servers_own(restarted: Guard, space: str) -> None:
+def test_tolerations_that_the_api_server_adds_move_no_pod(restarted: Guard, space: str) -> None:
     """ExtendedResourceToleration adds a toleration of a taint that is not ours, and moves no pod."""
     cluster = restarted.cluster
     assert cluster.apply(pod("shared", space, annotations=TRUSTED), pod("whole", space)).returncode == 0
@@ -71,7 +71,7 @@ def test_facts_come_back_after_a_restart_of_the_api_server(restarted: Guard, spa
     assert eventually(lambda: refused(restarted, space), 60)
 
 
-def test_what_was_missed_is_learned_although_nobody_remembers_it(restarted: Guard, space: str) -> None:
+def test_changes_missed_by_a_stopped_watch_are_found_by_a_new_list(restarted: Guard, space: str) -> None:
     """The watches' past is compacted away while the webhook is stopped: only a new list can tell what changed."""
     cluster = restarted.cluster
     assert not refused(restarted, space)

@@ -83,7 +83,7 @@ def data(cluster: Cluster) -> object:
     return cluster.get("configmap", NAME, "--namespace=gpu-operator")["data"]
 
 
-def test_a_wrong_configuration_is_not_made(shared: Cluster) -> None:
+def test_an_invalid_sharing_configuration_cannot_be_created(shared: Cluster) -> None:
     refused(shared, plugin_config({"any": sharing(64)}, "another"), "unsafe-sharing-config: data.any: ", "is 64")
     tutorial = "sharing: {timeSlicing: {replicas: 4}}"
     refused(shared, plugin_config({"any": tutorial}, "another"), "invalid-sharing-config: ", "would not start")
@@ -93,12 +93,12 @@ def test_a_wrong_configuration_is_not_made(shared: Cluster) -> None:
     assert shared.kubectl("get", "configmap", "another", "--namespace=gpu-operator").returncode == 1
 
 
-def test_a_wrong_edit_is_not_stored(shared: Cluster) -> None:
+def test_an_invalid_edit_of_a_sharing_configuration_is_denied(shared: Cluster) -> None:
     refused(shared, plugin_config({**TEXTS, "t4": sharing(64)}), "unsafe-sharing-config: data.t4: ")
     assert data(shared) == TEXTS
 
 
-def test_what_is_in_use_stays(shared: Cluster) -> None:
+def test_a_sharing_configuration_in_use_cannot_be_deleted(shared: Cluster) -> None:
     refused(
         shared,
         plugin_config({key: TEXTS[key] for key in ("any", "spare")}),
@@ -110,14 +110,14 @@ def test_what_is_in_use_stays(shared: Cluster) -> None:
     assert data(shared) == TEXTS
 
 
-def test_what_nobody_uses_may_go(shared: Cluster) -> None:
+def test_an_unused_sharing_configuration_can_be_deleted(shared: Cluster) -> None:
     assert shared.apply(plugin_config({"any": sharing(2)}, "old")).returncode == 0
     before = len(reviews(shared))
     shared.do("delete", "configmap", "old", "--namespace=gpu-operator")
     assert len(reviews(shared)) == before + 1
 
 
-def test_a_good_edit_says_what_is_to_be_done(shared: Cluster) -> None:
+def test_a_valid_edit_warns_that_a_restart_is_needed(shared: Cluster) -> None:
     edited = plugin_config({**TEXTS, "t4": sharing(3)})
     said = shared.kubectl("apply", "--dry-run=server", "--filename=-", stdin=json.dumps(edited))
     assert said.returncode == 0, said.stderr
@@ -241,13 +241,13 @@ LONG = configured(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"int
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate", "DeviceClass"])
-def test_a_claim_that_would_crash_the_driver(shared: Cluster, kind: str) -> None:
+def test_a_claim_that_would_crash_the_driver_is_denied(shared: Cluster, kind: str) -> None:
     more = {} if kind == "DeviceClass" else requested()
     refused(shared, claim(kind, CRASHES | more), "unsafe-device-claim: ", "NVIDIA's driver crashes")
     assert reached_by(shared, claim(kind, LONG | more)) == ["/validate"]
 
 
-def test_a_claim_for_everything(shared: Cluster) -> None:
+def test_a_claim_for_all_devices_is_denied(shared: Cluster) -> None:
     refused(
         shared, claim("ResourceClaim", requested(allocationMode="All")), "unsafe-device-claim: ", "allocationMode: All"
     )

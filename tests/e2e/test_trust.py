@@ -121,18 +121,20 @@ def test_a_label_that_grants_is_not_written_by_an_update(guarded: Cluster, argum
 
 
 @pytest.mark.parametrize("arguments", [("create",), ("apply",), ("apply", "--server-side")], ids=" ".join)
-def test_no_namespace_is_created_with_it(guarded: Cluster, arguments: tuple[str, ...]) -> None:
+def test_no_tenant_creates_a_namespace_with_a_label_that_grants_trust(
+    guarded: Cluster, arguments: tuple[str, ...]
+) -> None:
     item = namespace("mine", **TRUSTED)
     assert "self-granted-trust:" in refusal(guarded, GIFTED, *arguments, "--filename=-", item=item)
     assert guarded.kubectl("get", "namespace", "mine").returncode
 
 
-def test_it_is_not_removed_either(guarded: Cluster) -> None:
+def test_a_label_that_grants_trust_cannot_be_removed_by_a_tenant(guarded: Cluster) -> None:
     assert "self-granted-trust:" in refusal(guarded, GIFTED, "label", "namespace", "vision", f"{TRUST}-")
     assert labels_of(guarded, "namespace", "vision")[TRUST] == "trusted"
 
 
-def test_other_labels_of_namespaces_are_nobody_s_affair(guarded: Cluster) -> None:
+def test_other_labels_of_namespaces_are_not_reviewed(guarded: Cluster) -> None:
     before = len(judged(guarded))
     guarded.do("label", "namespace", "vision", "team=eyes", user=GIFTED)
     guarded.do("create", "--filename=-", stdin=json.dumps(namespace("plain", team="any")), user=GIFTED)
@@ -237,7 +239,9 @@ def doors(name: str) -> list[str]:
     ],
     ids=["exclusive", "shared", "unknown", "trust", "devices"],
 )
-def test_nobody_binds_past_the_scheduler(guarded: Cluster, door: int, node: str, annotations: dict[str, str]) -> None:
+def test_only_the_scheduler_may_bind_pods_to_gpu_nodes(
+    guarded: Cluster, door: int, node: str, annotations: dict[str, str]
+) -> None:
     if guarded.kubectl("get", "pod", "lurker", VISITORS).returncode:
         waiting(guarded, "lurker")
     arguments = ("create", f"--raw={doors('lurker')[door]}", "--filename=-")
@@ -279,13 +283,13 @@ def test_what_the_scheduler_binds_and_kubelets_say_never_reaches_the_webhook(gua
     ],
     ids=" ".join,
 )
-def test_no_node_is_moved_by_its_labels(guarded: Cluster, arguments: tuple[str, ...]) -> None:
+def test_a_tenant_cannot_move_a_node_to_another_pool(guarded: Cluster, arguments: tuple[str, ...]) -> None:
     before = labels_of(guarded, *arguments[1:3])
     assert "relabelled-node:" in refusal(guarded, GIFTED, *arguments)
     assert labels_of(guarded, *arguments[1:3]) == before
 
 
-def test_no_node_is_made_in_a_pool(guarded: Cluster) -> None:
+def test_a_tenant_cannot_create_a_node_in_a_pool(guarded: Cluster) -> None:
     item = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mine", "labels": {STRATEGY: "time-slicing"}}}
     assert "relabelled-node:" in refusal(guarded, GIFTED, "create", "--filename=-", item=item)
 

@@ -99,7 +99,7 @@ def test_a_page_is_well_formed_and_names_no_address(page: Reader) -> None:
         "0 of 4 in use",
     ],
 )
-def test_a_page_says_it(page: Reader, words: str) -> None:
+def test_a_page_shows_the_expected_words(page: Reader, words: str) -> None:
     squeezed = " ".join(page.text.replace("</dt>", "").split()).replace("policy acme", "policyacme")
     assert words in squeezed
 
@@ -142,7 +142,7 @@ def test_many_nodes_are_counted_and_the_first_named(sample_policy: Policy, sampl
     assert f"node-{html.MOST:04}" not in text
 
 
-def test_a_report_takes_time_by_its_findings() -> None:
+def test_the_cost_of_a_page_grows_linearly_with_its_findings() -> None:
     def cost(count: int) -> int:
         report = Report(tuple(judged(f"pod-{n}", namespace=f"team-{n % 10}") for n in range(count)))
         return calls(lambda: html.render(report))

@@ -129,7 +129,7 @@ def test_sarif_explains_every_rule_by_its_page(report: Report) -> None:
     assert "mixed-trust" in {rule["id"] for rule in sarif(extra)["tool"]["driver"]["rules"]}
 
 
-def test_a_finding_is_known_again_when_it_moves_and_twins_are_told_apart() -> None:
+def test_a_finding_keeps_its_fingerprint_when_it_moves_and_twins_have_two() -> None:
     def prints(*each: Judged) -> list[str]:
         return [found["partialFingerprints"]["slicewarden/v1"] for found in sarif(Report(each))["results"]]
 
@@ -171,7 +171,7 @@ def test_junit_is_valid_and_counts_what_failed(report: Report) -> None:
 
 
 @given(text=st.text(alphabet=st.characters(), min_size=1))
-def test_junit_holds_whatever_stands_in_a_name(text: str) -> None:
+def test_junit_escapes_every_character_of_a_name(text: str) -> None:
     junit(Report((judged(result(f"says {text}"), name=text, file=text),), (Problem(text, 0, text),)))
 
 
@@ -251,7 +251,7 @@ def test_markdown_shows_findings_landings_and_changes(report: Report) -> None:
     assert "+  nodeSelector:" in text
 
 
-def test_a_comment_is_never_longer_than_it_may_be() -> None:
+def test_a_markdown_comment_stays_within_the_limit_of_its_host() -> None:
     many = [judged(result("is wrong " * 20), name=f"pod-{n}", diff="+ a\n" * 50) for n in range(2000)]
     text = reports.render("markdown", Report(tuple(many)))
     assert len(text) <= markdown.MAX_BODY
@@ -286,7 +286,9 @@ def test_the_table_has_colours_where_they_are_shown(report: Report) -> None:
         ({"TERM": "dumb"}, Look(90)),
     ],
 )
-def test_a_terminal_says_how_it_looks(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], look: Look) -> None:
+def test_width_and_colour_follow_the_environment(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], look: Look
+) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in {"TERM": "xterm", "COLUMNS": "90", **environment}.items():
@@ -303,7 +305,7 @@ def test_a_terminal_says_how_it_looks(monkeypatch: pytest.MonkeyPatch, environme
         ({"NO_COLOR": "1", "COLUMNS": "60"}, Look(60)),
     ],
 )
-def test_a_real_terminal_is_asked(environment: dict[str, str], look: Look) -> None:
+def test_width_and_colour_of_a_real_terminal_are_used(environment: dict[str, str], look: Look) -> None:
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 70, 0, 0))
     program = (
@@ -369,7 +371,7 @@ def test_the_table_shows_what_the_patch_writes(report: Report) -> None:
 
 
 @pytest.mark.parametrize("name", reports.FORMATS)
-def test_what_stands_in_no_file_or_on_no_line_is_reported_too(name: str) -> None:
+def test_findings_without_a_file_or_a_line_are_reported(name: str) -> None:
     live = Report((judged(result(), file="", line=0),), (Problem("gone.yaml", 0, "is not there"),))
     text = reports.render(name, live)
     assert "is wrong" in text
@@ -382,7 +384,7 @@ def test_what_stands_in_no_file_or_on_no_line_is_reported_too(name: str) -> None
 
 
 @pytest.mark.parametrize("name", reports.FORMATS)
-def test_a_report_of_nothing_is_a_report(name: str) -> None:
+def test_a_report_without_objects_is_valid(name: str) -> None:
     text = reports.render(name, Report(()))
     assert text == "" if name == "github" else text.endswith("\n")
 
@@ -390,7 +392,7 @@ def test_a_report_of_nothing_is_a_report(name: str) -> None:
 # GitLab
 
 
-def test_code_quality_has_what_gitlab_asks_for_each_known_by_a_print_of_its_own(report: Report) -> None:
+def test_code_quality_has_the_fields_of_gitlab_and_a_fingerprint_for_each_finding(report: Report) -> None:
     issues = json.loads(reports.render("gitlab", report))
     assert {each["severity"] for each in issues} == {"critical", "minor", "blocker"}  # what is exempted is not told
     for each in issues:

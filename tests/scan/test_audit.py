@@ -60,17 +60,17 @@ def facts(sample_facts: Facts) -> Facts:
     return replace(sample_facts, nodes=tuple(FACTS.values()))
 
 
-def test_what_the_scheduler_chose_is_no_fault_of_the_pod(engine: Engine, facts: Facts) -> None:
+def test_a_node_that_the_scheduler_chose_is_no_finding(engine: Engine, facts: Facts) -> None:
     assert rules_of(running_pod("plain"), engine, facts) == set()
 
 
-def test_what_the_author_chose_is(engine: Engine, facts: Facts) -> None:
+def test_a_node_that_the_author_chose_is_a_finding(engine: Engine, facts: Facts) -> None:
     chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
     assert "chosen-node" in rules_of(running_pod("shared", author=chosen), engine, facts)
     assert rules_of(running_pod("plain", author=chosen), engine, facts) == set()  # where there is no GPU
 
 
-def test_whose_choice_it_was_is_not_guessed(engine: Engine, facts: Facts) -> None:
+def test_a_node_without_a_recorded_author_is_a_finding(engine: Engine, facts: Facts) -> None:
     item = running_pod("shared")
     unsaid = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     assert "chosen-node" in rules_of({**item, "metadata": unsaid}, engine, facts)
@@ -85,7 +85,7 @@ def test_a_pod_beside_gpus_that_asked_for_none_may_see_one(engine: Engine, facts
     assert rules_of(running_pod("plain", volumes=volumes), engine, facts) == set()
 
 
-def test_what_another_scheduler_wrote_down_is_not_the_authors(engine: Engine, facts: Facts) -> None:
+def test_annotations_of_another_scheduler_are_no_finding(engine: Engine, facts: Facts) -> None:
     annotations = {"hami.io/vgpu-node": "shared"}
     assert "forged-placement" not in rules_of(running_pod("plain", annotations=annotations), engine, facts)
     own: dict[str, Any] = {"f:metadata": {"f:annotations": {"f:hami.io/vgpu-node": {}}}}
@@ -93,7 +93,7 @@ def test_what_another_scheduler_wrote_down_is_not_the_authors(engine: Engine, fa
     assert rules_of(item, engine, facts) == {"forged-placement"}
 
 
-def test_what_another_scheduler_wrote_into_labels_is_not_the_authors(engine: Engine, facts: Facts) -> None:
+def test_labels_of_another_scheduler_are_no_finding(engine: Engine, facts: Facts) -> None:
     item = running_pod("plain")
     item["metadata"]["labels"] = {"runai-gpu-group": "g", "app": "detector"}
     assert "forged-placement" not in rules_of(item, engine, facts)
@@ -104,7 +104,7 @@ def test_what_another_scheduler_wrote_into_labels_is_not_the_authors(engine: Eng
     assert rules_of(item, engine, facts) == {"forged-placement"}
 
 
-def test_a_kubelets_own_pod_is_its_own(engine: Engine, facts: Facts) -> None:
+def test_the_node_of_a_mirror_pod_is_no_finding(engine: Engine, facts: Facts) -> None:
     everything = [{"operator": "Exists"}]
     chosen: dict[str, Any] = {"f:spec": {"f:containers": {}, "f:nodeName": {}}}
     annotations = {"kubernetes.io/config.mirror": "hash"}
@@ -146,7 +146,7 @@ def by_source(found: Audit) -> dict[str, dict[str, int]]:
     return {source.text: {each.result.rule: len(each.objects) for each in found} for source, found in groups.items()}
 
 
-def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts) -> None:
+def test_findings_of_pods_are_grouped_under_their_workload(engine: Engine, facts: Facts) -> None:
     found = Audit(engine, facts)
     privileged = {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": True}}]}
     found.take(workload("Deployment", "web", "d", **privileged, tolerations=[{"operator": "Exists"}]))
@@ -171,7 +171,9 @@ def test_pods_are_told_of_under_what_they_come_from(engine: Engine, facts: Facts
     assert table.endswith(f"\n4 objects judged: {counts}; 0 errors\n")
 
 
-def test_a_deployment_is_told_by_its_pods_where_its_replica_set_may_not_be_read(engine: Engine, facts: Facts) -> None:
+def test_pods_are_grouped_under_their_deployment_even_if_replica_sets_cannot_be_read(
+    engine: Engine, facts: Facts
+) -> None:
     found = Audit(engine, facts)
     item = owned(asking("web-7b-x", "shared"), "ReplicaSet", "web-7b", "r")
     found.take({**item, "metadata": {**item["metadata"], "labels": {"pod-template-hash": "7b"}}})
@@ -213,7 +215,7 @@ def test_a_rule_that_breaks_names_the_object(engine: Engine, facts: Facts) -> No
         Audit(broken, facts).take(running_pod("shared"))
 
 
-def test_what_has_ended_is_left_out(engine: Engine, facts: Facts) -> None:
+def test_pods_that_have_ended_are_left_out(engine: Engine, facts: Facts) -> None:
     found = Audit(engine, facts, everything=True)
     found.take({**running_pod("shared"), "status": {"phase": "Succeeded"}})
     job = {**workload("Job", "j", "j", nodeName="shared"), "apiVersion": "batch/v1"}
@@ -234,7 +236,7 @@ def test_namespaces_that_the_webhook_leaves_alone_are_passed_over(engine: Engine
     assert [each.name for each in found.judged] == ["p"]
 
 
-def test_what_is_exempted_is_not_told(engine: Engine, facts: Facts) -> None:
+def test_exempted_findings_are_left_out_of_an_audit(engine: Engine, facts: Facts) -> None:
     item = running_pod("shared", serviceAccountName="nvidia-dcgm")
     of_operator = {**item, "metadata": {**item["metadata"], "namespace": "gpu-operator"}}
     found = Audit(engine, facts, system=True)
@@ -261,7 +263,7 @@ def test_a_controller_of_a_kind_that_is_not_judged_is_named(engine: Engine, fact
 
 
 @pytest.mark.parametrize("name", reports.FORMATS)
-def test_every_format_takes_an_audit(name: str, engine: Engine, facts: Facts) -> None:
+def test_every_format_can_show_an_audit(name: str, engine: Engine, facts: Facts) -> None:
     found = Audit(engine, facts)
     found.take(asking("stranger", "shared"))
     text = reports.render(name, replace(report_of(found), pages=occupancy.PAGES))
@@ -298,9 +300,7 @@ def test_reports_have_the_published_shape_and_belong_to_their_object(
     assert made == publish.report(audited, "sample", form)
 
 
-def test_a_run_judges_what_it_reads_then_what_facts_are_made_of_and_reports_by_which_policy(
-    engine: Engine, facts: Facts
-) -> None:
+def test_an_audit_judges_everything_it_reads_and_names_its_policy(engine: Engine, facts: Facts) -> None:
     broad = workload("Deployment", "web", "d", tolerations=[{"operator": "Exists"}])
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vision", "uid": "n"}}
     result = audit.run(engine, facts, [namespace], [broad], everything=True)

@@ -45,7 +45,9 @@ def agent(namespace: str, kind: str = "DaemonSet") -> Object:
 # Objects about which the webhook is never asked
 
 
-def test_what_the_registration_leaves_alone_is_left_alone_and_said_once(check: Check, sample_policy: Policy) -> None:
+def test_namespaces_that_the_registration_excludes_are_skipped_with_one_note(
+    check: Check, sample_policy: Policy
+) -> None:
     namespaces = ("kube-system", "slicewarden-system", *sample_policy.limits.namespaces)
     report = check(*(agent(each, kind) for each in (*namespaces, "vision") for kind in ("DaemonSet", "Pod")))
     assert {judged.namespace for judged in report.judged} == {"vision"}
@@ -57,7 +59,7 @@ def test_what_the_registration_leaves_alone_is_left_alone_and_said_once(check: C
     )
 
 
-def test_these_are_judged_on_request(check: Check) -> None:
+def test_the_option_system_judges_excluded_namespaces(check: Check) -> None:
     report = check(agent("kube-system"), system=True)
     assert report.count(allowed=False) == 1
     assert not report.left_alone
@@ -70,7 +72,7 @@ def test_a_sharing_configuration_is_judged_where_pods_are_left_alone(check: Chec
     assert report.count(allowed=False) == 1
 
 
-def test_a_saved_review_was_sent_wherever_it_came_from(check: Check) -> None:
+def test_a_saved_admission_review_is_judged_even_in_an_excluded_namespace(check: Check) -> None:
     request = {
         "uid": "1",
         "operation": "CREATE",
@@ -125,14 +127,14 @@ def test_pods_of_a_cluster_are_judged_as_created(check: Check, fields: str) -> N
     assert {judged.assumed for judged in report.judged} == {fields == "hidden"}
 
 
-def test_a_node_that_the_author_chose_is_told_from_it(check: Check) -> None:
+def test_a_node_chosen_by_the_author_is_denied_in_a_dump(check: Check) -> None:
     (judged,) = check(running(PLAIN, "a100-exclusive", managedFields=fields("f:nodeName"))).judged
     assert [result.rule for result in judged.verdict.results] == ["chosen-node"]
     waiting = {**running(PLAIN, "a100-exclusive"), "status": {"phase": "Pending"}}
     assert check(waiting).count(allowed=False) == 1  # no scheduler has seen it
 
 
-def test_what_a_scheduler_wrote_is_no_authors(check: Check) -> None:
+def test_annotations_of_a_scheduler_in_a_dump_are_no_finding(check: Check) -> None:
     pod = {**PLAIN, "metadata": {**PLAIN["metadata"], "annotations": {"hami.io/vgpu-node": "cpu"}}}
     assert check(pod).count(allowed=False) == 1
     assert check(running(pod, "cpu")).count(allowed=True) == 1
@@ -148,7 +150,9 @@ def test_what_a_scheduler_wrote_is_no_authors(check: Check) -> None:
         ({}, False),
     ],
 )
-def test_a_cleaned_dump_is_told_from_a_manifest(engine: Engine, sample_facts: Facts, status: Any, live: bool) -> None:
+def test_a_dump_without_uids_is_recognised_by_its_status(
+    engine: Engine, sample_facts: Facts, status: Any, live: bool
+) -> None:
     """Without a uid, a status with a phase and a node that was found says that the pod runs."""
     pod = {**running(PLAIN, "a100-exclusive"), "status": status}
     del pod["metadata"]["uid"]
@@ -181,7 +185,9 @@ def _notes(item: Item, engine: Engine) -> Iterator[str]:
     yield from run.judge(engine, Facts(), at=datetime.now(UTC)).notes
 
 
-def test_a_slice_that_nobody_asked_for_is_said_once(sample_policy: Policy, sample_facts: Facts, tmp_path: Path) -> None:
+def test_pods_that_get_a_slice_by_default_trust_are_noted_once(
+    sample_policy: Policy, sample_facts: Facts, tmp_path: Path
+) -> None:
     text = "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: vision, annotations: {{{annotation}}}}}\n"
     text += "spec: {{containers: [{{name: c, image: i, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]}}\n"
     asks = {"a": "", "b": "", "c": "slicewarden.dev/trust: trusted", "d": "slicewarden.dev/trust: untrusted"}

@@ -90,7 +90,7 @@ def test_the_same_policy_changes_nothing(run: Any) -> None:
     assert "Nothing changes for 5 objects." in run(options=("--format", "markdown"))[1]
 
 
-def test_who_is_newly_denied_fails_the_run(run: Any) -> None:
+def test_an_object_that_is_newly_denied_fails_the_run(run: Any) -> None:
     status, out, _ = run(LESS, options=JSON)
     assert (status, effects(out)) == (1, {"many": ["denied", "patchedOtherwise"]})
     (result,) = json.loads(out)["results"]
@@ -101,13 +101,13 @@ def test_who_is_newly_denied_fails_the_run(run: Any) -> None:
     assert run(LESS, options=("--fail-on", "never"))[0] == 0
 
 
-def test_who_is_freed_and_warned_of(run: Any) -> None:
+def test_an_object_can_be_allowed_again_with_a_warning(run: Any) -> None:
     status, out, _ = run(WARN, options=JSON)
     assert (status, effects(out)) == (0, {"greedy": ["freed", "warned"]})
     assert [run(WARN, options=("--fail-on", each))[0] for each in ("warn", "any", "deny", "never")] == [4, 1, 0, 0]
 
 
-def test_a_change_and_its_undoing_are_mirrored(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_undoing_a_change_gives_the_opposite_effects(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     there = json.loads(run(LESS, WARN, options=JSON)[1])
     cli.main(["diff", "new.yaml", "old.yaml", "pods.yaml", "--facts", FACTS, *JSON])
     back = json.loads(capsys.readouterr().out)
@@ -117,7 +117,7 @@ def test_a_change_and_its_undoing_are_mirrored(run: Any, capsys: pytest.CaptureF
     assert [each["name"] for each in there["results"]] == [each["name"] for each in back["results"]]
 
 
-def test_who_is_steered_elsewhere_and_patched_otherwise(run: Any) -> None:
+def test_a_change_of_pools_shows_new_pools_and_new_patches(run: Any) -> None:
     circle = "      sharing: time-slicing\n", "      sharing: time-slicing\n      circle: {namespaces: [visitors]}\n"
     status, out, _ = run(circle, options=JSON)
     assert status == 0
@@ -141,7 +141,7 @@ def test_one_entry_of_every_rule_is_compared_by_what_it_does(run: Any) -> None:
     assert effects(out)["alone"] == recorded
 
 
-def test_who_is_refused_for_another_reason(run: Any, tmp_path: Path) -> None:
+def test_an_object_denied_for_another_reason_is_listed(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(
         pod("both", "vision", "nvidia.com/gpu: 1", "", "hostPID: true\n  nodeName: node-1")
     )
@@ -184,7 +184,7 @@ def test_a_tenants_name_makes_no_markdown(run: Any, tmp_path: Path) -> None:
     assert row.count("|") == 4
 
 
-def test_of_many_the_markdown_names_the_first(run: Any, tmp_path: Path) -> None:
+def test_the_markdown_names_the_first_of_many_objects(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text("".join(pod(f"p{each}", "visitors", "nvidia.com/gpu: 8") for each in range(70)))
     out = run(LESS, options=("--format", "markdown"))[1]
     assert "| and 20 more |  |  |" in out
@@ -203,7 +203,7 @@ def test_a_comment_has_room_for_the_markdown_however_much_changes(sample_policy:
     assert out.endswith("- and 60 more\n")
 
 
-def test_what_neither_policy_judges_is_counted_in_one_line(run: Any, tmp_path: Path) -> None:
+def test_kinds_that_neither_policy_judges_are_counted_in_one_line(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(f"{PODS}---\napiVersion: apps/v1\nkind: Deploymnet\nmetadata: {{name: a}}\n")
     said = "1 object is of a kind that is not judged: Deploymnet.apps (did you mean Deployment?)"
     counted = "5 objects: nothing changes; 5 as before; 0 errors"
@@ -228,7 +228,7 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(sample_policy: Policy, 
         assert max(map(len, wide.splitlines())) > 100
 
 
-def test_what_cannot_be_read_is_status_2_and_the_rest_is_compared(run: Any, tmp_path: Path) -> None:
+def test_unreadable_input_is_status_2_and_the_rest_is_compared(run: Any, tmp_path: Path) -> None:
     (tmp_path / "pods.yaml").write_text(f"{PODS}---\na: [\n---\napiVersion: v1\nkind: Pod\nspec: {{containers: 1}}\n")
     status, out, _ = run(LESS, options=("--fail-on", "any"))
     assert status == 2
@@ -244,13 +244,13 @@ def test_rules_are_chosen_and_changes_are_counted(run: Any) -> None:
     assert json.loads(run(WARN, options=(*JSON, "--skip-rule", "multiple-slices"))[1])["results"] == []
 
 
-def test_a_cluster_that_is_not_asked_is_wrong_usage(run: Any) -> None:
+def test_options_of_a_cluster_without_live_are_wrong_usage(run: Any) -> None:
     assert run(options=("--kubeconfig", "x")) == (2, "", "error: --kubeconfig: needs --live\n")
 
 
 @given(manifest=pods())
 @settings(max_examples=30)
-def test_no_pod_tells_a_policy_from_itself_and_every_change_from_its_undoing(
+def test_a_policy_never_differs_from_itself_and_every_change_can_be_undone(
     manifest: dict[str, Any], engine: Engine, sample_facts: Facts
 ) -> None:
     other = Engine(
@@ -267,7 +267,7 @@ def test_no_pod_tells_a_policy_from_itself_and_every_change_from_its_undoing(
         assert len(there.having(effect)) == len(back.having(undone))
 
 
-def test_several_processes_compare_as_one_does(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_compare_the_same_as_one(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = (
         pod(f"p{each}", "visitors", f"nvidia.com/gpu: {8 if each % 3 else 1}") for each in range(3 * batches.FILES)
     )
@@ -312,7 +312,7 @@ def test_an_error_in_a_revision_names_it(run: Any) -> None:
         assert err.startswith(f"error: {old}")
 
 
-def test_a_name_that_looks_like_an_option_is_none(run: Any, repository: Path) -> None:
+def test_a_revision_that_looks_like_an_option_is_not_passed_to_git_as_one(run: Any, repository: Path) -> None:
     (repository / "sub").mkdir()
     status, _, err = run(old="x:--output=stolen")
     assert status == 2

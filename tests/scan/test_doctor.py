@@ -165,7 +165,7 @@ NAMES = {
 }
 
 
-def test_an_installation_in_order_is_well(world: World, ask: Any) -> None:
+def test_a_working_installation_has_no_error(world: World, ask: Any) -> None:
     done = ask()
     assert (done.status, done.err) == (0, "")
     assert {each["check"] for each in done.checks} == NAMES
@@ -174,7 +174,7 @@ def test_an_installation_in_order_is_well(world: World, ask: Any) -> None:
     assert {path for method, path in writes} == {REVIEWS, f"{PROBE}?dryRun=All"}
 
 
-def test_audit_mode_is_well_if_a_replica_counts_the_dry_run(world: World, ask: Any) -> None:
+def test_audit_mode_is_no_error_if_a_replica_counts_the_dry_run(world: World, ask: Any) -> None:
     world.audit()
     done = ask()
     assert (done.status, done.having("error")) == (0, {})
@@ -240,7 +240,7 @@ ERRORS: list[tuple[Break, str, str, str]] = [
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("broken", "check", "state", "says"), ERRORS)
-def test_what_is_wrong_is_said_with_the_way_out(
+def test_every_error_of_doctor_has_a_way_out(
     world: World, ask: Any, broken: Break, check: str, state: str, says: str
 ) -> None:
     broken(world)
@@ -265,14 +265,14 @@ UNKNOWN: list[tuple[Break, str]] = [
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("refused", "check"), UNKNOWN)
-def test_what_could_not_be_asked_is_not_well(world: World, ask: Any, refused: Break, check: str) -> None:
+def test_a_check_that_could_not_run_is_unknown(world: World, ask: Any, refused: Break, check: str) -> None:
     refused(world)
     done = ask()
     assert check in done.having("not known")
     assert (done.status, done.having("error")) == (2, {})
 
 
-def test_another_policy_than_ones_own_is_an_error(ask: Any, tmp_path: Path) -> None:
+def test_a_cluster_with_another_policy_is_an_error(ask: Any, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(POLICY.read_text("utf-8").replace("maxReplicas: 8", "maxReplicas: 4"), "utf-8")
     assert ask("--policy", str(POLICY)).status == 0
@@ -299,7 +299,7 @@ def test_the_table_has_the_way_out_below_what_is_wrong(
     assert lines[-1] == "12 checks: 1 warning, 11 ok"
 
 
-def test_nothing_is_there_at_all() -> None:
+def test_without_an_installation_every_check_fails_or_is_unknown() -> None:
     gone = Unread(404, "not found")
     read = Installation((gone, gone), gone, gone, gone, gone, gone)
     checks = doctor.examine(Examined(read, Powers(), datetime.now(UTC), None, "no policy"))

@@ -88,7 +88,7 @@ def test_the_policies_of_the_repository_say_what_their_tests_expect(
 @pytest.mark.parametrize(
     "file", sorted(ROOT.glob("policies/**/test*/*.yaml")) + sorted(ROOT.glob("policies/*/test.yaml"))
 )
-def test_the_tests_of_a_policy_show_both_ways(file: Path) -> None:
+def test_the_tests_of_each_policy_expect_denials_and_admissions(file: Path) -> None:
     text = file.read_text("utf-8")
     assert text.count("verdict: denied") >= 4
     assert text.count("verdict: allowed") >= 4
@@ -153,7 +153,7 @@ def test_the_example_in_the_documentation_can_be_used_as_it_is(
 # What passes, and what fails
 
 
-def test_what_is_as_expected_passes(run: Any) -> None:
+def test_a_case_that_meets_its_expectations_passes(run: Any) -> None:
     status, out, _ = run(CASE)
     assert (status, out) == (0, "1 case in 1 file: 1 passed, 0 failed; 0 errors\n")
 
@@ -190,7 +190,7 @@ def test_a_failure_shows_both_sides_with_their_lines(run: Any) -> None:
     ]
 
 
-def test_of_several_rules_the_ones_that_differ_are_marked(run: Any) -> None:
+def test_rules_that_differ_from_the_expected_ones_are_marked(run: Any) -> None:
     pod = POD.replace("        spec:\n", "        spec:\n          hostPID: true\n          nodeName: node-1\n")
     status, out, _ = run(
         f"    - name: two\n{pod}      expect: {{verdict: denied, rules: [chosen-node, device-path]}}\n"
@@ -230,7 +230,7 @@ def test_an_exemption_ends_on_the_day_that_the_case_says(run: Any) -> None:
     assert run(cases)[0] == 0
 
 
-def test_facts_of_a_case_are_its_own(run: Any) -> None:
+def test_facts_of_one_case_do_not_reach_another(run: Any) -> None:
     pod = POD.replace("namespace: team", "namespace: team, annotations: {slicewarden.dev/trust: trusted}")
     gold = "{apiVersion: v1, kind: Namespace, metadata: {name: team, labels: {tier: gold}}}"
     cases = f"""\
@@ -243,7 +243,7 @@ def test_facts_of_a_case_are_its_own(run: Any) -> None:
     assert run(cases)[0] == 0
 
 
-def test_an_admission_review_says_itself_how_it_was_sent(run: Any) -> None:
+def test_an_admission_review_brings_its_own_operation_and_user(run: Any) -> None:
     review = {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -270,7 +270,7 @@ def test_run_takes_cases_by_their_names(run: Any) -> None:
     assert (status, err) == (2, "error: test.yaml: no case with nothing in its name\n")
 
 
-def test_another_policy_can_be_put_to_the_tests(run: Any, tmp_path: Path) -> None:
+def test_the_option_policy_runs_the_tests_with_another_policy(run: Any, tmp_path: Path) -> None:
     (tmp_path / "new.yaml").write_text(POLICY.replace("name: whole", "name: all"))
     assert run(CASE)[0] == 0
     assert run(CASE, "--policy", "new.yaml")[0] == 1
@@ -311,7 +311,7 @@ def test_junit_is_valid_and_has_a_case_each_and_says_what_failed(run: Any) -> No
     assert "expected none-such, got whole" in str(bad[0].text)
 
 
-def test_junit_is_valid_and_tells_of_what_could_not_be_used(run: Any) -> None:
+def test_junit_is_valid_and_lists_unusable_files(run: Any) -> None:
     status, out, _ = run("    - {name: x}\n", "--format", "junit")
     (suite,) = junit(out)
     assert (status, suite.get("errors")) == (2, "2")
@@ -403,14 +403,14 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_what_cannot_be_used_has_file_and_line_and_status_2(run: Any, name: str) -> None:
+def test_an_unusable_test_has_file_and_line_and_status_2(run: Any, name: str) -> None:
     cases, error = UNUSABLE[name]
     status, out, _ = run(cases)
     assert status == 2
     assert f"error  {error}" in out.splitlines()
 
 
-def test_what_a_test_names_and_is_not_there_is_told_of_where_it_is_named(
+def test_a_missing_file_is_reported_at_the_line_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -431,7 +431,9 @@ def test_what_a_test_names_and_is_not_there_is_told_of_where_it_is_named(
     assert said("", "").startswith("error  policies/policy.yaml:2: not YAML")
 
 
-def test_a_path_is_followed_as_the_disk_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_in_a_linked_test_starts_at_the_real_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere/tests").mkdir(parents=True)
     (tmp_path / "elsewhere/policy.yaml").write_text(POLICY)
@@ -440,7 +442,7 @@ def test_a_path_is_followed_as_the_disk_has_it(tmp_path: Path, monkeypatch: pyte
     assert cli.main(["test", "link/test.yaml"]) == 0
 
 
-def test_the_rest_is_still_tested(run: Any, tmp_path: Path) -> None:
+def test_a_broken_file_does_not_stop_the_other_tests(run: Any, tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
     status, out, _ = run(CASE, "broken.yaml")
     assert status == 2
@@ -489,5 +491,5 @@ def test_a_folder_without_tests_is_status_2_and_a_first_test_is_shown(
         ([], [1], [()]),
     ],
 )
-def test_results_are_compared_by_what_is_named(expected: Any, got: Any, places: list[Any]) -> None:
+def test_only_the_expected_keys_of_a_result_are_compared(expected: Any, got: Any, places: list[Any]) -> None:
     assert [path for path, _, _ in unlike(expected, got)] == places

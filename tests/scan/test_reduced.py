@@ -44,14 +44,14 @@ def known(facts: Facts) -> dict[str, Any]:
 # What is in it
 
 
-def test_it_is_small_enough_for_git() -> None:
+def test_reduced_facts_are_small_enough_for_git() -> None:
     text, whole = reduced.json_text(SMALL), json.dumps(CLUSTER)
     assert len(whole) > 4_000_000
     assert len(text) < 250_000
 
 
 @pytest.mark.parametrize("form", reduced.FORMS)
-def test_nothing_secret_is_in_it(form: str) -> None:
+def test_reduced_facts_hold_no_secret(form: str) -> None:
     text = reduced.FORMS[form](SMALL)
     assert SECRET in json.dumps(CLUSTER)
     for word in (SECRET, "last-applied", "managedFields", "registry.example.com", "uid", "resourceVersion"):
@@ -65,11 +65,11 @@ def test_the_same_cluster_gives_the_same_bytes(form: str) -> None:
     assert reduced.FORMS[form](reduced.reduced(shuffled, SAMPLE)) == reduced.FORMS[form](SMALL)
 
 
-def test_facts_of_facts_are_the_same() -> None:
+def test_reducing_facts_again_changes_nothing() -> None:
     assert reduced.reduced(SMALL, SAMPLE) == SMALL
 
 
-def test_an_object_is_a_line() -> None:
+def test_reduced_facts_have_one_object_per_line() -> None:
     lines = reduced.json_text(SMALL).splitlines()
     assert [json.loads(line.rstrip(",")) for line in lines[1:-1]] == SMALL
 
@@ -81,7 +81,7 @@ def test_pods_that_are_alike_and_hold_nothing_are_kept_once() -> None:
     assert [each["metadata"]["name"] for each in reduced.reduced(pods, SAMPLE)] == ["p-0"]
 
 
-def test_a_pod_of_a_daemon_set_is_told_by_its_template() -> None:
+def test_a_pod_like_its_daemon_sets_template_is_left_out() -> None:
     one = pod("agent-x", "team", "cpu", "")
     one["spec"]["hostPID"] = True
     one["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "agent"}]
@@ -224,7 +224,7 @@ def read_of(facts: Facts) -> dict[str, Any]:
 
 
 @given(st.lists(ANY, max_size=6))
-def test_whatever_objects_hold_reduced_facts_say_the_same(items: list[Any]) -> None:
+def test_reduced_facts_of_any_objects_give_the_same_facts(items: list[Any]) -> None:
     small = reduced.reduced(items, SAMPLE)
     assert read_of(Facts.of(small)) == read_of(Facts.of(items))
     assert reduced.reduced(small, SAMPLE) == small
@@ -258,7 +258,7 @@ def test_the_command_writes_what_every_command_reads(
 
 
 @pytest.mark.parametrize("words", [(), ("--live", "x.json"), ("--kubeconfig", "k", "x.json")])
-def test_it_wants_files_or_a_cluster(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+def test_facts_needs_files_or_live(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     status, out, err = run(capsys, "facts", *words)
     assert (status, out) == (2, "")
     assert "--live" in err
@@ -304,7 +304,7 @@ def test_a_list_of_images_is_written_and_lets_a_check_deliver_the_shim(
         ("a=none.json", "", "none.json: No such file"),
     ],
 )
-def test_what_names_no_image_is_refused(
+def test_image_metadata_without_a_name_is_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

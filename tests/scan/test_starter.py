@@ -74,7 +74,7 @@ def refused(policy_of_cluster: Any, items: list[Any]) -> dict[str, list[str]]:
 
 
 @each_cluster
-def test_it_lints_without_an_error(file: Path) -> None:
+def test_the_made_policy_has_no_lint_error(file: Path) -> None:
     items = objects(file)
     found = linted(made(items).text, Facts.of(items))
     assert [each for each in found if each[1] is Action.DENY] == []
@@ -83,7 +83,7 @@ def test_it_lints_without_an_error(file: Path) -> None:
 
 @each_cluster
 @pytest.mark.parametrize("by", ["product", "sharing"])
-def test_it_refuses_nothing_that_runs(file: Path, by: str) -> None:
+def test_the_made_policy_denies_nothing_that_runs(file: Path, by: str) -> None:
     items = objects(file)
     own = made(items, by_product=by == "product")
     assert refused(own.policy, items) == {}
@@ -99,7 +99,7 @@ def test_every_node_with_gpus_is_in_a_pool_and_no_other_is(file: Path) -> None:
 
 
 @each_cluster
-def test_its_tests_pass(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tests_of_the_made_policy_pass(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     test = tmp_path / "policies/test.yaml"
     test.parent.mkdir()
     assert cli.main(["policy", "init", "--facts", str(file), "--tests", str(test)]) == 0
@@ -202,7 +202,7 @@ def pools(name: str) -> list[tuple[Any, ...]]:
         ),
     ],
 )
-def test_its_pools_are_those_of_the_cluster(name: str, wanted: list[tuple[Any, ...]]) -> None:
+def test_the_made_policy_has_a_pool_for_each_kind_of_node(name: str, wanted: list[tuple[Any, ...]]) -> None:
     assert pools(name) == wanted
 
 
@@ -237,7 +237,7 @@ def test_slicewardens_own_taint_is_tolerated_with_the_value_of_each_pool() -> No
         ("standalone", ("nvidia-device-plugin", "nvdp-nvidia-device-plugin-configs")),
     ],
 )
-def test_it_names_the_device_plugins_config_map(name: str, place: tuple[str, str]) -> None:
+def test_the_made_policy_names_the_config_map_of_the_device_plugin(name: str, place: tuple[str, str]) -> None:
     own = made(objects(ROOT / f"tests/clusters/{name}.yaml")).policy
     assert own.config_maps == {place}
     assert own.limits.namespaces == (place[0],)
@@ -265,7 +265,7 @@ def test_a_device_plugin_that_the_webhook_is_asked_about_is_exempted_from_all_ru
     assert own.policy.guard.taint == "sku"
 
 
-def test_people_and_programs_that_label_nodes_are_named() -> None:
+def test_accounts_that_label_nodes_are_named_in_the_policy() -> None:
     own = {file.stem: made(objects(file)).policy for file in CLUSTERS}
     nfd = "system:serviceaccount:nvidia-device-plugin:nvdp-node-feature-discovery"
     assert own["standalone"].node_labellers.users == {nfd}
@@ -361,7 +361,7 @@ def test_a_cluster_without_gpus_gets_a_clear_message(items: list[Any], message: 
     assert message in str(raised.value)
 
 
-def test_the_command_says_so_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_init_without_gpus_fails_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, test = tmp_path / "cluster.json", tmp_path / "test.yaml"
     file.write_text(json.dumps(node("a")))
     assert cli.main(["policy", "init", "--facts", str(file), "--tests", str(test)]) == 2

@@ -98,7 +98,7 @@ def test_a_configuration_in_values_is_judged_at_its_place(
     assert ("invalid-sharing-config", path, line) in places
 
 
-def test_other_values_are_none(engine: Engine, sample_facts: Facts, tmp_path: Path) -> None:
+def test_values_without_a_configuration_are_not_judged(engine: Engine, sample_facts: Facts, tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text("config: {map: {a: 1}, name: 2}\ndevicePlugin: x\nreplicas: 1\n")
     (tmp_path / "b.yaml").write_text("apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {sources: [1, {}]}\n")
     report = batches.read([str(tmp_path)]).judge(engine, sample_facts, at=datetime.now(UTC))

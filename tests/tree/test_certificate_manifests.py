@@ -35,7 +35,7 @@ def patched(overlay: Path) -> Object:
 # The job
 
 
-def test_everything_is_ours_by_its_label() -> None:
+def test_every_object_of_the_component_has_our_label() -> None:
     assert all(each["metadata"]["labels"] == {"app.kubernetes.io/part-of": "slicewarden"} for each in BY_NAME.values())
     homes = {each["metadata"].get("namespace") for each in BY_NAME.values() if not each["kind"].startswith("Cluster")}
     assert homes == {HOME}
@@ -80,7 +80,7 @@ def test_the_cron_job_is_as_restricted_as_the_webhook() -> None:
     assert spec["containers"][0]["image"] == other["containers"][0]["image"]
 
 
-def test_no_service_takes_it_for_the_webhook() -> None:
+def test_no_service_selects_the_pods_of_the_cron_job() -> None:
     labels = JOB["metadata"]["labels"]
     (selector,) = [each["spec"]["selector"] for each in read(BASE / "service.yaml")]
     assert not selector.items() <= labels.items()
@@ -109,7 +109,7 @@ def test_the_webhook_mounts_what_is_served_and_never_a_ca() -> None:
     assert all(each["key"] == each["path"] for each in volume["secret"]["items"])
 
 
-def test_it_compares_the_registration_with_the_policy_that_the_webhook_has() -> None:
+def test_the_cron_job_reads_the_policy_of_the_webhook() -> None:
     spec, other = JOB["spec"], WEBHOOK["spec"]["template"]["spec"]
     for named in ("volumes", "volumeMounts"):
         ours, theirs = (
@@ -122,7 +122,7 @@ def test_it_compares_the_registration_with_the_policy_that_the_webhook_has() -> 
 
 
 @pytest.mark.parametrize(("overlay", "uses"), [("enforce", True), ("cert-manager", False)])
-def test_which_overlays_have_it(overlay: str, *, uses: bool) -> None:
+def test_only_overlays_without_cert_manager_keep_certificates_themselves(overlay: str, *, uses: bool) -> None:
     (kustomization,) = read(OVERLAYS / overlay / "kustomization.yaml")
     assert (kustomization.get("components") == ["../../components/certificates"]) is uses
 
@@ -139,7 +139,7 @@ def test_cert_manager_issues_what_the_webhook_is_asked_for() -> None:
     assert spec["usages"] == ["digital signature", "server auth"]
 
 
-def test_cert_managers_ca_signs_only_that_and_keeps_its_key() -> None:
+def test_the_ca_of_cert_manager_signs_only_our_certificate_and_keeps_its_key() -> None:
     """What was signed before it is renewed verifies by the renewed one: same name, same key."""
     ca, issuer = BY_NAME["Certificate", "slicewarden-ca"]["spec"], BY_NAME["Issuer", "slicewarden"]["spec"]
     assert issuer == {"ca": {"secretName": ca["secretName"]}}
@@ -155,7 +155,7 @@ def test_cert_managers_ca_signs_only_that_and_keeps_its_key() -> None:
     )  # going over, none is in the other's way
 
 
-def test_cert_manager_is_told_whom_both_configurations_trust() -> None:
+def test_both_configurations_name_the_ca_that_cert_manager_injects() -> None:
     (kustomization,) = read(OVERLAYS / "cert-manager" / "kustomization.yaml")
     for kind, patch in zip(("Mutating", "Validating"), kustomization["patches"], strict=True):
         assert patch["target"] == {"kind": f"{kind}WebhookConfiguration", "name": "slicewarden"}
@@ -171,7 +171,7 @@ def hours(duration: str) -> int:
 # The page
 
 
-def test_the_page_names_what_there_is() -> None:
+def test_the_page_on_certificates_names_existing_objects() -> None:
     named = (OPTIONS["ca_secret_name"], OPTIONS["secret_name"], OURS, "slicewarden-tls", "inject-ca-from")
     assert [each for each in named if each not in PAGE] == []
     commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith("slicewarden certs keep")]

@@ -256,7 +256,7 @@ def unfenced(page: Path) -> str:
 
 
 @each_page
-def test_what_prose_says_of_commands_can_be_typed_and_the_rest_stands_in_fences(page: Path) -> None:
+def test_commands_in_prose_can_be_typed_and_longer_ones_are_in_fences(page: Path) -> None:
     text = unfenced(page)
     for found in re.findall(r"`(?:kubectl )?slicewarden ([^`]+)`", text):
         words = shlex.split(found)
@@ -330,7 +330,7 @@ def test_the_index_leads_to_every_page() -> None:
 # Who was denied
 
 
-def test_the_page_of_the_denied_quotes_what_is_said_and_leads_to_the_way_out_of_every_rule() -> None:
+def test_the_page_denied_quotes_real_messages_and_links_to_the_rules() -> None:
     page = (ROOT / "docs" / "denied.md").read_text("utf-8")
     said = "".join(file.read_text("utf-8") for file in ROOT.glob("tests/fixtures/*/verdicts.txt"))
     quoted = re.findall(r"^> (.+)$", page, re.MULTILINE)
@@ -345,7 +345,7 @@ def test_the_page_of_the_denied_quotes_what_is_said_and_leads_to_the_way_out_of_
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_what_is_asked_by_hand_is_answered_as_the_page_shows(
+def test_a_review_sent_by_hand_is_answered_as_the_page_shows(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (ROOT / "docs" / "callers.md").read_text("utf-8").partition("## By hand")[2]

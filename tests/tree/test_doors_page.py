@@ -45,7 +45,7 @@ def test_every_rule_of_a_door_is_on_the_page() -> None:
     assert {*DOORS, "lifted-limit"} <= set(re.findall(r"\| `([a-z-]+)` \|", PAGE))
 
 
-def test_what_an_image_opens_is_told_of_each_variable() -> None:
+def test_the_page_says_of_each_variable_what_an_image_opens_with_it() -> None:
     table = PAGE.partition("## Variables of an image")[2].partition("## ")[0]
     assert all(f"`{name}`" in table for name in DEVICE_VARIABLES)
 

@@ -155,7 +155,7 @@ def test_a_denial_is_in_log_diff_summary_and_sarif_and_fails_at_the_end(runner: 
         ({"format": "sarif"}, "2"),
     ],
 )
-def test_what_fails_is_as_the_inputs_say(runner: Any, given: dict[str, str], status: str) -> None:
+def test_the_inputs_of_the_action_choose_what_fails(runner: Any, given: dict[str, str], status: str) -> None:
     done, log, outputs, _ = runner("check", {"paths": "deploy", **given})
     assert outputs["status"] == status, log
     assert done in (0, int(status))

@@ -61,11 +61,11 @@ def test_everything_has_a_hash(name: str) -> None:
         assert re.match(r"[\w.-]+==\S+( ; [^-]+)?(\s+--hash=sha256:[0-9a-f]{64})+$", line), line[:80]
 
 
-def test_what_builds_the_wheel_is_what_the_project_says() -> None:
+def test_the_wheel_is_built_by_the_backend_of_the_project() -> None:
     assert PROJECT["dependency-groups"]["build"] == PROJECT["build-system"]["requires"]
 
 
-def test_the_list_of_what_is_in_it_names_all_of_it() -> None:
+def test_the_sbom_names_every_locked_package() -> None:
     """What `make sbom` prints."""
     options = (
         "export --quiet --frozen --no-default-groups --extra agent --preview-features sbom-export --format cyclonedx1.5"
@@ -81,13 +81,13 @@ def test_the_list_of_what_is_in_it_names_all_of_it() -> None:
 STAGES = re.split(r"^(?=FROM )", DOCKERFILE, flags=re.MULTILINE)[1:]
 
 
-def test_both_stages_are_of_one_image_by_its_digest() -> None:
+def test_both_stages_start_from_one_image_pinned_by_digest() -> None:
     (base,) = re.findall(r"^ARG BASE=(.*)$", DOCKERFILE, re.MULTILINE)
     assert re.fullmatch(r"docker\.io/library/python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
     assert [stage.splitlines()[0].split()[1] for stage in STAGES] == ["${BASE}", "${BASE}"]
 
 
-def test_it_runs_the_command_as_a_nobody() -> None:
+def test_the_image_runs_the_command_without_root() -> None:
     lines = STAGES[-1].splitlines()
     assert "USER 65532:65532" in lines
     assert lines[-1] == f'ENTRYPOINT ["{cli.root.name}"]'
@@ -101,14 +101,14 @@ def test_the_last_stage_installs_nothing() -> None:
     assert [run.split()[4] for run in runs] == ["uninstall"]
 
 
-def test_it_says_which_release_it_is() -> None:
+def test_the_image_has_a_label_with_its_release() -> None:
     assert f"ARG VERSION={PROJECT['project']['version']}" in STAGES[-1].splitlines()
     for label in ("title", "description", "licenses", "version", "revision"):
         assert f"org.opencontainers.image.{label}=" in STAGES[-1]
     assert PROJECT["project"]["description"] in STAGES[-1]
 
 
-def test_what_it_copies_is_there_and_not_left_out() -> None:
+def test_every_file_that_the_image_copies_exists_and_is_not_ignored() -> None:
     """.dockerignore lets in by name, so that no key and no cache of a working copy gets into a layer."""
     everything, *kept = [
         line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if not line.startswith("#")
@@ -121,7 +121,7 @@ def test_what_it_copies_is_there_and_not_left_out() -> None:
     assert all((ROOT / name).exists() for name in names)
 
 
-def test_it_copies_what_the_wheel_is_made_of() -> None:
+def test_the_image_copies_every_file_of_the_wheel() -> None:
     made = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     read = [PROJECT["project"]["readme"], *PROJECT["project"]["license-files"], "pyproject.toml"]
     copied = " ".join(re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)).split()

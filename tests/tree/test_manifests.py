@@ -106,7 +106,7 @@ def test_audit_mode_is_an_option_that_the_command_takes() -> None:
     assert read_command(*CONTAINERS[0]["args"], operation["value"])["audit_only"] is True
 
 
-def test_what_audit_mode_takes_failure_policy_from_is_ignore() -> None:
+def test_audit_mode_copies_failure_policy_from_a_webhook_with_ignore() -> None:
     """The component copies it into every validating webhook; tests/chart has kustomize do it."""
     (component,) = read(COMPONENTS / "audit-mode" / "kustomization.yaml")
     (replacement,) = component["replacements"]
@@ -137,7 +137,7 @@ def test_the_policy_is_where_the_command_looks_for_it(folder: Path) -> None:
 LABELS = {"app.kubernetes.io/name": "slicewarden"}
 
 
-def test_everything_speaks_of_the_same_pods() -> None:
+def test_every_selector_of_the_base_selects_the_same_pods() -> None:
     deployment = one("Deployment")["spec"]
     assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"] == LABELS
     assert one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == LABELS

@@ -117,7 +117,7 @@ def test_the_page_has_every_metric(said: dict[str, tuple[str, set[str]]]) -> Non
         assert f"| `{name}` |" in before + after
 
 
-def test_no_age_that_is_in_order_alerts() -> None:
+def test_the_alert_on_old_facts_allows_every_normal_age() -> None:
     (rule,) = [rule for rule in RULES if rule["alert"] == "SlicewardenFactsOld"]
     limit = int(rule["expr"].rpartition("> ")[2])
     assert limit > watch.WATCH_SECONDS + 30 + watch.LAST_PAUSE
