@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import binaries
 from tests.e2e.control_plane import Cluster
-from tests.node import images, nodes, product, programs
+from tests.node import images, nodes, nvidia, product, programs
 from tests.node.bed import INSIDE_VARIABLE
 from tests.node.nodes import GPU_NODE, WORKER, Bed, Node
 
@@ -27,7 +28,8 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     places = programs.find()
     common = [images.pause(), images.tools()]
     given = {GPU_NODE: [*common, images.nvidia(places)], WORKER: [*common, product.image()]}
-    with nodes.running(tmp_path_factory.mktemp("node"), binaries.find(), places, given, {}) as started:
+    runtimes = {GPU_NODE: partial(nvidia.runtime, programs=places)}
+    with nodes.running(tmp_path_factory.mktemp("node"), binaries.find(), places, given, runtimes) as started:
         yield started
 
 
@@ -41,3 +43,11 @@ def cluster(bed: Bed) -> Cluster:
 def gpu_node(bed: Bed) -> Node:
     """The node with cards."""
     return bed[GPU_NODE]
+
+
+@pytest.fixture(scope="session")
+def shared(cluster: Cluster) -> Cluster:
+    """The cluster with NVIDIA's device plugin, which shares each of the two cards by four."""
+    nvidia.install(cluster)
+    nvidia.choose(cluster, "shared-4", gpu=8)
+    return cluster

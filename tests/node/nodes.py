@@ -23,7 +23,6 @@ from tests.support.go_programs import cache
 ADDRESS = "10.99.0.1"
 """What inside.sh gives the machine: the API server's, and the first node's."""
 GPU_NODE, WORKER = "gpu-node", "worker"
-CDI_FOLDER, RUNTIME_FOLDER, DRIVER_FOLDER = (Path("/run", name) for name in ("cdi", "nvidia-runtime", "driver"))
 API_SERVER_FLAGS = (
     "--bind-address=0.0.0.0",  # pods call it, by the address that the Service `kubernetes` leads to
     f"--advertise-address={ADDRESS}",
@@ -133,12 +132,12 @@ snapshotter = "overlayfs"
 sandbox = "{PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true  # to lower it takes CAP_SYS_RESOURCE
-cdi_spec_dirs = ["{CDI_FOLDER}"]
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{self.programs["bridge"].parent}"]
 conf_dir = "{self.home}/cni"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
+pod_annotations = ["cdi.k8s.io/*"]  # passed on to the runtime, as administrators may have it
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 BinaryName = "{self.runtime}"
 SystemdCgroup = false

@@ -1,0 +1,95 @@
+"""NVIDIA's side of a node: its container runtime for all containers, and its device plugin as its chart installs it.
+
+The container runtime gives what a CDI specification holds, which `nvidia-ctk cdi generate` writes on a real node.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.control_plane import Cluster, eventually
+from tests.node.images import NVIDIA
+from tests.node.nodes import GPU_NODE
+
+HERE = Path(__file__).resolve().parent
+CARDS = tuple(f"GPU-51ce0000-0000-4000-8000-{index:012x}" for index in range(2))
+"""The cards of nvml.c by their UUIDs."""
+OPERATOR = "gpu-operator"
+"""The namespace of NVIDIA's programs."""
+CONFIGS = {
+    "shared-4": {"failRequestsGreaterThanOne": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]},
+    "shared-8": {"failRequestsGreaterThanOne": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 8}]},
+    "renamed": {"renameByDefault": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]},
+}
+"""The `timeSlicing` of each configuration that the node can choose; `whole` shares nothing."""
+LABEL = "nvidia.com/device-plugin.config"
+
+
+def runtime(folder: Path, programs: Mapping[str, Path]) -> str:
+    """Set NVIDIA's container runtime up in a folder, and return the program that containerd is to start."""
+    home = folder / "nvidia-container-runtime"
+    home.mkdir()
+    (home / "cdi.json").write_text(json.dumps(specification()))
+    (home / "config.toml").write_text(f"""
+accept-nvidia-visible-devices-as-volume-mounts = true
+[nvidia-container-runtime]
+debug = "{home}/log"
+runtimes = ["{programs["runc"]}"]
+mode = "cdi"
+[nvidia-container-runtime.modes.cdi]
+spec-dirs = ["{home}"]
+default-kind = "nvidia.com/gpu"
+annotation-prefixes = ["cdi.k8s.io/"]
+""")
+    starter = folder / "start-container"
+    program = shlex.quote(str(programs["nvidia-container-runtime"]))
+    starter.write_text(f'#!/bin/sh\nXDG_CONFIG_HOME={shlex.quote(str(folder))} exec {program} "$@"\n')
+    starter.chmod(0o755)
+    return str(starter)
+
+
+def specification() -> dict[str, Any]:
+    """What a container gets with each card, by its index and its UUID, and with all (CDI's SPEC.md)."""
+
+    def device(name: str, *cards: int) -> dict[str, Any]:
+        nodes = [{"path": f"/dev/nvidia{card}", "type": "c"} for card in cards]
+        return {"name": name, "containerEdits": {"deviceNodes": nodes}}
+
+    each = [device(name, card) for card, uuid in enumerate(CARDS) for name in (str(card), uuid)]
+    return {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [*each, device("all", *range(len(CARDS)))],
+        "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl", "type": "c"}]},
+    }
+
+
+def configurations() -> dict[str, str]:
+    """The texts of the configurations, by name."""
+    shared = {name: yaml.safe_dump({"version": "v1", "sharing": {"timeSlicing": it}}) for name, it in CONFIGS.items()}
+    return {**shared, "whole": "version: v1\n"}
+
+
+def install(cluster: Cluster) -> None:
+    """Install the device plugin, with `shared-4` for nodes that choose nothing."""
+    text = (HERE / "device-plugin.yaml").read_text("utf-8").replace("IMAGE", NVIDIA)
+    data = {"apiVersion": "v1", "kind": "ConfigMap", "data": configurations()}
+    objects = [*yaml.safe_load_all(text), data | {"metadata": {"name": "time-slicing-config", "namespace": OPERATOR}}]
+    cluster.do("apply", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+
+def resources(cluster: Cluster, which: str = "allocatable") -> dict[str, int]:
+    """How many of each of NVIDIA's resources the node says that there are, but for those of which there are none."""
+    found = cluster.get("node", GPU_NODE)["status"].get(which, {})
+    return {name: int(count) for name, count in found.items() if name.startswith("nvidia.com/") and int(count)}
+
+
+def choose(cluster: Cluster, config: str, **expected: int) -> None:
+    """Have the node choose a configuration, and wait for what it then has: counts by the ends of resources' names."""
+    cluster.do("label", "node", GPU_NODE, f"{LABEL}={config}", "--overwrite")
+    awaited = {f"nvidia.com/{name}": count for name, count in expected.items()}
+    assert eventually(lambda: resources(cluster) == awaited, 60), (resources(cluster), awaited)
