@@ -17,13 +17,10 @@ from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import Object, pod
 from tests.support.go_programs import Missing
+from tests.support.manifests import commands
 
 ROOT = MANIFESTS.parent
-SECTIONS = re.split(r"^## ", (MANIFESTS / "README.md").read_text("utf-8"), flags=re.MULTILINE)
-BLOCKS = {
-    section.partition("\n")[0]: re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    for section in SECTIONS
-}
+BLOCKS = commands()
 SYSTEM = "--namespace=slicewarden-system"
 
 

@@ -1,21 +1,30 @@
 """The tests here run in a bed (`make node`): `python -m tests.node` builds what they need, and starts them there."""
 
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.e2e import binaries
-from tests.e2e.control_plane import Cluster
+from tests.e2e.control_plane import Cluster, eventually
 from tests.node import images, nodes, nvidia, product, programs
 from tests.node.bed import INSIDE_VARIABLE
+from tests.node.labels import label
 from tests.node.nodes import GPU_NODE, WORKER, Bed, Node
+from tests.support.manifests import commands
+
+STAGES = ("audited", "enforced")
+"""Fixtures by which the cluster is no more what it was before."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip where this machine is no bed."""
+    """Skip where this machine is no bed; try what needs the webhook after what needs that there is none."""
+    items.sort(key=lambda item: [each for each in STAGES if each in getattr(item, "fixturenames", ())])
     if INSIDE_VARIABLE not in os.environ:
         for item in items:
             if Path(__file__).parent in item.path.parents:
@@ -26,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """Two real nodes: one with two cards, whose containers NVIDIA's runtime starts, and one without."""
     places = programs.find()
-    common = [images.pause(), images.tools()]
+    common = [images.pause(), *images.tools()]
     given = {GPU_NODE: [*common, images.nvidia(places)], WORKER: [*common, product.image()]}
     runtimes = {GPU_NODE: partial(nvidia.runtime, programs=places)}
     with nodes.running(tmp_path_factory.mktemp("node"), binaries.find(), places, given, runtimes) as started:
@@ -51,3 +60,58 @@ def shared(cluster: Cluster) -> Cluster:
     nvidia.install(cluster)
     nvidia.choose(cluster, "shared-4", gpu=8)
     return cluster
+
+
+Sh = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def sh(cluster: Cluster) -> Sh:
+    """Run commands as a reader of the pages would, in the top folder of the clone."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{cluster.binaries}:{os.environ['PATH']}",
+        "KUBECONFIG": str(cluster.kubeconfig()),
+        "HOME": str(cluster.folder),
+    }
+
+    def sh(text: str) -> str:
+        command = ["bash", "-euo", "pipefail", "-c", text]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return sh
+
+
+@pytest.fixture(scope="session")
+def labelled(shared: Cluster, gpu_node: Node) -> Cluster:
+    """The same, with the labels that GPU Feature Discovery writes for it, and the taint of the sample policy."""
+    label(shared, gpu_node)
+    shared.do("taint", "node", GPU_NODE, "slicewarden.dev/pool=shared:NoSchedule")
+    return shared
+
+
+@pytest.fixture(scope="session")
+def audited(labelled: Cluster, sh: Sh) -> Cluster:
+    """The same with the product's own image in audit mode, installed by the README's commands."""
+    first, _ = commands()["In this order"]
+    sh(first)
+    return labelled
+
+
+@pytest.fixture(scope="session")
+def enforced(audited: Cluster, sh: Sh) -> Cluster:
+    """The same, enforced, and no pod of audit mode left to answer."""
+    _, second = commands()["In this order"]
+    sh(second)
+    assert eventually(partial(only_new_pods, audited), 60)
+    return audited
+
+
+def only_new_pods(cluster: Cluster) -> bool:
+    """Tell whether a rollout is over: `rollout status` does not wait for the pods that end."""
+    found = cluster.get("pods", "--namespace=slicewarden-system", "--selector=app.kubernetes.io/name=slicewarden")[
+        "items"
+    ]
+    return len(found) == 3 and all("deletionTimestamp" not in each["metadata"] for each in found)

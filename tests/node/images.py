@@ -15,7 +15,9 @@ from tests.node import programs
 from tests.support.go_programs import Missing, cache
 
 HERE = Path(__file__).resolve().parent
-PAUSE, TOOLS, NVIDIA = (f"slicewarden.test/{name}:1" for name in ("pause", "tools", "nvidia"))
+PAUSE, TOOLS, GREEDY, LEGACY, NVIDIA = (
+    f"slicewarden.test/{name}:1" for name in ("pause", "tools", "greedy", "legacy", "nvidia")
+)
 OCI = "application/vnd.oci.image"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 """Where the image of NVIDIA's programs has the pretended NVML."""
@@ -72,15 +74,17 @@ def pause() -> Image:
     return made(PAUSE, {"pause": compiled(HERE / "pause.c", "-static")}, Entrypoint=["/pause"])
 
 
-def tools() -> Image:
-    """A shell and its tools."""
+def tools() -> list[Image]:
+    """A shell and its tools; and the same with the variables of NVIDIA's images, those of today and of old."""
     busybox = shutil.which("busybox")
     if busybox is None or _libraries(Path(busybox)):
         raise Missing("the tests of a node need a static busybox (apt-get install busybox-static)")
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
     # A script for each name, since an image here has plain files alone.
     applets = {f"bin/{name}": f'#!/bin/busybox sh\nexec /bin/busybox {name} "$@"\n'.encode() for name in listed}
-    return made(TOOLS, {**applets, "bin/busybox": Path(busybox)}, Env=["PATH=/bin"])
+    files: dict[str, Path | bytes] = {**applets, "bin/busybox": Path(busybox)}
+    env: dict[str, list[str]] = {TOOLS: [], GREEDY: ["NVIDIA_VISIBLE_DEVICES=all"], LEGACY: ["CUDA_VERSION=9.0"]}
+    return [made(name, files, Env=["PATH=/bin", *more]) for name, more in env.items()]
 
 
 def nvidia(places: Mapping[str, Path]) -> Image:

@@ -57,8 +57,8 @@ RECIPES = (
     Recipe("nvidia", {"nvidia-container-runtime": f"{TOOLKIT}/cmd/nvidia-container-runtime"}, ldflags=LAZILY, cgo=True),
     Recipe("labels", {"nfd-master": f"{NFD}/cmd/nfd-master"}, version=f"{NFD}/pkg/version.version={NFD}"),
 )
-OPTIONAL = ("gpu-feature-discovery", "nfd-master")
-"""What takes the longest to build and one test needs; they are built when they are named."""
+OPTIONAL = ("nfd-master",)
+"""What takes minutes to build and few tests need; it is built when it is named."""
 NAMES = tuple(name for recipe in RECIPES for name in recipe.packages if name not in OPTIONAL)
 
 

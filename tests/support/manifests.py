@@ -1,5 +1,6 @@
 """The manifests as they stand in Git."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,4 +29,13 @@ def powers(role: Mapping[str, Any]) -> set[tuple[str, str, str]]:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
+    }
+
+
+def commands() -> dict[str, list[str]]:
+    """The blocks of commands of the README, by the headings above them."""
+    sections = re.split(r"^## ", (ROOT / "manifests" / "README.md").read_text("utf-8"), flags=re.MULTILINE)
+    return {
+        section.partition("\n")[0]: re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        for section in sections
     }
