@@ -89,14 +89,6 @@ def tools() -> list[Image]:
 
 def nvidia(places: Mapping[str, Path]) -> Image:
     """NVIDIA's programs of a node that are among these, and the pretended NVML."""
-    header = subprocess.run(
-        ["go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml"],
-        cwd=programs.PINS / "nvidia",
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    nvml = compiled(HERE / "nvml.c", "-shared", "-fPIC", f"-I{header}/pkg/nvml")
     names = [
         name
         for name in ("nvidia-device-plugin", "config-manager", "gpu-feature-discovery", "nfd-master")
@@ -104,7 +96,19 @@ def nvidia(places: Mapping[str, Path]) -> Image:
     ]
     files: dict[str, Path | bytes] = {f"usr/bin/{name}": places[name] for name in names}
     files |= {str(each).lstrip("/"): each for name in names for each in _libraries(places[name])}
-    return made(NVIDIA, {**files, LIBRARY.lstrip("/"): nvml}, Env=["PATH=/usr/bin"])
+    return made(NVIDIA, {**files, LIBRARY.lstrip("/"): nvml()}, Env=["PATH=/usr/bin"])
+
+
+def nvml() -> Path:
+    """The pretended NVML, by the header that NVIDIA's programs are built with."""
+    header = subprocess.run(
+        ["go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml"],
+        cwd=programs.PINS / "nvidia",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    return compiled(HERE / "nvml.c", "-shared", "-fPIC", f"-I{header}/pkg/nvml")
 
 
 def compiled(source: Path, *options: str) -> Path:
