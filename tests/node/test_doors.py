@@ -110,9 +110,10 @@ def team(enforced: Cluster) -> str:
 
 def shared_pod(name: str, container: Object | None = None, gpus: int = 1, **spec: Any) -> Object:
     """A pod that may be trusted with a slice, without any toleration or selector of its author's."""
-    made = pod(name, container, gpus, "team", **spec)
+    made = pod(name, container, gpus, "team")
     made["metadata"]["annotations"] = TRUST
     del made["spec"]["nodeSelector"], made["spec"]["tolerations"]
+    made["spec"] |= spec
     return made
 
 

@@ -1,4 +1,4 @@
-"""Sharing configurations by NVIDIA's running device plugin: it runs or exits as our reader says, and shares as it says."""
+"""Sharing configurations by NVIDIA's running device plugin: it exits where our reader refuses, shares as it says."""
 
 import shlex
 import subprocess
