@@ -8,6 +8,7 @@ import pytest
 from webhook.documents.documents import Document, read
 from webhook.documents.files import Item, alone
 from webhook.policy.model import Policy
+from webhook.scan.results import Kind, Unjudged
 from webhook.scan.unjudged import MOST, Place, places
 
 HEAD = "apiVersion: example.com/v1\nkind: Trainer\nmetadata: {name: t, namespace: lab, labels: {nvidia.com/gpu: '1'}}\n"
@@ -78,3 +79,13 @@ def test_depth_and_repeats_cost_no_more_than_their_text(sample_policy: Policy) -
     document = Document("a.yaml", 0, {}, 1, alone({}).document.source)
     (place,) = places(Item(document, (), {**value, "wide": 0, "deep": deep}), sample_policy.gpu_resources)
     assert place.resource == "nvidia.com/gpu"
+
+
+def test_the_pods_of_a_profile_are_judged_later(sample_policy: Policy) -> None:
+    (place,) = found("spec: {resourceProfile: 'nvidia-gpu-l4:1'}", sample_policy)
+    kind = Kind("kubeai.org", "Model")
+    (note,) = Unjudged(kind, 1, places=((place,),)).notes
+    assert note == (
+        "a.yaml:4: Model.kubeai.org lab/t is not judged, but names a GPU at spec.resourceProfile; "
+        "its pods are judged when they are created"
+    )

@@ -78,6 +78,16 @@ def _argo_workflow(kind: str, spec: str, *, cluster_scoped: bool = False) -> Wor
     )
 
 
+def _inference_service(group: str) -> Workload:
+    templates = (
+        Template("spec.predictor", ("/metadata", ""), "", containers=_KSERVE),
+        Template("spec.transformer", ("/metadata", ""), ""),
+        Template("spec.explainer", ("/metadata", ""), ""),
+        *pod_specs("spec.predictor.workerSpec", annotations="/metadata"),
+    )
+    return Workload(group, "InferenceService", "inferenceservices", templates)
+
+
 def _kserve(kind: str, *templates: Template, cluster_scoped: bool = False) -> Workload:
     return Workload("serving.kserve.io", kind, f"{kind.lower()}s", templates, cluster_scoped=cluster_scoped)
 
@@ -272,13 +282,8 @@ CUSTOM = table(
             "disaggregatedsets",
             *_leader_and_worker("spec.roles.[].spec.leaderWorkerTemplate"),
         ),
-        _kserve(
-            "InferenceService",
-            Template("spec.predictor", ("/metadata", ""), "", containers=_KSERVE),
-            Template("spec.transformer", ("/metadata", ""), ""),
-            Template("spec.explainer", ("/metadata", ""), ""),
-            *pod_specs("spec.predictor.workerSpec", annotations="/metadata"),
-        ),
+        _inference_service("serving.kserve.io"),
+        _inference_service("serving.kubeflow.org"),
         _kserve("ServingRuntime", *pod_specs("spec", "spec.workerSpec")),
         _kserve("ClusterServingRuntime", *pod_specs("spec", "spec.workerSpec"), cluster_scoped=True),
         _kserve("LLMInferenceService", *_LLM_SERVICE),
@@ -395,15 +400,15 @@ CUSTOM = table(
 
 kubeflow.org: kubeflow/trainer (release-1.9), kubeflow/mpi-operator, kubeflow/kubeflow (Notebook), kubeflow/katib
 pkg/apis/controller (Experiment, Trial); trainer.kubeflow.org: kubeflow/trainer; serving.kserve.io: kserve/kserve
-pkg/apis/serving; ome.io: sgl-project/ome; apps.nvidia.com: NVIDIA/k8s-nim-operator; nvidia.com: ai-dynamo/dynamo;
-orchestration.aibrix.ai: vllm-project/aibrix api/orchestration; llmaz.io: InftyAI/llmaz api; serving.knative.dev:
-knative/serving pkg/apis/serving/v1; ray.io: ray-project/kuberay; jobset, leaderworkerset and disaggregatedset:
-kubernetes-sigs/jobset, lws; agents: kubernetes-sigs/agent-sandbox; argoproj.io: argoproj/argo-workflows,
-argoproj/argo-rollouts; batch.volcano.sh and flow.volcano.sh: volcano-sh/apis; sparkoperator.k8s.io:
-kubeflow/spark-operator; spark.apache.org: apache/spark-kubernetes-operator; workload.codeflare.dev:
-project-codeflare/appwrapper api/v1beta2; mlops.seldon.io: SeldonIO/seldon-core operator/apis/mlops; kaito.sh:
-kaito-project/kaito api/v1beta1; sagemaker.amazonaws.com: aws/sagemaker-hyperpod-cli (hyperpod-pytorch-job-template);
-keda.sh: kedacore/keda apis/keda/v1alpha1.
+pkg/apis/serving, and serving.kubeflow.org until its release 0.7; ome.io: sgl-project/ome; apps.nvidia.com:
+NVIDIA/k8s-nim-operator; nvidia.com: ai-dynamo/dynamo; orchestration.aibrix.ai: vllm-project/aibrix api/orchestration;
+llmaz.io: InftyAI/llmaz api; serving.knative.dev: knative/serving pkg/apis/serving/v1; ray.io: ray-project/kuberay;
+jobset, leaderworkerset and disaggregatedset: kubernetes-sigs/jobset, lws; agents: kubernetes-sigs/agent-sandbox;
+argoproj.io: argoproj/argo-workflows, argoproj/argo-rollouts; batch.volcano.sh and flow.volcano.sh: volcano-sh/apis;
+sparkoperator.k8s.io: kubeflow/spark-operator; spark.apache.org: apache/spark-kubernetes-operator;
+workload.codeflare.dev: project-codeflare/appwrapper api/v1beta2; mlops.seldon.io: SeldonIO/seldon-core
+operator/apis/mlops; kaito.sh: kaito-project/kaito api/v1beta1; sagemaker.amazonaws.com: aws/sagemaker-hyperpod-cli
+(hyperpod-pytorch-job-template); keda.sh: kedacore/keda apis/keda/v1alpha1.
 """
 
 WORKLOADS: Workloads = {**BUILT_IN, **CUSTOM}

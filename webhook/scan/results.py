@@ -121,9 +121,14 @@ class Unjudged(NamedTuple):
     @property
     def notes(self) -> Iterator[str]:
         """A line for each object with a container or a GPU: its first place, and the way to have it judged."""
-        way = f"did you mean {self.meant}?" if self.meant else "add the kind under workloads in the policy"
         for first, *more in self.places:
             name = f"{self.kind.text} {shown(first.name, quotes=False)}".rstrip()
+            if self.meant:
+                way = f"did you mean {self.meant}?"
+            elif first.of_profile:
+                way = "its pods are judged when they are created"
+            else:
+                way = "add the kind under workloads in the policy"
             others = f" and {several(len(more), 'more place')}" if more else ""
             yield f"{first.file}:{first.line}: {name} is not judged, but {first.text}{others}; {way}"
 

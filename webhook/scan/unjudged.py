@@ -27,6 +27,11 @@ class Place(NamedTuple):
         return f"{'names a GPU' if self.resource else 'holds a container'} at {self.path}"
 
     @property
+    def of_profile(self) -> bool:
+        """Whether the GPU is in a profile of a name, which its controller knows."""
+        return bool(self.resource) and "/" not in self.resource
+
+    @property
     def value(self) -> Object:
         """The place as JSON."""
         resource = {"resource": self.resource} if self.resource else {}
