@@ -278,6 +278,7 @@ def test_a_finding_that_was_there_before_is_excused(rule: str) -> None:
         item = request.object
         if item is None or request.kind in ("Namespace", "Node", "Binding") or request.operation == "DELETE":
             continue
-        labelled = {**item, "metadata": {**item.get("metadata", {}), "labels": {"reviewed": "yes"}}}
+        metadata = item.get("metadata", {})
+        labelled = {**item, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), "reviewed": "yes"}}}
         again = replace(request, requester=TENANT, operation=UPDATE, object=labelled, old_object=item)
         assert not denied(engine, facts, again), file.stem

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from webhook.allowance import PRICES, TEMPLATE, Allowance
 from webhook.api.devices import DEVICES, DeviceClaim, device_claim
-from webhook.api.fields import section, text
+from webhook.api.fields import entries, section, text
 from webhook.api.pods import CONTAINER_LISTS, POD, REQUIRED_AFFINITY, Pod, pod_of
 from webhook.api.templates import found, pods, shared_cost
 from webhook.catalog.places import Workloads
@@ -100,7 +100,21 @@ class Revision:
     old: "Revision | None" = None
 
 
-Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | Revision
+@dataclass(frozen=True, eq=False)
+class PodGroup:
+    """A PodGroup or a Workload: the priority classes of groups of pods, with their paths.
+
+    A Workload has one for each of its templates of PodGroups (k8s.io/api scheduling/v1beta1 types.go).
+    """
+
+    kind: str
+    namespace: str
+    priorities: tuple[tuple[Path, str], ...]
+    requester: Requester | None = None
+    old: "PodGroup | None" = None
+
+
+Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | Revision | PodGroup
 
 
 def count(request: Request, item: Object, allowance: Allowance, workloads: Workloads = WORKLOADS) -> None:
@@ -172,7 +186,11 @@ def _views(request: Request, item: Object, workloads: Workloads, allowance: Allo
         yield _revision(item, request)
     elif kind in DEVICES:
         yield device_claim(item, request)
+    elif kind in GROUPS:
+        yield _pod_group(item, request)
 
+
+GROUPS = (("scheduling.k8s.io", "PodGroup"), ("scheduling.k8s.io", "Workload"))
 
 SINGLE = (POD, CONFIG_MAP, *LABELLED, BINDING, CLUSTER_POLICY, REVISION)
 
@@ -205,12 +223,13 @@ def at_most(pod: Object, size: int) -> int:
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
     """Tell whether objects of this kind are judged."""
-    return (group, kind) in SINGLE or (group, kind) in workloads or (group, kind) in DEVICES
+    own = (group, kind)
+    return own in SINGLE or own in workloads or own in DEVICES or own in GROUPS
 
 
 def judged_kinds(workloads: Workloads = WORKLOADS) -> Iterator[tuple[str, str]]:
     """Yield the group and kind of everything that is judged."""
-    return chain(SINGLE, DEVICES, workloads)
+    return chain(SINGLE, DEVICES, GROUPS, workloads)
 
 
 def _config_map(item: Object, request: Request) -> ConfigMap:
@@ -255,6 +274,31 @@ def _revision(item: Object, request: Request) -> Revision:
         namespace=request.namespace or text(metadata, "namespace", ("metadata",)) or "default",
         requester=request.requester,
     )
+
+
+def _pod_group(item: Object, request: Request) -> PodGroup:
+    spec = section(item, "spec", ())
+    holders: list[tuple[Path, Object]] = [(("spec",), spec)]
+    if request.kind == "Workload":
+        holders = [*_group_templates(spec, ("spec",))]
+    named = ((path, text(holder, "priorityClassName", path)) for path, holder in holders)
+    return PodGroup(
+        kind=request.kind,
+        namespace=request.namespace or text(section(item, "metadata", ()), "namespace", ("metadata",)) or "default",
+        priorities=tuple(((*path, "priorityClassName"), name) for path, name in named if name),
+        requester=request.requester,
+    )
+
+
+def _group_templates(spec: Object, at: Path) -> Iterator[tuple[Path, Object]]:
+    """Yield the templates of PodGroups in a Workload, and the composite ones that hold others."""
+    left = [(at, spec)]
+    while left:
+        at, holder = left.pop()
+        for part in ("podGroupTemplates", "compositePodGroupTemplates"):
+            found = [((*at, part, index), one) for index, one in entries(holder, part, at)]
+            yield from found
+            left += found if part.startswith("composite") else ()
 
 
 def _cluster_policy(item: Object, request: Request) -> ClusterPolicy:

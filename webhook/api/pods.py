@@ -148,6 +148,10 @@ class Pod:
     """Whether others say the rest of the pod, its trust included: another object, or the namespace that uses it."""
     unread: str = ""
     """Why a text that changes the pod cannot be read; empty if it can, or if there is none."""
+    whole: Object = field(default_factory=dict)
+    """The object that the pod is, or that its template stands in."""
+    kind: str = "Pod"
+    """The kind of that object."""
     elsewhere: Mapping[Path, Elsewhere] = field(default_factory=dict)
     """Where parts of the view are in the object, if they are not at their own paths."""
 
@@ -233,6 +237,8 @@ def pod_of(
         template=template,
         daemon=template and request.kind == "DaemonSet",
         requester=request.requester,
+        whole=item,
+        kind=request.kind,
     )
 
 

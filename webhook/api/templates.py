@@ -97,10 +97,12 @@ def _object(
     if (group, kind) == POD:
         allowance.spend("pod templates", 1, TEMPLATE)
         metadata, spec = section(inner, "metadata", ()), section(inner, "spec", ())
-        yield pod_of(inner, asked, metadata, spec, ("metadata",), ("spec",), allowance, template=True)
+        pod = pod_of(inner, asked, metadata, spec, ("metadata",), ("spec",), allowance, template=True)
+        yield replace(pod, whole=item, kind=request.kind)
     elif (group, kind) in workloads:
         allowance.spend("pod templates", 1, TEMPLATE)
-        yield from _pods(asked, inner, workloads, allowance, depth - 1)
+        for pod in _pods(asked, inner, workloads, allowance, depth - 1):
+            yield replace(pod, whole=item, kind=request.kind)
 
 
 def _of_text(

@@ -76,6 +76,7 @@ _SUBJECTS = {
     "ClusterPolicy": "ClusterPolicies",
     "Revision": "ControllerRevisions",
     "DeviceClaim": "claims, their templates, DeviceClasses",
+    "PodGroup": "PodGroups and Workloads",
     "Labelled": "labels of nodes and namespaces",
 }
 

@@ -124,6 +124,19 @@ def binding(policy: Policy) -> str:
     return f"!({_by(policy.schedulers)})\n|| object.?metadata.?annotations.orValue({{}}).exists(key, {judged})\n"
 
 
+def scheduled_binding(policy: Policy) -> str:
+    """Return the expression for a binding by a scheduler that `binding` does not send."""
+    return f"!({binding(policy).strip()})\n"
+
+
+GROUPS = """\
+object.?spec.?priorityClassName.orValue('') != ''
+|| size(object.?spec.?podGroupTemplates.orValue([])) > 0
+|| size(object.?spec.?compositePodGroupTemplates.orValue([])) > 0
+"""
+"""The expression for a PodGroup or a Workload that may name a priority class."""
+
+
 def status(policy: Policy) -> str:
     """Return the expression for a status update that changes a judged annotation or label.
 

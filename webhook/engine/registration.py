@@ -152,6 +152,10 @@ def _validating(policy: Policy) -> Iterator[Webhook]:
 
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)
     yield Webhook("bindings", bindings, ("no-scheduler-or-annotations", conditions.binding(policy)), system)
+    if any(pool.scheduler for pool in policy.pools):
+        # Most bindings of a cluster go here, so an absent webhook must not stop its scheduler.
+        one = ("scheduler-of-a-pool", conditions.scheduled_binding(policy))
+        yield Webhook("scheduled-bindings", bindings, one, system, required=False)
     statuses = (("", ("pods/status",), ("UPDATE",)),)
     yield Webhook("statuses", statuses, ("annotations-or-labels-that-are-judged", conditions.status(policy)), system)
 
@@ -169,6 +173,9 @@ def _validating(policy: Policy) -> Iterator[Webhook]:
         yield Webhook("named-configmaps", config_maps, ("named-by-the-policy", conditions.named(named)), (), only=only)
     cluster_policies = (("nvidia.com", ("clusterpolicies",), BOTH),)
     yield Webhook("clusterpolicies", cluster_policies, ("names-another-configuration", conditions.CLUSTER_POLICY), None)
+    if policy.priorities:
+        groups = (("scheduling.k8s.io", ("podgroups", "workloads"), BOTH),)
+        yield Webhook("groups", groups, ("names-a-priority", conditions.GROUPS), system, versions=("*",))
     devices = (("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceclaimtemplates"), BOTH),)
     versions = ("v1", "v1beta2", "v1beta1")
     yield Webhook("devices", devices, ("may-be-for-gpus", conditions.devices(policy)), ALONE, versions=versions)

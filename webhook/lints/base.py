@@ -45,6 +45,7 @@ class Linted:
             if override.scope is not None:
                 yield path, override.scope
         yield from ((path, each.scope) for path, each in at("exemptions", self.policy.exemptions))
+        yield from ((path, each.scope) for path, each in at("priorities", self.policy.priorities) if each.scope)
 
     def reached(self, scope: Scope) -> set[str]:
         """Return the known namespaces that a scope covers."""

@@ -38,6 +38,11 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
         if name not in names:
             yield path, f"no pool named {shown(name)}"
     for index, pool in enumerate(pools):
+        if len(pool.get("queue", {}).keys() - {"names"}) > 1:
+            yield (
+                ("spec", "pools", index, "queue"),
+                "names a queue in two ways; keep one of kueue, label and annotation",
+            )
         if "resources" in pool and "nodes" not in pool:
             yield ("spec", "pools", index), "nodes is missing: pods that ask for resources are held to them by labels"
         if "maxMemory" in pool and "deviceClasses" not in pool:
@@ -86,7 +91,7 @@ def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
             yield ("spec", "pools", index, "circle"), pool["circle"]
     for index, claims in enumerate(spec.get("gpus", {}).get("claims", ())):
         yield ("spec", "gpus", "claims", index), claims
-    for key in ("overrides", "exemptions"):
+    for key in ("overrides", "exemptions", "priorities"):
         for index, entry in enumerate(spec.get(key, ())):
             yield ("spec", key, index), entry
 

@@ -16,6 +16,7 @@ from webhook.model import Action, Object
 from webhook.policy.actions import Exemption, Override, Release, release
 from webhook.policy.model import (
     CONTEXT_MIB,
+    KUEUE_LABEL,
     SHARED,
     AllowedPath,
     Card,
@@ -25,7 +26,9 @@ from webhook.policy.model import (
     Over,
     Policy,
     Pool,
+    PriorityScope,
     PythonPath,
+    Queue,
     TorchVersion,
 )
 from webhook.policy.resources import ResourceNames
@@ -82,6 +85,7 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         workloads={**WORKLOADS, **table(tuple(map(_workload, spec.get("workloads", ()))))},
         overrides=tuple(map(_override, spec.get("overrides", ()))),
         exemptions=tuple(map(_exemption, spec.get("exemptions", ()))),
+        priorities=tuple(map(_priority, spec.get("priorities", ()))),
         forms=_forms(spec.get("gpus", {})),
         **{key: each for key, each in given.items() if each is not None},
     )
@@ -201,6 +205,20 @@ DRIVER = "Driver"
 """The word of a pool whose driver keeps each pod to its slice."""
 
 
+def _queue(value: Object) -> Queue:
+    names = Names(value["names"]) if "names" in value else None
+    if value.get("kueue"):
+        return Queue(KUEUE_LABEL, kueue=True, names=names)
+    return Queue(value.get("label") or value["annotation"], label="label" in value, names=names)
+
+
+def _priority(value: Object) -> PriorityScope:
+    scope = _scope(value) if value.keys() & {"namespaces", "namespaceSelector"} else None
+    return PriorityScope(
+        Names(value["classes"]), frozenset(value.get("trust", ())), scope, frozenset(value.get("pools", ()))
+    )
+
+
 def _pool(value: Object) -> Pool:
     assume = value.get("assume")
     shared, classes = value["sharing"] in SHARED, value.get("deviceClasses", ())
@@ -219,6 +237,8 @@ def _pool(value: Object) -> Pool:
         driver_limits=value.get("memoryLimit") == DRIVER,
         device_classes=Names(classes),
         max_memory=mib(value["maxMemory"]) if "maxMemory" in value else None,
+        queue=_queue(value["queue"]) if "queue" in value else None,
+        scheduler=value.get("scheduler"),
         over=_over(value.get("node", {}).get("over", {})),
     )
 

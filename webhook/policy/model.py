@@ -102,6 +102,35 @@ class Over(NamedTuple):
 TOLD = Over()
 """Where a policy says nothing: it is told."""
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The name of Kubernetes' own scheduler, for pods that name none (k8s.io/api core/v1 types.go)."""
+
+KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""The label by which an object names its queue (kubernetes-sigs/kueue pkg/controller/constants)."""
+
+
+class Queue(NamedTuple):
+    """How what asks for a pool's GPUs names its queue: by a `label` or an annotation with this `key`.
+
+    `kueue` says that the label is Kueue's, which reads it on the workload and not on its pods. `names` are the queues
+    that may be named; None for any.
+    """
+
+    key: str
+    label: bool = True
+    kueue: bool = False
+    names: Names | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PriorityScope:
+    """Lets certain pods with GPUs name some priority classes: by trust, scope and pools, as far as they are said."""
+
+    classes: Names
+    trust: frozenset[str] = frozenset()
+    scope: Scope | None = None
+    pools: frozenset[str] = frozenset()
+
 
 @dataclass(frozen=True, eq=False)
 class Pool:
@@ -127,6 +156,9 @@ class Pool:
     device_classes: Names = NO_NAMES
     max_memory: int | None = None
     over: Over = TOLD
+    queue: Queue | None = None
+    scheduler: str | None = None
+    """The name of the one scheduler that counts the pool's GPUs; None for any."""
 
     @property
     def has_nodes(self) -> bool:
@@ -243,6 +275,7 @@ class Policy:
     overrides: tuple[Override, ...] = ()
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
+    priorities: tuple[PriorityScope, ...] = ()
     forms: Forms = Forms()
     guard: Guard | None = None
     support: str = ""
@@ -287,6 +320,7 @@ class Policy:
             *(override.scope for override in self.overrides),
             *(exemption.scope for exemption in self.exemptions),
             *(pool.circle for pool in self.pools),
+            *(each.scope for each in self.priorities),
             *self.forms.claims,
         )
         selectors = (scope.selector for scope in scopes if scope and scope.selector)

@@ -6,6 +6,9 @@ So only the schedulers that the policy names may bind pods to nodes of the pools
 selection that Slicewarden writes. No binding may carry what pods are judged by: the trust annotation, or devices for a
 runtime to add (CDI, NRI and CRI-O annotations). Only a scheduler may write which GPU was chosen.
 
+A pool may name its one `scheduler`. Then no other may bind pods to its nodes: Kubernetes' own where the pool names
+another, and any other where the pool names Kubernetes' own.
+
 A binding says only the pod's name. The scheduler and the kubelet check that the pod suits the node: both compare node
 selector and affinity.
 
@@ -19,7 +22,8 @@ from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_
 from webhook.gpu.guard import gpus_of
 from webhook.memory.shim.delivery import CODE
 from webhook.model import Finding, Requester
-from webhook.policy.model import Policy
+from webhook.policy.model import DEFAULT_SCHEDULER, Policy
+from webhook.policy.scopes import SCHEDULER
 from webhook.review import Review
 from webhook.text.words import shown
 
@@ -36,7 +40,10 @@ def check(review: Review[Binding]) -> Iterator[Finding]:
                 "a binding's annotation reaches the pod unjudged; remove it here, and create the pod with it",
             )
     requester = binding.requester
-    if requester is None or policy.schedulers.include(requester):
+    if requester is None:
+        return
+    if policy.schedulers.include(requester):
+        yield from _of_another(binding, requester, review)
         return
     for part, there, placements in (
         ("annotations", binding.annotations, PLACEMENT_ANNOTATIONS),
@@ -52,6 +59,20 @@ def check(review: Review[Binding]) -> Iterator[Finding]:
         yield Finding(
             ("target", "name"),
             f"node {shown(binding.node)} {where}, and {_stranger(requester, policy)}; leave the pod to its scheduler",
+        )
+
+
+def _of_another(binding: Binding, requester: Requester, review: Review[Binding]) -> Iterator[Finding]:
+    """Flag the binding of a scheduler to a node of a pool that has another one."""
+    node = review.facts.named.get(binding.node)
+    pool = review.policy.pool_of(node.labels) if node is not None else None
+    if pool is None or pool.scheduler is None:
+        return
+    if (requester.username == SCHEDULER) != (pool.scheduler == DEFAULT_SCHEDULER):
+        yield Finding(
+            ("target", "name"),
+            f"node {shown(binding.node)} is in pool {pool.name}, which is scheduled by {pool.scheduler} alone, and "
+            f"user {shown(requester.username)} is another scheduler; set schedulerName: {pool.scheduler} in the pod",
         )
 
 

@@ -1,0 +1,85 @@
+"""A pod with a GPU names a priority class that is not for it.
+
+Any pod of any namespace may name any PriorityClass (kubernetes plugin/pkg/admission/priority). On a shared pool a pod
+of higher priority evicts its neighbours: a tenant without trust could drive out those who have it. So the policy says
+under `priorities` who may name which classes with a GPU: by trust, by namespace, by pool. A class in no entry is free,
+and so is every class for pods without a GPU. A PodGroup or a Workload (scheduling.k8s.io) has a class of its own, by
+which its whole gang evicts. It is judged by its namespace, since its pods are not known yet.
+
+Way out: name a class that the message does not refuse, or none. Or ask an administrator to add your namespace to an
+entry of `priorities`.
+"""
+
+from collections.abc import Iterator
+
+from webhook.api.fields import text
+from webhook.api.objects import PodGroup
+from webhook.gpu.review import PodReview
+from webhook.model import Finding
+from webhook.policy.model import TRUSTED, UNTRUSTED, PriorityScope
+from webhook.review import Review
+from webhook.text.words import listed, shown
+
+SINCE = "0.1"
+
+
+def check(review: PodReview | Review[PodGroup]) -> Iterator[Finding]:
+    """Flag priority classes of pods with GPUs, and of groups of pods, that no entry of the policy gives to them."""
+    if not review.policy.priorities:
+        return
+    yield from _of_pod(review) if isinstance(review, PodReview) else _of_group(review)
+
+
+def _of_pod(review: PodReview) -> Iterator[Finding]:
+    pod, placement = review.subject, review.placement
+    name = text(pod.spec, "priorityClassName", pod.at("spec"))
+    entries = [entry for entry in review.policy.priorities if name in entry.classes] if name else []
+    if not entries or placement is None:
+        return
+    pool = placement.pool.name if placement.pool else ""
+    labels = review.facts.namespaces.get(pod.namespace)
+    for entry in entries:
+        trusted = not entry.trust or placement.level in entry.trust
+        reached = entry.scope is None or not pod.namespace or entry.scope.reaches(pod.namespace, labels)
+        if trusted and reached and (not entry.pools or pool in entry.pools):
+            return
+    yield Finding(
+        pod.at("spec", "priorityClassName"),
+        f"class {shown(name)} with a GPU is for {_whom(entries)}, and this pod is {placement.level}, in namespace "
+        f"{shown(pod.namespace)} and {f'pool {pool}' if pool else 'no pool'}; name another class, or none",
+    )
+
+
+def _of_group(review: Review[PodGroup]) -> Iterator[Finding]:
+    group, policy = review.subject, review.policy
+    labels = review.facts.namespaces.get(group.namespace)
+    granted = any(grant.scope.reaches(group.namespace, labels) for grant in policy.grants)
+    levels = {UNTRUSTED, TRUSTED} if granted else {UNTRUSTED}
+    for path, name in group.priorities:
+        entries = [entry for entry in policy.priorities if name in entry.classes]
+        fits = (
+            (not entry.trust or entry.trust & levels)
+            and (entry.scope is None or entry.scope.reaches(group.namespace, labels))
+            for entry in entries
+        )
+        if entries and not any(fits):
+            yield Finding(
+                path,
+                f"class {shown(name)} is for {_whom(entries)}, and no pod of namespace {shown(group.namespace)} is one "
+                "of them; name another class, or none",
+            )
+
+
+def _whom(entries: list[PriorityScope]) -> str:
+    return " or for ".join(map(_one, entries[:3]))
+
+
+def _one(entry: PriorityScope) -> str:
+    words = [f"{' and '.join(sorted(entry.trust))} pods" if entry.trust else "pods"]
+    if entry.scope is not None:
+        names = sorted(entry.scope.namespaces)
+        selected = [] if entry.scope.selector is None else [str(r) for r in entry.scope.selector.requirements]
+        words.append(f"of namespaces {listed([*names, *selected], 5)}")
+    if entry.pools:
+        words.append(f"in pool {listed(sorted(entry.pools), 3)}")
+    return " ".join(words)
