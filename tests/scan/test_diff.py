@@ -90,6 +90,16 @@ def test_the_same_policy_changes_nothing(run: Any) -> None:
     assert "Nothing changes for 5 objects." in run(options=("--format", "markdown"))[1]
 
 
+def test_all_lists_what_does_not_change_too(run: Any) -> None:
+    status, out, _ = run(LESS, options=("--all", *JSON))
+    unchanged: dict[str, list[str]] = {name: [] for name in ("shares", "alone", "greedy", "web")}
+    assert (status, effects(out)) == (1, {"many": ["denied", "patchedOtherwise"], **unchanged})
+    assert json.loads(out)["summary"]["unchanged"] == 4
+    _, out, _ = run(options=("--all",))
+    assert out.count("as before  pods.yaml:") == 5
+    assert out.endswith("5 objects: nothing changes; 5 as before; 0 errors\n")
+
+
 def test_an_object_that_is_newly_denied_fails_the_run(run: Any) -> None:
     status, out, _ = run(LESS, options=JSON)
     assert (status, effects(out)) == (1, {"many": ["denied", "patchedOtherwise"]})

@@ -35,7 +35,7 @@ _FRAME = 4096
 
 def table(change: Change, look: Look) -> str:
     """Write a line for each object that changes, with its changes below, and the count."""
-    lines = [line for changed in change.changed for line in _object(changed, look)]
+    lines = [line for changed in (*change.changed, *change.same) for line in _object(changed, look)]
     lines += [line for problem in change.problems for line in look.error(str(problem))]
     lines += [line for warning in change.warnings for line in look.warning(str(warning))]
     if not look.quiet:
@@ -50,7 +50,8 @@ def summary(change: Change, look: Look) -> Iterator[str]:
 
 
 def _object(changed: Changed, look: Look) -> Iterator[str]:
-    words = look.paint(", ".join(changed.effects), _STYLES.get(changed.effects[0], "strong"))
+    effects = changed.effects
+    words = look.paint(", ".join(effects), _STYLES.get(effects[0], "strong")) if effects else "as before"
     judged = changed.after
     for part in filter(None, (judged.place, judged.title)):
         *above, words = look.beside(words, part, " " * 9)
@@ -85,7 +86,7 @@ def to_json(change: Change, _: Look) -> str:
         "old": change.old.name,
         "new": change.new.name,
         "digests": {"old": change.old.digest, "new": change.new.digest},
-        "results": [_value(changed) for changed in change.changed],
+        "results": [_value(changed) for changed in (*change.changed, *change.same)],
         "errors": parts.problems(change.problems),
         "unjudged": [kind.value for kind in change.unjudged],
         "warnings": parts.problems(change.warnings),

@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """An object that the two policies judge differently. `effects` has at least one, in the order of Effect."""
+    """An object that the two policies judge differently, with the `effects` in the order of Effect."""
 
     before: Judged
     after: Judged
@@ -67,18 +67,20 @@ class Changed:
 class Compared(NamedTuple):
     """The change of one object, or the problems that prevent a comparison; neither if nothing changes.
 
-    `passed_over` is its kind if neither policy judges it, `left_alone` its namespace if the webhook is never asked.
+    `passed_over` is its kind if neither policy judges it, `left_alone` its namespace if the webhook is never asked. An
+    object that does not change is `same` if it is to be listed too; then it has no effects.
     """
 
     changed: Changed | None = None
     problems: tuple[Problem, ...] = ()
     passed_over: Kind | None = None
     left_alone: LeftAlone | None = None
+    same: Changed | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """The effects of a change of policy on a run. Unchanged objects are only counted.
+    """The effects of a change of policy on a run. Unchanged objects are only counted, but those of `same` listed.
 
     `pools` show who shares which GPUs under the new policy, if a report shows them.
     """
@@ -93,22 +95,33 @@ class Change:
     left_alone: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
+    same: tuple[Changed, ...] = ()
 
     @classmethod
     def of(cls, old: Engine, new: Engine, compared: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
         """Gather the results of all objects, and the problems, sorted by file and line."""
         changed, problems, kinds, unchanged = list[Changed](), [*unread], list[Kind](), 0
-        alone = Counter[str]()
+        alone, same = Counter[str](), list[Changed]()
         for result in compared:
             if result.changed:
                 changed.append(result.changed)
             problems += result.problems
             kinds += [result.passed_over] if result.passed_over else []
             alone.update(result.left_alone or ())
-            unchanged += not any(result)
+            same += [result.same] if result.same else []
+            unchanged += result.same is not None or not any(result)
         problems.sort(key=lambda problem: (problem.file, problem.line))
         unjudged = count_unjudged(map(PassedOver, kinds), {**old.policy.workloads, **new.policy.workloads})
-        return cls(old.policy, new.policy, tuple(changed), unchanged, tuple(problems), unjudged, left_alone=alone)
+        return cls(
+            old.policy,
+            new.policy,
+            tuple(changed),
+            unchanged,
+            tuple(problems),
+            unjudged,
+            left_alone=alone,
+            same=tuple(same),
+        )
 
     @property
     def notes(self) -> Iterator[str]:
@@ -124,12 +137,19 @@ class Change:
 
 
 def compare(
-    item: Item, old: Engine, new: Engine, facts: Facts, narrow: Callable[[Judged], Judged] | None = None
+    item: Item,
+    old: Engine,
+    new: Engine,
+    facts: Facts,
+    narrow: Callable[[Judged], Judged] | None = None,
+    *,
+    everything: bool = False,
 ) -> Compared:
     """Judge an object under two policies, with the same facts.
 
     Findings are compared by rule and place, not by message. An object that only one of the policies judges counts as
-    allowed by the other. `narrow` leaves out of a result what is not to be compared.
+    allowed by the other. `narrow` leaves out of a result what is not to be compared. With `everything`, the result has
+    the object also if it does not change.
     """
     one, other = check.judge(item, old, facts), check.judge(item, new, facts)
     if isinstance(one, Problem) or isinstance(other, Problem):
@@ -144,7 +164,10 @@ def compare(
     if narrow:
         one, other = narrow(one), narrow(other)
     effects = tuple(_effects(one, other))
-    return Compared(Changed(one, other, effects, tuple(_differences(one, other))) if effects else None)
+    changed = Changed(one, other, effects, tuple(_differences(one, other)) if effects else ())
+    if effects:
+        return Compared(changed)
+    return Compared(same=changed if everything else None)
 
 
 def _unjudged(judged: Judged) -> Judged:

@@ -25,6 +25,9 @@ from webhook.telemetry import progress
 from webhook.text.terminal import Look
 
 FORMATS = {**diff_report.FORMATS, "html": reports.FORMATS["html"]}
+Compare = Callable[..., Compared]
+"""Compares an item, with `facts`, under two policies."""
+
 FAIL_ON = ("deny", "warn", "any", "never")
 
 _MORE = (
@@ -72,6 +75,7 @@ _MORE = (
 @options.namespace("namespace for objects that do not set one; with --live, the only namespace that is read")
 @options.report(FORMATS, FAIL_ON)
 @options.rules()
+@click.option("--all", "everything", is_flag=True, help="list all objects, also those that do not change")
 @options.STATISTICS
 def command(
     old: str,
@@ -84,6 +88,7 @@ def command(
     namespace: str | None,
     wanted: Sequence[Wanted],
     fail_on: str,
+    everything: bool,
     statistics: bool,
 ) -> int:
     """Judge everything twice, write what differs; the exit status says the worst of it."""
@@ -92,10 +97,11 @@ def command(
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     before, after = (Engine(inputs.load_policy(path), rules.walk()) for path in (old, new))
     target = Target(kubeconfig, context, namespace)
+    compare = partial(diff.compare, old=before, new=after, narrow=_narrow(), everything=everything)
     if live and not paths:
-        result = _of_cluster(target, before, after)
+        result = _of_cluster(target, before, after, compare)
     else:
-        result = _of_files(paths or ["."], facts, target if live else None, namespace, before, after)
+        result = _of_files(paths or ["."], facts, target if live else None, namespace, before, after, compare)
     outputs.write(wanted, partial(_render, result, statistics=statistics))
     return _status(fail_on, result)
 
@@ -107,34 +113,34 @@ def _of_files(
     namespace: str | None,
     old: Engine,
     new: Engine,
+    compare: Compare,
 ) -> Change:
     objects = batches.read(paths, namespace, workloads={**old.policy.workloads, **new.policy.workloads})
     known, unknown = inputs.known(facts, target, (old.policy, new.policy))
     all_facts = _facts((*known, *objects.facts))
     if not (facts or target):
         inputs.note_missing(all_facts)
-    compared = objects.each(partial(diff.compare, old=old, new=new, facts=all_facts, narrow=_narrow()))
+    compared = objects.each(partial(compare, facts=all_facts))
     passed = (Compared(passed_over=kind) for kind in objects.kinds)
     change = Change.of(old, new, chain(compared, passed), (*unknown, *objects.problems))
     change = replace(change, warnings=tuple(objects.warnings), unread=tuple(objects.notes))
     return _with_pools(change, all_facts)
 
 
-def _of_cluster(target: Target, old: Engine, new: Engine) -> Change:
+def _of_cluster(target: Target, old: Engine, new: Engine, compare: Compare) -> Change:
     """Compare what lives in a cluster. A workload's template speaks for its pods: it makes those that follow."""
     from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
 
     policies = old.policy, new.policy
     workloads = {**old.policy.workloads, **new.policy.workloads}
     api = listing.connect(target.kubeconfig, target.context)
-    narrow = _narrow()
     with progress.bar() as tell:
         objects, unknown = listing.facts(api, policies, target.namespace, tell=tell)
         facts = _facts(objects)
         reading = listing.Reading(api, policies, target.namespace, tell=tell)
         alive = (item for item in reading if not (living.ended(item) or living.made(item, workloads)))
         items = map(manifests.alone, chain(alive, living.among_facts(objects, target.namespace)))
-        results = (diff.compare(item, old, new, facts, narrow) for item in items)
+        results = (compare(item, facts=facts) for item in items)
         # Only judged kinds were asked for.
         compared = [result for result in results if not (result.passed_over or result.left_alone)]
     unread = (*unknown, *reading.problems, *living.misnamed(target.namespace, facts))
