@@ -10,6 +10,7 @@ SUITES = frozenset(
         "chart",
         "conformance",
         "e2e",
+        "evaluator",
         "faults",
         "frameworks",
         "image",

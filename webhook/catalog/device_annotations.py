@@ -31,7 +31,7 @@ def adds_devices(key: str) -> bool:
     domain = key.partition("/")[0]
     if domain in _DOMAINS or domain.endswith(_SUBDOMAINS):
         return True
-    return domain.startswith(_DOTTED)
+    return domain.startswith(DOTTED)
 
 
 DEVICE_LISTS = frozenset(("devices.crio.io", "io.kubernetes.cri-o.Devices"))
@@ -39,7 +39,8 @@ DEVICE_LISTS = frozenset(("devices.crio.io", "io.kubernetes.cri-o.Devices"))
 
 _DOMAINS = frozenset(DEVICE_ANNOTATIONS)
 _SUBDOMAINS = tuple(pattern[1:] for pattern in DEVICE_ANNOTATIONS if pattern.startswith("*."))
-_DOTTED = tuple(f"{key}." for key in sorted(DEVICE_LISTS))  # CRI-O also takes a container's name after a dot
+DOTTED = tuple(f"{key}." for key in sorted(DEVICE_LISTS))
+"""The beginnings of the same annotations with a container's name after a dot, which CRI-O takes too."""
 
 
 def harmless_devices(key: str, value: object) -> bool:
@@ -48,7 +49,7 @@ def harmless_devices(key: str, value: object) -> bool:
     A list of more than MAX_DEVICES is not walked, and counts as one that leads to a GPU.
     """
     domain = key.partition("/")[0]
-    if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(_DOTTED)):
+    if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(DOTTED)):
         return False
     if value.count(",") >= MAX_DEVICES:
         return False

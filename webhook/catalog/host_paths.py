@@ -241,7 +241,7 @@ def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
         return False
     if access is Access.READ_ALL and within(path, RECURSIVE_READ_ONLY_PATHS):
         return False
-    return path in _ABOVE or f"{path}/".startswith(_BELOW)
+    return path in ABOVE or f"{path}/".startswith(_BELOW)
 
 
 def names_devices(path: str) -> bool:
@@ -253,11 +253,12 @@ def names_devices(path: str) -> bool:
 def below(path: str) -> str:
     """Return a path that leads to a node's GPUs and is below this one; empty if none is."""
     folder = f"{normal(path)}/"
-    return next((place for place in HOST_PATHS if place.startswith(folder)), "") if normal(path) in _ABOVE else ""
+    return next((place for place in HOST_PATHS if place.startswith(folder)), "") if normal(path) in ABOVE else ""
 
 
 _BELOW = tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in HOST_PATHS)
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]
-_ABOVE = frozenset(
+ABOVE = frozenset(
     "/".join(steps[:depth]) for steps in (place.split("/") for place in HOST_PATHS) for depth in range(1, len(steps))
 )
+"""The folders above HOST_PATHS, in normal form: `/` is empty."""

@@ -24,10 +24,10 @@ def rules(known: Iterable[Rule]) -> str:
         "[denied.md](denied.md) has the way out for people whose pods were refused.",
         "",
     ]
-    rows = [(f"[`{rule.id}`](#{rule.id})", _judged(rule.subject), _first(rule.page)) for rule in known]
-    lines += tables.markdown(("rule", "judges", "finds"), rows)
+    rows = [(f"[`{rule.id}`](#{rule.id})", _judged(rule.subject), _first(rule.page), _held(rule)) for rule in known]
+    lines += tables.markdown(("rule", "judges", "finds", "in the [floor](floor.md)"), rows)
     for rule in known:
-        lines += ["", f"## {rule.id}", "", rule.page]
+        lines += ["", f"## {rule.id}", "", whole_page(rule)]
     return "\n".join(lines) + "\n"
 
 
@@ -54,6 +54,20 @@ def commands(root: click.Context, summaries: Mapping[str, str]) -> str:
     for context in contexts:
         lines += ["", f"## {context.command_path}", "", "```text", context.get_help().rstrip(), "```"]
     return "\n".join(lines) + "\n"
+
+
+def whole_page(rule: Rule) -> str:
+    """Write a rule's page, with what the API server holds of the rule by itself."""
+    return f"{rule.page}\n\nIn the floor: {_first_small(rule)}"
+
+
+def _first_small(rule: Rule) -> str:
+    held = (rule.floor.__doc__ or "").strip() if rule.floor else "No."
+    return held[0].lower() + " ".join(held.split())[1:]
+
+
+def _held(rule: Rule) -> str:
+    return _first_small(rule).partition(":")[0].partition(",")[0].partition(" ")[0].rstrip(".")
 
 
 def page(pages: Mapping[str, str], wanted: str | None, word: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from webhook.api.pods import CONTAINER_LISTS
 from webhook.catalog import device_annotations, device_variables, host_paths
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Template, Workload, keys
+from webhook.cel.write import array, matching, text
 from webhook.memory.shim.delivery import CODE
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Requesters
@@ -31,7 +32,7 @@ def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
     if not lists:
         return "true"
     expression = _concerned(lists, policy)
-    return f"request.resource.resource in {_list(sorted(always))} || {expression}" if always else expression
+    return f"request.resource.resource in {array(sorted(always))} || {expression}" if always else expression
 
 
 def always_asked(workload: Workload) -> bool:
@@ -62,11 +63,11 @@ def _clauses(policy: Policy) -> Iterator[str]:
     yield f"pod.?metadata.?labels.orValue({{}}).exists(key, {labels})"
     # Every running pod has a node, so this clause would bring every update of a pod here.
     yield "(pod.?spec.?nodeName.orValue('') != '' && (request.operation == 'CREATE' || request.kind.kind != 'Pod'))"
-    runtimes = " || ".join(_matching("name", policy.forms.runtime_classes))
+    runtimes = " || ".join(matching("name", policy.forms.runtime_classes))
     yield f"[pod.?spec.?runtimeClassName.orValue('')].exists(name, {runtimes or 'false'})"
     yield "size(pod.?spec.?resourceClaims.orValue([])) > 0"
     keys_of_taints = ["", *filter(None, [policy.guard.taint if policy.guard else None])]
-    yield f"pod.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in {_list(keys_of_taints)})"
+    yield f"pod.?spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in {array(keys_of_taints)})"
     if policy.guard is None:  # without a guard any pod may run on a GPU node, so its privileges always matter
         yield "pod.?spec.?hostPID.orValue(false) || pod.?spec.?hostIPC.orValue(false)"
         yield "pod.?spec.?volumes.orValue([]).exists(v, v.?hostPath.hasValue())"
@@ -79,12 +80,12 @@ def _clauses(policy: Policy) -> Iterator[str]:
 def _container_clauses(policy: Policy) -> Iterator[str]:
     # ExtendedResourceToleration adds a toleration for a resource that has the name of the guard's taint.
     taint = filter(None, [policy.guard.taint if policy.guard else None])
-    asks = " || ".join(_matching("name", (*policy.gpu_resources.patterns, *taint)))
+    asks = " || ".join(matching("name", (*policy.gpu_resources.patterns, *taint)))
     for part in ("limits", "requests"):
         yield f"c.?resources.?{part}.orValue({{}}).exists(name, {asks})"
     yield "size(c.?resources.?claims.orValue([])) > 0"
-    yield f"c.?env.orValue([]).exists(e, e.?name.orValue('') in {_list(device_variables.DEVICE_VARIABLES)})"
-    folder = _text(host_paths.MOUNT_PATHS[0].rpartition("/")[2])
+    yield f"c.?env.orValue([]).exists(e, e.?name.orValue('') in {array(device_variables.DEVICE_VARIABLES)})"
+    folder = text(host_paths.MOUNT_PATHS[0].rpartition("/")[2])
     yield f"c.?volumeMounts.orValue([]).exists(m, m.?mountPath.orValue('').contains({folder}))"
     yield f"c.?volumeDevices.orValue([]).exists(m, m.?devicePath.orValue('').contains({folder}))"
     if policy.guard is None:
@@ -95,22 +96,22 @@ def _container_clauses(policy: Policy) -> Iterator[str]:
 
 def _judged_annotation(policy: Policy) -> Iterator[str]:
     """Yield the expressions for the annotation keys that rules judge; the variable is `key`."""
-    yield from _matching(
+    yield from matching(
         "key", (policy.annotation, CODE, *policy.forms.annotations, *device_annotations.PLACEMENT_ANNOTATIONS)
     )
     domains = sorted({pattern.removeprefix("*.") for pattern in device_annotations.DEVICE_ANNOTATIONS})
-    yield f"{_list(domains)}.exists(domain, key.contains(domain))"
+    yield f"{array(domains)}.exists(domain, key.contains(domain))"
 
 
 def _by(requesters: Requesters) -> str:
-    users = f"request.userInfo.username in {_list(sorted(requesters.users))}"
+    users = f"request.userInfo.username in {array(sorted(requesters.users))}"
     groups = sorted(requesters.groups)
-    return users + (f" || request.userInfo.groups.exists(group, group in {_list(groups)})" if groups else "")
+    return users + (f" || request.userInfo.groups.exists(group, group in {array(groups)})" if groups else "")
 
 
 def _judged_label(policy: Policy) -> Iterator[str]:
     """Yield the expressions for the label keys that rules judge; the variable is `key`."""
-    yield from _matching("key", (*policy.forms.labels, *device_annotations.PLACEMENT_LABELS))
+    yield from matching("key", (*policy.forms.labels, *device_annotations.PLACEMENT_LABELS))
 
 
 def others_than(requesters: Requesters) -> str:
@@ -155,7 +156,7 @@ def status(policy: Policy) -> str:
 def changed_labels(labels: Iterable[str]) -> str:
     """Return the expression for an object with a new value of one of these labels."""
     return (
-        f"{_list(sorted(labels))}.exists(key,\n"
+        f"{array(sorted(labels))}.exists(key,\n"
         "  object.?metadata.?labels[?key]\n"
         "  != (request.operation == 'CREATE' ? optional.none() : oldObject.?metadata.?labels[?key]))\n"
     )
@@ -170,7 +171,7 @@ def config_map(policy: Policy) -> str:
     binary data, and reading very many keys would cost too much.
     """
     return (
-        f"request.namespace in {_list(sorted(policy.sharing_namespaces))}\n"
+        f"request.namespace in {array(sorted(policy.sharing_namespaces))}\n"
         "|| [object, oldObject].exists(item, item != null && (\n"
         "  item.?binaryData.hasValue()\n"
         "  || size(item.?data.orValue({})) > 1000\n"
@@ -180,7 +181,7 @@ def config_map(policy: Policy) -> str:
 
 def named(config_maps: Iterable[tuple[str, str]]) -> str:
     """Return the expression for the ConfigMaps of these namespaces and names."""
-    by_name = (f"request.namespace == {_text(space)} && request.name == {_text(name)}" for space, name in config_maps)
+    by_name = (f"request.namespace == {text(space)} && request.name == {text(name)}" for space, name in config_maps)
     return "\n|| ".join(by_name) + "\n"
 
 
@@ -194,8 +195,8 @@ object.?spec.?devicePlugin.?config.orValue({})
 def devices(policy: Policy) -> str:
     """Return the expression for a claim on GPUs, a class of pools or resources, or a setting of NVIDIA's driver."""
     offered = [name for pool in policy.pools for name in pool.device_classes]
-    classes = " || ".join(_matching("name", (*policy.forms.device_classes, *offered)))
-    of_pools = " || ".join(_matching("name", offered))
+    classes = " || ".join(matching("name", (*policy.forms.device_classes, *offered)))
+    of_pools = " || ".join(matching("name", offered))
     own = _CLASS_OF_POOLS.replace("OF_POOLS", of_pools) if offered else ""
     return _DEVICES.replace("CLASSES", classes or "false").replace("OWN", own)
 
@@ -219,20 +220,6 @@ _DEVICES = """\
         name.contains('nvidia') || (name != '' && (CLASSES)))
       || asked.?selectors.orValue([]).exists(each, each.?cel.?expression.orValue('').matches('(?i)nvidia')))))
 """
-
-
-def _matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
-    """Yield expressions that compare a variable with patterns; a trailing `*` matches any suffix."""
-    patterns = [*dict.fromkeys(patterns)]
-    prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
-    prefixes = tuple(
-        prefix for prefix in prefixes if not any(prefix != other and prefix.startswith(other) for other in prefixes)
-    )
-    exact = [pattern for pattern in patterns if not pattern.endswith("*") and not pattern.startswith(prefixes)]
-    if exact:
-        yield f"{variable} in {_list(exact)}"
-    if prefixes:
-        yield f"{_list(prefixes)}.exists(start, {variable}.startsWith(start))"
 
 
 def _pods_at(template: Template) -> Iterator[str]:
@@ -287,13 +274,5 @@ def _as_pod(value: str, template: Template) -> str:
 
 def _at(value: str, at: Iterable[str], default: str = "{}") -> str:
     """Return the expression for the value at a place, or for the default if the path ends early."""
-    steps = "".join(f".?{key}" if key.isidentifier() else f"[?{_text(key)}]" for key in at)
+    steps = "".join(f".?{key}" if key.isidentifier() else f"[?{text(key)}]" for key in at)
     return f"{value}{steps}.orValue({default})" if steps else value
-
-
-def _list(values: Iterable[str]) -> str:
-    return f"[{', '.join(map(_text, values))}]"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -61,7 +61,7 @@ def configurations(policy: Policy) -> tuple[Made, Made]:
     """Make the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration; neither has a caBundle yet."""
     return (
         _configuration("Mutating", policy, [{**_webhook(_mutating(policy)), "reinvocationPolicy": "IfNeeded"}]),
-        _configuration("Validating", policy, [*map(_webhook, _validating(policy))]),
+        _configuration("Validating", policy, [*map(_webhook, webhooks(policy))]),
     )
 
 
@@ -134,7 +134,8 @@ def _mutating(policy: Policy) -> Webhook:
     return Webhook("mutate", rules, condition, left_alone(policy), required=False, half="mutate")
 
 
-def _validating(policy: Policy) -> Iterator[Webhook]:
+def webhooks(policy: Policy) -> Iterator[Webhook]:
+    """Yield the webhooks of the ValidatingWebhookConfiguration."""
     system = left_alone(policy)
     pods = (("", ("pods", "pods/ephemeralcontainers", "pods/resize"), BOTH),)
     yield Webhook("pods", pods, ("concerns-gpus", conditions.pods(policy)), system)

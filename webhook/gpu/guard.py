@@ -80,7 +80,12 @@ def _given(pod: Pod, taint: str) -> Iterator[Object]:
     """
     for container in pod.containers:
         if any(name == taint for name, _, _ in container.extended_resources):
-            yield {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
+            yield given(taint)
+
+
+def given(taint: str) -> Object:
+    """Return the toleration that the API server adds for a resource with this name."""
+    return {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
 
 
 def unguarded(policy: Policy, facts: Facts) -> str | None:

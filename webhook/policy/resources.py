@@ -15,14 +15,14 @@ class ResourceNames:
 
     def __init__(self, patterns: Iterable[str], *, shares: bool) -> None:
         self.patterns = tuple(patterns)
+        self.shares = shares
         self._names = frozenset(p for p in self.patterns if not p.endswith("*"))
         self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
-        self._shares = shares
 
     def __contains__(self, resource: str) -> bool:
         if resource in self._names:
             return True
-        return resource.startswith(self._prefixes) and (self._shares or not resource.endswith(".shared"))
+        return resource.startswith(self._prefixes) and (self.shares or not resource.endswith(".shared"))
 
 
 class GPUResources:
@@ -33,13 +33,13 @@ class GPUResources:
     """
 
     def __init__(self, named: Iterable[str], others: Names) -> None:
-        self._named, self._others = ResourceNames(named, shares=True), others
-        self.patterns = (gpu_requests.NVIDIA_RESOURCES, *self._named.patterns)
+        self.named, self.others = ResourceNames(named, shares=True), others
+        self.patterns = (gpu_requests.NVIDIA_RESOURCES, *self.named.patterns)
 
     def __contains__(self, resource: str) -> bool:
-        if resource in self._named:
-            return not resource.startswith(gpu_requests.IMPLICIT) or resource not in self._others
-        return resource in _NVIDIAS and resource not in self._others
+        if resource in self.named:
+            return not resource.startswith(gpu_requests.IMPLICIT) or resource not in self.others
+        return resource in _NVIDIAS and resource not in self.others
 
 
 _NVIDIAS = Names((gpu_requests.NVIDIA_RESOURCES,))

@@ -15,6 +15,7 @@ from typing import Any, get_args
 from webhook.allowance import Allowance
 from webhook.api.objects import ConfigMap, Subject
 from webhook.api.pods import Pod
+from webhook.cel.clauses import Clause
 from webhook.deviceplugin.review import ConfigMapReview
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
@@ -27,6 +28,7 @@ FIRST = "0.1"
 """The release that brought the first rules."""
 
 Check = Callable[[Any], Iterator[Finding]]
+Floor = Callable[[Policy], Iterator[Clause]]
 
 REVIEWS: Mapping[type[Subject], type[Review[Any]]] = {Pod: PodReview, ConfigMap: ConfigMapReview}
 """The class of a subject's review, where that is more than `Review`."""
@@ -51,6 +53,8 @@ class Rule:
     page: str
     mends: bool = False
     since: Release = (0, 0)
+    floor: Floor | None = None
+    """What the API server holds by itself; its docstring says how much less that is than `check` finds."""
 
 
 def releases() -> dict[str, Release]:
@@ -75,7 +79,8 @@ def _rule(name: str) -> Rule:
     page = (module.__doc__ or "").strip()
     mends = getattr(module, "MENDS", False)
     since = release(getattr(module, "SINCE", FIRST))
-    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends, since)
+    floor = getattr(module, "floor", None)
+    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends, since, floor)
 
 
 def _subjects(annotation: Any) -> Iterator[type[Subject]]:

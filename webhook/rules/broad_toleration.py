@@ -14,9 +14,12 @@ the policy, by its namespace and service account.
 
 from collections.abc import Iterator
 
+from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.policies import KUBELETS_OWN, tolerated
 from webhook.gpu.guard import defeats, node_without_gpus
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
@@ -34,3 +37,14 @@ def check(review: PodReview) -> Iterator[Finding]:
                 "a toleration without a key tolerates every taint, also those that protect GPU nodes; name the keys of "
                 "the taints that you need",
             )
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: which nodes have GPUs is not known there, so a pod that names its node passes."""
+    broad = f"variables.tolerations.exists(t, t.?key.orValue('') == '' && {tolerated('t', policy, None)})"
+    yield Clause(
+        f"object.spec.?nodeName.orValue('') != '' || !{broad} || {KUBELETS_OWN}",
+        "a toleration without a key tolerates every taint, also those that protect GPU nodes; name the keys of the "
+        "taints that you need",
+        asked=ANY_POD,
+    )

@@ -9,9 +9,12 @@ Way out: leave the annotation as it is; for another text delete the pod, and cre
 
 from collections.abc import Iterator
 
+from webhook.cel.clauses import CHANGES, Clause
+from webhook.cel.write import text
 from webhook.gpu.review import PodReview
 from webhook.memory.shim.delivery import CODE
 from webhook.model import Finding
+from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
@@ -23,3 +26,13 @@ def check(review: PodReview) -> Iterator[Finding]:
         return
     path = pod.at("metadata", "annotations", CODE)
     yield Finding(path, "the memory shim of a pod does not change while the pod lives; leave the annotation as it was")
+
+
+def floor(_: Policy) -> Iterator[Clause]:
+    """Exact."""
+    key = text(CODE)
+    yield Clause(
+        f"object.metadata.?annotations[?{key}] == oldObject.metadata.?annotations[?{key}]",
+        f"the memory shim of a pod does not change while the pod lives; leave annotation {CODE} as it was",
+        asked=CHANGES,
+    )

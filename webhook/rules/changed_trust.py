@@ -10,8 +10,11 @@ Way out: delete the pod, and create it again with the other annotation.
 
 from collections.abc import Iterator
 
+from webhook.cel.clauses import CHANGES, Clause
+from webhook.cel.write import text
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -33,3 +36,14 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 def _said(value: object) -> str:
     return "absent" if value is None else shown(value)
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact."""
+    key = text(policy.annotation)
+    yield Clause(
+        f"object.metadata.?annotations[?{key}] == oldObject.metadata.?annotations[?{key}]",
+        f"a pod stays in the pool it was created for, so annotation {policy.annotation} does not change; change it "
+        "back, or delete the pod and create it again",
+        asked=CHANGES,
+    )

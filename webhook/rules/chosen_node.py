@@ -12,9 +12,12 @@ Way out: remove `nodeName`. A node selector for kubernetes.io/hostname names a n
 from collections.abc import Iterator
 
 from webhook.api.fields import text
+from webhook.cel.clauses import Clause
+from webhook.cel.policies import KUBELETS_OWN
 from webhook.gpu.guard import gpus_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -34,4 +37,13 @@ def check(review: PodReview) -> Iterator[Finding]:
         pod.at("spec", "nodeName"),
         f"nodeName bypasses the scheduler and node taints{node}; remove it, or use the nodeSelector "
         f"kubernetes.io/hostname: {shown(name, quotes=False)}",
+    )
+
+
+def floor(_: Policy) -> Iterator[Clause]:
+    """Weaker: which nodes have GPUs is not known there, so a pod passes that asks for none and names none."""
+    yield Clause(
+        f"object.spec.?nodeName.orValue('') == '' || !variables.exposed || {KUBELETS_OWN}",
+        "spec.nodeName bypasses the scheduler and node taints; remove it, or use the nodeSelector "
+        "kubernetes.io/hostname",
     )

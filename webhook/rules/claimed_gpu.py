@@ -21,6 +21,10 @@ administrator list the class under a pool's `deviceClasses`, the namespace under
 from collections.abc import Iterator
 
 from webhook.api.devices import DeviceClaim, DeviceRequest
+from webhook.catalog.gpu_requests import GPU_CLASSES
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import include, reaches
+from webhook.cel.write import all_of, any_of, array, named, negated
 from webhook.gpu import claims
 from webhook.gpu.device_classes import Class, sort_of
 from webhook.model import Finding
@@ -99,3 +103,25 @@ def _offered(review: Review[DeviceClaim]) -> str:
     open_ = (pool for pool in policy.pools if claims.opens(claim, [pool], policy, facts)[0])
     names = [name for pool in open_ for name in pool.device_classes]
     return f"class {' or '.join(names[:3])}" if names else "a resource such as nvidia.com/gpu"
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: only classes of no pool, that the policy names or drivers publish, count as those of GPUs."""
+    offered = any_of(named("name", pool.device_classes) for pool in policy.pools)
+    gpu = named("name", policy.forms.device_classes)
+    if not policy.forms.classes_named:
+        gpu = all_of((f"name in {array(sorted(GPU_CLASSES))}", gpu))
+    one = f"[one.?deviceClassName.orValue('')].exists(name, name != '' && {gpu} && {negated(offered)})"
+    yield Clause(
+        "request.operation != 'CREATE' || "
+        + any_of(
+            (
+                f"!variables.requested.exists(one, {one})",
+                *map(reaches, policy.forms.claims),
+                include(policy.schedulers),
+            )
+        ),
+        "nobody may claim GPUs in this namespace; request a resource such as nvidia.com/gpu instead, or ask an "
+        "administrator to list the namespace under gpus.claims",
+        asked=(Asked.DEVICES,),
+    )

@@ -12,8 +12,14 @@ to no GPU, such as /dev/fuse.
 
 from collections.abc import Iterator
 
+from webhook.catalog import device_annotations
+from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.paths import leads_to_gpu, letters, steps, table
+from webhook.cel.policies import device_domain
+from webhook.cel.write import any_of, array, begins
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
@@ -25,3 +31,23 @@ def check(review: PodReview) -> Iterator[Finding]:
             path,
             "this annotation makes the container runtime add devices; remove it, and request GPUs in resources.limits",
         )
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: a device of CRI-O's lists passes whose path has `..` in it."""
+    device = "x.split(':')[0].trim()"
+    found = letters("steps", "variables.device_table", policy)
+    harmful = (
+        f"[variables.annotations[k].split(',')].exists(list, size(list) > {device_annotations.MAX_DEVICES}"
+        f" || list.exists(x, !x.contains('..') && [{steps(device)}].exists(steps, [{found}].exists(letters,"
+        f" {leads_to_gpu('letters')}))))"
+    )
+    lists = any_of((f"d in {array(sorted(device_annotations.DEVICE_LISTS))}", begins("d", device_annotations.DOTTED)))
+    adds = device_domain("d")
+    yield Clause(
+        f"!variables.annotations.exists(k, [k.split('/')[0]].exists(d, {adds} && (!{lists} || {harmful})))",
+        "this annotation makes the container runtime add devices; remove it, and request GPUs in resources.limits",
+        places=f"variables.annotations.filter(k, [k.split('/')[0]].exists(d, {adds})).join(', ')",
+        asked=ANY_POD,
+        variables=(("device_table", table(policy)),),
+    )

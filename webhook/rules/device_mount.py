@@ -10,8 +10,13 @@ Way out: remove the mount, and request GPUs in `resources.limits`.
 
 from collections.abc import Iterator
 
+from webhook.catalog.host_paths import DEVICE_MOUNTS
+from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.paths import joined, mounts, steps
+from webhook.cel.write import begins
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -25,3 +30,13 @@ def check(review: PodReview) -> Iterator[Finding]:
             f"a mount at {shown(value)} requests GPUs past the device plugin; remove it, and request GPUs in "
             "resources.limits",
         )
+
+
+def floor(_: Policy) -> Iterator[Clause]:
+    """Weaker: a mount passes whose path has `..` in it."""
+    device = f"m.contains('nvidia-container') && !m.contains('..') && {begins(joined(steps('m')), DEVICE_MOUNTS)}"
+    yield Clause(
+        f"!variables.containers.exists(c, {mounts('c')}.exists(m, {device}))",
+        "a mount requests GPUs past the device plugin; remove it, and request GPUs in resources.limits",
+        asked=ANY_POD,
+    )

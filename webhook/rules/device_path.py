@@ -17,6 +17,8 @@ from collections.abc import Iterator
 
 from webhook.catalog import host_paths
 from webhook.catalog.host_paths import Access
+from webhook.cel.clauses import Clause
+from webhook.cel.paths import NESTED, READABLE, leads_to_gpu, letters, steps, table
 from webhook.gpu.exposure import HostPath
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
@@ -85,3 +87,36 @@ def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
     if len(some) == len(found):
         return "every mount of it" if len(some) == 1 else "every mount of them"
     return f"every mount of {listed([shown(each.name, quotes=False) for each in some], 3)}"
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: a volume that no container mounts passes where every mount of it could be harmless."""
+    reads = (
+        f"m.?readOnly.orValue(false) && (letters.contains('{READABLE}')"
+        f" || (m.?recursiveReadOnly.orValue('') == 'Enabled' && letters.contains('{NESTED}')))"
+    )
+    yield Clause(
+        f"!variables.exposed || !(variables.host_paths.exists(name, [variables.host_paths[name]].exists(letters,"
+        f" !letters.contains('{READABLE}') && !letters.contains('{NESTED}')))"
+        " || variables.containers.exists(c, c.?volumeMounts.orValue([]).exists(m, m.name in variables.host_paths"
+        f" && [variables.host_paths[m.name]].exists(letters, !({reads})))))",
+        "a hostPath exposes the node's devices or gives control of the node, its GPUs included; remove the volume, or "
+        "mount it read-only where its page allows that",
+        places="'volume ' + variables.host_paths.map(name, name).join(', ')",
+        variables=(
+            ("host_table", table(policy)),
+            (
+                "host_steps",
+                "object.spec.?volumes.orValue([]).filter(v, has(v.hostPath))"
+                f".transformMapEntry(i, v, {{v.name: {steps('v.hostPath.path')}}})",
+            ),
+            (
+                "host_letters",
+                f"variables.host_steps.transformMap(name, steps, {letters('steps', 'variables.host_table', policy)})",
+            ),
+            (
+                "host_paths",
+                f"variables.host_letters.transformMap(name, letters, {leads_to_gpu('letters')}, letters)",
+            ),
+        ),
+    )

@@ -19,6 +19,9 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Binding
 from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import device_domain, include
+from webhook.cel.write import any_of, array, named
 from webhook.gpu.guard import gpus_of
 from webhook.memory.shim.delivery import CODE
 from webhook.model import Finding, Requester
@@ -78,3 +81,21 @@ def _of_another(binding: Binding, requester: Requester, review: Review[Binding])
 
 def _stranger(requester: Requester, policy: Policy) -> str:
     return f"user {shown(requester.username)} is not one of the schedulers of policy {policy.name}"
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: which nodes have GPUs is not known there, so whoever may bind pods may bind one to such a node."""
+    annotations, labels = (f"object.?metadata.?{part}.orValue({{}})" for part in ("annotations", "labels"))
+    judged = any_of((f"k in {array((policy.annotation, CODE))}", f"[k.split('/')[0]].exists(d, {device_domain('d')})"))
+    yield Clause(
+        f"!{annotations}.exists(k, {judged})",
+        "a binding's annotation reaches the pod unjudged; remove it here, and create the pod with it",
+        places=f"{annotations}.filter(k, {judged}).join(', ')",
+        asked=(Asked.BINDINGS,),
+    )
+    yield Clause(
+        f"{include(policy.schedulers)} || (!{annotations}.exists(k, {named('k', PLACEMENT_ANNOTATIONS)})"
+        f" && !{labels}.exists(k, {named('k', PLACEMENT_LABELS)}))",
+        f"only a scheduler of policy {policy.name} may write which GPU it chose; remove it",
+        asked=(Asked.BINDINGS,),
+    )

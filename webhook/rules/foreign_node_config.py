@@ -13,8 +13,12 @@ administrator.
 from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import include, registers
+from webhook.cel.write import any_of, text
 from webhook.facts.snapshot import CONFIG_LABEL
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.text.words import shown
 
@@ -38,4 +42,15 @@ def check(review: Review[Labelled]) -> Iterator[Finding]:
         f"user {shown(requester.username)} may not {done}: only administrators of policy {policy.name} may; ask one "
         "of them",
         advice=registers,
+    )
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact."""
+    key = text(CONFIG_LABEL)
+    yield Clause(
+        any_of((f"variables.now[?{key}] == variables.before[?{key}]", include(policy.administrators), registers())),
+        f"label {CONFIG_LABEL} chooses the node's sharing configuration, which only administrators of policy "
+        f"{policy.name} may do; ask one of them",
+        asked=(Asked.NODES,),
     )

@@ -13,8 +13,13 @@ their accounts under `schedulers`.
 
 from collections.abc import Iterator
 
+from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS
+from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.policies import include
+from webhook.cel.write import any_of, named
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -34,3 +39,15 @@ def check(review: PodReview) -> Iterator[Finding]:
             yield Finding(path, f"{named}, which only a scheduler may change; leave it as it was, or remove it")
         else:
             yield Finding(path, f"{named} and must not be set by hand; remove it")
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact."""
+    annotation, label = named("k", PLACEMENT_ANNOTATIONS), named("k", PLACEMENT_LABELS)
+    yield Clause(
+        f"(!variables.annotations.exists(k, {annotation}) && !variables.podlabels.exists(k, {label}))"
+        f" || {any_of((include(policy.schedulers), include(policy.administrators)))}",
+        "it records a scheduler's choice of a GPU, which only a scheduler may write; leave it as it was, or remove it",
+        places=f"(variables.annotations.filter(k, {annotation}) + variables.podlabels.filter(k, {label})).join(', ')",
+        asked=ANY_POD,
+    )

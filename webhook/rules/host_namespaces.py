@@ -11,8 +11,10 @@ can exempt an agent of the system in the policy, by its namespace and service ac
 from collections.abc import Iterator
 
 from webhook.api.fields import flag
+from webhook.cel.clauses import Clause
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
@@ -27,3 +29,12 @@ def check(review: PodReview) -> Iterator[Finding]:
                 pod.at("spec", key),
                 f"{key}: true lets the pod reach {what} of all pods on its node's GPUs; remove it",
             )
+
+
+def floor(_: Policy) -> Iterator[Clause]:
+    """Exact, where it is certain that the pod may see a GPU."""
+    yield Clause(
+        "!variables.exposed || !(object.spec.?hostPID.orValue(false) || object.spec.?hostIPC.orValue(false))",
+        "hostPID or hostIPC lets the pod reach the processes or the shared memory of all pods on its node's GPUs; "
+        "remove it",
+    )

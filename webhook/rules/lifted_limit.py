@@ -15,9 +15,14 @@ Way out: remove the variable or the mount. Build libraries that the program need
 
 from collections.abc import Iterator
 
-from webhook.catalog.device_variables import LIBRARY_PATH, LINKER
+from webhook.catalog import host_paths
+from webhook.catalog.device_variables import LIBRARY_PATH, LIMIT_VARIABLES, LINKER
+from webhook.cel.clauses import Clause
+from webhook.cel.paths import joined, mounts, steps, within
+from webhook.cel.write import array, matches, one_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -51,4 +56,23 @@ def check(review: PodReview) -> Iterator[Finding]:
             yield Finding(
                 path,
                 f"a mount at {shown(value)} can lift a limit that protects everyone in pool {pool}; {_WAY}",
+            )
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: a mount passes whose path has `..` in it, and a pod that more than one sort of pool may take."""
+    strict = [pool.name for pool in policy.pools if pool.shared and pool.sharing != "time-slicing"]
+    shared = [pool.name for pool in policy.pools if pool.shared]
+    place = f"path == '/etc' || {within('path', host_paths.LIMIT_MOUNTS)}"
+    mounted = f"{mounts('c')}.exists(m, !m.contains('..') && [{joined(steps('m'))}].exists(path, {place}))"
+    hard = [name for name in LIMIT_VARIABLES if name not in LINKER]
+    for pools, lifts in (
+        (shared, f"(c.?env.orValue([]).exists(e, {matches('e.name', hard)}) || {mounted})"),
+        (strict, f"c.?env.orValue([]).exists(e, {one_of('e.name', LINKER)})"),
+    ):
+        if pools:
+            yield Clause(
+                f"size(variables.pools) == 0 || !variables.pools.all(p, p in {array(pools)})"
+                f" || !variables.containers.exists(i, c, size(variables.asks[i]) > 0 && {lifts})",
+                f"a variable or a mount can lift a limit that protects everyone in its pool; {_WAY}",
             )

@@ -25,10 +25,12 @@ from collections.abc import Iterator
 from webhook.api import quantity
 from webhook.api.devices import DeviceClaim
 from webhook.api.fields import section
+from webhook.cel.clauses import Clause
 from webhook.gpu import claims
 from webhook.gpu.requests import FILLED_IN, ResourceEntry
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.text.words import shown
 
@@ -108,3 +110,14 @@ def _differ(one: object, other: object) -> bool:
         return quantity.parse(one) != quantity.parse(other)
     except ValueError:
         return False
+
+
+def floor(_: Policy) -> Iterator[Clause]:
+    """Exact for pods where unsteered-pod is denied too. Claims pass."""
+    yield Clause(
+        "variables.count <= 1 || size(variables.willing) == 0 || (!variables.willing.all(p, p in variables.shared)"
+        " && (variables.pools.exists(p, !(p in variables.shared))"
+        " || !variables.held.exists(p, p in variables.willing && p in variables.shared)))",
+        "several slices in one pod, and its pool shares its GPUs: ask for 1 in all containers together",
+        places="string(variables.count) + ' of ' + variables.asked.join(', ')",
+    )

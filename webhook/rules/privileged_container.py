@@ -12,8 +12,12 @@ an agent of the system in the policy, by its namespace and service account.
 
 from collections.abc import Iterator
 
+from webhook.catalog.capabilities import CAPABILITIES
+from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.write import array
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -34,3 +38,20 @@ def check(review: PodReview) -> Iterator[Finding]:
         else:
             message = f"capability {shown(value)} lets the container take devices that it was not given; remove it"
             yield Finding(path, message)
+
+
+def floor(_: Policy) -> Iterator[Clause]:
+    """Exact, where it is certain that the pod may see a GPU; a capability is one in letters of ASCII."""
+    names = array(sorted((*CAPABILITIES, *(f"CAP_{name}" for name in CAPABILITIES))))
+    one = (
+        "c.?securityContext.?privileged.orValue(false)"
+        " || c.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
+        f" || c.?securityContext.?capabilities.?add.orValue([]).exists(name, name.upperAscii() in {names})"
+    )
+    of_pod = "request.operation == 'CREATE' && object.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
+    yield Clause(
+        f"!variables.exposed || !(({of_pod}) || variables.containers.exists(c, {one}))",
+        "privileged, hostProcess, or a capability lets a container take devices that it was not given; remove it",
+        places=f"'container ' + variables.containers.filter(c, {one}).map(c, c.name).join(', ')",
+        asked=ANY_POD,
+    )

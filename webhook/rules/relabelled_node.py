@@ -18,6 +18,9 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
 from webhook.api.pods import KUBELETS
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import include, pool_of, registers
+from webhook.cel.write import all_of, any_of, array, one_of, text
 from webhook.memory.budget import CARD_LABELS
 from webhook.model import Finding, Path, Requester
 from webhook.policy.model import Policy, Pool
@@ -62,3 +65,25 @@ def _move(before: Pool | None, now: Pool | None) -> str:
     if before is None or now is None:
         return f"take the node into pool {now.name}" if now else f"take the node out of pool {before and before.name}"
     return f"move the node from pool {before.name} to pool {now.name}"
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact."""
+    kubelet = all_of((registers(), f"{text(KUBELETS)} in request.userInfo.?groups.orValue([])"))
+    may = [include(policy.administrators), include(policy.node_labellers)]
+    if policy.self_registration:
+        may.append(kubelet)
+    shared = one_of("variables.pool", sorted(pool.name for pool in policy.pools if pool.shared))
+    cards = f"{array(sorted(CARD_LABELS))}.all(k, variables.now[?k] == variables.before[?k])"
+    yield Clause(
+        any_of((f"(variables.pool == variables.before_pool && (!({shared}) || {cards}))", *may)),
+        f"these labels decide the node's pool, or the memory of its GPUs; ask an administrator or a node labeller of "
+        f"policy {policy.name}",
+        places="'from pool ' + (variables.before_pool == '' ? 'none' : variables.before_pool)"
+        " + ' to pool ' + (variables.pool == '' ? 'none' : variables.pool)",
+        asked=(Asked.NODES,),
+        variables=(
+            ("pool", pool_of("variables.now", policy)),
+            ("before_pool", pool_of("variables.before", policy)),
+        ),
+    )

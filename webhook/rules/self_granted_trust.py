@@ -14,6 +14,9 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
 from webhook.catalog.gpu_requests import ADMIN_ACCESS
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import include
+from webhook.cel.write import any_of, array
 from webhook.model import Finding
 from webhook.policy.model import Policy
 from webhook.review import Review
@@ -42,3 +45,15 @@ def _reason(key: str, policy: Policy) -> str:
     if key == ADMIN_ACCESS:
         return "it lets claims take devices that others hold"
     return f"policy {policy.name} selects namespaces by it"
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact."""
+    keys = array(sorted(policy.namespace_keys))
+    yield Clause(
+        any_of((f"{keys}.all(k, variables.now[?k] == variables.before[?k])", include(policy.administrators))),
+        f"only an administrator of policy {policy.name} may write this label, by which it selects namespaces; leave it "
+        "as it was, or ask one of them",
+        places=f"{keys}.filter(k, variables.now[?k] != variables.before[?k]).join(', ')",
+        asked=(Asked.NAMESPACES,),
+    )

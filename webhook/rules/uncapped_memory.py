@@ -22,12 +22,16 @@ Way out: leave the variables to Slicewarden, or set a limit that is no larger th
 from collections.abc import Iterator
 
 from webhook.api.fields import entries
+from webhook.cel.clauses import Clause
+from webhook.cel.write import array
 from webhook.gpu.claims import free, source
 from webhook.gpu.review import PodReview
-from webhook.memory import annotation
+from webhook.memory import annotation, frameworks
 from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
 from webhook.memory.steps import WRITES, Kind, Step, describe
+from webhook.memory.tables import Form
 from webhook.model import Finding, Fix
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -126,3 +130,23 @@ def _variable(step: Step, part: ContainerPlan, planned: Plan) -> Iterator[Findin
         yield Finding(value, message)
     else:
         yield Finding(variable, message, advice=advice)
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: the variables have to be there which are written whatever the card is; their values are not read."""
+    capped = [pool.name for pool in policy.pools if pool.sharing in policy.capped_sharing and not pool.driver_limits]
+    names = [
+        variable.name
+        for framework in frameworks.walk()
+        if policy.caps(framework.name) and not framework.image and not framework.fractions_only
+        for variable in framework.variables
+        if variable.written and variable.form not in (Form.FRACTION, Form.SETTINGS)
+    ]
+    if capped and names:
+        yield Clause(
+            f"size(variables.pools) == 0 || !variables.pools.all(p, p in {array(capped)})"
+            " || variables.containers.all(i, c, size(variables.asks[i]) == 0"
+            f" || {array(names)}.all(n, c.?env.orValue([]).exists(e, e.name == n)))",
+            f"a container on a time-sliced GPU does not set {' and '.join(names)}, so it may take all memory; "
+            "Slicewarden's mutating webhook writes them, and did not run",
+        )

@@ -21,10 +21,12 @@ from collections.abc import Iterator
 
 from webhook.api.devices import DeviceClaim
 from webhook.api.objects import Revision
+from webhook.cel.clauses import Clause
+from webhook.cel.write import text
 from webhook.gpu import claims
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import TRUSTED, UNTRUSTED
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
 from webhook.review import Review
 from webhook.text.words import shown
 
@@ -105,3 +107,14 @@ def _of_revision(review: Review[Revision | DeviceClaim], revision: Revision) -> 
             f"may bring trusted pods, and the grant of policy {policy.name} is for other users; leave them to "
             "controllers",
         )
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact for new pods. Updates that change what trusted pods run, revisions and claims pass."""
+    yield Clause(
+        f"!({text(policy.annotation)} in variables.annotations) || variables.wanted == '{UNTRUSTED}'"
+        f" || (variables.wanted == '{TRUSTED}' && size(variables.granted) > 0)",
+        f"policy {policy.name} grants the pod no such trust; remove annotation {policy.annotation}, or ask an "
+        "administrator for a grant",
+        places="'service account ' + variables.account + ' of namespace ' + variables.namespace",
+    )

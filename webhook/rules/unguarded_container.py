@@ -20,8 +20,11 @@ in a container with a GPU.
 from collections.abc import Iterator
 
 from webhook.catalog.device_variables import CLOSED, DEVICE_VARIABLES, IMEX, NONE, VISIBLE, VOID
+from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.write import all_of, any_of, text
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix
+from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
@@ -63,3 +66,23 @@ def check(review: PodReview) -> Iterator[Finding]:
                 parts=(VISIBLE,),
                 left_out=True,
             )
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact, where it is certain that the pod may see a GPU."""
+    asks = "size(variables.asks[i]) > 0"
+    driven = "c.?env.orValue([]).exists(e, e.name == {} && !has(e.valueFrom) && e.?value.orValue('') == {})"
+    closed = all_of(
+        any_of((asks if name == IMEX and policy.forms.imex_channels else "false", _says(name))) for name in CLOSED
+    )
+    has_or_drives = any_of((asks, driven.format(text(VISIBLE), text(NONE))))
+    yield Clause(
+        f"!variables.exposed || variables.containers.all(i, c, {has_or_drives} ? {closed} : {_says(VISIBLE)})",
+        f"a container sets neither {VISIBLE}, nor {' and '.join(CLOSED)} beside a GPU, so its image may take what it "
+        "was not given; Slicewarden's mutating webhook writes them, and did not run",
+        asked=ANY_POD,
+    )
+
+
+def _says(name: str) -> str:
+    return f"c.?env.orValue([]).exists(e, e.name == {text(name)})"

@@ -19,6 +19,9 @@ from collections.abc import Iterator
 
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Pod
+from webhook.cel.clauses import Clause
+from webhook.cel.policies import covers
+from webhook.cel.write import any_of
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims
 from webhook.gpu.device_classes import Class, claims_others, classes_of, sort_of
@@ -104,3 +107,18 @@ def _claims(pod: Pod) -> Iterator[tuple[Path, Object | None]]:
         for index, claim in entries(resources, "claims", place):
             if text(claim, "name", (*place, "claims", index)) not in known:
                 yield (*place, "claims", index), None
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: it holds only where no pool has device classes."""
+    if any(pool.device_classes.patterns for pool in policy.pools):
+        return  # what a claim may hold is judged where it is written, and for which account with facts
+    some = (
+        "size(object.spec.?resourceClaims.orValue([])) > 0"
+        " || variables.containers.exists(c, size(c.?resources.?claims.orValue([])) > 0)"
+    )
+    yield Clause(
+        f"!({some}) || {any_of(map(covers, policy.forms.claims))}",
+        "gpus.claims does not list the pod's namespace, so it may not use ResourceClaims; for a GPU, request a "
+        "resource that a pool offers; for another device, ask an administrator to list the namespace",
+    )

@@ -12,7 +12,11 @@ Way out: offer the class under a name that the policy knows, such as NVIDIA's `n
 from collections.abc import Iterator
 
 from webhook.api.devices import DeviceClaim
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import is_gpu
+from webhook.cel.write import any_of, named, negated
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.text.words import shown
 
@@ -32,3 +36,22 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
             + (f"did you mean {near}? If not, " if near else "")
             + "add the name to gpus.resources in the policy, or list only classes of GPUs in gpus.deviceClasses",
         )
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact."""
+    name, before = "object.spec.?extendedResourceName", "oldObject.spec.?extendedResourceName"
+    yield Clause(
+        "request.kind.kind != 'DeviceClass' || "
+        + any_of(
+            (
+                f"{name}.orValue('') == ''",
+                f"(request.operation == 'UPDATE' && {name} == {before})",
+                negated(named("object.metadata.name", policy.forms.device_classes)),
+                f"[{name}.orValue('')].exists(n, {is_gpu('n', policy.gpu_resources)})",
+            )
+        ),
+        f"policy {policy.name} does not know the extendedResourceName, so pods could request these GPUs unjudged; add "
+        "the name to gpus.resources in the policy, or list only classes of GPUs in gpus.deviceClasses",
+        asked=(Asked.DEVICES,),
+    )

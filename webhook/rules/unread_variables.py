@@ -11,8 +11,12 @@ Way out: add a `prefix` with which no such variable begins, such as `APP_`. Or l
 
 from collections.abc import Iterator
 
+from webhook.catalog.device_variables import DEVICE_VARIABLES, LIBRARY_PATH, LIMIT_VARIABLES
+from webhook.cel.clauses import Clause
+from webhook.cel.write import any_of, array
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Object
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -37,3 +41,21 @@ def _source(entry: Object) -> str:
         if isinstance(reference, dict) and reference.get("name"):
             return f"{kind} {shown(reference['name'])}"
     return "a Secret or ConfigMap"
+
+
+def floor(_: Policy) -> Iterator[Clause]:
+    """Exact."""
+    names, starts = array((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES.names)), array(LIMIT_VARIABLES.prefixes)
+    may = any_of(
+        (
+            f"{names}.exists(n, n.startsWith(p))",
+            f"{starts}.exists(n, n.startsWith(p) || p.startsWith(n))",
+        )
+    )
+    opens = f"c.?envFrom.orValue([]).exists(from, [from.?prefix.orValue('')].exists(p, {may}))"
+    yield Clause(
+        f"!variables.containers.exists(i, c, size(variables.asks[i]) > 0 && {opens})",
+        "envFrom may set NVIDIA_VISIBLE_DEVICES, which overrides the device plugin; add a prefix such as APP_, or list "
+        "the variables one by one under env",
+        places=f"'container ' + variables.containers.filter(c, {opens}).map(c, c.name).join(', ')",
+    )

@@ -22,6 +22,8 @@ from typing import Any
 from webhook.api import quantity
 from webhook.api.devices import DeviceClaim, DeviceConfig, DeviceRequest
 from webhook.catalog.gpu_requests import ADMIN_ACCESS
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.write import all_of, any_of, array, text
 from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Path
 from webhook.policy.model import FORBIDDEN, Policy
@@ -196,3 +198,46 @@ def _memory(limit: Any, path: Path) -> Iterator[Said]:
         return
     if not enough:
         yield path, f"{_REFUSES} {shown(limit)}, which is less than 1Mi; raise it"
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: of the driver's configuration only its version, kind, strategy and an absent interval are read."""
+    of_nvidia = (
+        "([one.?deviceClassName.orValue('')] + one.?selectors.orValue([]).map(s, s.?cel.?expression.orValue('')))"
+        ".exists(t, t.lowerAscii().contains('nvidia'))"
+    )
+    ours = f"variables.configs.exists(c, c.?opaque.?driver.orValue('') == {text(DRIVER)})"
+    labelled = f"variables.labels[?{text(ADMIN_ACCESS)}].orValue('') == 'true'"
+    excessive = (
+        f"(one.?adminAccess.orValue(false) ? !({labelled}) : one.?allocationMode.orValue('') == 'All')"
+        f" && ({of_nvidia} || {ours})"
+    )
+    yield Clause(
+        f"request.operation != 'CREATE' || !variables.requested.exists(one, {excessive})",
+        "a claim takes devices that others hold, or every GPU of a node; use ExactCount and a count, and leave "
+        "adminAccess to namespaces that an administrator labels for it",
+        asked=(Asked.DEVICES,),
+    )
+    strategies = [TIME_SLICING] if any(pool.sharing == "time-slicing" for pool in policy.pools) else []
+    strategies += [MPS] if policy.limits.mps != FORBIDDEN else []
+    sharing = (
+        f"(p.kind == 'VfioDeviceConfig' || !('sharing' in p) || type(p.sharing) != map"
+        f" || (p.sharing.?strategy.orValue('') in {array(strategies)}"
+        " && (p.kind != 'GpuConfig' || !('timeSlicingConfig' in p.sharing) || type(p.sharing.timeSlicingConfig) != map"
+        " || 'interval' in p.sharing.timeSlicingConfig)))"
+    )
+    fine = all_of(
+        (
+            f"p.?apiVersion.orValue('') == {text(API_VERSION)}",
+            f"p.?kind.orValue('') in {array(('GpuConfig', 'MigDeviceConfig', 'VfioDeviceConfig'))}",
+            sharing,
+        )
+    )
+    driven = f"c.?opaque.?driver.orValue('') == {text(DRIVER)}"
+    parameters = any_of(("type(p) != map", fine))
+    yield Clause(
+        f"variables.configs.all(c, !({driven}) || [c.?opaque.?parameters.orValue('')].all(p, {parameters}))",
+        "NVIDIA's driver or the policy refuses this configuration of devices, or the driver crashes on it; "
+        "`slicewarden check` says what to write",
+        asked=(Asked.DEVICES,),
+    )

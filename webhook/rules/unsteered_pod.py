@@ -24,11 +24,13 @@ from typing import Any
 from webhook.api.pods import REQUIRED_AFFINITY, Pod
 from webhook.api.selectors import Requirement
 from webhook.catalog.names import Names
+from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.write import named
 from webhook.gpu.placement import Placement, alternatives, names, offers
 from webhook.gpu.requests import Amount, marked
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix, Object
-from webhook.policy.model import TRUSTED, Pool
+from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.text.words import listed, shown
 
 SINCE = "0.1"
@@ -195,3 +197,28 @@ def _covers(own: Object, wanted: Object) -> bool:
     if own.get("operator") not in (None, "", "Equal") or wanted.get("operator") == "Exists":
         return False
     return (own.get("key"), own.get("value") or "") == (wanted["key"], wanted.get("value") or "")
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: any pool will do that takes the pod, and updates pass that take a gated pod's steering away."""
+    asked, taken = "size(variables.asked) == 0", "size(variables.willing) > 0"
+    yield Clause(
+        f"{asked} || {taken}",
+        "no pool takes a pod that asks for this; request what a pool offers, or ask for a grant of trust",
+        places="variables.asked.join(', ')",
+    )
+    yield Clause(
+        f"{asked} || !({taken}) || size(variables.pools) > 0"
+        " || variables.held.exists(p, p in variables.willing && p in variables.shared)",
+        "the pod is not held to the nodes of its pool; Slicewarden's mutating webhook writes that, and did not run, or "
+        "the pod's own node selection excludes them",
+        places="'pool ' + (size(variables.right) > 0 ? variables.right : variables.willing).join(' or ')",
+    )
+    annotation, label = named("k", policy.forms.annotations), named("k", policy.forms.labels)
+    yield Clause(
+        f"!variables.annotations.exists(k, {annotation})"
+        f" && !variables.podlabels.exists(k, {label} && variables.podlabels[k] != 'false')",
+        "it requests a GPU from another scheduler; remove it, and request what a pool offers",
+        places=f"(variables.annotations.filter(k, {annotation}) + variables.podlabels.filter(k, {label})).join(', ')",
+        asked=ANY_POD,
+    )

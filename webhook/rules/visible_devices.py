@@ -11,9 +11,12 @@ Way out: remove the variable, and request GPUs in `resources.limits`.
 
 from collections.abc import Iterator
 
-from webhook.catalog.device_variables import DEVICE_VARIABLES
+from webhook.catalog.device_variables import DEVICE_VARIABLES, VISIBLE
+from webhook.cel.clauses import ANY_POD, Clause
+from webhook.cel.write import any_of, array, text
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
+from webhook.policy.model import Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -33,3 +36,21 @@ def check(review: PodReview) -> Iterator[Finding]:
         if not asks_here:
             way = "which it does not request; remove it, and request GPUs in resources.limits"
         yield Finding(path, f"{opens}, {way}")
+
+
+def floor(_: Policy) -> Iterator[Clause]:
+    """Exact."""
+    opens = []
+    for each in DEVICE_VARIABLES.values():
+        if each.harmless is not None:
+            harmless = f"(!has(e.valueFrom) && e.?value.orValue('') in {array(sorted(each.harmless))})"
+            asking = " || size(variables.asks[i]) > 0" if each.asking else ""
+            opens.append(f"(e.name == {text(each.name)} && !({harmless}{asking}))")
+    # Most variables have no name of the table: one look tells.
+    one = f"c.?env.orValue([]).exists(e, e.name in {array(DEVICE_VARIABLES)} && {any_of(opens)})"
+    yield Clause(
+        f"!variables.containers.exists(i, c, {one})",
+        f"a variable such as {VISIBLE} gives a container devices past the device plugin; remove it, and request GPUs "
+        "in resources.limits",
+        asked=ANY_POD,
+    )

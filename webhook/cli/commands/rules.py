@@ -22,5 +22,5 @@ def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
 def command(rule: str | None, markdown: bool) -> None:
     """Show the list, or the page."""
     known = rules.walk()
-    pages = {rule.id: rule.page for rule in known}
+    pages = {rule.id: docs.whole_page(rule) for rule in known}
     outputs.show(docs.rules(known) if markdown else docs.page(pages, rule, "rule"))

@@ -1,0 +1,191 @@
+"""Asks the API server's own code about requests, and compares the floor with the engine."""
+
+import json
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.oracles.programs import Program
+from tests.support.conditions import request_of
+from tests.support.go_programs import built
+from webhook import rules
+from webhook.api import admission, jsonpatch
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.floor.policies import floor
+from webhook.model import Action
+from webhook.policy.model import Policy
+
+Object = dict[str, Any]
+
+HERE = Path(__file__).resolve().parent
+WITHOUT_GO = "the evaluator needs Go 1.26 (https://go.dev/dl)"
+
+
+class Verdict(NamedTuple):
+    """What the floor makes of a request: the policies that were asked, and those that denied it, by their messages."""
+
+    asked: list[str]
+    denied: list[str]
+    errors: list[str]
+    cost: int
+    condition: int
+    refused: str = ""
+
+    @property
+    def denies(self) -> bool:
+        """Whether the request is refused. An error refuses it too: the policies fail closed."""
+        return bool(self.denied or self.errors)
+
+    @property
+    def rules(self) -> set[str]:
+        """The rules that deny it."""
+        return {message.partition(":")[0] for message in self.denied}
+
+
+class Evaluator:
+    """The running program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._sets: dict[str, str] = {}
+
+    def compiled(self, policies: Iterable[Object]) -> str:
+        """Have policies compiled, and return the name of the set. Fails with what does not compile."""
+        some = [each for each in policies if each["kind"] == "ValidatingAdmissionPolicy"]
+        key = json.dumps(some, sort_keys=True)
+        if key not in self._sets:
+            name = f"set-{len(self._sets)}"
+            assert self._program.ask({"by": name, "policies": some}) == []
+            self._sets[key] = name
+        return self._sets[key]
+
+    def settled(self, request: Object) -> Object | None:
+        """Return the request with its objects as the API server has them; None if it refuses them by itself."""
+        answer = self._program.ask({"request": request})
+        if answer.get("refused"):
+            return None
+        return {**request, **{key: answer.get(key) for key in ("object", "oldObject")}}
+
+    def judge(self, by: str, request: Object, labels: Mapping[str, str] | None) -> Verdict:
+        """Judge a request, in a namespace with these labels, by a set of policies."""
+        return Verdict(**self._program.ask({"by": by, "request": request, "namespace": labels or {}}))
+
+
+@contextmanager
+def running() -> Iterator[Evaluator]:
+    """Start the program. Raises Missing."""
+    folder = built(HERE, {"evaluator": "."}, without_go=WITHOUT_GO)
+    with subprocess.Popen([folder / "evaluator"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield Evaluator(Program(process.stdin, process.stdout))
+        process.stdin.close()
+
+
+@dataclass
+class Compared:
+    """What came of requests: `wrong` are those that the engine allows and the floor denies, which may not be.
+
+    `missed` has for each rule those that the engine denies by it and the floor does not.
+    """
+
+    judged: int = 0
+    allowed: int = 0
+    refused: int = 0
+    not_sent: int = 0
+    wrong: list[tuple[str, Verdict]] = field(default_factory=list)
+    denied: dict[str, int] = field(default_factory=dict)
+    missed: dict[str, list[str]] = field(default_factory=dict)
+    through: list[str] = field(default_factory=list)
+    costs: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Comparison:
+    """Judges requests by the engine and by the floor of one policy."""
+
+    def __init__(self, evaluator: Evaluator, policy: Policy, facts: Facts) -> None:
+        known = rules.walk()
+        self._evaluator, self._facts = evaluator, facts
+        self._engine = Engine(policy, known)
+        self._by = evaluator.compiled(floor(policy, known))
+
+    def add(self, name: str, request: Object, into: Compared) -> None:
+        """Judge one request, and write down what came of it."""
+        settled = self._evaluator.settled(request)
+        if settled is None:
+            into.refused += 1
+            return
+        review = {"apiVersion": admission.API_VERSION, "kind": "AdmissionReview", "request": settled}
+        decoded = admission.decode(json.dumps(review).encode())
+        verdict = self._engine.judge(decoded, self._facts)
+        if verdict.patch:
+            settled = {**settled, "object": jsonpatch.apply(settled["object"], verdict.patch)}
+        found = self._evaluator.judge(self._by, settled, self._facts.namespaces.get(decoded.namespace))
+        if found.refused:
+            into.refused += 1
+            return
+        into.judged += 1
+        into.allowed += verdict.allowed
+        into.costs.append((found.cost, name))
+        if found.denies and verdict.allowed:
+            into.wrong.append((name, found))
+        if not found.asked:
+            into.not_sent += 1
+            return
+        if not verdict.allowed and not found.denies:
+            into.through.append(name)
+        for rule in sorted({result.rule for result in verdict.having(Action.DENY)}):
+            into.denied[rule] = into.denied.get(rule, 0) + 1
+            if rule not in found.rules:
+                into.missed.setdefault(rule, []).append(name)
+
+
+def whole(request: Object) -> Object:
+    """Fill in what a fixture leaves out and the API server asks for, so that it is not refused for that alone."""
+    request = deepcopy(request)
+    for key in ("object", "oldObject"):
+        item = request.get(key)
+        if not isinstance(item, dict):
+            continue
+        metadata = item.setdefault("metadata", {})
+        metadata.setdefault("name", request["name"] or "a")
+        if request["namespace"]:
+            metadata["namespace"] = request["namespace"]
+        if request["operation"] == "UPDATE":
+            metadata.setdefault("resourceVersion", "1")
+            metadata.setdefault("uid", "u")
+        if item.get("kind") == "Pod" and isinstance(item.get("spec"), dict):
+            _complete(item["spec"])
+    return request
+
+
+def _complete(spec: Object) -> None:
+    names: set[str] = set()
+    volumes = spec.get("volumes") or []
+    for part in ("initContainers", "containers", "ephemeralContainers"):
+        for container in spec.get(part) or []:
+            if not isinstance(container, dict):
+                return
+            container.setdefault("image", "i")
+            base = container.get("name") or "c"
+            name = next(each for each in (base, *(f"{base}-{n}" for n in range(1000))) if each not in names)
+            names.add(name)
+            container["name"] = name
+            for mount in container.get("volumeMounts") or []:
+                if all(volume.get("name") != mount.get("name", "v") for volume in volumes):
+                    volumes = [*volumes, {"name": mount.get("name", "v"), "emptyDir": {}}]
+                mount.setdefault("name", "v")
+    if volumes:
+        spec["volumes"] = volumes
+
+
+def request_for(document: Object, **more: Any) -> Object:
+    """The request that the API server makes of a document, by nobody in particular unless it names somebody."""
+    request = request_of(document)
+    request.setdefault("uid", "705ab4f5-6393-11e8-b7cc-42010a800002")
+    return whole({**request, **more})

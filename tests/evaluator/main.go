@@ -1,0 +1,281 @@
+// Judges requests by ValidatingAdmissionPolicies with the API server's own code, and says what that cost.
+//
+// Reads a question a line from standard input, in JSON, and answers each with a line:
+//
+//	{"by": NAME, "policies": [...]}  compiles policies, and answers with what does not compile
+//	{"request": {...}}               answers with the objects as the API server has them, or why it refuses them
+//	{"by": NAME, "request": {...}}   judges them by those policies
+//
+// A request is an AdmissionRequest. A namespace comes with its labels.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"os"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	v1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	podutil "k8s.io/kubernetes/pkg/api/pod"
+	"k8s.io/kubernetes/pkg/apis/core"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
+	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+)
+
+type question struct {
+	Policies  []v1.ValidatingAdmissionPolicy `json:"policies"`
+	By        string                         `json:"by"`
+	Request   *admissionv1.AdmissionRequest  `json:"request"`
+	Namespace map[string]string              `json:"namespace"`
+}
+
+// settled is a request's objects with their defaults, or the reason for which no admission plugin sees them.
+type settled struct {
+	Object    runtime.Object `json:"object,omitempty"`
+	OldObject runtime.Object `json:"oldObject,omitempty"`
+	Refused   string         `json:"refused,omitempty"`
+}
+
+// verdict has what denied the request, and what failed: both refuse it. Costs are in units of the evaluator.
+type verdict struct {
+	Refused   string   `json:"refused,omitempty"`
+	Asked     []string `json:"asked"`
+	Denied    []string `json:"denied"`
+	Errors    []string `json:"errors"`
+	Cost      int64    `json:"cost"`
+	Condition int64    `json:"condition"`
+}
+
+type compiled struct {
+	policy      v1.ValidatingAdmissionPolicy
+	matcher     matchconditions.Matcher
+	conditions  cel.ConditionEvaluator
+	validations cel.ConditionEvaluator
+	validator   validating.Validator
+}
+
+func main() {
+	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
+	policies := map[string][]compiled{}
+	for {
+		var asked question
+		if err := in.Decode(&asked); err == io.EOF {
+			return
+		} else if err != nil {
+			log.Fatal(err)
+		}
+		var answer any
+		switch {
+		case asked.Request == nil:
+			failed := []string{}
+			for _, each := range asked.Policies {
+				made, errors := compile(each)
+				policies[asked.By], failed = append(policies[asked.By], made), append(failed, errors...)
+			}
+			answer = failed
+		default:
+			object, old, err := objects(asked.Request)
+			if asked.By == "" {
+				found := settled{Object: object, OldObject: old}
+				if err != nil {
+					found = settled{Refused: err.Error()}
+				}
+				answer = found
+			} else if err != nil {
+				answer = verdict{Refused: err.Error(), Asked: []string{}, Denied: []string{}, Errors: []string{}}
+			} else {
+				answer = judge(asked, object, old, policies[asked.By])
+			}
+		}
+		if err := out.Encode(answer); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// compile does what compilePolicy in plugin/policy/validating/plugin.go does, and keeps the parts, whose costs are wanted.
+func compile(policy v1.ValidatingAdmissionPolicy) (compiled, []string) {
+	declared := cel.OptionalVariableDeclarations{HasParams: policy.Spec.ParamKind != nil, HasAuthorizer: true}
+	worded := cel.OptionalVariableDeclarations{HasParams: policy.Spec.ParamKind != nil}
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var errors []string
+	for _, each := range policy.Spec.Variables {
+		named := &validating.Variable{Name: each.Name, Expression: each.Expression}
+		if found := compiler.CompileAndStoreVariable(named, declared, environment.NewExpressions); found.Error != nil {
+			errors = append(errors, fmt.Sprintf("%s: variable %s: %v", policy.Name, each.Name, found.Error))
+		}
+	}
+	var conditions, validations, messages, notes []cel.ExpressionAccessor
+	for i := range policy.Spec.MatchConditions {
+		conditions = append(conditions, (*matchconditions.MatchCondition)(&policy.Spec.MatchConditions[i]))
+	}
+	for _, each := range policy.Spec.Validations {
+		validations = append(validations, &validating.ValidationCondition{
+			Expression: each.Expression, Message: each.Message, Reason: each.Reason,
+		})
+		var message cel.ExpressionAccessor
+		if each.MessageExpression != "" {
+			message = &validating.MessageExpressionCondition{MessageExpression: each.MessageExpression}
+		}
+		messages = append(messages, message)
+	}
+	for _, each := range policy.Spec.AuditAnnotations {
+		notes = append(notes, &validating.AuditAnnotationCondition{Key: each.Key, ValueExpression: each.ValueExpression})
+	}
+	made := compiled{policy: policy}
+	made.conditions = compiler.CompileCondition(conditions, declared, environment.NewExpressions)
+	made.validations = compiler.CompileCondition(validations, declared, environment.NewExpressions)
+	made.matcher = matchconditions.NewMatcher(made.conditions, policy.Spec.FailurePolicy, "policy", "validate", policy.Name)
+	said := compiler.CompileCondition(messages, worded, environment.NewExpressions)
+	noted := compiler.CompileCondition(notes, worded, environment.NewExpressions)
+	for _, each := range []cel.ConditionEvaluator{made.conditions, made.validations, said, noted} {
+		for _, err := range each.CompilationErrors() {
+			errors = append(errors, fmt.Sprintf("%s: %v", policy.Name, err))
+		}
+	}
+	made.validator = validating.NewValidator(made.validations, made.matcher, noted, said, policy.Spec.FailurePolicy, nil)
+	return made, errors
+}
+
+// objects decodes, defaults and validates as far as the API server does so before admission.
+func objects(request *admissionv1.AdmissionRequest) (runtime.Object, runtime.Object, error) {
+	object, inner, err := decode(request.Object)
+	if err != nil {
+		return nil, nil, err
+	}
+	old, before, err := decode(request.OldObject)
+	if err != nil {
+		return nil, nil, err
+	}
+	pod, ok := inner.(*core.Pod)
+	if !ok {
+		return object, old, nil
+	}
+	var faults field.ErrorList
+	if was, ok := before.(*core.Pod); ok {
+		options := podutil.GetValidationOptionsFromPodSpecAndMeta(&pod.Spec, &was.Spec, &pod.ObjectMeta, &was.ObjectMeta)
+		switch request.SubResource {
+		case "":
+			faults = validation.ValidatePodUpdate(pod, was, options)
+		case "ephemeralcontainers":
+			faults = validation.ValidatePodEphemeralContainersUpdate(pod, was, options)
+		case "status":
+			faults = validation.ValidatePodStatusUpdate(pod, was, options)
+		}
+	} else {
+		options := podutil.GetValidationOptionsFromPodSpecAndMeta(&pod.Spec, nil, &pod.ObjectMeta, nil)
+		faults = validation.ValidatePodCreate(pod, options)
+	}
+	return object, old, faults.ToAggregate()
+}
+
+// decode returns an object in its own version, and as the API server has it inside; kinds of others as they are.
+func decode(raw runtime.RawExtension) (runtime.Object, runtime.Object, error) {
+	if len(raw.Raw) == 0 || string(raw.Raw) == "null" {
+		return nil, nil, nil
+	}
+	object, kind, err := legacyscheme.Codecs.UniversalDeserializer().Decode(raw.Raw, nil, nil)
+	if runtime.IsNotRegisteredError(err) {
+		var other unstructured.Unstructured
+		return &other, nil, other.UnmarshalJSON(raw.Raw)
+	} else if err != nil {
+		return nil, nil, err
+	}
+	legacyscheme.Scheme.Default(object)
+	inner, err := legacyscheme.Scheme.ConvertToVersion(object, schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal})
+	if err != nil {
+		return nil, nil, err
+	}
+	if kind.Group == "resource.k8s.io" { // matchPolicy: Equivalent
+		kind.Version = "v1"
+	}
+	if object, err = legacyscheme.Scheme.ConvertToVersion(inner, kind.GroupVersion()); err != nil {
+		return nil, nil, err
+	}
+	object.GetObjectKind().SetGroupVersionKind(*kind)
+	return object, inner, nil
+}
+
+func judge(asked question, object, old runtime.Object, policies []compiled) verdict {
+	request, found := asked.Request, verdict{Asked: []string{}, Denied: []string{}, Errors: []string{}}
+	some := object
+	if some == nil {
+		some = old
+	}
+	kind := some.GetObjectKind().GroupVersionKind()
+	resource := schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: request.Resource.Resource}
+	who := &user.DefaultInfo{Name: request.UserInfo.Username, Groups: request.UserInfo.Groups}
+	attributes := admission.NewAttributesRecord(object, old, kind, request.Namespace, request.Name, resource,
+		request.SubResource, admission.Operation(request.Operation), nil, false, who)
+	var namespace *corev1.Namespace
+	if request.Namespace != "" && kind.Kind != "Namespace" {
+		namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: request.Namespace, Labels: asked.Namespace}}
+	}
+	for _, each := range policies {
+		if !matches(each.policy, attributes) {
+			continue
+		}
+		versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: kind}
+		versioned.VersionedObject.Set(object)
+		versioned.VersionedOldObject.Set(old)
+		made := cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(kind))
+		_, left, err := each.conditions.ForInput(context.Background(), versioned, made, cel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudgetMatchConditions)
+		if err == nil {
+			found.Condition = max(found.Condition, celconfig.RuntimeCELCostBudgetMatchConditions-left)
+		}
+		if match := each.matcher.Match(context.Background(), versioned, nil, nil); match.Error == nil && !match.Matches {
+			continue
+		}
+		found.Asked = append(found.Asked, each.policy.Name)
+		_, left, err = each.validations.ForInput(context.Background(), versioned, made, cel.OptionalVariableBindings{}, namespace, celconfig.RuntimeCELCostBudget)
+		if err == nil {
+			found.Cost = max(found.Cost, celconfig.RuntimeCELCostBudget-left)
+		}
+		result := each.validator.Validate(context.Background(), resource, versioned, nil, namespace, celconfig.RuntimeCELCostBudget, nil)
+		for _, decision := range result.Decisions {
+			if decision.Evaluation == validating.EvalError {
+				found.Errors = append(found.Errors, decision.Message)
+			} else if decision.Action == validating.ActionDeny {
+				found.Denied = append(found.Denied, decision.Message)
+			}
+		}
+		for _, note := range result.AuditAnnotations {
+			if note.Action == validating.AuditAnnotationActionError {
+				found.Errors = append(found.Errors, note.Error)
+			}
+		}
+	}
+	return found
+}
+
+func matches(policy v1.ValidatingAdmissionPolicy, attributes admission.Attributes) bool {
+	for _, each := range policy.Spec.MatchConstraints.ResourceRules {
+		if matcher := (rules.Matcher{Rule: each.RuleWithOperations, Attr: attributes}); matcher.Matches() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,46 @@
+"""A clause: what a rule lets pass, as an expression that the API server evaluates by itself."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Asked(StrEnum):
+    """The requests that a clause is about. Each has variables of its own (webhook/floor/variables.py)."""
+
+    PODS = "pods"
+    """Pods that are created."""
+    UPDATES = "pod-updates"
+    """Updates of pods, with their debug containers."""
+    STATUSES = "pod-statuses"
+    """Updates of a pod's status, which may write annotations and labels too."""
+    BINDINGS = "bindings"
+    NAMESPACES = "namespaces"
+    NODES = "nodes"
+    DEVICES = "devices"
+    """ResourceClaims, their templates, and DeviceClasses."""
+
+
+class Clause(NamedTuple):
+    """An expression that holds for all that a rule lets pass: it may hold for more, and never for less.
+
+    `message` is one line for whoever is refused: what is wrong, and the way out. `places` is an expression for a text
+    of the places that are wrong, which is said before the message; empty without one. `variables` are those of this
+    clause alone, by name, in the order in which they read each other.
+    """
+
+    expression: str
+    message: str
+    places: str = ""
+    asked: tuple[Asked, ...] = (Asked.PODS,)
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+CHANGES = (Asked.UPDATES, Asked.STATUSES)
+"""Updates of pods."""
+
+ANY_POD = (Asked.PODS, *CHANGES)
+"""For clauses that read only `variables.containers`, `annotations`, `podlabels` and `tolerations`, and `exposed`.
+
+They are all that a new pod has, and of an update only what it adds or changes. So an old fault stays, as the engine has
+it (webhook/engine/ratcheting.py).
+"""

@@ -1,0 +1,86 @@
+"""Writes what paths lead to. A path is a list of its steps here, as `steps` makes it, or a text as `joined` does."""
+
+from collections.abc import Iterable
+
+from webhook.catalog import host_paths
+from webhook.cel.write import all_of, any_of, array, begins, one_of, text
+from webhook.policy.model import Policy
+
+
+def steps(path: str) -> str:
+    """Return a path's steps, without `.` and empty ones, and for `/var/run` those of `/run`, as host_paths.normal does.
+
+    CEL cannot take `..` away, so none may be in it. The API server refuses such a hostPath.
+    """
+    return (
+        f"[{path}.split('/').filter(s, s != '' && s != '.')]"
+        ".map(s, size(s) > 1 && s[0] == 'var' && s[1] == 'run' ? s.slice(1, size(s)) : s)[0]"
+    )
+
+
+def joined(steps_: str) -> str:
+    """Return the path of some steps; that of `/` is `/` itself, where host_paths.normal has an empty text."""
+    return f"('/' + {steps_}.join('/'))"
+
+
+def within(variable: str, places: Iterable[str]) -> str:
+    """Tell whether a path is one of the places or below one."""
+    places = sorted(set(places))
+    if not places:
+        return "false"
+    return f"{array(places)}.exists(place, {variable} == place || {variable}.startsWith(place + '/'))"
+
+
+BELOW, ABOVE, HARMLESS, READABLE, NESTED, ALLOWED = "b", "a", "h", "r", "n", "w"
+"""The letters of a path: it is below one of HOST_PATHS, or above one; it is harmless, or where it is read-only, or
+where that is recursive; or the policy allows it."""
+
+
+def letters_of(policy: Policy) -> dict[str, str]:
+    """Return the letters of all places that the tables and a policy name."""
+    letters: dict[str, str] = {}
+    for letter, places in (
+        (BELOW, (place for place in host_paths.HOST_PATHS if not place.endswith("*"))),
+        (HARMLESS, host_paths.HARMLESS_PATHS),
+        (READABLE, (*host_paths.READ_ONLY_PATHS, *host_paths.MOUNTED_READ_ONLY_PATHS)),
+        (NESTED, host_paths.RECURSIVE_READ_ONLY_PATHS),
+        (READABLE, (each.path for each in policy.forms.host_paths if not each.writable)),
+        (ALLOWED, (each.path for each in policy.forms.host_paths if each.writable)),
+    ):
+        for place in places:
+            letters[place] = letters.get(place, "") + letter
+    return letters
+
+
+def table(policy: Policy) -> str:
+    """Write the map of all places to their letters."""
+    return "{" + ", ".join(f"{text(at)}: {text(value)}" for at, value in sorted(letters_of(policy).items())) + "}"
+
+
+def letters(steps_: str, table_: str, policy: Policy) -> str:
+    """Return the letters of a path, by its steps and the name of the map that `table` writes.
+
+    Each beginning of it is looked up, for a pod may have thousands of paths: one costs the same however long the table.
+    """
+    depths = [*range(1, max(place.count("/") for place in letters_of(policy)) + 1)]
+    above = one_of(joined(steps_), sorted(place or "/" for place in host_paths.ABOVE))
+    starred = begins(f"({joined(steps_)} + '/')", (each[:-1] for each in host_paths.HOST_PATHS if each.endswith("*")))
+    return (
+        f"({depths}.filter(depth, size({steps_}) >= depth)"
+        f".map(depth, {table_}[?{joined(f'{steps_}.slice(0, depth)')}].orValue('')).join('')"
+        f" + ({above} ? '{ABOVE}' : {starred} ? '{BELOW}' : ''))"
+    )
+
+
+def leads_to_gpu(letters_: str) -> str:
+    """Tell whether a path leads to a node's GPUs where a container may write there, as host_paths.leads_to_gpu does."""
+    leads = any_of(f"{letters_}.contains('{each}')" for each in (BELOW, ABOVE))
+    return all_of((leads, *(f"!{letters_}.contains('{each}')" for each in (HARMLESS, ALLOWED))))
+
+
+def mounts(container: str) -> str:
+    """Return the places of a container's mounts, of files and of devices."""
+    return (
+        f"({container}.?volumeMounts.orValue([]).map(m, m.mountPath)"
+        f" + {container}.?volumeDevices.orValue([]).map(m, m.devicePath))"
+    )

@@ -1,0 +1,122 @@
+"""Writes what a policy says of namespaces, accounts, users, labels and resources."""
+
+from collections.abc import Iterator
+
+from webhook.api.pods import KUBELETS, MIRROR
+from webhook.api.selectors import Requirement, Selector
+from webhook.catalog import device_annotations, gpu_requests
+from webhook.cel.write import all_of, any_of, array, begins, matches, named, negated, one_of, text
+from webhook.policy.model import Policy
+from webhook.policy.resources import GPUResources, ResourceNames
+from webhook.policy.scopes import Requesters, Scope
+
+KUBELETS_OWN = (
+    f"({text(MIRROR)} in object.metadata.?annotations.orValue({{}})"
+    f" && {text(KUBELETS)} in request.userInfo.?groups.orValue([]))"
+)
+"""Whether a kubelet sent the mirror pod of a static pod, as Pod.kubelets_own has it."""
+
+
+def offered(name: str, names: ResourceNames) -> str:
+    """Tell whether a resource is one of some names, as ResourceNames does."""
+    exact = [pattern for pattern in names.patterns if not pattern.endswith("*")]
+    starts = matches(name, (pattern for pattern in names.patterns if pattern.endswith("*")))
+    if not names.shares and starts != "false":
+        starts = f"({starts} && !{name}.endsWith('.shared'))"
+    return any_of((one_of(name, exact), starts))
+
+
+def is_gpu(name: str, gpus: GPUResources) -> str:
+    """Tell whether a resource is a GPU or a part of one, as GPUResources does."""
+    others = named(name, gpus.others)
+    implicit = f"({name}.startsWith({text(gpu_requests.IMPLICIT)}) && {others})" if others != "false" else "false"
+    listed = all_of((offered(name, gpus.named), negated(implicit)))
+    nvidias = all_of((matches(name, (gpu_requests.NVIDIA_RESOURCES,)), negated(others)))
+    return any_of((listed, nvidias))
+
+
+def holds(labels: str, requirement: Requirement) -> str:
+    """Tell whether labels satisfy a requirement, as Requirement.matches does."""
+    key, values = text(requirement.key), array(sorted(requirement.values))
+    match requirement.operator:
+        case "In":
+            return f"({key} in {labels} && {labels}[{key}] in {values})"
+        case "NotIn":
+            return f"!({key} in {labels} && {labels}[{key}] in {values})"
+        case "Exists":
+            return f"{key} in {labels}"
+        case "DoesNotExist":
+            return f"!({key} in {labels})"
+        case "Gt" | "Lt":
+            sign, bound = ">" if requirement.operator == "Gt" else "<", next(iter(requirement.values), "")
+            number = f"quantity({labels}[{key}]).compareTo(quantity({text(bound)})) {sign} 0"
+            return f"({key} in {labels} && {labels}[{key}].matches('^[-+]?[0-9]+$') && {number})"
+    return "false"
+
+
+def selects(labels: str, selector: Selector) -> str:
+    """Tell whether labels satisfy a selector."""
+    return all_of(holds(labels, requirement) for requirement in selector.requirements)
+
+
+def reaches(scope: Scope, namespace: str = "variables.namespace", labels: str = "variables.labels") -> str:
+    """Tell whether a scope has pods of any account in the request's namespace, as Scope.reaches does.
+
+    The labels are those that the API server has at this moment, which may be newer than the webhook's.
+    """
+    named_ = one_of(namespace, sorted(scope.namespaces))
+    return any_of((named_, selects(labels, scope.selector) if scope.selector is not None else "false"))
+
+
+def covers(scope: Scope, account: str = "variables.account") -> str:
+    """Tell whether a scope has the request's pod, as Scope.covers does."""
+    accounts = matches(account, sorted(scope.service_accounts)) if scope.service_accounts else "true"
+    return all_of((accounts, reaches(scope)))
+
+
+def include(requesters: Requesters) -> str:
+    """Tell whether the request's user is one of the requesters."""
+    return any_of(_includes(requesters))
+
+
+def _includes(requesters: Requesters) -> Iterator[str]:
+    yield one_of("request.userInfo.username", sorted(requesters.users))
+    if requesters.groups:
+        groups = array(sorted(requesters.groups))
+        yield f"request.userInfo.?groups.orValue([]).exists(group, group in {groups})"
+
+
+def pool_of(labels: str, policy: Policy) -> str:
+    """Return the name of the pool of a node with these labels, empty for none, as Policy.pool_of does."""
+    return "".join(f"{selects(labels, pool.nodes)} ? {text(pool.name)} : " for pool in policy.pools) + "''"
+
+
+def tolerated(toleration: str, policy: Policy, key: str | None) -> str:
+    """Tell whether a toleration's effect may match the pools' taint with this key, or any taint of theirs for None.
+
+    It is guard.defeats by the policy alone: nodes can only add effects to a taint, by which more tolerations match.
+    """
+    effects = {
+        each.get("effect") or "" for pool in policy.pools for each in pool.tolerations if key in (None, each["key"])
+    }
+    if not effects or "" in effects:
+        return "true"
+    return one_of(f"{toleration}.?effect.orValue('')", ("", *sorted(effects)))
+
+
+def device_domain(domain: str) -> str:
+    """Tell whether an annotation of this domain makes a container runtime add devices, as `adds_devices` does."""
+    names = [name for name in device_annotations.DEVICE_ANNOTATIONS if not name.startswith("*.")]
+    ends = [name[1:] for name in device_annotations.DEVICE_ANNOTATIONS if name.startswith("*.")]
+    return any_of(
+        (
+            one_of(domain, names),
+            *(f"{domain}.endsWith({text(end)})" for end in ends),
+            begins(domain, device_annotations.DOTTED),
+        )
+    )
+
+
+def registers() -> str:
+    """Tell whether a kubelet creates its own node."""
+    return "(request.operation == 'CREATE' && request.userInfo.username == 'system:node:' + object.metadata.name)"

@@ -1,0 +1,75 @@
+"""Writes literals, and joins and compares expressions. Everything here takes text and returns text."""
+
+from collections.abc import Iterable, Iterator
+
+from webhook.catalog.names import Names
+
+NO_TEXTS = "[''].filter(x, false)"
+"""An empty list of strings. `[]` alone is a list of anything, which the compiler adds to no list of strings."""
+
+
+def text(value: str) -> str:
+    """Write a string."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def array(values: Iterable[str]) -> str:
+    """Write a list of strings."""
+    return f"[{', '.join(map(text, values))}]"
+
+
+def any_of(expressions: Iterable[str]) -> str:
+    """Join expressions by `||`; without any it is `false`."""
+    some = [each for each in dict.fromkeys(expressions) if each != "false"]
+    if "true" in some:
+        return "true"
+    return f"({' || '.join(some)})" if len(some) > 1 else some[0] if some else "false"
+
+
+def all_of(expressions: Iterable[str]) -> str:
+    """Join expressions by `&&`; without any it is `true`."""
+    some = [each for each in dict.fromkeys(expressions) if each != "true"]
+    if "false" in some:
+        return "false"
+    return f"({' && '.join(some)})" if len(some) > 1 else some[0] if some else "true"
+
+
+def negated(expression: str) -> str:
+    """Write the opposite of an expression."""
+    return {"true": "false", "false": "true"}.get(expression, f"!({expression})")
+
+
+def one_of(variable: str, values: Iterable[str]) -> str:
+    """Compare a variable with strings."""
+    some = [*dict.fromkeys(values)]
+    return f"{variable} in {array(some)}" if some else "false"
+
+
+def matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
+    """Yield expressions that compare a variable with patterns; a trailing `*` matches any suffix."""
+    patterns = [*dict.fromkeys(patterns)]
+    prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
+    prefixes = tuple(
+        prefix for prefix in prefixes if not any(prefix != other and prefix.startswith(other) for other in prefixes)
+    )
+    exact = [pattern for pattern in patterns if not pattern.endswith("*") and not pattern.startswith(prefixes)]
+    if exact:
+        yield f"{variable} in {array(exact)}"
+    if prefixes:
+        yield begins(variable, prefixes)
+
+
+def begins(variable: str, prefixes: Iterable[str]) -> str:
+    """Tell whether a variable begins with one of some strings."""
+    return f"{array(prefixes)}.exists(start, {variable}.startsWith(start))"
+
+
+def matches(variable: str, patterns: Iterable[str]) -> str:
+    """Tell whether a variable matches one of some patterns."""
+    return any_of(matching(variable, patterns))
+
+
+def named(variable: str, names: Names) -> str:
+    """Tell whether a variable is one of some names, as `Names` does."""
+    others = named(variable, names.other_than) if names.other_than else "false"
+    return all_of((matches(variable, names.patterns), negated(others)))

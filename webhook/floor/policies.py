@@ -1,0 +1,226 @@
+"""Makes ValidatingAdmissionPolicies and their bindings from a policy and the rules' clauses."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import covers, include
+from webhook.cel.write import all_of, any_of, array, negated, text
+from webhook.engine.registration import API_VERSION, LABELS, MADE_FROM, NAME, NAMESPACE, Webhook, webhooks
+from webhook.floor import variables
+from webhook.model import Action
+from webhook.policy.actions import Exemption, Override
+from webhook.policy.model import Policy
+from webhook.rules import Rule
+
+Made = dict[str, Any]
+"""A policy or a binding, as JSON for the API server."""
+
+
+class Answer(StrEnum):
+    """What comes of a request that a rule denies, beside an entry in the audit log."""
+
+    DENY = "Deny"
+    WARN = "Warn"
+    AUDIT = "Audit"
+
+
+class Source(NamedTuple):
+    """The webhook of the registration that hears of the same requests, and the operations of it that count here."""
+
+    webhook: str
+    operations: tuple[str, ...] = ("CREATE", "UPDATE")
+
+
+SOURCES = {
+    Asked.PODS: Source("pods", ("CREATE",)),
+    Asked.UPDATES: Source("pods", ("UPDATE",)),
+    Asked.STATUSES: Source("statuses"),
+    Asked.BINDINGS: Source("bindings"),
+    Asked.NAMESPACES: Source("namespaces"),
+    Asked.NODES: Source("nodes"),
+    Asked.DEVICES: Source("devices"),
+}
+
+NEEDS = {
+    "lifted-limit": ("unsteered-pod",),
+    "multiple-slices": ("unsteered-pod",),
+    "uncapped-memory": ("unsteered-pod",),
+}
+"""Rules whose clauses are right only for pods that others hold to their pools."""
+
+
+def floor(policy: Policy, rules: Iterable[Rule], answer: Answer = Answer.DENY) -> list[Made]:
+    """Make the floor of a policy: each policy with its binding after it."""
+    heard = {each.name: each for each in webhooks(policy)}
+    some = [rule for rule in rules if rule.floor is not None and policy.action(rule.id) is Action.DENY]
+    made = []
+    for asked, source in SOURCES.items():
+        validations = [*_validations(asked, policy, some)]
+        if validations:
+            name = f"{NAME}-{asked}"
+            made += [_policy(name, asked, policy, heard[source.webhook], validations), _binding(name, policy, answer)]
+    return made
+
+
+STATIC = ".static.k8s.io"
+"""The end of the names of policies in files (k8s.io/apiserver pkg/admission/plugin/policy/manifest)."""
+
+OWN = (
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+)
+"""What the guard keeps. Only a policy in a file is asked about policies (policy/generic/plugin.go)."""
+
+
+def static(made: Iterable[Made], policy: Policy) -> list[Made]:
+    """Make of a floor what an API server reads from a folder, with a guard of our own configurations and policies."""
+    files = []
+    for each in (*made, *_guard(policy)):
+        each = {**each, "metadata": {**each["metadata"], "name": each["metadata"]["name"] + STATIC}}
+        if "policyName" in each["spec"]:
+            each["spec"] = {**each["spec"], "policyName": each["spec"]["policyName"] + STATIC}
+        files.append(each)
+    return files
+
+
+def _guard(policy: Policy) -> tuple[Made, Made]:
+    """Let only administrators, and the webhook's own accounts, change what registers the webhook and its floor."""
+    name = f"{NAME}-guard"
+    ours = "request.userInfo.username.startsWith('system:serviceaccount:" + NAMESPACE + ":')"
+    rule = {"apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "resources": [*OWN]}
+    validation = {
+        "expression": any_of((include(policy.administrators), ours)),
+        "message": f"only administrators of policy {policy.name} may change what registers Slicewarden; ask one",
+        "reason": "Forbidden",
+    }
+    definition = {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "resourceRules": [{**rule, "operations": ["CREATE", "UPDATE", "DELETE"]}],
+            },
+            "matchConditions": [
+                {"name": "ours", "expression": f"request.name == '{NAME}' || request.name.startsWith('{NAME}-')"}
+            ],
+            "validations": [validation],
+        },
+    }
+    return definition, _binding(name, policy, Answer.DENY)
+
+
+class Validation(NamedTuple):
+    """A validation, with the rule and the clause that it comes from."""
+
+    rule: str
+    clause: Clause
+    eased: str
+
+
+def _validations(asked: Asked, policy: Policy, rules: Iterable[Rule]) -> Iterator[Validation]:
+    for rule in rules:
+        eased = any_of(_eased(each, asked, policy) for each in (rule.id, *NEEDS.get(rule.id, ())))
+        if rule.floor is not None and eased != "true":
+            for clause in rule.floor(policy):
+                if asked in clause.asked:
+                    yield Validation(rule.id, clause, eased)
+
+
+def _policy(name: str, asked: Asked, policy: Policy, webhook: Webhook, validations: Sequence[Validation]) -> Made:
+    condition, expression = webhook.condition
+    elsewhere = f"!({variables.namespace(asked)} in {array(webhook.excluded or ())})"
+    conditions = [{"name": "not-left-alone", "expression": elsewhere}] if webhook.excluded else []
+    eased = _numbered({each.eased for each in validations} - {"false"})
+    own = {name: value for each in validations for name, value in each.clause.variables}
+    own |= {name: expression for expression, name in eased.items()}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "resourceRules": [
+                    {
+                        "apiGroups": [group],
+                        "apiVersions": ["v1"],
+                        "operations": [each for each in operations if each in SOURCES[asked].operations],
+                        "resources": [*resources],
+                    }
+                    for group, resources, operations in webhook.rules
+                ],
+            },
+            "matchConditions": [*conditions, {"name": condition, "expression": expression}],
+            "variables": [
+                {"name": each, "expression": value} for each, value in (*variables.of(asked, policy), *own.items())
+            ],
+            "validations": [_validation(each, eased, policy) for each in validations],
+        },
+    }
+
+
+def _numbered(expressions: Iterable[str]) -> dict[str, str]:
+    """Name the expressions of where rules are eased: most rules share one."""
+    return {each: f"eased_{number}" for number, each in enumerate(sorted(expressions), start=1)}
+
+
+def _validation(validation: Validation, names: Mapping[str, str], policy: Policy) -> Made:
+    rule, clause, eased = validation
+    eased = f"variables.{names[eased]}" if eased in names else eased
+    help_ = f" ({policy.support})" if policy.support else ""
+    message = f"{rule}: {clause.message}{help_}"
+    made: Made = {"expression": any_of((eased, f"({clause.expression})")), "message": message, "reason": "Forbidden"}
+    if clause.places:
+        made["messageExpression"] = f"{text(f'{rule}: ')} + {clause.places} + {text(f': {clause.message}{help_}')}"
+    return made
+
+
+def _binding(name: str, policy: Policy, answer: Answer) -> Made:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
+        "spec": {"policyName": name, "validationActions": [*dict.fromkeys((answer.value, "Audit"))]},
+    }
+
+
+def _eased(rule: str, asked: Asked, policy: Policy) -> str:
+    """Tell where the policy does less than to refuse what a rule finds, as Engine._action does.
+
+    CEL has no clock, so an exemption with an end holds until the floor is made again. Of an override for certain pools
+    it is not certain that it is the pod's: one that eases counts for every pod that may be its, and one that denies
+    does not count.
+    """
+    if policy.action(rule) is not Action.DENY:
+        return "true"
+    result = "false"
+    for override in reversed(policy.overrides):
+        action = policy.overriding(override, rule)
+        if action is None or (override.pools and action is Action.DENY):
+            continue
+        here = _overrides(override, asked)
+        result = all_of((negated(here), result)) if action is Action.DENY else any_of((here, result))
+    return any_of((*(_exempts(each, rule, asked) for each in policy.exemptions), result))
+
+
+def _overrides(override: Override, asked: Asked) -> str:
+    scope = covers(override.scope) if override.scope is not None else "true"
+    if not override.pools or asked is not Asked.PODS:
+        return scope
+    return all_of((scope, f"variables.willing.exists(p, p in {array(sorted(override.pools))})"))
+
+
+def _exempts(exemption: Exemption, rule: str, asked: Asked) -> str:
+    if exemption.rules and rule not in exemption.rules:
+        return "false"
+    if not exemption.rules and asked in (Asked.NAMESPACES, Asked.NODES):
+        return "false"  # or a namespace could grant itself labels that outlast it
+    return covers(exemption.scope)
