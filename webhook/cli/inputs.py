@@ -11,7 +11,7 @@ from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.engine.engine import Engine
 from webhook.facts import images
-from webhook.facts.snapshot import DEVICE_KINDS, KINDS, Facts
+from webhook.facts.snapshot import FILE_KINDS, KINDS, Facts
 from webhook.facts.sources import Source
 from webhook.gpu import guard
 from webhook.memory import frameworks
@@ -109,7 +109,7 @@ def load_facts(paths: Iterable[str]) -> list[files.Item]:
     """
     facts = list[files.Item]()
     for path in paths:
-        items = [item for item in load_objects(path) if group_kind(item.value) in KINDS | DEVICE_KINDS]
+        items = [item for item in load_objects(path) if group_kind(item.value) in KINDS | FILE_KINDS]
         if not items:
             raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
         facts += items

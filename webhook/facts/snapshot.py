@@ -13,7 +13,9 @@ from webhook.api import quantity
 from webhook.api.devices import DEVICES, GROUP, MEMORY, TEMPLATE, DeviceRequest, device_requests
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.facts import queues
 from webhook.facts.installations import Installation, Texts, of_cluster_policy, of_daemon_set
+from webhook.facts.queues import Queues
 from webhook.model import Malformed, Object
 
 KINDS = frozenset(
@@ -39,7 +41,11 @@ CHANNEL = DeviceRequest((), CHANNEL_CLASS, everything=False, admin=False, select
 
 SLICE = (GROUP, "ResourceSlice")
 
-DEVICE_KINDS = frozenset((*DEVICES, SLICE, COMPUTE_DOMAIN))
+GPU_CLUSTER = ("nvidia.com", "GPUCluster")
+
+FILE_KINDS = frozenset(
+    (*DEVICES, SLICE, COMPUTE_DOMAIN, GPU_CLUSTER, queues.FLAVOR, queues.CLUSTER_QUEUE, queues.LOCAL_QUEUE)
+)
 """The group and kind of objects that are facts too if they are in files, and are not read from a cluster."""
 
 
@@ -125,6 +131,10 @@ class Facts:
     """What claims and their templates request, by kind, namespace and name."""
     devices: tuple[Device, ...] = ()
     """The devices of all ResourceSlices."""
+    queues: Queues = field(default_factory=Queues)
+    """The queues of Kueue. Only from files."""
+    gpu_clusters: tuple[str, ...] = ()
+    """The names of the GPU Operator's GPUClusters, which stand in for a ClusterPolicy. Only from files."""
     today: date | None = None
     """The day in UTC, which decides whether an exemption has ended."""
 
@@ -148,6 +158,10 @@ class Facts:
         classes: dict[str, DeviceClass] = {}
         claimed: dict[tuple[str, str, str], tuple[DeviceRequest, ...] | None] = {}
         slices: dict[str, tuple[Device, ...]] = {}
+        flavors: dict[str, queues.Flavor] = {}
+        quotas: dict[str, tuple[queues.Quota, ...]] = {}
+        local: dict[tuple[str, str], str] = {}
+        gpu_clusters: dict[str, None] = {}
         channels: dict[tuple[str, str, str], tuple[DeviceRequest, ...]] = {}
         for item in objects:
             metadata = mapping(item.get("metadata"))
@@ -175,6 +189,14 @@ class Facts:
                 case kind if kind == COMPUTE_DOMAIN:
                     if template := _channel_template(mapping(item.get("spec"))):
                         channels[TEMPLATE, namespace, template] = (CHANNEL,)
+                case queues.FLAVOR:
+                    flavors[name] = queues.flavor(mapping(item.get("spec")))
+                case queues.CLUSTER_QUEUE:
+                    quotas[name] = tuple(queues.quotas(mapping(item.get("spec"))))
+                case queues.LOCAL_QUEUE:
+                    local[namespace, name] = string(mapping(item.get("spec")).get("clusterQueue"))
+                case kind if kind == GPU_CLUSTER:
+                    gpu_clusters[name] = None
                 case ("nvidia.com", "ClusterPolicy"):
                     installations["ClusterPolicy", "", name] = of_cluster_policy(name, mapping(item.get("spec")))
         return cls(
@@ -186,6 +208,8 @@ class Facts:
             classes,
             {**channels, **{place: requests for place, requests in claimed.items() if requests is not None}},
             tuple(device for each in slices.values() for device in each),
+            Queues(flavors, quotas, queues.leading(local)),
+            tuple(gpu_clusters),
         )
 
 
@@ -215,7 +239,7 @@ def kept(item: Object) -> Object | None:
                 return None
             parts = {key: pod.get(key) for key in ("nodeSelector", "containers", "volumes")}
             result["spec"] = {"template": {"spec": parts}}
-        case kind if kind in DEVICE_KINDS:
+        case kind if kind in FILE_KINDS:
             result["spec"] = spec
         case ("nvidia.com", "ClusterPolicy"):
             result["spec"] = {key: spec.get(key) for key in ("devicePlugin", "mig")}

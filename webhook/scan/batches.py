@@ -25,7 +25,7 @@ from webhook.documents import files, helm
 from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import DEVICE_KINDS, KINDS, Facts, kept
+from webhook.facts.snapshot import FILE_KINDS, KINDS, Facts, kept
 from webhook.model import Object, Problem
 from webhook.scan import folders, values
 from webhook.scan import judge as check
@@ -261,7 +261,7 @@ def _gather(found: Iterable[Item], contents: Read, *, sent: bool = False) -> Non
     """Add objects to the contents: in packs, and those that are facts."""
     items = list[Item]()
     for item in found:
-        if group_kind(item.value) in KINDS or group_kind(item.value) in DEVICE_KINDS:
+        if group_kind(item.value) in KINDS or group_kind(item.value) in FILE_KINDS:
             contents.facts.append(_fact(item.value))
         items.append(item)
         if len(items) == FILES:

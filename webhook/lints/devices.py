@@ -1,0 +1,75 @@
+"""Lints of device classes and of the devices that drivers publish."""
+
+from collections.abc import Iterator
+
+from webhook.facts.snapshot import VENDOR
+from webhook.gpu.device_classes import devices_of
+from webhook.lints.base import Found, Linted, Table, at
+from webhook.model import Action
+from webhook.text.words import listed
+
+
+def shared_device(of: Linted) -> Iterator[Found]:
+    """A pool that does not share its GPUs has a device class whose devices several claims may have at once.
+
+    Such claims, of any namespace, are given one GPU without isolation. Drivers publish such devices with
+    `allowMultipleAllocations`, as NVIDIA's does with `--consumable-shares`. Only where ResourceSlices are among the
+    facts.
+
+    Way out: set the pool's `sharing` to time-slicing, with the trust that it asks for, or let the class select devices
+    that are not shared.
+    """
+    for path, pool in at("pools", of.policy.pools):
+        for place, name in enumerate(pool.device_classes):
+            shared = [device for device in devices_of(name, of.facts) if device.shared]
+            if shared and not pool.shared:
+                where = listed(sorted({device.node or device.name for device in shared}), 3)
+                yield Found(
+                    (*path, "deviceClasses", place),
+                    f"class {name} gives GPUs of {where} to several claims at once, and pool {pool.name} has sharing "
+                    f"{pool.sharing}; set sharing: time-slicing, or select other devices",
+                )
+
+
+def uncounted_device(of: Linted) -> Iterator[Found]:
+    """A shared pool has a device class whose devices count nothing for a claim that says nothing, and no `maxMemory`.
+
+    Any number of claims are given one GPU then, as with `--consumable-shares=unlimited` of NVIDIA's driver. Only where
+    ResourceSlices are among the facts.
+
+    Way out: set `maxMemory` for the pool, so that every claim has to say how much it takes.
+    """
+    for path, pool in at("pools", of.policy.pools):
+        names = [name for name in pool.device_classes if any(each.uncounted for each in devices_of(name, of.facts))]
+        if names and pool.shared and pool.max_memory is None:
+            yield Found(
+                (*path, "deviceClasses"),
+                f"claims for {listed(names, 3)} take no memory unless they say so, so any number share one GPU of pool "
+                f"{pool.name}; set maxMemory",
+            )
+
+
+def labelless_pool(of: Linted) -> Iterator[Found]:
+    """A pool selects nodes by labels of GPU Feature Discovery, which a GPUCluster does not run.
+
+    With a GPUCluster the GPU Operator runs NVIDIA's DRA driver, and neither a device plugin nor GPU Feature Discovery
+    (gpu-operator api/nvidia/v1alpha1): no node gets an `nvidia.com/gpu.*` label, and the pool never holds a pod.
+
+    Way out: list the driver's `deviceClasses` in the pool, and leave out `nodes` and `resources`. Or select the nodes
+    by labels of your own.
+    """
+    if not of.facts.gpu_clusters or any(label.startswith(_LABELS) for node in of.facts.nodes for label in node.labels):
+        return
+    for path, pool in at("pools", of.policy.pools):
+        keys = [r.key for r in pool.nodes.requirements if r.key.startswith(_LABELS) and not r.matches({})]
+        if keys:
+            yield Found(
+                (*path, "nodes"),
+                f"no node has {keys[0]}, and GPUCluster {of.facts.gpu_clusters[0]} runs nothing that writes it, so "
+                f"pool {pool.name} never holds a pod; list deviceClasses instead, or select other labels",
+            )
+
+
+_LABELS = f"{VENDOR}gpu."
+
+LINTS: Table = {shared_device: Action.DENY, uncounted_device: Action.WARN, labelless_pool: Action.DENY}
