@@ -1,7 +1,7 @@
 """The cost of a review: a limit on units of work, and one on time.
 
 A unit is the work of all rules together on one entry of a list or a map, about a microsecond. The entries of an object
-are counted before any rule sees it, so that no rule has to bear an object that is too large. Findings are paid for as
+are counted before any rule sees it, so no rule ever works on an object that is too large. Findings are paid for as
 they are made. The work must stay linear: no rule may do more for an entry because there are many others.
 """
 

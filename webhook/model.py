@@ -30,7 +30,7 @@ class Mode(StrEnum):
 
 
 class Would(StrEnum):
-    """What the policy would have done about a request that audit mode let through unchanged."""
+    """The effect that the policy would have had on a request that audit mode let through unchanged."""
 
     ALLOW = "allow"
     PATCH = "patch"
@@ -88,7 +88,7 @@ class Fix(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a rule reports about one place in an object.
+    """A rule's report about one place in an object.
 
     `fixes` put the place right; without any, the author has to correct the object. `advice` warns at most, whatever
     the policy's action is. `text_line` is a line (from 1) within the text at `path`, or 0 for the whole value.

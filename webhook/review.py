@@ -34,7 +34,7 @@ class shared(Generic[V]):  # noqa: N801 - a decorator, as `property` is
 class Review(Generic[S_co]):
     """The review of one subject; all rules that judge the subject are given the same one.
 
-    What rules share about a subject is a `shared` property of a review of its own class.
+    A fact that several rules need of a subject is a `shared` property of that subject's review class.
     """
 
     subject: S_co
@@ -44,7 +44,7 @@ class Review(Generic[S_co]):
 
     @shared
     def origin(self) -> tuple[str, Mapping[str, str] | None, str]:
-        """What a scope asks for: the namespace, its labels (None: unknown), and the service account, which may be "".
+        """The values by which a scope decides: namespace, its labels (None: unknown), and service account or "".
 
         Raises Malformed for a service account that is no text.
         """

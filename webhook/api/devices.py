@@ -25,7 +25,7 @@ MEMORY = "memory"
 """The capacity of GPUs that claims share, as NVIDIA's driver names it. Another driver may put its domain before it."""
 
 UNIQUE = frozenset(("uuid", "parentUUID", "pciBusID"))
-"""The last parts of the attributes of which every card has its own value (dra-driver-nvidia-gpu, deviceinfo.go)."""
+"""The last parts of attributes whose value differs from card to card (dra-driver-nvidia-gpu, deviceinfo.go)."""
 
 
 class DeviceRequest(NamedTuple):
@@ -55,7 +55,7 @@ class DeviceRequest(NamedTuple):
 
     @property
     def mib(self) -> int | None:
-        """The memory that it takes in MiB, rounded down; None if it says nothing of it that can be read."""
+        """The memory that it takes in MiB, rounded down; None if no readable capacity says so."""
         if self.memory is None:
             return None
         try:

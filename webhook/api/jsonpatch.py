@@ -78,7 +78,7 @@ class _Patched:
         if id(container) in self._copies:
             return container
         copy = container.copy()
-        self._copies[id(copy)] = copy  # kept alive, so that no other object gets its id
+        self._copies[id(copy)] = copy  # keeps the object alive, so that no other object can get its id()
         return copy
 
 

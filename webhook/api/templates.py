@@ -242,7 +242,7 @@ class _Joined:
             holder[key] = [*before, *({"name": name, "value": text} for name, text in variables.items())]
             for index, name in enumerate(variables, len(before)):
                 self.elsewhere[(*here, index)] = Elsewhere((*at, name))
-        elif rest[:1] == [EACH_ITEM]:  # the place holds a value of one more entry
+        elif rest[:1] == [EACH_ITEM]:  # the value belongs to one more entry of the list
             entry: dict[str, Any] = {}
             holder[key] = [*holder.get(key, ()), entry]
             self._put(entry, (*here, len(holder[key]) - 1), tuple(rest[1:]), at, value)

@@ -91,7 +91,7 @@ PLACEMENT_ANNOTATIONS = Names(
         "tensor-fusion.ai/index",
         "tensor-fusion.ai/partition-*",
     ),
-    # What HAMi's users write: pkg/util/types.go, pkg/device/*/device.go and its documents
+    # Written by HAMi's users: pkg/util/types.go, pkg/device/*/device.go and its documents
     other_than=(
         *(
             f"{domain}/{name}"
@@ -113,7 +113,7 @@ PLACEMENT_ANNOTATIONS = Names(
 )
 """Annotations in which other schedulers write their choice of a GPU, and which their node agents trust.
 
-What their users are told to write is left out, such as `hami.io/gpu-scheduler-policy` (binpack or spread) and
+Annotations for users are left out, such as `hami.io/gpu-scheduler-policy` (binpack or spread) and
 `volcano.sh/vgpu-use-gpuuuid`. HAMi makes the names of its own from each vendor's, so all but those of its users count.
 """
 

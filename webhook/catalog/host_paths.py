@@ -204,7 +204,7 @@ are mounted, which `readOnly` alone leaves writable (KEP-3857).
 
 
 class Access(IntEnum):
-    """What the containers of a pod may do with a volume. `READ_ALL` includes what is mounted below it."""
+    """The most that the containers of a pod may do with a volume. `READ_ALL` includes mounts below the volume."""
 
     WRITE = 0
     NOTHING = 1

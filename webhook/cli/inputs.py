@@ -1,4 +1,4 @@
-"""What the commands are given: the policy, and the facts that stand in files."""
+"""Reads the inputs of commands: the policy, and facts from files."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,8 +24,8 @@ from webhook.text.words import shown
 def load_policy(path: str | None) -> Policy:
     """Read the policy from a file or folder, or from REV:PATH of a Git repository.
 
-    None stands for ./policies, or the sample in the package where there is none. A folder's own files are read; those
-    of folders below it are tests, or other policies. Raises Unusable.
+    Without `path` it reads ./policies, or else the sample in the package. Only a folder's own files are read; folders
+    below it hold tests, or other policies. Raises Unusable.
     """
     return load_policy_with_document(path)[0]
 
@@ -48,7 +48,7 @@ def note_sample(path: str | None, option: str = "--policy") -> None:
 
 
 def load_sample() -> Policy:
-    """Read the sample policy of the package, whatever lies in ./policies."""
+    """Read the sample policy of the package, even if there is a folder ./policies."""
     return load_policy(str(_SAMPLE))
 
 

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNUSABLE
     except Exception as error:  # the last place to turn a fault into an exit status
-        import traceback  # which nearly no run needs
+        import traceback  # imported here: nearly no run needs it
 
         traceback.print_exception(error.__cause__ or error)
         print(f"internal error: {error}", file=sys.stderr)

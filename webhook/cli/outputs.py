@@ -80,7 +80,7 @@ def say(lines: Iterable[str]) -> None:
 
 
 def folder(name: str) -> None:
-    """Make a folder, and those above it, unless it is there. Raises Unusable."""
+    """Make a folder and its parents if they do not exist. Raises Unusable."""
     try:
         Path(name).mkdir(parents=True, exist_ok=True)
     except OSError as error:

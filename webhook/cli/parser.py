@@ -176,7 +176,10 @@ class Either(click.Option):
         given = [name for name in (self.name, self.other) if name in opts]
         names = f"--{self.name} and --{self.other}"
         if self.name not in given and (self.other in given or ctx.resilient_parsing):
-            opts = {**opts, self.name: () if self.multiple else False}  # what is typed comes before any default
+            opts = {
+                **opts,
+                self.name: () if self.multiple else False,
+            }  # an option on the command line comes before any default
         if len(given) == 2 and not ctx.resilient_parsing:  # as a shell asks for what may follow
             raise click.UsageError(f"{names} exclude each other", ctx)
         value, args = super().handle_parse_result(ctx, opts, args)

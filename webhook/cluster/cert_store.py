@@ -100,7 +100,7 @@ class ClusterStore:
         except _Absent as absent:
             if (
                 kind not in self._missed
-            ):  # an administrator may delete it in an emergency; certificates are still renewed
+            ):  # certificates are renewed even after an administrator deleted the registration in an emergency
                 self._missed.add(kind)
                 self._say(f"{absent}: nobody is told whom to trust")
             return {}

@@ -54,7 +54,7 @@ class Owner(NamedTuple):
 
 
 class Denial(NamedTuple):
-    """What an Event tells, with the object that it concerns: a denial, or what the agent of a node saw.
+    """The content of an Event, with its object: a denial, or an observation by the agent of a node.
 
     Its text is the same on every retry, which makes one Event.
     """
@@ -198,7 +198,7 @@ class Events:
     def _tell(self, denied: Denial, times: int) -> None:
         try:
             self._write(denied, times)
-        except Exception as error:  # no failure to write an Event is worth more than a log line
+        except Exception as error:  # an Event that cannot be written costs a log line and nothing else
             self._count("failed", times)
             what = f"{error.status} {error.reason}" if isinstance(error, client.ApiException) else type(error).__name__
             if what != self._last_error:

@@ -40,7 +40,7 @@ Answer = Object | Unread
 
 @dataclass(frozen=True)
 class Installation:
-    """What was read. `policy` is the ConfigMap, `serving` the Secret; both are named by the Deployment."""
+    """The objects that were read. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`)."""
 
     configurations: tuple[Answer, ...]
     deployment: Answer
@@ -52,7 +52,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked with the policy in hand.
+    """The answers to questions that need the policy.
 
     `permissions` has each of a power and whether the service account holds it; `metrics` the series of each ready pod,
     before and after the probe; `probe` the answer to the dry run of a pod that the policy denies, None without one.
@@ -119,7 +119,7 @@ def metrics(api: Api, pod: str) -> Mapping[str, float] | Unread:
 
 
 def volume(deployment: Answer, name: str, path: tuple[str, str]) -> str:
-    """Return the name of the object that a volume of the Deployment mounts; empty if there is none."""
+    """Return the name of the object that a volume of the Deployment mounts, or an empty text."""
     if isinstance(deployment, Unread):
         return ""
     spec: Any = deployment.get("spec", {}).get("template", {}).get("spec", {})

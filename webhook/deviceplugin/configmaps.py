@@ -261,7 +261,7 @@ MAX_READ_TWICE = 4 * 1024
 
 
 def repeated(config: Config) -> tuple[int, str] | None:
-    """Return the line and the message of the first repeated key in a map; None if there is none."""
+    """Return the line and the message of the first repeated key in a map, or None."""
     if len(config.text) > MAX_READ_TWICE:
         return None
     try:
@@ -272,7 +272,7 @@ def repeated(config: Config) -> tuple[int, str] | None:
 
 
 def later(config: Config) -> int:
-    """Return the line of a second, non-empty document; 0 if there is none."""
+    """Return the line of a second, non-empty document, or 0."""
     if not _MARKER.search(config.text):
         return 0
     try:

@@ -58,8 +58,8 @@ class Document:
     """One document of a file, or an item in one: its value, and the lines of its places.
 
     `index` is the number of the document in its file, from 0. The source begins at the path `base` of the document.
-    The last of `repeats`, keys that a map repeats, counts. Of a document that was only `glanced` at, the value has no
-    more than apiVersion and kind.
+    `repeats` are the keys that a map repeats; the last one counts. The value of a document that was only `glanced` at
+    has apiVersion and kind alone.
     """
 
     file: str

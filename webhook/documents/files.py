@@ -21,7 +21,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 class Item:
     """One Kubernetes object: a document, or the item at `base` of a List in it.
 
-    Of an object that something else would make, no more than the part `under` a path is in the document, at `base`.
+    If something else would make the object, the document holds only its part `under` a path, at `base`.
     """
 
     document: Document
@@ -125,7 +125,7 @@ def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     except Unfit as error:
         yield Problem(name, 0, str(error))
         return
-    if name == "-" and not data.strip():  # the program before the pipe may have failed
+    if name == "-" and not data.strip():  # probably the program before the pipe failed
         yield Problem(name, 0, "standard input is empty")
         return
     if data.startswith(_UTF16):  # of several documents in it kubectl reads one

@@ -40,7 +40,7 @@ _BREAKS = "\x85\u2028\u2029\ufeff"
 """Further line breaks of YAML 1.1, and the byte order mark."""
 
 _START = re.compile(r"\n(?:---[ ]*(?:[ ]#.*)?\n)?(?:[ ]*(?:#.*)?\n)*([A-Za-z][-\w.]*:(?=[ \n]))", re.ASCII)
-"""What may precede the first key at the margin: a marker, comments and blank lines."""
+"""Lines that may precede the first key at the margin: a marker, comments and blank lines."""
 
 _ODD = re.compile(r"\n(?:[^A-Za-z \n#-]|(?:apiVersion|kind)[ \t]+:)")
 """The start of a line at the margin at which a key may hide."""

@@ -55,7 +55,7 @@ _Document = tuple[Any, Mark, int]
 
 
 Repeated = Callable[[Repeat], None] | None
-"""What is done about a repeated key; nothing by default, and the last one wins."""
+"""Called for a repeated key. Without it the last key wins."""
 
 
 def refuse(repeat: Repeat) -> None:
@@ -82,7 +82,7 @@ class Composer:
         self._unfit = False
 
     def document(self) -> _Document:
-        """Read the first document; None if there is none. Raises Unreadable and yaml.YAMLError."""
+        """Read the first document. The value of an empty text is None. Raises Unreadable and yaml.YAMLError."""
         next_event, handlers = self._loader.get_event, _HANDLERS
         while True:
             event = next_event()

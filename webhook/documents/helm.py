@@ -14,7 +14,7 @@ SECONDS = 60
 """The longest time that one chart may take."""
 
 MAX_REASON = 400
-"""Characters that are told of helm's reason, which can have many lines."""
+"""The most characters of helm's error that are shown; it can have many lines."""
 
 RELEASE = "release-name"
 """The name that `helm template` gives to a release without one."""

@@ -11,7 +11,7 @@ class AuditMode:
     """An engine whose every action is Audit at most: it denies nothing, warns of nothing and patches nothing.
 
     A verdict says under `would` what the policy would have done. An object that cannot be judged is let through as
-    well, with the reason under `malformed`. What the engine raises is raised here too: nothing is decided then.
+    well, with the reason under `malformed`. Raises what the engine raises; then nothing is decided.
     """
 
     mode = Mode.AUDIT
@@ -43,7 +43,7 @@ class AuditMode:
 
 
 Judge = Engine | AuditMode
-"""What answers reviews, in either mode."""
+"""The object that answers reviews, in either mode."""
 
 
 def _would(verdict: Verdict) -> Would:

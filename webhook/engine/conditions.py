@@ -141,7 +141,7 @@ object.?spec.?priorityClassName.orValue('') != ''
 def status(policy: Policy) -> str:
     """Return the expression for a status update that changes a judged annotation or label.
 
-    An update of a pod's status may write both; kubelets change none that is judged.
+    A status update may write both, but kubelets change no judged key.
     """
     parts = (("annotations", _judged_annotation(policy)), ("labels", _judged_label(policy)))
     changed = "\n  || ".join(

@@ -84,7 +84,7 @@ class Engine:
             count(request, item, allowance, self.policy.workloads)
             return Verdict(tuple(self._judged(request, item, old, facts, allowance)))
         except TooLarge as error:
-            # A stored object must lose finalizers and gain a status, or nobody could delete it.
+            # These updates are always allowed: otherwise a stored object could never be deleted.
             same = request.operation == UPDATE and old is not None and judged(item) == judged(old)
             return Verdict(malformed=None if same else error)
         except Malformed as error:
@@ -143,7 +143,7 @@ class Engine:
         try:
             before = self._standing(
                 replace(request, requester=None), old, facts, others
-            )  # its sender no longer matters
+            )  # from here on its sender does not matter
         except TooLarge:
             raise
         except Malformed:

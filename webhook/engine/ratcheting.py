@@ -14,7 +14,7 @@ Mark = tuple[str, Path, str]
 def added(
     results: Iterable[Result], item: Object, old_results: Iterable[Result], old: Object, allowance: Allowance
 ) -> list[Result]:
-    """Return the results of which the old object does not have every part. Raises TooLate."""
+    """Return the results that have at least one part which the old object did not have. Raises TooLate."""
     known = Counter[Mark]()
     for result in old_results:
         allowance.look()

@@ -1,6 +1,6 @@
 """Compares the webhook configurations that are registered with those that a policy needs.
 
-What a condition leaves out never reaches the webhook, so a registration of another policy leaves pods unjudged.
+Objects that fail a condition never reach the webhook, so a registration of another policy leaves pods unjudged.
 """
 
 import re
@@ -28,8 +28,8 @@ def ours(items: Iterable[Object]) -> list[Object]:
 def differences(policy: Policy, found: Iterable[Object]) -> list[str]:
     """Say what in the configurations that were found is not as the policy needs it; nothing if they are current.
 
-    What an installation adds may differ: labels, other annotations and the caBundle. So may `failurePolicy`, where it
-    is Ignore for all webhooks: that is audit mode.
+    The parts that an installation adds may differ: labels, other annotations and the caBundle. `failurePolicy` may
+    differ if it is Ignore for all webhooks, as in audit mode.
     """
     registered = {item["kind"]: item for item in ours(found)}
     hooks = [hook for item in registered.values() for hook in _hooks(item)]

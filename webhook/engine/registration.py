@@ -148,7 +148,9 @@ def webhooks(policy: Policy) -> Iterator[Webhook]:
         yield replace(_workloads(group.replace(".", "-"), [*kinds], policy), required=by_requester, versions=("*",))
 
     if by_requester:
-        revisions = (("apps", ("controllerrevisions",), ("CREATE",)),)  # the API server lets none change its data
+        revisions = (
+            ("apps", ("controllerrevisions",), ("CREATE",)),
+        )  # the API server refuses every change of its data
         yield Webhook("revisions", revisions, ("by-no-controller", conditions.others_than(policy.controllers)), system)
 
     bindings = (("", ("pods/binding", "bindings"), ("CREATE",)),)

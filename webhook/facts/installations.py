@@ -68,7 +68,7 @@ _PROGRAM = "nvidia-device-plugin"
 
 
 def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> Installation | None:
-    """Read the installation in a DaemonSet, as the Helm chart and the GPU Operator write one; None if there is none.
+    """Read the installation in a DaemonSet, as the Helm chart and the GPU Operator write one, or return None.
 
     With a config-manager the nodes choose their key. Without one the plugin reads one file (k8s-device-plugin
     deployments/helm/nvidia-device-plugin/templates/daemonset-device-plugin.yml).

@@ -37,7 +37,7 @@ CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 """The device class of these channels (dra-driver-nvidia-gpu deployments/helm, templates/deviceclass-*.yaml)."""
 
 CHANNEL = DeviceRequest((), CHANNEL_CLASS, everything=False, admin=False, selectors=())
-"""What a claim by that template requests."""
+"""The devices that a claim of that template requests."""
 
 SLICE = (GROUP, "ResourceSlice")
 
@@ -59,7 +59,7 @@ CONFIG_LABEL = "nvidia.com/device-plugin.config"
 """The label by which a node chooses its key in a sharing ConfigMap (k8s-device-plugin cmd/config-manager)."""
 
 MAX_TEXT = 64 * 1024
-"""Characters of the longest text of a ConfigMap that is kept. Of longer ones only the key is known."""
+"""The most characters of a ConfigMap's text that are kept. A longer text is known by its key alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Facts:
     device_classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     """The DeviceClasses by name."""
     claimed: Mapping[tuple[str, str, str], tuple[DeviceRequest, ...]] = field(default_factory=dict)
-    """What claims and their templates request, by kind, namespace and name."""
+    """The requests of claims and their templates, by kind, namespace and name."""
     devices: tuple[Device, ...] = ()
     """The devices of all ResourceSlices."""
     queues: Queues = field(default_factory=Queues)

@@ -168,9 +168,9 @@ def totals(used: Iterable[Use], policy: Policy) -> Mapping[str, int]:
 
 
 def slice_of(used: Iterable[Use], pool: Pool) -> Slice | None:
-    """Return the smallest slice that a pod's claims take of a pool's devices; None if they say nothing of memory.
+    """Return the smallest slice that a pod's claims take of a pool's devices; None if they do not name memory.
 
-    The containers that use a claim share it. Of several alternatives the smallest counts.
+    The containers that use a claim share it. The smallest of several alternatives counts.
     """
     found = [
         Slice(request.mib // max(1, len(use.containers)), use.words)

@@ -11,7 +11,7 @@ from webhook.policy.model import Policy
 
 
 class Class(Enum):
-    """A device class: of GPUs, of other devices, or one of which nothing is known."""
+    """A device class: for GPUs, for other devices, or unknown."""
 
     GPU = "GPU"
     OTHER = "other"
@@ -19,7 +19,7 @@ class Class(Enum):
 
 
 def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
-    """Tell what a device class is for. What the policy says counts first, then the drivers that the class selects."""
+    """Tell what a device class is for. The policy decides first, then the drivers that the class selects."""
     forms = policy.forms
     if policy.pools_of_class(name):
         return Class.GPU
@@ -56,7 +56,7 @@ def devices_of(name: str, facts: Facts) -> tuple[Device, ...]:
 
 
 def uncounted(name: str, facts: Facts) -> bool:
-    """Tell whether a claim for a class may get a device that it shares, and of whose memory it takes nothing."""
+    """Tell whether a claim for a class may share a device without being counted against its memory."""
     return any(device.uncounted for device in devices_of(name, facts))
 
 

@@ -174,8 +174,8 @@ def offers(pod: Pod, policy: Policy, facts: Facts, claimed: Claim) -> tuple[str,
 def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: Claim, excluded: Pool) -> tuple[str, ...]:
     """The names of resources that other pools offer where a pod's own node selection excludes none of their nodes.
 
-    Only pools with a label that the pod selects by count: any other pool would do for the wrong reason. Of a known
-    pool these are the names that its nodes have.
+    Only pools with a label that the pod selects by count: any other pool would do for the wrong reason. If the pool
+    is known, these are the names that its nodes have.
     """
     found: dict[str, None] = {}
     for pool in policy.pools:

@@ -26,7 +26,7 @@ def unknown_namespace(of: Linted) -> Iterator[Found]:
 def absent_agent(of: Linted) -> Iterator[Found]:
     """An exemption of the system speaks of namespaces that do not exist.
 
-    A sample policy exempts what several clouds run. Whoever may create such a namespace could use its exemption.
+    A sample policy exempts the agents of several clouds. Users who may create such a namespace could use it.
 
     Way out: remove the exemptions of what your cluster does not run.
     """
@@ -45,7 +45,7 @@ def absent_agent(of: Linted) -> Iterator[Found]:
 
 
 def _systems(spec: Object) -> set[Path]:
-    """The paths of the exemptions of the system, of which `absent_agent` speaks."""
+    """The paths of the system's exemptions, which `absent_agent` checks."""
     return {("spec", "exemptions", index) for index, each in enumerate(spec.get("exemptions", ())) if "system" in each}
 
 

@@ -29,7 +29,7 @@ class Record:
 
     `fraction` is empty where a fraction is no cap. An entry of `lowered` is `container: NAME from value`. An entry of
     `uncapped` names what has no cap, and the reason. An entry of `driver` is a container that the driver limits. An
-    entry of `hami` is `container: SIGN`, by which it shows that HAMi-core limits it. An entry of `shim` is
+    entry of `hami` is `container: SIGN`, the sign that HAMi-core limits it. An entry of `shim` is
     `container: FRAMEWORKS`, which the shim caps there. An entry of `argument` is `container: PROGRAM`, which an
     argument limits. Variables cap the rest. `claim` names the claim or the template by which the slice is sized; it is
     empty for a slice that the pool sizes.

@@ -114,7 +114,7 @@ class Landing(NamedTuple):
 
     @property
     def explained(self) -> dict[str, Any]:
-        """What `--explain` adds for programs: every node, and the cap. Memory is in MiB."""
+        """The part that `--explain` adds to JSON: every node, and the cap. Memory is in MiB."""
         value: dict[str, Any] = {**self.value, "nodes": list(self.nodes)}
         if self.cap is None:
             return {**value, "why": self.uncapped}

@@ -1,4 +1,4 @@
-"""What a policy does about findings where it makes a difference between rules, pods and releases."""
+"""The actions of a policy on findings, where they differ by rule, pod or release."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

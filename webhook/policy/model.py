@@ -53,7 +53,7 @@ class TorchVersion(NamedTuple):
 
 
 class PythonPath(NamedTuple):
-    """The PYTHONPATH that some images set; without names it speaks of all namespaces, pools and images.
+    """The PYTHONPATH that some images set. Without names it holds for all namespaces, pools and images.
 
     `images` are the starts of image references.
     """
@@ -64,7 +64,7 @@ class PythonPath(NamedTuple):
     images: tuple[str, ...] = ()
 
     def holds(self, namespace: str, pool: str, image: str) -> bool:
-        """Tell whether it speaks of an image in the pods of a namespace in a pool."""
+        """Tell whether it holds for an image in the pods of a namespace in a pool."""
         return (
             (not self.namespaces or namespace in self.namespaces)
             and (not self.pools or pool in self.pools)
@@ -172,7 +172,7 @@ class Pool:
 
 
 REQUIRED, FORBIDDEN, ALLOWED = "Required", "Forbidden", "Allowed"
-"""What a policy may demand of an option."""
+"""The demands that a policy may make of an option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class Policy:
         return self.actions.get(rule, self.actions.get(EVERY_RULE, Action.DENY))
 
     def overriding(self, override: Override, rule: str) -> Action | None:
-        """What an override does about the findings of a rule. `"*"` does not stand for a newer one."""
+        """Return the action of an override on the findings of a rule. `"*"` does not stand for a newer rule."""
         return override.actions.get(rule) if rule in self.newer else override.action(rule)
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
@@ -341,7 +341,7 @@ class Policy:
         return next((each.version for each in self.torch_versions if each.holds(namespace, pool)), None)
 
     def python_path(self, namespace: str, pool: str, image: str) -> str | None:
-        """The PYTHONPATH that an image sets, by the first entry that speaks of it; None when there is none."""
+        """Return the PYTHONPATH that an image sets, by the first entry that holds for it, or None."""
         return next((one.path for one in self.python_paths if one.holds(namespace, pool, image)), None)
 
     @cached_property

@@ -28,8 +28,8 @@ class ResourceNames:
 class GPUResources:
     """The extended resources that are GPUs or parts of GPUs.
 
-    All names in NVIDIA's domain are, except the `others`. A name in another domain is if a pool offers it or the policy
-    lists it.
+    Every name in NVIDIA's domain is one of them, except the `others`. A name in another domain is one of them if a pool
+    offers it or the policy lists it.
     """
 
     def __init__(self, named: Iterable[str], others: Names) -> None:

@@ -1,4 +1,4 @@
-"""Whom the words of a policy concern: pods by their namespaces and accounts, and those who send requests."""
+"""The pods and users that a part of a policy is about: pods by namespace and account, users by name and group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -93,7 +93,7 @@ class Bar(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What the template shows."""
+    """The values that the template shows."""
 
     title: str
     about: tuple[tuple[str, str], ...]

@@ -1,9 +1,9 @@
 """A user who is no administrator gives a node another sharing configuration.
 
 The label `nvidia.com/device-plugin.config` chooses which key of the ConfigMap a node's device plugin reads. A change
-takes effect at once, without a restart (k8s-device-plugin cmd/config-manager/main.go). Whoever may write the label can
-share a GPU that was handed out whole, under a running pod. So only administrators of the policy may write it. A
-kubelet that registers its node with the label is only warned: its labels come from whoever made the machine, and a
+takes effect at once, without a restart (k8s-device-plugin cmd/config-manager/main.go). A user who may write
+the label can share a GPU that was handed out whole, under a running pod. So only administrators of the policy may write
+it. A kubelet that registers its node with the label is only warned: its labels come from the machine's owner, and a
 refusal would lose the node.
 
 Way out: ask an administrator of the policy to set the label. A controller that labels nodes has to be an

@@ -29,7 +29,7 @@ from webhook.text.words import shown
 SINCE = "0.1"
 
 Said = tuple[Path, str]
-"""A place in the configuration, and what is said of it."""
+"""A place in the configuration, and the message about it."""
 
 _MAX_UNKNOWN = 20
 """Unknown keys of a text that are named."""

@@ -1,9 +1,9 @@
-"""A pod asks for more than one slice of a shared GPU, or for a number of GPUs that is none.
+"""A pod asks for more than one slice of a shared GPU, or for an invalid number of GPUs.
 
 A slice is a turn on a card, not a part of it: two slices may be two turns on the same card, and buy neither
 more memory nor more speed. Where the device plugin is told to refuse such requests
 (`failRequestsGreaterThanOne`) it does so on the node, after scheduling, and a ReplicaSet then makes failing
-pods without end (kubernetes#70010). What a pod asks for is summed as Kubernetes does it: containers and
+pods without end (kubernetes#70010). Requests are summed as Kubernetes does it: containers and
 sidecars together, or the largest init container. 0 asks for none.
 
 An extended resource cannot be overcommitted: where it is requested it needs a limit, and an equal one (kubernetes

@@ -1,7 +1,7 @@
 """A user who is no administrator writes a label that decides what a namespace may have.
 
 Grants, exemptions, overrides, circles of pools, and the lists of who may claim devices select namespaces by labels.
-Whoever writes one of these labels could give a namespace trust, or take it away. So only administrators may create a
+A user who writes one of these labels could give a namespace trust, or take it away. So only administrators may create a
 namespace with such a label, change the label, or remove it: a selector may also want a label to be absent. The rule
 also guards `resource.kubernetes.io/admin-access`, whatever the policy selects by. In a namespace with that label
 claims may take devices that others hold, and the API server checks the label, not its author (kubernetes

@@ -89,7 +89,7 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
             path,
             f"policy {policy.name} grants no trust to service account {shown(pod.service_account)} of namespace "
             f"{shown(pod.namespace)}{unknown}; remove the annotation, or ask an administrator for a grant",
-            parts=("runs another image",) if runs_another else (),  # of which nothing old is an excuse
+            parts=("runs another image",) if runs_another else (),  # excused by no finding of the old object
         )
 
 

@@ -21,9 +21,9 @@ SINCE = "0.1"
 
 PREFIX = "slicewarden.dev/"
 SAID = (MEMORY, PROCESSES, TORCH_VERSION, CHOICE, IMAGE_PATH)
-"""What pods may say, beside their trust."""
+"""The annotations that pods may have in addition to their trust."""
 MOST = 10
-"""How many are told of: a pod may have thousands, and a guess at each takes its time."""
+"""The number of annotations that are named: a pod may have thousands, and each guess at a spelling takes time."""
 
 
 def check(review: PodReview) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""A pod claims devices of which nothing is seen here.
+"""A pod claims devices that its own object does not show.
 
 A claim (dynamic resource allocation) may be for a whole GPU, for all of them or for a network card: what it holds is
 in another object, which may be exchanged before the pod runs. So the policy lists who may claim devices at all.

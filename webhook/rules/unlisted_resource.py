@@ -24,7 +24,7 @@ SINCE = "0.1"
 
 
 def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
-    """Flag the name of a GPU class's resource that is none of the policy's."""
+    """Flag a GPU class that offers its devices by a resource name which the policy does not list."""
     claim, policy = review.subject, review.policy
     known = policy.gpu_resources
     if claim.resource and claim.name in policy.forms.device_classes and claim.resource not in known:

@@ -2,8 +2,8 @@
 
 An Argo workflow may hold changes to its pods (`podSpecPatch`) and whole objects (`resource.manifest`) as texts with
 placeholders, which are YAML only when Argo has filled them in. Spark's configuration may name a file with a template of
-its pods. Nothing can be said of such pods before they are
-created. Then the webhook judges them as any others.
+its pods. Such pods cannot be judged before they are
+created. Then the webhook judges them like all others.
 
 Way out: write the text so that it is YAML or JSON before it is filled in: put placeholders in quotes.
 Write a template of Spark's pods into the object.
@@ -19,7 +19,7 @@ SINCE = "0.1"
 
 
 def check(review: PodReview) -> Iterator[Finding]:
-    """Flag a text of which nothing is judged; it warns at most."""
+    """Flag a text that cannot be judged; it warns at most."""
     pod = review.subject
     if pod.unread:
         what, way = "text", "put placeholders in quotes"

@@ -4,7 +4,7 @@ Dynamic resource allocation checks what a claim, a template or a DeviceClass tel
 on its node. The driver reads it strictly there, and refuses unknown fields and values. An empty `timeSlicingConfig`
 crashes the driver (dra-driver-nvidia-gpu api/nvidia.com/resource/v1beta1/validate.go), and with it every claim of the
 node. `adminAccess` takes devices that others hold, and belongs in namespaces labelled for it. `allocationMode: All`
-takes every GPU of a node. A toleration without a key bears every taint of a device (DeviceTaintRule), by which
+takes every GPU of a node. A toleration without a key tolerates every taint of a device (DeviceTaintRule), by which
 administrators and drivers take a GPU away from pods. Each alternative of a request counts, because the scheduler may
 choose any.
 

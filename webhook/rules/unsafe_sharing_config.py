@@ -77,7 +77,7 @@ def _configured(review: ConfigMapReview) -> Iterator[Finding]:
 
 
 def _named(subject: ClusterPolicy, policy: Policy, facts: Facts) -> Iterator[Finding]:
-    """Judge the ConfigMap that is named anew; what it was before it was named nobody had to say."""
+    """Judge a ConfigMap that is newly named. Its state before that needed no judgement."""
     if subject.old is not None and subject.old.config_map == subject.config_map:
         return
     for namespace in policy.limits.namespaces:

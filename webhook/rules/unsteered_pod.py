@@ -143,7 +143,7 @@ _ALIKE = 0.9
 
 
 def _steering(pod: Pod, pool: Pool) -> tuple[tuple[Fix, ...], list[str]]:
-    """What has to be merged into the pod to hold it to the pool, and the same in words."""
+    """The change that holds the pod to the pool, as a value to merge and in words."""
     fixes: list[Fix] = []
     labels = {key: value for key, value in pool.nodes.labels.items() if key not in pod.node_selector}
     if labels:

@@ -59,7 +59,7 @@ Pack = bytes | list[Item]
 class Read:
     """The contents of some files: packs of objects, those among them that are facts, problems and warnings.
 
-    `kinds` are the kinds of objects of which no more was read. Files that are `apart` were not judged.
+    `kinds` are the kinds of objects that were read no further. Files that are `apart` were not judged.
     """
 
     packs: list[Pack] = field(default_factory=list)
@@ -87,17 +87,17 @@ class ReadRun(NamedTuple):
 
     @property
     def warnings(self) -> Iterator[Problem]:
-        """What kubectl reads without a word, but its author hardly meant."""
+        """Warnings about text that kubectl accepts, but that its author hardly meant."""
         return chain.from_iterable(read.warnings for read in self.read)
 
     @property
     def kinds(self) -> Iterator[Kind]:
-        """The kinds of objects of which no more was read, once for each object."""
+        """The kinds of objects that were read no further, once for each object."""
         return chain.from_iterable(read.kinds.elements() for read in self.read)
 
     @property
     def notes(self) -> Iterator[str]:
-        """Lines on the files of folders that were not judged."""
+        """Lines about files in folders that were not judged."""
         return sum((read.apart for read in self.read), Apart()).notes
 
     def each(self, work: Callable[[Item], _Made | None]) -> Iterator[_Made]:
@@ -325,7 +325,7 @@ def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], 
         contents.problems += broken
         faults += len(broken)
     if objects:
-        contents.problems += untyped  # an object whose type was forgotten, among others
+        contents.problems += untyped  # among other objects, one without apiVersion or kind is an error
     elif not faults and given and name != "-":
         contents.problems.append(Problem(name, 0, "no Kubernetes object in it; --skip-others passes over such files"))
     elif not (faults or given):
@@ -345,7 +345,7 @@ def _placed(item: Item, namespace: str | None) -> Item:
 
 
 def _fact(value: Object) -> Object:
-    """Return the part of an object that facts need; its name alone if there is none, to replace an earlier namesake."""
+    """Return the part of an object that facts need, or its name alone, to replace an earlier namesake."""
     part = kept(value)
     if part is not None:
         return part

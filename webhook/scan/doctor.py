@@ -18,7 +18,7 @@ from webhook.policy.model import Policy
 from webhook.text.words import listed, several, shown
 
 SOON = timedelta(days=14)
-"""What is left of a certificate when a renewal is overdue: it is renewed 30 days before its end."""
+"""The rest of a certificate's life at which its renewal is overdue; it is due 30 days before the end."""
 
 OLD = 600.0
 """Seconds after which facts are too old: the API server speaks of each kind every five minutes."""
@@ -153,7 +153,7 @@ def policy(of: Examined) -> Iterator[Check]:
 
 
 def lints(of: Examined) -> Iterator[Check]:
-    """What the policy's lints find with the facts of the cluster. The guard has a check of its own."""
+    """Run the policy's lints with the facts of the cluster. The guard has a check of its own."""
     if of.policy is None:
         return
     found = [(wrong, lint, message) for wrong, lint, message in of.findings if lint != "unguarded-node"]

@@ -74,7 +74,7 @@ _NAMED = 3
 
 
 def chart_of(name: str) -> str:
-    """Return the folder of the outermost chart of whose templates a file is one; empty if it is none."""
+    """Return the folder of the outermost chart that has a file among its templates, or an empty text."""
     parts = PurePath(name).parts
     for index, part in enumerate(parts[:-1]):
         folder = os.path.join(*parts[:index]) if index else "."  # noqa: PTH118

@@ -43,7 +43,7 @@ def made(item: Object, workloads: Workloads) -> bool:
 
 
 def controller(item: Object) -> Mapping[str, Any]:
-    """Return the object's reference to its controller; empty if there is none."""
+    """Return the object's reference to its controller, or an empty map."""
     owners = item["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), {})
 

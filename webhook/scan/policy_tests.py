@@ -279,7 +279,7 @@ def unlike(expected: Any, got: Any, path: Path = ()) -> Iterator[tuple[Path, str
                 yield from unlike(wanted, there[-1], (*path, index))
             else:
                 yield (*path, index), _written(wanted), f"none named {wanted['name']}"
-    elif _written(expected) != _written(got):  # as JSON, since True equals 1 in Python
+    elif _written(expected) != _written(got):  # compared as JSON, since True equals 1 in Python
         yield path, _written(expected), _written(got)
 
 

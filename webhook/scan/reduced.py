@@ -85,7 +85,7 @@ FORMS: Mapping[str, Callable[[Iterable[Object]], str]] = {"json": json_text, "ya
 
 
 def slim(item: Object, policy: Policy) -> Object | None:
-    """Return the part of one object that may be read; None if there is none."""
+    """Return the part of one object that may be read, or None."""
     kind, metadata = group_kind(item), mapping(item.get("metadata"))
     name = string(metadata.get("name"))
     if kind not in KINDS or not name:

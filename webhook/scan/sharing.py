@@ -1,4 +1,4 @@
-"""Who shares which GPUs: the pools of a policy with their nodes, the memory of their GPUs, and the pods on them."""
+"""Lists the pools of a policy with their nodes, the memory of their GPUs, and the pods that share them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -113,7 +113,7 @@ class Connection(web.RequestHandler):
             loop=port.loop,
             keepalive_timeout=limits.idle,
             tcp_keepalive=False,
-            access_log=None,  # type: ignore[arg-type]  # which the server documents
+            access_log=None,  # type: ignore[arg-type]  # None is allowed by the server's documentation
             max_line_size=limits.line_bytes,
             max_headers=limits.headers,
             max_field_size=limits.line_bytes,
@@ -123,7 +123,7 @@ class Connection(web.RequestHandler):
         self.until = float("inf")
         """When the time of the present stage is used up; that between requests is measured by aiohttp."""
         self.strange: frozenset[str] | None = None
-        """The names of a caller whose certificate bears no allowed one."""
+        """The names in a caller's certificate if none of them is allowed."""
         self.exchange: Exchange | None = None
         self._port = port
         self._limits = limits

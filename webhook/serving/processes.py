@@ -156,7 +156,7 @@ def _keep(number: int, work: Callable[[int, int], None], patience: float) -> Non
             signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
             work(place, lifeline)
             status = 0
-        except BaseException:  # a process of its own from here: nothing above may go on
+        except BaseException:  # the child process starts here, and must never return into the parent's code
             traceback.print_exc()
         finally:
             os._exit(status)

@@ -87,7 +87,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Duty:
-    """The task of a worker: the listening sockets, the allowed callers, and everything that it answers with."""
+    """The state that a worker starts with: listening sockets, allowed callers, and the engine with its facts."""
 
     listener: socket.socket
     health: socket.socket | None
@@ -154,7 +154,7 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
         while True:
             _take(listener, port, context)
     with contextlib.suppress(OSError):
-        listener.shutdown(socket.SHUT_RDWR)  # for every process that has it
+        listener.shutdown(socket.SHUT_RDWR)  # the socket is shared with other processes, which stop listening too
 
 
 async def _when_ready(facts: Source, taking: Awaitable[None]) -> None:

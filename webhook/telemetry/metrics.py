@@ -1,8 +1,8 @@
 """The webhook's metrics for Prometheus, over all workers of a replica.
 
 They are kept in files of the folder PROMETHEUS_MULTIPROC_DIR, which must be set before this module is imported. Without
-it they are those of one process. A label's value is a constant, a rule, an exemption of the policy or a watched kind.
-It never comes from a tenant, so the number of series is bounded.
+that variable they count one process. A label's value is a constant, a rule, an exemption of the policy or a watched
+kind. It never comes from a tenant, so the number of series is bounded.
 """
 
 import fcntl
@@ -115,7 +115,7 @@ class Metrics:
             self._events.labels(outcome)
         self._waiting.set(0)  # a dead worker with this number may have left some
         self._loaded.set(0)
-        self._expiry.set(math.inf)  # unknown; the earliest of all workers counts
+        self._expiry.set(math.inf)  # unknown until it is set; the earliest time of all workers counts
         self._build.labels(version("slicewarden"), platform.python_version()).set(1)
         self._starts.inc()
 

@@ -14,7 +14,9 @@ def shown(value: object, *, quotes: bool = True) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-_JSON = json.JSONEncoder(default=str)  # made once, since making one costs ten times as much as encoding a short text
+_JSON = json.JSONEncoder(
+    default=str
+)  # one encoder for all calls: making it costs ten times as much as encoding a short text
 
 
 def several(count: int, word: str) -> str:

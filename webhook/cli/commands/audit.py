@@ -80,7 +80,7 @@ def command(
     write_reports: str | None,
     page_size: int,
 ) -> int:
-    """Read the cluster, judge what is in it, write the reports."""
+    """Read the cluster, judge its objects and write the reports."""
     from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
     from webhook.reports import publish
 

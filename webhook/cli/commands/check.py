@@ -100,7 +100,7 @@ def command(
     watch: bool,
     patched: str | None,
 ) -> int:
-    """Judge everything, write the reports; the exit status says the worst of it."""
+    """Judge everything and write the reports. Returns the exit status for the worst result."""
     paths = paths or ["."]
     if statistics:
         options.counted(wanted)

@@ -1,4 +1,4 @@
-"""`slicewarden demo`: a tour."""
+"""`slicewarden demo`: show the webhook at work on a sample cluster."""
 
 import click
 

@@ -91,7 +91,7 @@ def command(
     everything: bool,
     statistics: bool,
 ) -> int:
-    """Judge everything twice, write what differs; the exit status says the worst of it."""
+    """Judge everything by both policies and write the differences. Returns the exit status for the worst one."""
     if statistics:
         options.counted(wanted)
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)

@@ -21,7 +21,7 @@ _MORE = (
 
 
 def _policy(path: str | None) -> Policy:
-    """Read the policy. Where none is named and ./policies has none that can be used, the sample takes its place."""
+    """Read the named policy, or that in ./policies; the sample if ./policies has no usable one."""
     try:
         return inputs.load_policy(path)
     except Unusable:

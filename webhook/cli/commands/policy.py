@@ -169,5 +169,5 @@ def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
 )
 @options.pages("lint", _ids)
 def pages(lint: str | None, markdown: bool) -> None:
-    """Show the list, or the page."""
+    """Show the list of lints, or the page of one."""
     outputs.show(lints.markdown() if markdown else docs.page(lints.pages(), lint, "lint"))

@@ -20,7 +20,7 @@ def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
 )
 @options.pages("rule", _ids)
 def command(rule: str | None, markdown: bool) -> None:
-    """Show the list, or the page."""
+    """Show the list of rules, or the page of one."""
     known = rules.walk()
     pages = {rule.id: docs.whole_page(rule) for rule in known}
     outputs.show(docs.rules(known) if markdown else docs.page(pages, rule, "rule"))

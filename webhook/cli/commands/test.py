@@ -36,7 +36,7 @@ spec:
       expect:
         verdict: denied
         message: hostPID      # each key that expect may have: slicewarden schema --kind PolicyTest --markdown"""
-"""The test that is shown where there is none."""
+"""The test that a folder without tests is shown."""
 
 
 @click.command(

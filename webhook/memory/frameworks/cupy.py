@@ -40,7 +40,7 @@ NO_LIMIT = Words("{name} is {old}, which is neither bytes nor a percentage; use 
 
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
-    """Keep a limit that is no larger than the cap. The limit 0 is none."""
+    """Keep a limit that is no larger than the cap. A limit of 0 means no limit."""
     budget = cap.budget
     ours = _limit(budget)
     if LIMIT not in env:

@@ -54,7 +54,7 @@ LARGER = Words("{name} is {old}, more than the slice or no limit; use {mib} (MiB
 
 
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
-    """Keep a limit that is no larger than the cap. The limit 0, and text that is no number, are none."""
+    """Keep a limit that is no larger than the cap. A limit of 0, and text that is no number, mean no limit."""
     ours = str(cap.budget.mib)
     if LIMIT not in env:
         yield Step(Kind.ADD, LIMIT, value=ours)

@@ -43,7 +43,7 @@ READ = frozenset({PYTHONPATH, PYTHONHOME, FRACTION, MIB})
 
 SHIMMED = tuple(framework for framework in frameworks.walk() if framework.shimmed)
 CAPS = ", ".join((*(framework.shimmed for framework in SHIMMED), "onnxruntime by session"))
-"""What the shim caps, in the words of the record."""
+"""The frameworks that the shim caps, in the words of the record."""
 
 EARLIER: frozenset[str] = frozenset()
 """SHA-256 digests of the last release's text: while replicas are replaced, both releases judge the same pods."""
@@ -87,7 +87,7 @@ class Delivery(NamedTuple):
 
 
 def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
-    """Tell whether containers of a pod are to have the shim. Raises Refused for a choice that is none.
+    """Tell whether containers of a pod are to have the shim. Raises Refused for an unknown choice.
 
     A fraction of memory that is the host's is no cap, so the shim is not delivered there. A pod that runs without it
     cannot be given it.
@@ -203,7 +203,7 @@ def _skipped(container: Container, home: bool, *, strict: bool) -> Iterator[Find
 
 
 def _ignoring(words: Sequence[str]) -> str:
-    """Return the flags of a Python command by which it reads no PYTHONPATH or no sitecustomize: -I, -E, -S."""
+    """Return the flags that keep a Python command from reading PYTHONPATH or sitecustomize: -I, -E, -S."""
     if not words or not words[0].rpartition("/")[2].startswith("python"):
         return ""
     value = False  # whether the word is the value of -W or -X

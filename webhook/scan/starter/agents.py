@@ -19,7 +19,7 @@ from webhook.text.words import shown
 
 
 class Agent(NamedTuple):
-    """What runs as one service account of a namespace, and which rules would refuse it; no rules stand for all."""
+    """The workloads of a service account in a namespace, and the rules that would refuse them; none stand for all."""
 
     namespace: str
     account: str

@@ -20,7 +20,7 @@ TRUST_LABEL, ANNOTATION = "slicewarden.dev/trust", "slicewarden.dev/trust"
 
 @dataclass(frozen=True)
 class Plan:
-    """What the policy says, before exemptions."""
+    """The content of the policy, before exemptions."""
 
     name: str
     groups: tuple[Group, ...]
