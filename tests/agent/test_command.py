@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.agent.card.state import LOST, State
+from tests.agent.card.state import State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
 from webhook.agent import node as watched
@@ -244,17 +244,6 @@ def agent(card: State, **more: Any) -> tuple[Agent, list[Any]]:
     del card
     logged: list[Any] = []
     return Agent(dict, Over, logged.append, **more), logged
-
-
-def test_a_lost_card_ends_the_use_of_nvml_and_the_next_round_starts_it_anew(card: State) -> None:
-    one, _ = agent(card)
-    assert one.round() <= 1.0
-    card.set(fault=LOST)
-    assert one.round() == AGAIN
-    assert 'slicewarden_node_card_lost{gpu="GPU-' in one.metrics.text().decode()
-    card.set(fault=0)
-    assert one.round() <= 1.0
-    one.close()
 
 
 def test_nvml_that_cannot_be_started_is_told_once_and_tried_again(card: State) -> None:

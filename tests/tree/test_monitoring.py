@@ -12,6 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests import ROOT
 from tests.support.api_server_metrics import METRICS as API_SERVERS
+from webhook.agent import metrics as agent
+from webhook.agent.look import CardUse, Held, Use
+from webhook.agent.nvml import Reading
+from webhook.agent.places import Place
+from webhook.agent.pods import Name
+from webhook.agent.processes import Process
+from webhook.agent.standing import Standing
+from webhook.agent.view import Known, Row
 from webhook.cluster import watch
 from webhook.model import Action, Finding, Mode, Request, Result, Verdict
 from webhook.telemetry.metrics import Metrics
@@ -40,6 +48,26 @@ def said() -> dict[str, tuple[str, set[str]]]:
     }
 
 
+@pytest.fixture(scope="module")
+def seen() -> dict[str, set[str]]:
+    """Every metric of the agent on a node by name, with its labels, once all of it has happened."""
+    metrics = agent.Metrics()
+    reading = Reading("GPU-0", "0", "A10", 9000, 24576, 50, (), faults=("nvmlX: no",))
+    place = Place("u", "c", "/c", 2)
+    use = Use(place, (Held(Process(1, 1, "p", place), 9000, 10),))
+    row = Row(reading, use, Known(Name("a", "b", "c"), "u", Standing(asks=True, allowance=100)))
+    metrics.saw(agent.Seen([CardUse(reading, (use,))], [row], time.monotonic(), 0.1))
+    metrics.acted("Tell", "done")
+    metrics.trouble("GPU-0", "XID 79")
+    return {
+        family.name + ("_total" if family.type == "counter" else ""): {
+            label for sample in family.samples for label in sample.labels
+        }
+        | {"instance"}
+        for family in text_string_to_metric_families(metrics.text().decode())
+    }
+
+
 def read(name: str) -> Any:
     return yaml.safe_load((MONITORING / name).read_text("utf-8"))
 
@@ -53,10 +81,13 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_names_only_what_there_is(said: dict[str, tuple[str, set[str]]], query: str) -> None:
+def test_a_query_names_only_what_there_is(
+    said: dict[str, tuple[str, set[str]]], seen: dict[str, set[str]], query: str
+) -> None:
     known = {name: labels for name, (_, labels) in said.items()} | {
         name: set(labels) for name, labels in API_SERVERS.items()
     }
+    known |= seen
     query = re.sub(r"#.*", "", query)
     found = re.findall(r"\b((?:slicewarden|apiserver)_\w+)(\{[^}]*\})?", query)
     assert found
@@ -70,9 +101,9 @@ def test_a_query_names_only_what_there_is(said: dict[str, tuple[str, set[str]]],
         assert set(grouped.split(", ")) <= labels
 
 
-def test_the_dashboard_shows_every_metric(said: dict[str, tuple[str, set[str]]]) -> None:
+def test_the_dashboard_shows_every_metric(said: dict[str, tuple[str, set[str]]], seen: dict[str, set[str]]) -> None:
     shown = "\n".join(target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ()))
-    assert {name for name in (*said, *API_SERVERS) if name not in shown} <= {
+    assert {name for name in (*said, *seen, *API_SERVERS) if name not in shown} <= {
         "apiserver_admission_match_condition_evaluation_errors_total",  # of which an alert tells
     }
 
@@ -115,6 +146,12 @@ def test_the_page_has_every_metric(said: dict[str, tuple[str, set[str]]]) -> Non
     assert rest == table + end + after, "UPDATE_GOLDEN=1 writes it"
     for name in API_SERVERS:
         assert f"| `{name}` |" in before + after
+
+
+def test_the_agents_page_names_every_metric_of_its_own(seen: dict[str, set[str]]) -> None:
+    page = (ROOT / "docs" / "agent.md").read_text("utf-8")
+    for name in seen:
+        assert f"`{name}`" in page, name
 
 
 def test_the_alert_on_old_facts_allows_every_normal_age() -> None:

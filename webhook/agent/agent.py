@@ -1,12 +1,12 @@
 """The loop of the agent: look at the cards, join them with the pods, tell and do what the policy says, rest."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from webhook.agent import deeds, limits, over
+from webhook.agent import dead, deeds, limits, over
 from webhook.agent.cgroups import Folders
 from webhook.agent.limits import Limits
 from webhook.agent.look import CardUse, join
@@ -17,14 +17,14 @@ from webhook.agent.processes import Processes
 from webhook.agent.view import Known, Row, rows
 from webhook.cluster.client import Api
 from webhook.cluster.events import Denial, Owner
-from webhook.policy.model import EVICT, KILL, Over
+from webhook.policy.model import EVICT, KILL, TELL, Over
 from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:
     from webhook.cluster.events import Events
 
 PERIOD, AGAIN = 1.0, 10.0
-"""Seconds between two looks, and until NVML is tried again after it failed."""
+"""Seconds between two looks, and until NVML is started again after it failed, or while a card is lost."""
 
 REPORTER = "slicewarden.dev/agent"
 
@@ -41,7 +41,8 @@ class Agent:
     """Watches the cards of a node, and acts where it may.
 
     `known` returns the node's containers by id, and `rules` what the policy says of its pool. Without an `api` no pod
-    is evicted, without `folders` no limit is set, and with `watch_only` nothing is done but telling.
+    is evicted, without `folders` no limit is set, and with `watch_only` nothing is done but telling. `node` is its
+    name.
     """
 
     known: Callable[[], Mapping[str, Known]]
@@ -52,6 +53,7 @@ class Agent:
     api: Api | None = None
     folders: Folders | None = None
     watch_only: bool = True
+    node: str = ""
     open: Callable[[], Cards] = Cards
     clock: Callable[[], float] = time.monotonic
 
@@ -60,6 +62,8 @@ class Agent:
         self._cards: Cards | None = None
         self._since = Since()
         self._limits = Limits()
+        self._dead = dead.NONE
+        self._opened = 0.0
         self._said: dict[str, str] = {}
         self._evictions = ThreadPoolExecutor(1, "evictions")  # a look never waits for the API server
         self._evicting: set[str] = set()
@@ -72,9 +76,10 @@ class Agent:
                 self._cards = self.open()
             except Unavailable as error:
                 self.metrics.failed("nvmlInit")
-                self.metrics.saw(Seen(at=begin))
+                self.metrics.saw(Seen(at=begin, dead=self._dead.cards))
                 self._say("no NVML", str(error))
                 return AGAIN
+            self._opened = begin
             self._say("no NVML", "")
         rules, known = self.rules(), self.known()
         self._hold(self._cards, begin, known)
@@ -83,11 +88,11 @@ class Agent:
         self._since, acts = over.decide(self._since, begin, every, rules)
         for act in acts:
             self._do(act, rules)
+        self._mourn(self._cards, cards, every)
         seconds = self.clock() - begin
-        self.metrics.saw(Seen(cards, every, begin, seconds, rules.slack))
-        if any(card.reading.lost for card in cards):
-            self._leave()  # a card that comes back needs a new start of NVML
-            return AGAIN
+        self.metrics.saw(Seen(cards, every, begin, seconds, rules.slack, self._dead.cards))
+        if dead.LOST in self._dead.cards.values() and begin - self._opened >= AGAIN:
+            self._leave()  # a card that comes back is seen only after a new start of NVML
         return max(PERIOD - seconds, 0.0)
 
     def close(self) -> None:
@@ -115,6 +120,25 @@ class Agent:
         why = "" if self.folders or not wanted else "there is no whole mount of cgroup v2"
         self._say("no limit by the driver", why or next(iter(self._limits.failed.values()), ""))
         self.metrics.held(len(self._limits), len(self._limits.failed))
+
+    def _mourn(self, cards: Cards, seen: Sequence[CardUse], every: Sequence[Row]) -> None:
+        """Tell of cards that have died since the last look: at the node, and at the pods on them."""
+        troubles = cards.troubles()
+        for trouble in troubles:
+            self.metrics.trouble(trouble.uuid, trouble.what)
+        self._dead = dead.update(self._dead, [card.reading for card in seen], troubles)
+        for card in self._dead.new:
+            why = self._dead.cards[card]
+            self.log({"message": dead.REASON, "gpu": card, "why": why})
+            if self.events is None:
+                continue
+            owners = [Owner("v1", "Node", "", self.node, self.node)] if self.node else []
+            for row in every:
+                if row.known is not None and row.known.uid and card in (row.reading.uuid, row.reading.parent):
+                    name = row.known.name
+                    owners.append(Owner("v1", "Pod", name.namespace, name.pod, row.known.uid))
+            for owner in dict.fromkeys(owners):
+                self.events.add(Denial(owner, dead.note(card, why), dead.REASON, TELL, REPORTER))
 
     def _say(self, message: str, why: str) -> None:
         """Log a trouble once, and its end."""

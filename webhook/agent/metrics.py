@@ -7,7 +7,7 @@ card's UUID or a word of ours; a PID is none.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -32,6 +32,8 @@ class Seen:
     at: float = float("-inf")
     seconds: float = 0.0
     slack: int = 0
+    dead: Collection[str] = ()
+    """The UUIDs of the cards that are dead."""
 
 
 @dataclass(eq=False)
@@ -43,6 +45,7 @@ class Metrics:
     faults: Counter[str] = field(default_factory=Counter)
     acts: Counter[tuple[str, str]] = field(default_factory=Counter)
     limits: tuple[int, int] = (0, 0)
+    troubles: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,6 +68,11 @@ class Metrics:
         with self._lock:
             self.acts[act, outcome] += 1
 
+    def trouble(self, card: str, what: str) -> None:
+        """Count an event of a card."""
+        with self._lock:
+            self.troubles[card, what] += 1
+
     def held(self, by_driver: int, failed: int) -> None:
         """Set how many limits the driver holds, one for each container and card, and how many it refused."""
         with self._lock:
@@ -86,7 +94,7 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics, as prometheus_client asks for them."""
         with self._lock:
-            seen, faults, acts = self.seen, dict(self.faults), dict(self.acts)
+            seen, faults, acts, troubles = self.seen, dict(self.faults), dict(self.acts), dict(self.troubles)
         yield from _containers(seen)
         yield from _cards(seen)
         counter = CounterMetricFamily("slicewarden_node_faults", "Calls that failed, by call.", labels=("call",))
@@ -95,6 +103,12 @@ class Metrics:
         yield counter
         counter = CounterMetricFamily("slicewarden_node_acts", "What was done, by outcome.", labels=("act", "outcome"))
         for labels, count in sorted(acts.items()):
+            counter.add_metric(labels, count)
+        yield counter
+        counter = CounterMetricFamily(
+            "slicewarden_node_card_troubles", "Events of a card, by what happened.", labels=("gpu", "what")
+        )
+        for labels, count in sorted(troubles.items()):
             counter.add_metric(labels, count)
         yield counter
         limits = GaugeMetricFamily(
@@ -148,11 +162,11 @@ def _cards(seen: Seen) -> Iterator[Metric]:
     rest = gauge("unattributed_bytes", "Bytes of a card in use that no container has.")
     busy = gauge("busy_ratio", "Part of NVML's last period in which a kernel ran on a card.")
     strangers = gauge("strangers", "Containers on a card that asked for no GPU.")
-    lost = gauge("lost", "1 for a card that has fallen off its bus, else 0.")
+    dead = gauge("dead", "1 for a card that is dead, by an event of NVML or since it fell off its bus, else 0.")
     for card in seen.cards:
         reading = card.reading
         labels = (reading.uuid, reading.number, reading.name)
-        lost.add_metric(labels, int(reading.lost))
+        dead.add_metric(labels, int((reading.parent or reading.uuid) in seen.dead))
         own = [row for row in seen.rows if row.reading.uuid == reading.uuid]
         strangers.add_metric(labels, sum(row.state() is State.STRANGER for row in own))
         for family, value, unit in (
@@ -163,4 +177,7 @@ def _cards(seen: Seen) -> Iterator[Metric]:
         ):
             if value is not None:
                 family.add_metric(labels, value * unit)
-    yield from (used, total, rest, busy, strangers, lost)
+    answering = {card.reading.parent or card.reading.uuid for card in seen.cards}
+    for uuid in sorted({*seen.dead} - answering):
+        dead.add_metric((uuid, "", ""), 1)
+    yield from (used, total, rest, busy, strangers, dead)

@@ -60,7 +60,7 @@ class Node:
     """Follows the pods of one node. While the API server is away, what it knew last stays in force."""
 
     def __init__(self, name: str, api: Api, policy: Policy, log: Log, logs: Path = LOGS) -> None:
-        self._name, self._policy, self._logs = name, policy, logs
+        self.name, self._policy, self._logs = name, policy, logs
         self._cluster = Cluster(api, log, read=read(name), keep=trimmed)
         self._standings: dict[str, tuple[str, Facts, Standing]] = {}
 
@@ -87,14 +87,14 @@ class Node:
     def over(self) -> Over:
         """Return what the policy says of containers above their allowance in this node's pool."""
         facts = self._cluster.facts()
-        node = facts.named.get(self._name) if facts else None
+        node = facts.named.get(self.name) if facts else None
         pool = self._policy.pool_of(node.labels) if node else None
         return pool.over if pool else Over()
 
     def known(self) -> Mapping[str, Known]:
         """Return the containers of the node by id. Of one that only its log file names, nothing else is known."""
         facts = self._cluster.facts()
-        node = facts.named.get(self._name) if facts else None
+        node = facts.named.get(self.name) if facts else None
         found = {container: Known(name) for container, name in by_logs(self._logs).items()}
         standings: dict[str, tuple[str, Facts, Standing]] = {}
         for container, (name, pod) in pods.by_status(self._cluster.objects("Pod")).items():

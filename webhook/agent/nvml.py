@@ -40,7 +40,8 @@ class Reading(NamedTuple):
     """What a card said at one look. Memory is in MiB. None stands for an answer that is missing.
 
     `number` is the card's number in NVML; behind a colon follows that of a MIG device. `busy` is the percent of NVML's
-    last sample period in which a kernel ran. `faults` are the calls that failed, with the reason.
+    last sample period in which a kernel ran. `faults` are the calls that failed, with the reason. `parent` is the UUID
+    of the card of a MIG device.
     """
 
     uuid: str
@@ -52,6 +53,7 @@ class Reading(NamedTuple):
     taken: tuple[Taken, ...]
     mig: bool = False
     faults: tuple[str, ...] = ()
+    parent: str = ""
 
     @property
     def lost(self) -> bool:
@@ -63,10 +65,23 @@ LOST = "GPU is lost"
 
 
 class Trouble(NamedTuple):
-    """A card that NVML's events tell of: its UUID, and what happened, such as `XID 79`."""
+    """What NVML's events tell of a card: its UUID, and what happened, such as `XID 79`.
+
+    It is `fatal` unless the XID is an application's error.
+    """
 
     uuid: str
     what: str
+    fatal: bool
+
+
+APPLICATION = frozenset((13, 31, 43, 45, 68, 109))
+"""XIDs after which the card is in order: errors of applications (k8s-device-plugin internal/rm/health.go)."""
+
+DOUBLE_BIT = "double-bit ECC error"
+
+MOST_EVENTS = 100
+"""Events that are read at one look; a card that breaks down may tell the same for a long time."""
 
 
 class _Card(NamedTuple):
@@ -75,6 +90,7 @@ class _Card(NamedTuple):
     number: str
     name: str
     mig: bool
+    parent: str = ""
 
 
 class Cards:
@@ -89,6 +105,7 @@ class Cards:
         try:
             self._cards = tuple(self._found())
             self.driver = _text(pynvml.nvmlSystemGetDriverVersion())
+            self._events = self._listen()
         except pynvml.NVMLError as error:
             self.close()
             raise Unavailable(_why(error)) from error
@@ -103,6 +120,36 @@ class Cards:
     def look(self) -> tuple[Reading, ...]:
         """Ask every card."""
         return tuple(self._read(card) for card in self._cards)
+
+    def troubles(self) -> tuple[Trouble, ...]:
+        """Return what has happened to the cards since the last question. Never waits."""
+        found: list[Trouble] = []
+        for _ in range(MOST_EVENTS if self._events else 0):
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._events, 0)
+                uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
+            except pynvml.NVMLError:  # there is none, or the card is lost, as its reading says
+                break
+            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                found.append(Trouble(uuid, f"XID {event.eventData}", event.eventData not in APPLICATION))
+            elif event.eventType == pynvml.nvmlEventTypeDoubleBitEccError:
+                found.append(Trouble(uuid, DOUBLE_BIT, fatal=True))
+        return tuple(found)
+
+    def _listen(self) -> Any:
+        """Register for the events of all cards. None where none of them has any."""
+        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        events, registered = pynvml.nvmlEventSetCreate(), False
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+                types = wanted & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+                if types:
+                    pynvml.nvmlDeviceRegisterEvents(handle, types, events)
+                    registered = True
+            except pynvml.NVMLError:  # too old a card, or one that is lost
+                continue
+        return events if registered else None
 
     @property
     def whole(self) -> tuple[str, ...]:
@@ -128,15 +175,12 @@ class Cards:
         return ""
 
     def _found(self) -> Iterator[_Card]:
+        """Yield the cards. One that is lost is left out until NVML is started anew."""
         for number in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-            name = _text(pynvml.nvmlDeviceGetName(handle))
-            instances = list(_instances(handle))
-            if not instances:
-                yield _Card(handle, _text(pynvml.nvmlDeviceGetUUID(handle)), str(number), name, mig=False)
-            for place, instance in instances:
-                uuid = _text(pynvml.nvmlDeviceGetUUID(instance))
-                yield _Card(instance, uuid, f"{number}:{place}", f"{name} MIG", mig=True)
+            try:
+                yield from _devices(number)
+            except pynvml.NVMLError:
+                continue
 
     def _read(self, card: _Card) -> Reading:
         faults: list[str] = []
@@ -170,6 +214,7 @@ class Cards:
             tuple(taken.values()),
             card.mig,
             tuple(dict.fromkeys(faults)),
+            card.parent,
         )
 
     def _shares(self, faults: list[str], card: _Card) -> dict[int, int] | None:
@@ -193,6 +238,18 @@ class Cards:
 _PERCENT = 100
 _NO_LIMIT = 2**64 - 1
 """NVML_DEVICE_MEMORY_LIMIT_MAX of nvml.h 13.5."""
+
+
+def _devices(number: int) -> Iterator[_Card]:
+    """Yield a card, or the MIG devices on it. Raises NVMLError."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+    card, name = _text(pynvml.nvmlDeviceGetUUID(handle)), _text(pynvml.nvmlDeviceGetName(handle))
+    instances = list(_instances(handle))
+    if not instances:
+        yield _Card(handle, card, str(number), name, mig=False)
+    for place, instance in instances:
+        uuid = _text(pynvml.nvmlDeviceGetUUID(instance))
+        yield _Card(instance, uuid, f"{number}:{place}", f"{name} MIG", mig=True, parent=card)
 
 
 def _instances(card: Any) -> Iterator[tuple[int, Any]]:

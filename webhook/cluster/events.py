@@ -210,7 +210,7 @@ class Events:
     def _write(self, denied: Denial, times: int) -> None:
         """Create an Event, or update the count of the one that any replica has created. Raises ApiException."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        namespace, name = denied.owner.namespace, denied.event
+        namespace, name = _home(denied.owner), denied.event
         try:
             self._send(self._api.create_namespaced_event, namespace, body(denied, times, now, self._instance))
         except client.ApiException as error:
@@ -236,6 +236,11 @@ class Events:
             self._metrics.event(outcome, times)
 
 
+def _home(owner: Owner) -> str:
+    """The namespace of an Event: `default` if its object has none (kubernetes pkg/apis/core/validation/events.go)."""
+    return owner.namespace or "default"
+
+
 def body(denied: Denial, times: int, now: str, instance: str) -> dict[str, Any]:
     """Make the Event of a denial (k8s.io/api events/v1 types.go). Repeated ones are a series."""
     owner = denied.owner
@@ -243,13 +248,13 @@ def body(denied: Denial, times: int, now: str, instance: str) -> dict[str, Any]:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": denied.event, "namespace": owner.namespace},
+        "metadata": {"name": denied.event, "namespace": _home(owner)},
         "eventTime": now,
         "type": "Warning",
         "reason": denied.reason,
         "action": denied.action,
         "note": denied.note,
-        "regarding": {**regarding, "namespace": owner.namespace},
+        "regarding": {**regarding, "namespace": owner.namespace} if owner.namespace else regarding,
         "reportingController": denied.reporter,
         "reportingInstance": instance,
         **({"series": {"count": times, "lastObservedTime": now}} if times > 1 else {}),

@@ -85,6 +85,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
 int nvmlDeviceGetName(void *device, char *text, unsigned n) { (void)device; return snprintf(text, n, "Pretended Card"), OK; }
 int nvmlDeviceGetUUID(void *device, char *text, unsigned n) {
     struct handle *handle = device;
+    if (of(device)->fault == 15) return 15; /* lost */
     if (handle->instance) snprintf(text, n, "MIG-00000000-0000-0000-0000-%06u%06u", handle->card, handle->instance);
     else snprintf(text, n, "GPU-00000000-0000-0000-0000-%012u", handle->card);
     return OK;

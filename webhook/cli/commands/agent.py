@@ -146,6 +146,7 @@ def _watch(
             api=follow[1],
             folders=cgroups.Folders(mount) if mount else None,
             watch_only=watch_only,
+            node=follow[0].name,
         )
     try:
         server = scrape.start(watched.metrics, *listen)

@@ -1,0 +1,135 @@
+"""Dead cards: XIDs and lost cards, by NVML's events and readings."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.agent.card.state import LOST, State
+from webhook.agent import dead
+from webhook.agent.agent import AGAIN, Agent
+from webhook.agent.dead import Dead
+from webhook.agent.nvml import Cards, Reading, Trouble
+from webhook.agent.places import Place
+from webhook.agent.pods import Name
+from webhook.agent.processes import Process
+from webhook.agent.standing import Standing
+from webhook.agent.view import Known
+from webhook.cluster.events import Denial, body
+from webhook.policy.model import Over
+
+CARD = "GPU-00000000-0000-0000-0000-000000000000"
+
+
+def reading(uuid: str = CARD, parent: str = "", *, lost: bool = False) -> Reading:
+    faults = ("nvmlDeviceGetMemoryInfo: GPU is lost",) if lost else ()
+    return Reading(uuid, "0", "A10", None, None, None, (), faults=faults, parent=parent)
+
+
+def test_a_critical_xid_is_fatal_and_an_applications_error_is_not(card: State) -> None:
+    cards = Cards()
+    for xid, fatal in ((79, True), (48, True), (13, False), (31, False), (109, False)):
+        card.set(xid=xid)
+        assert cards.troubles() == (Trouble(CARD, f"XID {xid}", fatal),)
+    assert cards.troubles() == ()
+    cards.close()
+
+
+def test_a_card_dies_once_by_its_first_event_and_stays_dead_though_it_answers() -> None:
+    first = dead.update(
+        dead.NONE, [reading()], [Trouble(CARD, "XID 48", fatal=True), Trouble(CARD, "XID 79", fatal=True)]
+    )
+    assert first == Dead({CARD: "XID 48"}, (CARD,))
+    assert dead.update(first, [reading()], []) == Dead({CARD: "XID 48"})
+
+
+def test_a_lost_card_is_dead_until_it_answers_again() -> None:
+    first = dead.update(dead.NONE, [reading(lost=True)], [])
+    away = dead.update(first, [], [])
+    back = dead.update(away, [reading()], [])
+    assert (first, away, back) == (Dead({CARD: dead.LOST}, (CARD,)), Dead({CARD: dead.LOST}), Dead({}))
+
+
+def test_an_applications_error_kills_no_card() -> None:
+    assert dead.update(dead.NONE, [reading()], [Trouble(CARD, "XID 31", fatal=False)]) == dead.NONE
+
+
+def test_a_card_whose_mig_devices_are_lost_dies_once() -> None:
+    both = [reading("MIG-1", CARD, lost=True), reading("MIG-2", CARD, lost=True)]
+    assert dead.update(dead.NONE, both, []).new == (CARD,)
+
+
+class Written:
+    """What would be written as Events."""
+
+    def __init__(self) -> None:
+        self.all: list[Denial] = []
+
+    def add(self, denied: Denial) -> None:
+        self.all.append(denied)
+
+
+@pytest.fixture
+def watched(card: State, monkeypatch: pytest.MonkeyPatch) -> tuple[Agent, Written, Callable[[], str]]:
+    """An agent that knows the container of every process on the card."""
+    assert card.file.exists()
+    place = Place("11111111-2222-3333-4444-555555555555", "ab" * 32, "/kubepods/x", 2)
+    known = Known(Name("team", "job", "main"), "u-1", Standing(asks=True, allowance=9000))
+    written = Written()
+    events: Any = written
+    one = Agent(lambda: {place.container: known}, Over, lambda _: None, events=events, node="node-1")
+    monkeypatch.setattr(one._processes, "find", lambda pids: {pid: Process(pid, 1, "p", place) for pid in pids})
+    return one, written, lambda: one.metrics.text().decode()
+
+
+def test_a_dead_card_is_told_once_at_the_node_and_at_the_pods_on_it(
+    card: State, watched: tuple[Agent, Written, Callable[[], str]]
+) -> None:
+    one, written, text = watched
+    card.hold(1, 100)
+    card.set(xid=79)
+    one.round()
+    one.round()
+    assert [(each.owner.kind, each.owner.name, each.reason) for each in written.all] == [
+        ("Node", "node-1", "GPUDead"),
+        ("Pod", "job", "GPUDead"),
+    ]
+    assert "XID 79; cordon the node" in written.all[0].note
+    assert f'slicewarden_node_card_troubles_total{{gpu="{CARD}",what="XID 79"}} 1.0' in text()
+    assert f'slicewarden_node_card_dead{{gpu="{CARD}",index="0",model="Pretended Card"}} 1.0' in text()
+    one.close()
+
+
+def test_a_lost_card_is_dead_while_nvml_has_it_not_and_alive_when_it_is_back(
+    card: State, watched: tuple[Agent, Written, Callable[[], str]]
+) -> None:
+    one, written, text = watched
+    now = [0.0]
+    one.clock = one.metrics.clock = lambda: now[0]
+    one.round()
+    card.set(fault=LOST)
+    now[0] = AGAIN
+    one.round()
+    one.round()  # a fresh start of NVML, which leaves the lost card out
+    assert f'slicewarden_node_card_dead{{gpu="{CARD}",index="",model=""}} 1.0' in text()
+    card.set(fault=0)
+    one.round()
+    now[0] = 2 * AGAIN
+    one.round()
+    one.round()
+    assert f'slicewarden_node_card_dead{{gpu="{CARD}",index="0",model="Pretended Card"}} 0.0' in text()
+    assert [each.owner.kind for each in written.all] == ["Node"]
+    one.close()
+
+
+def test_an_event_of_a_node_lies_in_the_namespace_default_and_names_no_namespace(
+    card: State, watched: tuple[Agent, Written, Callable[[], str]]
+) -> None:
+    one, written, _ = watched
+    card.set(xid=48)
+    one.round()
+    one.close()
+    event = body(written.all[0], 1, "2026-11-22T00:00:00.000000Z", "i")
+    assert event["metadata"]["namespace"] == "default"
+    assert event["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "node-1"}
+    assert len(event["note"].encode()) <= 1024
