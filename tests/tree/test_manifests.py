@@ -218,7 +218,9 @@ def granted(role: Object) -> dict[tuple[str, str], set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "read"), [("ClusterRole", watch.READ), ("Role", watch.READ_WITHIN)], ids=["everywhere", "within"]
+    ("kind", "read"),
+    [("ClusterRole", (*watch.READ, *watch.READ_DEVICES)), ("Role", watch.READ_WITHIN)],
+    ids=["everywhere", "within"],
 )
 def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[client.Resource, ...]) -> None:
     assert granted(one(kind)) == {(each.group, each.plural): READING for each in read}

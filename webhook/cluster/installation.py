@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from webhook.cluster import client
 from webhook.cluster.client import NOT_FOUND, Api, Resource, StatusError, Unreachable
-from webhook.cluster.watch import READ, READ_WITHIN, namespaces
+from webhook.cluster.watch import READ_WITHIN, namespaces, resources
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -95,7 +95,7 @@ def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> Ask
 def permissions(api: Api, policy: Policy) -> dict[str, bool | Unread]:
     """Ask whether the webhook's service account may read what facts are made of."""
     within = (replace(each, namespace=place) for place in namespaces(policy) for each in READ_WITHIN)
-    return {_power(each, verb): _may(api, each, verb) for each in (*READ, *within) for verb in VERBS}
+    return {_power(each, verb): _may(api, each, verb) for each in (*resources(policy), *within) for verb in VERBS}
 
 
 def metrics(api: Api, pod: str) -> Mapping[str, float] | Unread:

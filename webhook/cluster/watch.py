@@ -46,7 +46,18 @@ READ = (
     Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy"),
     Resource("", "v1", "pods", "Pod", fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"),
 )
-"""The resources that are read in the whole cluster. The ClusterRole in manifests/ allows exactly these."""
+"""The resources that are read in the whole cluster. The ClusterRole in manifests/ allows these and READ_DEVICES."""
+
+READ_DEVICES = tuple(
+    Resource("resource.k8s.io", "v1", plural, kind)
+    for plural, kind in (
+        ("deviceclasses", "DeviceClass"),
+        ("resourceclaims", "ResourceClaim"),
+        ("resourceclaimtemplates", "ResourceClaimTemplate"),
+        ("resourceslices", "ResourceSlice"),
+    )
+)
+"""The resources that are read as well where the policy has pools of device classes."""
 
 READ_WITHIN = (
     Resource("", "v1", "configmaps", "ConfigMap"),
@@ -60,6 +71,11 @@ Keep = Callable[[Object], Object | None]
 
 Name = tuple[str, str]
 """The namespace (empty if cluster-scoped) and name of an object."""
+
+
+def resources(policy: Policy) -> tuple[Resource, ...]:
+    """Return the resources that are read in the whole cluster for a policy."""
+    return (*READ, *READ_DEVICES) if any(pool.device_classes.patterns for pool in policy.pools) else READ
 
 
 def namespaces(policy: Policy) -> tuple[str, ...]:

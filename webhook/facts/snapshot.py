@@ -49,6 +49,9 @@ FILE_KINDS = frozenset(
 """The group and kind of objects that are facts too if they are in files, and are not read from a cluster."""
 
 
+_FROM_TEMPLATE = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of claims that a controller makes from a template (k8s.io/api resource/v1)."""
+
 VENDOR = "nvidia.com/"
 """The prefix of the resources of NVIDIA's device plugin, and of the labels of GPU Feature Discovery."""
 
@@ -239,6 +242,8 @@ def kept(item: Object) -> Object | None:
                 return None
             parts = {key: pod.get(key) for key in ("nodeSelector", "containers", "volumes")}
             result["spec"] = {"template": {"spec": parts}}
+        case ("resource.k8s.io", "ResourceClaim") if _FROM_TEMPLATE in mapping(metadata.get("annotations")):
+            return None  # a pod names the template, and there is one such claim for each pod
         case kind if kind in FILE_KINDS:
             result["spec"] = spec
         case ("nvidia.com", "ClusterPolicy"):

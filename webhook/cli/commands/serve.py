@@ -183,7 +183,8 @@ def _watching(
 
     def follow(metrics: "Metrics") -> "Followed":
         connection = client.connect(kubeconfig, context)
-        watched = watch.Cluster(connection, log_line, watch.namespaces(engine.policy), metrics)
+        read, within = watch.resources(engine.policy), watch.namespaces(engine.policy)
+        watched = watch.Cluster(connection, log_line, within, metrics, read=read)
         watched.start()
         source = Fresh(watched.facts, watched.age, float(max_age)) if max_age else watched.facts
         writer = Events(connection, log_line, metrics, engine.policy.support) if events else None
