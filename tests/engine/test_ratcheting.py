@@ -229,6 +229,7 @@ NONE_WORSE = {
     "unguarded-container": "denies what is missing",
     "unknown-annotation": "only warns",
     "untolerated-taint": "only warns",
+    "unmet-spread": "only warns",
     "unread-text": "only warns",
 }
 
