@@ -144,12 +144,20 @@ def test_paths_may_stand_anywhere_among_options() -> None:
         ("diff old", "slicewarden diff", "Missing argument 'NEW'."),
         ("check --facts a --live", "slicewarden check", "--facts and --live exclude each other"),
         ("serve --tls-cert a --tls-key a", "slicewarden serve", "one of --facts and --live is needed"),
-        ("rules multiple-slices --markdown", "slicewarden rules", "--markdown shows all pages: leave out RULE, or it"),
-        ("policy lints x --markdown", "slicewarden policy lints", "--markdown shows all pages: leave out LINT, or it"),
+        (
+            "rules multiple-slices --markdown",
+            "slicewarden rules",
+            "--markdown shows all pages: leave out RULE or --markdown",
+        ),
+        (
+            "policy lints x --markdown",
+            "slicewarden policy lints",
+            "--markdown shows all pages: leave out LINT or --markdown",
+        ),
         (
             "check --policy a --policy b",
             "slicewarden check",
-            "Invalid value for '--policy': given twice, and only one counts; `slicewarden diff` compares two policies",
+            "Invalid value for '--policy': given twice; give it once; `slicewarden diff` compares two policies",
         ),
         (
             "check --facts=",
@@ -159,8 +167,8 @@ def test_paths_may_stand_anywhere_among_options() -> None:
         (
             "check -n Vision",
             "slicewarden check",
-            "Invalid value for '--namespace' / '-n': 'Vision' is no name of a namespace: "
-            "up to 63 of a-z, 0-9 and - within",
+            "Invalid value for '--namespace' / '-n': 'Vision' is not a namespace name: "
+            "use up to 63 of a-z, 0-9 and -, and no - at either end",
         ),
         (
             "audit --page-size 0",

@@ -220,8 +220,26 @@ def break_(folder: Path, what: str) -> str:
     return said
 
 
-@pytest.mark.parametrize("what", BROKEN)
-@pytest.mark.parametrize("path", [".", "x.yaml"])
+NO_MANIFEST = ("a binary", "a cyclic anchor", "a bomb", "a depth", "a loop")
+"""Broken files without any kind: a folder may hold such files, and only a file that is named has to be a manifest."""
+
+
+@pytest.mark.parametrize("what", NO_MANIFEST)
+def test_a_broken_file_without_any_kind_is_no_error_of_its_folder(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_(tmp_path, what)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", ".", *OPTIONS]) == 1
+    captured = capsys.readouterr()
+    assert "denied   bad.yaml:1" in captured.out
+    assert "error  " not in captured.out
+
+
+@pytest.mark.parametrize(
+    ("what", "path"),
+    [*((what, "x.yaml") for what in BROKEN), *((what, ".") for what in BROKEN if what not in NO_MANIFEST)],
+)
 def test_a_broken_file_gives_one_line_and_the_rest_is_judged(
     what: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -372,7 +390,7 @@ def test_facts_are_repeatable_and_other_options_refuse_a_second_value(
         assert cli.main([*command[:2], option, value, option, value]) == 2
         error = capsys.readouterr().err.splitlines()[0]
         assert error.startswith(f"error: invalid value for '{option}'")
-        assert ": given twice, and only one counts" in error
+        assert ": given twice; give it once" in error
 
 
 @pytest.mark.parametrize(
@@ -382,11 +400,11 @@ def test_facts_are_repeatable_and_other_options_refuse_a_second_value(
         (("--facts", ""), "'--facts': is empty, and names nothing; is a variable not set?"),
         (("--policy", ""), "'--policy': is empty, and names nothing; is a variable not set?"),
         (("--output", ""), "'--output': is empty, and names nothing; is a variable not set?"),
-        (("-n", "Bad NS"), "'Bad NS' is no name of a namespace: up to 63 of a-z, 0-9 and - within"),
-        (("-n", "a" * 64), "is no name of a namespace"),
-        (("-n", "lab-"), "is no name of a namespace"),
-        (("-n", "lab\n"), "is no name of a namespace"),
-        (("-n", ""), "is no name of a namespace"),
+        (("-n", "Bad NS"), "'Bad NS' is not a namespace name: use up to 63 of a-z, 0-9 and -, and no - at either end"),
+        (("-n", "a" * 64), "is not a namespace name"),
+        (("-n", "lab-"), "is not a namespace name"),
+        (("-n", "lab\n"), "is not a namespace name"),
+        (("-n", ""), "is not a namespace name"),
     ],
 )
 def test_an_empty_or_invalid_name_is_wrong_usage(
@@ -417,7 +435,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("many")
     for number in range(3 * batches.FILES):
         text = POD.format(name=f"pod-{number}", count=1 + number % 2)
-        (folder / f"{number:03}.yaml").write_text("a: [" if number % 50 == 7 else text)
+        (folder / f"{number:03}.yaml").write_text("kind: Pod\na: [" if number % 50 == 7 else text)
     return folder
 
 

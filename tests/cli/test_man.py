@@ -66,7 +66,7 @@ def test_mandoc_finds_no_error(written: Path) -> None:
 
 def test_help_man_writes_all_pages_and_help_shows_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["help", "check", "--man", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("error: --man writes all pages: leave out COMMAND, or it\n")
+    assert capsys.readouterr().err.startswith("error: --man writes all pages: leave out COMMAND or --man\n")
     (tmp_path / "file").touch()
     assert cli.main(["help", "--man", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}/file: File exists\n"

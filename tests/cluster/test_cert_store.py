@@ -259,7 +259,7 @@ def test_the_command_says_what_it_could_not_do(
     assert cli.main(command) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == "error: not now: Secret slicewarden-system/slicewarden-ca: starting\n"
+    assert err == "error: try again later: Secret slicewarden-system/slicewarden-ca: starting\n"
     server.answers["GET", CA] = 403, b'{"message": "forbidden"}'
     assert cli.main(command) == 2
     assert capsys.readouterr().err.startswith("error: Secret slicewarden-system/slicewarden-ca: ")
@@ -268,7 +268,7 @@ def test_the_command_says_what_it_could_not_do(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--overlap", "9m"], "'9m' is too short for every replica to load a changed Secret: 10m is not"),
+        (["--overlap", "9m"], "'9m' is too short for every replica to load a changed Secret: use 10m or more"),
         (["--overlap", "1y"], "'1y' is not a time such as 30m, 12h or 2d"),
         (["--overlap", "999999d"], "a third of 90 days is not longer than this overlap"),
         (["--days", "366"], "a serving certificate lives 1 to 365 days, not 366"),

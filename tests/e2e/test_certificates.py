@@ -334,7 +334,7 @@ def test_an_unreachable_api_server_ends_with_status_1(kept: Kept, tmp_path: Path
     nowhere.write_text(kept.account.read_text("utf-8").replace(kept.cluster.url, "https://127.0.0.1:9"), "utf-8")
     done = kept.keep("--kubeconfig", str(nowhere))
     assert done.returncode == 1
-    assert done.stderr.startswith("error: not now: MutatingWebhookConfiguration slicewarden: ")
+    assert done.stderr.startswith("error: try again later: MutatingWebhookConfiguration slicewarden: ")
 
 
 # What it may do

@@ -87,22 +87,20 @@ def test_a_pod_that_opens_a_door_to_gpus_is_denied(guarded: Guard, strangers: st
     assert guarded.cluster.kubectl("get", "pod", "door", f"--namespace={strangers}").returncode
 
 
-@pytest.mark.parametrize("key", ["cdi.k8s.io/mine", "nvidia.cdi.k8s.io/pod", "hami.io/vgpu-node", "gpu-fraction"])
-def test_an_annotation_added_later_is_denied(guarded: Guard, strangers: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "key"),
+    [
+        *(
+            ("annotate", key)
+            for key in ("cdi.k8s.io/mine", "nvidia.cdi.k8s.io/pod", "hami.io/vgpu-node", "gpu-fraction")
+        ),
+        *(("label", key) for key in ("runai-gpu-group", "runai-gpu-group/g", "tensor-fusion.ai/enabled")),
+    ],
+)
+def test_an_annotation_or_a_label_added_later_is_denied(guarded: Guard, strangers: str, verb: str, key: str) -> None:
     here = f"--namespace={strangers}"
     guarded.cluster.do("run", "plain", "--image=i", here)
-    annotate = ("annotate", "pod", "plain", f"{key}=x", here)
-    said = refusal(guarded.cluster, *annotate, user=tenant(guarded.cluster, strangers))
-    assert "slicewarden.dev" in said
-    assert key in said
-
-
-@pytest.mark.parametrize("key", ["runai-gpu-group", "runai-gpu-group/g", "tensor-fusion.ai/enabled"])
-def test_a_label_added_later_is_denied(guarded: Guard, strangers: str, key: str) -> None:
-    here = f"--namespace={strangers}"
-    guarded.cluster.do("run", "plain", "--image=i", here)
-    labelled = ("label", "pod", "plain", f"{key}=x", here)
-    said = refusal(guarded.cluster, *labelled, user=tenant(guarded.cluster, strangers))
+    said = refusal(guarded.cluster, verb, "pod", "plain", f"{key}=x", here, user=tenant(guarded.cluster, strangers))
     assert "slicewarden.dev" in said
     assert key in said
 

@@ -77,7 +77,7 @@ def test_what_each_tool_prints_is_read(value: Any, named: str, known: dict[str, 
     [
         (CONFIG, "", "does not name its image"),
         ({**SKOPEO, "Digest": ""}, "", "no Name and Digest"),
-        ([DOCKER, DOCKER], "a", "one reference cannot name them"),
+        ([DOCKER, DOCKER], "a", "remove the reference, which can name only one"),
         ({"Name": HUB, "Digest": DIGEST}, "", "is not what"),
         ("text", "", "is not what"),
         ({**SKOPEO, "Env": "PYTHONPATH=/app"}, "", "no list of texts"),

@@ -471,7 +471,7 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     ),
     "exemption until a day that is none": (
         [("  rules:\n", "  exemptions:\n    - {name: a, reason: b, until: 2027-02-30, namespaces: [c]}\n  rules:\n")],
-        ['p.yaml:32: spec.exemptions[0].until: is no day of the calendar: "2027-02-30"'],
+        ['p.yaml:32: spec.exemptions[0].until: is not a day of the calendar: "2027-02-30"'],
     ),
     "administrators who are nobody": (
         [("  rules:\n", "  administrators: {}\n  rules:\n")],
@@ -614,7 +614,7 @@ def test_a_repeated_name_is_reported_once() -> None:
 
 def test_a_second_policy_is_refused_where_it_starts() -> None:
     second = SMALL.count("\n") + 2
-    assert problems_of(f"{SMALL}---\n{SMALL}") == [f"p.yaml:{second}: a second policy: exactly one is used"]
+    assert problems_of(f"{SMALL}---\n{SMALL}") == [f"p.yaml:{second}: a second policy: only one may be given"]
 
 
 @pytest.mark.parametrize("text", ["", "a: 1\n", "apiVersion: v1\nkind: ConfigMap\n", "- 1\n---\ntext\n"])
@@ -837,7 +837,7 @@ def test_the_number_of_reported_unknown_keys_is_limited() -> None:
     with pytest.raises(Unusable) as raised:
         load(documents, RULES, "p.yaml")
     assert len(raised.value.problems) == MOST + 1
-    assert raised.value.problems[-1].message == "more is wrong than these 100: correct them first"
+    assert raised.value.problems[-1].message == "there are more errors than these 100: correct these first"
 
 
 def test_the_number_of_pools_is_limited_since_all_pairs_are_compared() -> None:

@@ -372,7 +372,7 @@ UNUSABLE = {
     "a name twice": (CASE + CASE, "test.yaml:15: spec.cases[1].name: a second case of this name: one card"),
     "a day that is none": (
         CASE.replace("    - name: one card\n", '    - name: one card\n      today: "2027-02-30"\n'),
-        "test.yaml:8: spec.cases[0].today: is no day of the calendar: 2027-02-30",
+        "test.yaml:8: spec.cases[0].today: is not a day of the calendar: 2027-02-30",
     ),
     "an update of nothing": (
         f"{CASE}      request: {{operation: UPDATE}}\n",

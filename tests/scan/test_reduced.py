@@ -297,7 +297,7 @@ def test_a_list_of_images_is_written_and_lets_a_check_deliver_the_shim(
     ("named", "text", "error"),
     [
         ("file.json", json.dumps(CONFIG), "file.json:1: does not name its image; name it, as in --images"),
-        ("A=file.json", json.dumps(CONFIG), '"A" is no reference of an image'),
+        ("A=file.json", json.dumps(CONFIG), '"A" is not an image reference'),
         ("a=file.json", json.dumps(CONFIG) * 2, "file.json: has several images"),
         ("a=file.json", "{", "file.json:1"),
         ("a=file.json", "", "file.json: is empty"),

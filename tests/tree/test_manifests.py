@@ -50,7 +50,6 @@ def hooks(kind: str) -> dict[str, Object]:
 
 
 MUTATING, VALIDATING = hooks("Mutating"), hooks("Validating")
-EVERY_HOOK = [*MUTATING.values(), *VALIDATING.values()]
 CONTAINERS: list[Object] = one("Deployment")["spec"]["template"]["spec"]["containers"]
 
 

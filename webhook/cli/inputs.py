@@ -126,12 +126,12 @@ def load_images(named: Iterable[str], namespace: str) -> Object:
         before, equals, after = one.partition("=")
         reference, path = (before, after) if equals and not Path(one).exists() else ("", one)
         if equals and not images.reference(reference) and not Path(one).exists():
-            raise Unusable((Problem(one, 0, f"{shown(reference)} is no reference of an image"),))
+            raise Unusable((Problem(one, 0, f"{shown(reference)} is not an image reference"),))
         documents, problems = files.load([path])
         if problems or not documents:
             raise Unusable(tuple(problems) or (Problem(path, 0, "is empty"),))
         if reference and len(documents) > 1:
-            raise Unusable((Problem(path, 0, "has several images, so one reference cannot name them"),))
+            raise Unusable((Problem(path, 0, "has several images: remove the reference, which can name only one"),))
         for document in documents:
             try:
                 known += images.printed(document.value, reference)

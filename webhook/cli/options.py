@@ -77,7 +77,7 @@ def once(*names: str, also: str = "", **more: Any) -> Callable[[Function], Funct
 
     def single(context: click.Context, parameter: click.Parameter, values: Sequence[Any]) -> Any:
         if len(values) > 1:
-            raise click.BadParameter(f"given twice, and only one counts{also}", context, parameter)
+            raise click.BadParameter(f"given twice; give it once{also}", context, parameter)
         return values[0] if values else None
 
     return click.option(*names, cls=_Paths, multiple=True, callback=single, **more)
@@ -143,7 +143,9 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 def _namespace(text: str) -> str:
     if not _LABEL.fullmatch(text):
-        raise click.BadParameter(f"{text!r} is no name of a namespace: up to 63 of a-z, 0-9 and - within")
+        raise click.BadParameter(
+            f"{text!r} is not a namespace name: use up to 63 of a-z, 0-9 and -, and no - at either end"
+        )
     return text
 
 
@@ -325,7 +327,7 @@ def pages(word: str, complete: Callable[[click.Context, click.Parameter, str], A
 
     def alone(context: click.Context, _: click.Parameter, value: Any) -> Any:
         if value and context.params.get("markdown"):
-            raise click.UsageError(f"--markdown shows all pages: leave out {word.upper()}, or it", context)
+            raise click.UsageError(f"--markdown shows all pages: leave out {word.upper()} or --markdown", context)
         return value
 
     markdown = click.option("--markdown", is_flag=True, is_eager=True, help="all pages, in Markdown")

@@ -66,7 +66,7 @@ def served(api: Api, wanted: Collection[tuple[str, str]]) -> tuple[list[Served],
     try:
         groups = {entry["name"]: entry for entry in client.ask(api, "/apis")["groups"]}
     except (client.Unreachable, StatusError) as error:
-        raise Unusable((Problem("cluster", 0, f"the kinds it has cannot be read: {error}"),)) from error
+        raise Unusable((Problem("cluster", 0, f"its API groups cannot be read: {error}"),)) from error
     for group in sorted({group for group, _ in wanted}):
         if group and group not in groups:
             continue

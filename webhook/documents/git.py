@@ -32,7 +32,7 @@ def load(path: str) -> list[Document]:
 def _git(path: str, *command: str) -> str:
     git = shutil.which("git")
     if git is None:
-        raise Unusable((Problem(path, 0, "no such file, and no git to look for it in a revision"),))
+        raise Unusable((Problem(path, 0, "no such file, and git is not installed to read it from a revision"),))
     done = subprocess.run(  # noqa: S603 - a list, and nothing in it can become an option
         [git, *command, "--end-of-options", path],
         stdin=subprocess.DEVNULL,

@@ -133,7 +133,7 @@ def printed(value: Any, named: str = "") -> Iterator[tuple[str, str]]:
     """
     if isinstance(value, list):
         if named and len(value) > 1:
-            raise Unclear("has several images, so one reference cannot name them")
+            raise Unclear("has several images: remove the reference, which can name only one")
         for one in value:
             yield from printed(one, named)
         return

@@ -306,10 +306,6 @@ def _devices(spec: Mapping[str, Any]) -> Iterator[Device]:
         )
 
 
-def _by_last_part(qualified: Any) -> dict[str, Mapping[str, Any]]:
-    return {name.rpartition("/")[2]: mapping(value) for name, value in mapping(qualified).items()}
-
-
 # Resources of nodes and pods
 
 

@@ -32,7 +32,7 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
         try:
             date.fromisoformat(exemption.get("until", "2000-01-01"))
         except ValueError:
-            yield ("spec", "exemptions", index, "until"), f"is no day of the calendar: {shown(exemption['until'])}"
+            yield ("spec", "exemptions", index, "until"), f"is not a day of the calendar: {shown(exemption['until'])}"
     yield from _untolerated(spec)
     for path, name in _pools_named(spec):
         if name not in names:

@@ -38,7 +38,7 @@ def load_with_document(
     if not policies:
         raise Unusable((Problem(where, 0, f"no {KIND[1]} of {API_VERSION} in it"),))
     if len(policies) > 1:
-        raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: exactly one is used") for d in policies[1:]))
+        raise Unusable(tuple(Problem(d.file, d.line(), "a second policy: only one may be given") for d in policies[1:]))
     document = policies[0]
     wanted = schema(rules, frameworks=frameworks)
     fits = fast_schema.fits(document.value, wanted)
@@ -79,5 +79,9 @@ def problems(document: Document, errors: Iterable[tuple[Path, str]]) -> list[Pro
     named = [
         Problem(document.file, document.line(path), f"{dotted(path)}: {text}") for path, text in islice(errors, MOST)
     ]
-    more = [Problem(document.file, 0, f"more is wrong than these {MOST}: correct them first")] if any(errors) else []
+    more = (
+        [Problem(document.file, 0, f"there are more errors than these {MOST}: correct these first")]
+        if any(errors)
+        else []
+    )
     return sorted(named, key=lambda problem: problem.line) + more

@@ -139,7 +139,7 @@ def _meaning_errors(spec: Object) -> Iterator[tuple[Path, str]]:
         try:
             _day(day)
         except ValueError:
-            yield path, f"is no day of the calendar: {day}"
+            yield path, f"is not a day of the calendar: {day}"
 
 
 def _day(text: str | None) -> date | None:

@@ -41,7 +41,7 @@ def _failing(function: Callable[..., None]) -> Callable[..., int]:
         try:
             function(*args, **kwargs)
         except Unsettled as error:
-            outputs.say([f"error: not now: {error}"])
+            outputs.say([f"error: try again later: {error}"])
             return UNSETTLED
         except BrokenPipeError:
             raise
@@ -187,7 +187,7 @@ def _overlap(text: str) -> timedelta:
         raise click.BadParameter(f"{text!r} is not a time such as 30m, 12h or 2d")
     overlap = timedelta(**{UNITS[match[2]]: int(match[1])})
     if overlap < SHORTEST_OVERLAP:
-        raise click.BadParameter(f"{text!r} is too short for every replica to load a changed Secret: 10m is not")
+        raise click.BadParameter(f"{text!r} is too short for every replica to load a changed Secret: use 10m or more")
     return overlap
 
 

@@ -48,7 +48,7 @@ command = parser.Group(
 def caps(paths: Sequence[str], policy: str | None, facts: Sequence[str], pool: str | None) -> int:
     """Write the budgets of the pools, or how the pods of some files are capped."""
     if paths and pool:
-        raise click.UsageError("--pool is for the pools; a file's pods have theirs")
+        raise click.UsageError("--pool cannot be used with FILE: each pod has its own pool")
     inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
     items = [item.value for item in inputs.load_facts(facts)]

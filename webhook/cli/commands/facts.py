@@ -82,7 +82,7 @@ def command(
     """Read the objects, reduce them, and write them; the exit status tells whether something could not be read."""
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     if (live and files) or not (live or files or images):
-        raise click.UsageError("name a FILE, - for standard input, or --live; one of them")
+        raise click.UsageError("name a FILE, - for standard input, or --live")
     loaded = _policy(policy)
     if live:
         from webhook.cluster import listing  # brings the client, which only a live cluster needs

@@ -50,7 +50,7 @@ def command(words: Sequence[str], man: str | None, markdown: bool) -> None:
     root = click.get_current_context().find_root()
     if markdown:
         if words or man:
-            raise click.UsageError("--markdown shows all help: leave out COMMAND and --man, or it")
+            raise click.UsageError("--markdown shows the help of all commands: leave out COMMAND and --man")
         outputs.show(docs.commands(root, COMMANDS))
         return
     if man is None:
@@ -61,7 +61,7 @@ def command(words: Sequence[str], man: str | None, markdown: bool) -> None:
     from webhook.cli import man as manual
 
     if words:
-        raise click.UsageError("--man writes all pages: leave out COMMAND, or it")
+        raise click.UsageError("--man writes all pages: leave out COMMAND or --man")
     outputs.folder(man)
     for name, text in manual.pages(root, version("slicewarden")):
         outputs.save(str(Path(man, name)), text)

@@ -22,7 +22,7 @@ OWN = {"table": lint_report.table, "json": lint_report.write}
 
 def _name(_: click.Context, __: click.Parameter, text: str) -> str:
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
-        raise click.BadParameter(f"{text!r} is no name: up to 63 of a-z, 0-9 and - within")
+        raise click.BadParameter(f"{text!r} is not a name: use up to 63 of a-z, 0-9 and -, and no - at either end")
     return text
 
 
