@@ -55,23 +55,31 @@ class _Patched:
         """Apply operations as an API server does."""
         before: str | None = None
         there: Any = None
+        last = ""
         for operation in operations:
-            place, _, last = operation["path"].rpartition("/")
-            if place != before:  # runs of operations share a place, such as a container's `env`
-                before, there = place, self._own(place)
-            if isinstance(there, dict):
+            path = operation["path"]
+            if path != before:  # runs of operations share a path, such as those that lengthen a container's `env`
+                before = path
+                place, _, last = path.rpartition("/")
+                there = self._own(place)
+            if type(there) is dict:
                 there[_unescaped(last)] = operation["value"]
+            elif last == "-":
+                there.append(operation["value"])
             elif operation["op"] == "add":
-                there.insert(len(there) if last == "-" else int(last), operation["value"])
+                there.insert(int(last), operation["value"])
             else:
                 there[int(last)] = operation["value"]
 
     def _own(self, place: str) -> Any:
-        """Return the map or list at a place, after copying it and all that it is in."""
+        """Return the map or list at a place, after copying it and all that it is in, unless they are copies."""
         self.document = there = self._copy(self.document)
         for part in place.split("/")[1:]:
-            key = int(part) if isinstance(there, list) else _unescaped(part)
-            there[key] = there = self._copy(there[key])
+            key: Any = int(part) if type(there) is list else _unescaped(part)
+            child = there[key]
+            if id(child) not in self._copies:
+                there[key] = child = self._copy(child)
+            there = child
         return there
 
     def _copy(self, container: Any) -> Any:
@@ -114,10 +122,8 @@ def _pointer(path: Path) -> str:
 
 
 def _escaped(key: str | int) -> str:
-    if isinstance(key, int):
-        return str(key)
-    return key.replace("~", "~0").replace("/", "~1") if "/" in key or "~" in key else key
+    return str(key).replace("~", "~0").replace("/", "~1")
 
 
 def _unescaped(key: str) -> str:
-    return key.replace("~1", "/").replace("~0", "~") if "~" in key else key
+    return key.replace("~1", "/").replace("~0", "~")

@@ -63,12 +63,16 @@ class Container(NamedTuple):
         """Return its variables with these names. The last of two with one name counts, as it does for the kubelet."""
         result, path = {}, (*self.path, "env")
         for index, entry in entries(self.spec, "env", self.path):
-            name = entry.get("name")
-            if type(name) is not str:  # this runs for every variable, so `text` is called for the odd one alone
+            name, value = entry.get("name"), entry.get("value")
+            if type(name) is not str:  # this runs for every variable, so `text` is called only for the odd one
                 name = text(entry, "name", path)
             if name in names:
                 at = (*path, index)
-                result[name] = EnvVar(at, None if entry.get("valueFrom") else text(entry, "value", at))
+                if entry.get("valueFrom"):
+                    value = None
+                elif type(value) is not str:
+                    value = text(entry, "value", at)
+                result[name] = EnvVar(at, value)
         return result
 
     @property

@@ -17,6 +17,12 @@ class Names:
             return False
         return self.other_than is None or name not in self.other_than
 
+    def among(self, names: Iterable[str]) -> list[str]:
+        """Return the names that are in the set, in their order."""
+        own, prefixes, other = self.names, self.prefixes, self.other_than
+        found = [name for name in names if name in own or name.startswith(prefixes)]
+        return found if other is None else [name for name in found if name not in other]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.patterns)
 

@@ -79,11 +79,10 @@ def of(resources: Iterable[ResourceEntry], policy: Policy) -> Iterator[GPUReques
 
 def marked(pod: Pod, policy: Policy) -> Iterator[Path]:
     """Yield the paths of the annotations and labels that request a GPU from another scheduler."""
-    for key in pod.annotations:
-        if key in policy.forms.annotations:
-            yield pod.at("metadata", "annotations", key)
-    for key, value in pod.labels.items():
-        if key in policy.forms.labels and value != "false":
+    for key in policy.forms.annotations.among(pod.annotations):
+        yield pod.at("metadata", "annotations", key)
+    for key in policy.forms.labels.among(pod.labels):
+        if pod.labels[key] != "false":
             yield pod.at("metadata", "labels", key)
 
 

@@ -35,13 +35,15 @@ READ = frozenset({*LIMITS, OFF, PRELOAD})
 """The variables that `sign` looks at."""
 
 
-def sign(container: Container, env: Mapping[str, EnvVar]) -> str:
-    """Return the resource or the variable by which a container shows that HAMi-core limits it; empty without one."""
+def sign(container: Container, env: Mapping[str, EnvVar], resource: str) -> str:
+    """Return the resource or the variable by which a container shows that HAMi-core limits it; empty without one.
+
+    `env` has those of its variables that READ names, and `resource` is the one of RESOURCES that it asks for, or empty.
+    """
     if OFF in env and env[OFF].value == "true":
         return ""
-    named = next((name for name, _, _ in container.extended_resources if name in RESOURCES), "")
-    if named:
-        return named
+    if resource:
+        return resource
     limit = next((name for name in LIMITS if name in env and (env[name].value or "0").strip("0") != ""), "")
     preload = env.get(PRELOAD)
     loaded = preload is not None and LIBRARY in (preload.value or "")

@@ -145,18 +145,21 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
         shim = _shim(review, pool, cap)
     except Refused as error:
         return Problem(error.message, error.annotation, cap.budget)
-    containers = tuple([_container(one, cap, before, shim, review.allowance) for one in asking.values()])
+    plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
+    containers = tuple(
+        [_container(one, cap, before, shim, plugins.get(at, ""), review.allowance) for at, one in asking.items()]
+    )
     given = [part for part in containers if part.shim is not None and part.shim.given]
     lowered: list[str] = []
     uncapped: list[str] = []
     for part in containers:
-        name = part.shown
-        if spoken := [step for step in part.all_steps if step.words.note or step.kind is Kind.LOWER]:
-            notes = () if cap.driver else [step for step in spoken if step.words.note]
-            uncapped += [f"{name}: {noted(step, cap.budget)}" for step in notes]
-            lowered += [annotation.lowered(name, step.name, step.old) for step in spoken if step.kind is Kind.LOWER]
+        for step in part.all_steps:
+            if step.words.note and not cap.driver:
+                uncapped.append(f"{part.shown}: {noted(step, cap.budget)}")
+            if step.kind is Kind.LOWER:
+                lowered.append(annotation.lowered(part.shown, step.name, step.old))
         if part.shim is not None and part.shim.note:
-            uncapped.append(f"{name}: no shim: {part.shim.note}")
+            uncapped.append(f"{part.shown}: no shim: {part.shim.note}")
     if before is not None:
         lowered = [*before.still({past.entry for part in containers for past in part.lowered_before}), *lowered]
     lists = {
@@ -167,7 +170,8 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
         "shim": [f"{part.shown}: {delivery.CAPS}" for part in given],
         "argument": [f"{part.shown}: {part.limited}" for part in containers if part.limited],
     }
-    record = annotation.of(pool, cap._replace(shim=bool(given) and len(given) == len(containers)), **lists)
+    shimmed = cap._replace(shim=True) if given and len(given) == len(containers) else cap
+    record = annotation.of(pool, shimmed, **lists)
     lacking = tuple(delivery.pod_findings(pod)) if given else ()
     return Plan(pod, pool, cap, containers, before, record, noted=any(lists.values()), shim=lacking)
 
@@ -270,7 +274,7 @@ def _before(pod: Pod, pool: Pool, cap: Cap) -> Record | None:
 
 
 def _container(
-    container: Container, cap: Cap, before: Record | None, shim: Shim, allowance: Allowance
+    container: Container, cap: Cap, before: Record | None, shim: Shim, plugin: str, allowance: Allowance
 ) -> ContainerPlan:
     env = container.variables(_READ)
     values = {name: variable.value for name, variable in env.items() if name in environment.KNOWN}
@@ -297,7 +301,7 @@ def _container(
         past,
         shim(container, env),
         limited,
-        hami.sign(container, env),
+        hami.sign(container, env, plugin),
         image,
     )
 

@@ -97,9 +97,9 @@ def _container(part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
         if step.kind is not Kind.ADD:
             yield from _variable(step, part, planned)
     if missing:
-        path, parts = (*part.path, "env"), tuple([f"{planned.pool.name}: {step.name}" for step in missing])
+        path, names = (*part.path, "env"), [step.name for step in missing]
         fix = Fix(path, [{"name": step.name, "value": step.value} for step in missing])
-        message = planned.missing([step.name for step in missing])
+        message, parts = planned.missing(names), tuple([f"{planned.pool.name}: {name}" for name in names])
         yield Finding(path, message, (fix,), parts=parts, left_out=True)
     if (argument := part.argument) is not None:
         path, message = (*part.path, "args"), describe(argument, planned.budget)
