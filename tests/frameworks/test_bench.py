@@ -8,7 +8,7 @@ from pathlib import Path
 from tests import ROOT
 from tests.frameworks import environments
 from tests.frameworks.card import Card
-from tests.frameworks.conftest import T4
+from tests.frameworks.running import T4
 
 
 def bench(card: Card, *options: str) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench.gpu.injected import Denied, injected
-from tests.frameworks.conftest import T4, Program, Ran
+from tests.frameworks.conftest import Program
+from tests.frameworks.running import T4, Ran
 
 PARSE = str(Path(__file__).parent / "probes" / "parse.py")
 BUDGET = 3251

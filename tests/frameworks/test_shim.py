@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 from bench.gpu.injected import admitted
 from tests.frameworks import environments
 from tests.frameworks.card import PRETEND
-from tests.frameworks.conftest import T4, Program, Ran
+from tests.frameworks.conftest import Program
+from tests.frameworks.running import T4, Ran, mounted
 from webhook.memory.shim.delivery import FOLDER
 
 PROBES = Path(__file__).parent / "probes"
@@ -34,26 +35,9 @@ def delivered(tmp_path: Path) -> Delivered:
 
     def deliver(path: str = str(PRETEND), **written: str) -> dict[str, str]:
         pod = admitted("Tesla-T4", T4, 4, {"PYTHONPATH": path, **written}, shim=True)
-        (container,) = pod["spec"]["containers"]
-        for mount in container["volumeMounts"]:
-            place = tmp_path / mount["mountPath"].lstrip("/")
-            place.parent.mkdir(exist_ok=True)
-            place.write_text(mounted(pod, mount), "ascii")
-            place.chmod(0o444)
-        env = {entry["name"]: entry["value"] for entry in container["env"]}
-        env["PYTHONPATH"] = env["PYTHONPATH"].replace(FOLDER, f"{tmp_path}{FOLDER}", 1)
-        return env
+        return mounted(pod, tmp_path)
 
     return deliver
-
-
-def mounted(pod: Mapping[str, Any], mount: Mapping[str, str]) -> str:
-    """Read a file of a downward API volume as the kubelet writes it."""
-    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == mount["name"]]
-    (item,) = [one for one in volume["downwardAPI"]["items"] if one["path"] == mount["subPath"]]
-    key = item["fieldRef"]["fieldPath"].removeprefix("metadata.annotations['").removesuffix("']")
-    text: str = pod["metadata"]["annotations"][key]
-    return text
 
 
 def taken(ran: Ran) -> Any:

@@ -1,0 +1,46 @@
+"""What the memory shim costs each start of Python: CPU time of `python -c pass`, with and without it."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from bench import tables
+from webhook.memory.shim.delivery import FRACTION, MIB, NAMES, PYTHONPATH, code
+
+ROUNDS = 60
+
+
+def run(interpreters: Iterable[str] = (sys.executable,)) -> str:
+    """Start each interpreter with and without the shim by turns, and return a table.
+
+    The least CPU time of the rounds counts: what else runs on the machine only adds to it. The file cannot be cached as
+    bytecode, as in a pod, where it lies on a read-only mount.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for name in NAMES:
+            Path(folder, name).write_text(code(), "ascii")
+        shim = {PYTHONPATH: folder, FRACTION: "0.211", MIB: "3251"}
+        rows = [_row(interpreter, shim) for interpreter in interpreters]
+    return tables.markdown(("Python", "without, ms", "with, ms", "ratio"), rows)
+
+
+def _row(interpreter: str, shim: dict[str, str]) -> tuple[str, ...]:
+    release = subprocess.run([interpreter, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    without, beside = [], []
+    for _ in range(ROUNDS):
+        without.append(_cpu(interpreter, {}))
+        beside.append(_cpu(interpreter, shim))
+    return release, f"{min(without):.1f}", f"{min(beside):.1f}", f"{min(beside) / min(without):.2f}"
+
+
+def _cpu(interpreter: str, env: dict[str, str]) -> float:
+    """Milliseconds of CPU, user and system, of one start."""
+    words = [interpreter, "-c", "pass"]
+    started = os.posix_spawn(interpreter, words, {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **env})
+    _, status, usage = os.wait4(started, 0)
+    if status:
+        raise RuntimeError(f"{interpreter} ended with {os.waitstatus_to_exitcode(status)}")
+    return 1000 * (usage.ru_utime + usage.ru_stime)
