@@ -20,7 +20,7 @@ from webhook.deviceplugin.usage import VARIABLES
 from webhook.documents import goyaml_writer
 from webhook.facts import images
 from webhook.facts.installations import Installation, of_daemon_set
-from webhook.facts.snapshot import KINDS, Facts, kept
+from webhook.facts.snapshot import FILE_KINDS, GPU_CLUSTER, Facts, kept
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -31,12 +31,24 @@ _ORDER = {
     ("apps", "DaemonSet"): 3,
     CONFIG_MAP: 4,
     POD: 5,
+    **dict.fromkeys(FILE_KINDS, 6),
 }
 """The order of the kinds in the file."""
 
-_CLUSTER_SCOPED = frozenset(("Namespace", "Node", "ClusterPolicy"))
+_CLUSTER_SCOPED = frozenset(
+    (
+        "Namespace",
+        "Node",
+        "ClusterPolicy",
+        "DeviceClass",
+        "ResourceSlice",
+        "GPUCluster",
+        "ResourceFlavor",
+        "ClusterQueue",
+    )
+)
 
-_Key = tuple[int, str, str]
+_Key = tuple[tuple[int, str], str, str]
 
 
 def reduced(objects: Iterable[Object], policy: Policy) -> list[Object]:
@@ -88,7 +100,7 @@ def slim(item: Object, policy: Policy) -> Object | None:
     """Return the part of one object that may be read, or None."""
     kind, metadata = group_kind(item), mapping(item.get("metadata"))
     name = string(metadata.get("name"))
-    if kind not in KINDS or not name:
+    if kind not in _ORDER or not name:
         return None
     match kind:
         case ("apps", "DaemonSet"):
@@ -116,6 +128,8 @@ def slim(item: Object, policy: Policy) -> Object | None:
         return _named(item, name, {"spec": _cluster_policy(part["spec"])})
     if kind == CONFIG_MAP:
         return _named(item, name, {"data": dict(part["data"])})
+    if kind in FILE_KINDS:
+        return _named(item, name, {"spec": {} if kind == GPU_CLUSTER else _without_config(part["spec"])})
     return _named(item, name, {}, labels)
 
 
@@ -123,9 +137,16 @@ def _key(item: Object) -> _Key | None:
     """Return what an object is sorted by and replaced by; None for one that is no fact."""
     kind, metadata = group_kind(item), mapping(item.get("metadata"))
     name = string(metadata.get("name"))
-    if kind not in KINDS or not name:
+    if kind not in _ORDER or not name:
         return None
-    return _ORDER[kind], "" if kind[1] in _CLUSTER_SCOPED else _namespace(metadata), name
+    return (_ORDER[kind], kind[1]), "" if kind[1] in _CLUSTER_SCOPED else _namespace(metadata), name
+
+
+def _without_config(spec: Any) -> Any:
+    """Leave out the configuration of drivers from a class, a claim or a template: nothing reads it in facts."""
+    if isinstance(spec, dict):
+        return {key: _without_config(value) for key, value in spec.items() if key != "config"}
+    return spec
 
 
 def _namespace(metadata: Mapping[str, Any]) -> str:

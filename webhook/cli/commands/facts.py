@@ -12,8 +12,9 @@ from webhook.telemetry import progress
 
 _MORE = (
     "The file holds the labels of namespaces, the labels, taints and GPUs of nodes, sharing configurations, and of "
-    "DaemonSets and pods what rules read: no images of pods, no variables of tenants, no Secrets. The same cluster "
-    "gives the same bytes. Every command takes it with --facts. Reading JSON is five times as fast as reading YAML. "
+    "DaemonSets, pods, device classes, claims and queues what rules read: no images of pods, no variables "
+    "of tenants, no Secrets. The same cluster gives the same bytes. Every command takes it with --facts. Reading JSON "
+    "is five times as fast as reading YAML. "
     "--images writes a list of images as a ConfigMap: --facts takes it, and kubectl apply gives it to a webhook that "
     "runs with --live. skopeo inspect and docker image inspect name the image. crane config and skopeo inspect "
     "--config do not: name it by REFERENCE=FILE."
