@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from bench import apiserver, audit, check, decision, growth, https, limits, peers, rivals, shim
+from bench import agent, apiserver, audit, check, decision, growth, https, limits, peers, rivals, shim
 from bench.generator import CannotRun, Wrong
 
 
@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument(
         "which",
         nargs="?",
-        choices=("decision", "growth", "limits", "check", "rivals", "https", "apiserver", "audit", "shim"),
+        choices=("decision", "growth", "limits", "check", "rivals", "https", "apiserver", "audit", "shim", "agent"),
         help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
@@ -57,7 +57,9 @@ def main() -> int:
         if arguments.which in (None, "audit"):
             print(f"## Audit of a cluster\n\n{audit.run(5_000, arguments.rounds)}\n", flush=True)
         if arguments.which in (None, "shim"):
-            print(f"## The start of Python with the memory shim\n\n{shim.run()}", flush=True)
+            print(f"## The start of Python with the memory shim\n\n{shim.run()}\n", flush=True)
+        if arguments.which in (None, "agent"):
+            print(f"## The agent of a node, on a pretended card\n\n{agent.run()}", flush=True)
     except CannotRun as error:
         print(error, file=sys.stderr)
         return 2
