@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from tests.support.fixtures import FILES, FOLDERS, files_of, fixture
 from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
 from webhook.cel.clauses import Clause
+from webhook.model import Action
+from webhook.policy.actions import Exemption, Override
+from webhook.policy.scopes import Scope
 from webhook.rules import walk
 
 HERE = Path(__file__).resolve().parent
@@ -91,6 +95,28 @@ def test_no_generated_pod_is_denied_that_the_engine_allows(evaluator: Evaluator,
     said(into)
     assert into.judged >= 1_000
     assert into.allowed * 3 >= into.judged, "too few of them are allowed to prove anything"
+
+
+def test_no_pod_is_denied_where_a_policy_eases_a_rule(evaluator: Evaluator) -> None:
+    policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
+    scope = Scope(frozenset({"vision"}), None, frozenset())
+    eased = Override(scope, frozenset(), {"chosen-node": Action.WARN, "visible-devices": Action.AUDIT})
+    by_pool = {"multiple-slices": Action.AUDIT, "host-namespaces": Action.WARN, "unsteered-pod": Action.WARN}
+    overrides = (eased, Override(None, frozenset({"exclusive"}), by_pool))
+    strict = Override(Scope(frozenset({"visitors"}), None, frozenset()), frozenset(), {"*": Action.DENY})
+    exemption = Exemption("trainer", replace(scope, service_accounts=frozenset({"train*"})), frozenset(), None)
+    policy = replace(policy, overrides=(strict, *overrides), exemptions=(*policy.exemptions, exemption))
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @settings(generating, max_examples=PODS)
+    @given(generated.pods(policy, facts))
+    def created(pod: Any) -> None:
+        comparison.add("pod", request_for(pod), into)
+        assert into.wrong == []
+
+    created()
+    said(into)
+    assert into.allowed * 3 >= into.judged
 
 
 def wide(what: str, number: int) -> dict[str, Any]:

@@ -71,13 +71,13 @@ def _is_selected(selector: Object, request: Object) -> bool:
 
 
 @cache
-def _compiled(expression: str) -> cel.Expression:
+def compiled(expression: str) -> cel.Expression:
     return ENVIRONMENT.compile(expression)
 
 
 def _holds(expression: str, request: Object, failure_policy: str) -> bool:
     values = {"object": request.get("object"), "oldObject": request["oldObject"], "request": request}
-    answer = _compiled(expression).eval(data=values)
+    answer = compiled(expression).eval(data=values)
     if answer.type() == cel.Type.ERROR:
         return failure_policy == "Fail"
     return answer.plain_value() is True

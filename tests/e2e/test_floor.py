@@ -1,0 +1,167 @@
+"""The floor on a real API server: no webhook answers, and what it would have denied is denied all the same."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.e2e import control_plane
+from tests.e2e.access import bound, refusal
+from tests.e2e.control_plane import Cluster, User, eventually
+from tests.e2e.objects import TRUSTED, Object, pod
+from tests.evaluator.evaluator import request_for
+from tests.support.fixtures import FILES, FIXTURES, fixture
+from tests.support.policies import FACTS, POLICY, facts_of, policy_of
+from webhook import rules
+from webhook.api import jsonpatch
+from webhook.api.admission import decode, wrap
+from webhook.documents import goyaml_writer
+from webhook.engine.engine import Engine
+from webhook.engine.registration import NAME, configurations
+from webhook.floor.policies import Answer, floor, static
+
+TENANT = User("tenant", ("system:authenticated",))
+"""May do everything by RBAC, and is no administrator of the policy."""
+PASSED = json.loads((ROOT / "tests" / "evaluator" / "missed.json").read_text("utf-8"))["let pass"]
+FLAGS = ("--disable-admission-plugins=ServiceAccount,RuntimeClass",)
+"""No controller makes service accounts here, and nobody makes runtime classes."""
+POLICIES = "validatingadmissionpolicies"
+FACTS_OF = facts_of(FACTS)
+
+
+@pytest.fixture(scope="module")
+def floored(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """An API server with the floor of the sample policy, and the registration of a webhook that is not there."""
+    with control_plane.serving(tmp_path_factory.mktemp("floor"), programs, flags=FLAGS) as cluster:
+        prepare(cluster)
+        assert cluster.apply(*floor(policy_of(POLICY), rules.walk(), Answer.DENY)).returncode == 0
+        assert eventually(partial(holds, cluster), 10)
+        yield cluster
+
+
+def prepare(cluster: Cluster) -> None:
+    cluster.wait_until("the namespaces are there", lambda: cluster.kubectl("get", "ns", "kube-system").returncode == 0)
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
+        for name, labels in FACTS_OF.namespaces.items()
+    ]
+    assert cluster.apply(*spaces).returncode == 0
+    assert cluster.apply(bound("ClusterRoleBinding", "tenant", "cluster-admin", TENANT.name)).returncode == 0
+
+
+def holds(cluster: Cluster) -> bool:
+    """Tell whether the floor denies a pod that the webhook did not steer."""
+    return "unsteered-pod: " in cluster.kubectl(*CREATE, user=TENANT, stdin=json.dumps(pod("a", "visitors"))).stderr
+
+
+CREATE = ("create", "--dry-run=server", "--filename=-")
+
+
+def of_rules() -> Iterator[tuple[str, Any, bool]]:
+    """The pods of the fixtures that the sample policy judges, as /mutate leaves them, and whether all rules allow."""
+    engine = Engine(policy_of(POLICY), rules.walk())
+    for file in FILES:
+        item = fixture(file)[0].value
+        if (FIXTURES / file.parent.name / "policy.yaml").exists() or item["kind"] != "Pod":
+            continue
+        name = f"{file.parent.name}/{file.stem}"
+        item = request_for(item)["object"]
+        item["metadata"].pop("generateName", None)
+        item["metadata"]["name"] = f"p-{abs(hash(name)):x}"
+        verdict = engine.judge(decode(wrap(item)), FACTS_OF)
+        yield name, jsonpatch.apply(item, verdict.patch), verdict.allowed
+
+
+def created(cluster: Cluster, pods: list[Object]) -> dict[str, str]:
+    """Create pods for show, and return what was said about those that were refused, by name."""
+    items = {"apiVersion": "v1", "kind": "List", "items": pods}
+    said = cluster.kubectl(*CREATE, user=TENANT, stdin=json.dumps(items)).stderr
+    return {
+        each["metadata"]["name"]: line
+        for each in pods
+        for line in said.splitlines()
+        if each["metadata"]["name"] in line
+    }
+
+
+def test_what_the_webhook_allows_is_created_and_the_rest_is_denied(floored: Cluster) -> None:
+    pods = list(of_rules())
+    said = created(floored, [item for _, item, _ in pods])
+    by_floor = {name for name, line in said.items() if "ValidatingAdmissionPolicy 'slicewarden-pods'" in line}
+    allowed = {name: item["metadata"]["name"] for name, item, fine in pods if fine}
+    assert not {name for name, made in allowed.items() if made in by_floor}
+    denied = {name: item["metadata"]["name"] for name, item, fine in pods if not fine and name not in PASSED}
+    held = {name for name, made in denied.items() if made in said}
+    print(f"{len(pods)} pods, {len(allowed)} allowed, {len(by_floor)} denied by the floor")
+    assert len(by_floor) > 150
+    assert set(denied) - held == set()
+
+
+def test_it_holds_when_an_administrator_deletes_the_registration(floored: Cluster) -> None:
+    for each in configurations(policy_of(POLICY)):
+        for hook in each["webhooks"]:
+            hook["clientConfig"] = {"url": f"https://127.0.0.1:9{hook['clientConfig']['service']['path']}"}
+        assert floored.apply(each).returncode == 0
+    webhooks = "failed calling webhook"
+    steered = next(item for name, item, fine in of_rules() if fine and name == "unsteered-pod/patch-trusted")
+    asks = ("create", "--dry-run=server", "--filename=-")
+    assert eventually(lambda: webhooks in floored.kubectl(*asks, user=TENANT, stdin=json.dumps(steered)).stderr)
+    for half in ("mutating", "validating"):
+        floored.do("delete", f"{half}webhookconfiguration", NAME)
+    assert eventually(lambda: floored.kubectl(*asks, user=TENANT, stdin=json.dumps(steered)).returncode == 0)
+    assert holds(floored)
+
+
+def test_labels_bindings_and_updates_are_held_too(floored: Cluster) -> None:
+    cluster = floored
+    label = ("label", "namespace", "visitors", "slicewarden.dev/trust=trusted", "--dry-run=server")
+    assert "self-granted-trust: " in refusal(cluster, TENANT, *label)
+    cluster.do(*label)
+    node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {}}}
+    assert cluster.apply(node).returncode == 0
+    moves = ("label", "node", "n", "nvidia.com/gpu.sharing-strategy=time-slicing", "--dry-run=server")
+    assert "relabelled-node: from pool none to pool shared: " in refusal(cluster, TENANT, *moves)
+    cluster.do("label", "node", "n", "zone=a", "--dry-run=server", user=TENANT)
+    assert cluster.apply(pod("plain", "visitors", limits={})).returncode == 0
+    at = ("pod", "plain", "--namespace=visitors", "--dry-run=server")
+    assert "changed-trust: " in refusal(cluster, TENANT, "annotate", *at, "slicewarden.dev/trust=trusted")
+    cluster.do("annotate", *at, "a=b", user=TENANT)
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "plain", "namespace": "visitors", "annotations": TRUSTED},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+    }
+    raw = ("create", "--raw=/api/v1/namespaces/visitors/pods/plain/binding?dryRun=All", "--filename=-")
+    assert "foreign-binding: " in refusal(cluster, TENANT, *raw, item=binding)
+
+
+def test_files_hold_that_nobody_deletes_by_the_api(programs: Path, tmp_path: Path) -> None:
+    folder, policy = tmp_path / "policies", policy_of(POLICY)
+    folder.mkdir()
+    made = static(floor(policy, rules.walk()), policy)
+    (folder / "floor.yaml").write_text("---\n".join(map(goyaml_writer.write, made)), "utf-8")
+    plugin = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyConfiguration",
+        "staticManifestsDir": str(folder),
+    }
+    named: list[Any] = [{"name": "ValidatingAdmissionPolicy", "configuration": plugin}]
+    configuration = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": named}
+    file = tmp_path / "admission.yaml"
+    file.write_text(yaml.safe_dump(configuration), "utf-8")
+    flags = (*FLAGS, f"--admission-control-config-file={file}")
+    with control_plane.serving(tmp_path / "cluster", programs, flags=flags) as cluster:
+        prepare(cluster)
+        assert holds(cluster)
+        assert "(NotFound)" in refusal(cluster, None, "delete", POLICIES, "slicewarden-pods.static.k8s.io")
+        webhooks = configurations(policy)[1]
+        assert "may change what registers Slicewarden" in refusal(cluster, TENANT, *CREATE, item=webhooks)
+        assert cluster.apply(webhooks).returncode == 0
+        removes = ("delete", "validatingwebhookconfiguration", NAME, "--dry-run=server")
+        assert "may change what registers Slicewarden" in refusal(cluster, TENANT, *removes)
