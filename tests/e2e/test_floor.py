@@ -20,6 +20,7 @@ from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from webhook import rules
 from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
+from webhook.cli import main as cli
 from webhook.documents import goyaml_writer
 from webhook.engine.engine import Engine
 from webhook.engine.registration import NAME, configurations
@@ -115,6 +116,15 @@ def test_it_holds_when_an_administrator_deletes_the_registration(floored: Cluste
         floored.do("delete", f"{half}webhookconfiguration", NAME)
     assert eventually(lambda: floored.kubectl(*asks, user=TENANT, stdin=json.dumps(steered)).returncode == 0)
     assert holds(floored)
+
+
+def test_the_command_says_whether_the_floor_is_current(floored: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    asks = ["floor", "--policy", str(POLICY), "--check", "--live", "--kubeconfig", str(floored.kubeconfig())]
+    assert cli.main(asks) == 0, capsys.readouterr().out
+    floored.do("delete", f"{POLICIES}.admissionregistration.k8s.io", "slicewarden-bindings")
+    assert cli.main(asks) == 1
+    assert "the cluster: slicewarden-bindings: is missing\n" in capsys.readouterr().out
+    assert floored.apply(*floor(policy_of(POLICY), rules.walk())).returncode == 0
 
 
 def test_labels_bindings_and_updates_are_held_too(floored: Cluster) -> None:

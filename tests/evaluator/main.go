@@ -36,6 +36,9 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	podutil "k8s.io/kubernetes/pkg/api/pod"
+	"k8s.io/kubernetes/pkg/apis/admissionregistration"
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
+	admissionvalidation "k8s.io/kubernetes/pkg/apis/admissionregistration/validation"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
@@ -121,7 +124,7 @@ func compile(policy v1.ValidatingAdmissionPolicy) (compiled, []string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var errors []string
+	errors := valid(policy)
 	for _, each := range policy.Spec.Variables {
 		named := &validating.Variable{Name: each.Name, Expression: each.Expression}
 		if found := compiler.CompileAndStoreVariable(named, declared, environment.NewExpressions); found.Error != nil {
@@ -158,6 +161,20 @@ func compile(policy v1.ValidatingAdmissionPolicy) (compiled, []string) {
 	}
 	made.validator = validating.NewValidator(made.validations, made.matcher, noted, said, policy.Spec.FailurePolicy, nil)
 	return made, errors
+}
+
+// valid says why the API server would not store a policy.
+func valid(policy v1.ValidatingAdmissionPolicy) []string {
+	var errors []string
+	defaulted, inner := policy.DeepCopy(), admissionregistration.ValidatingAdmissionPolicy{}
+	legacyscheme.Scheme.Default(defaulted)
+	if err := legacyscheme.Scheme.Convert(defaulted, &inner, nil); err != nil {
+		return []string{err.Error()}
+	}
+	for _, each := range admissionvalidation.ValidateValidatingAdmissionPolicy(&inner) {
+		errors = append(errors, fmt.Sprintf("%s: %v", policy.Name, each))
+	}
+	return errors
 }
 
 // objects decodes, defaults and validates as far as the API server does so before admission.

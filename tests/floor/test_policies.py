@@ -109,7 +109,7 @@ def test_an_exemption_holds_where_it_says() -> None:
     scope = Scope(frozenset({"tools"}), None, frozenset({"agent-*"}))
     exempt = replace(SAMPLE, exemptions=(Exemption("tools", scope, frozenset({"chosen-node"}), None),))
     expression = eased(exempt, "chosen-node")
-    assert "variables.namespace in ['tools']" in expression
+    assert "variables.space in ['tools']" in expression
     assert "'agent-'" in expression
     assert eased(exempt, "host-namespaces") == ""
 
@@ -128,7 +128,7 @@ def test_overrides_count_in_their_order() -> None:
 
     policy = replace(SAMPLE, exemptions=(), overrides=(here("strict", Action.DENY), here("soft", Action.WARN)))
     expression = eased(policy, "chosen-node")
-    assert expression == "(!(variables.namespace in ['strict']) && variables.namespace in ['soft'])"
+    assert expression == "(!(variables.space in ['strict']) && variables.space in ['soft'])"
     pools = replace(SAMPLE, exemptions=(), overrides=(here("soft", Action.WARN, "shared"),))
     assert "variables.willing.exists(p, p in ['shared'])" in eased(pools, "chosen-node")
     unsure = replace(SAMPLE, exemptions=(), overrides=(here("strict", Action.DENY, "shared"),))

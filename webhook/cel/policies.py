@@ -59,7 +59,7 @@ def selects(labels: str, selector: Selector) -> str:
     return all_of(holds(labels, requirement) for requirement in selector.requirements)
 
 
-def reaches(scope: Scope, namespace: str = "variables.namespace", labels: str = "variables.labels") -> str:
+def reaches(scope: Scope, namespace: str = "variables.space", labels: str = "variables.labels") -> str:
     """Tell whether a scope has pods of any account in the request's namespace, as Scope.reaches does.
 
     The labels are those that the API server has at this moment, which may be newer than the webhook's.

@@ -1,4 +1,6 @@
-"""Reads the webhook configurations of a cluster."""
+"""Reads the webhook configurations of a cluster, and its admission policies."""
+
+from urllib.parse import quote
 
 from webhook.cluster import client
 from webhook.cluster.client import NOT_FOUND, Api, StatusError
@@ -21,4 +23,23 @@ def configurations(api: Api, name: str) -> list[Object]:
         except client.Unreachable as error:
             raise Unusable((Problem("cluster", 0, str(error)),)) from error
         found.append(item)
+    return found
+
+
+POLICIES = {
+    "validatingadmissionpolicies": "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
+}
+"""The resources of admission policies, with their kinds, which the items of a list do not say."""
+
+
+def policies(api: Api, label: str) -> list[Object]:
+    """Read the ValidatingAdmissionPolicies with a label, as `key=value`, and their bindings. Raises Unusable."""
+    found: list[Object] = []
+    for plural, kind in POLICIES.items():
+        try:
+            items = client.ask(api, f"{ROOT}/{plural}?labelSelector={quote(label)}").get("items") or ()
+        except (StatusError, client.Unreachable) as error:
+            raise Unusable((Problem(plural, 0, str(error)),)) from error
+        found += ({**item, "kind": kind} for item in items)
     return found

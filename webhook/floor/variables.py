@@ -22,7 +22,7 @@ Variable = tuple[str, str]
 
 def of(asked: Asked, policy: Policy) -> tuple[Variable, ...]:
     """Write the variables of one sort of requests."""
-    return (("namespace", namespace(asked)), *_of(asked, policy))
+    return (("space", namespace(asked)), *_of(asked, policy))
 
 
 def _of(asked: Asked, policy: Policy) -> tuple[Variable, ...]:

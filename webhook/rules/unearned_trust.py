@@ -116,5 +116,5 @@ def floor(policy: Policy) -> Iterator[Clause]:
         f" || (variables.wanted == '{TRUSTED}' && size(variables.granted) > 0)",
         f"policy {policy.name} grants the pod no such trust; remove annotation {policy.annotation}, or ask an "
         "administrator for a grant",
-        places="'service account ' + variables.account + ' of namespace ' + variables.namespace",
+        places="'service account ' + variables.account + ' of namespace ' + variables.space",
     )
