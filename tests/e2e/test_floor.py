@@ -57,7 +57,10 @@ def prepare(cluster: Cluster) -> None:
 
 def holds(cluster: Cluster) -> bool:
     """Tell whether the floor denies a pod that the webhook did not steer."""
-    return "unsteered-pod: " in cluster.kubectl(*CREATE, user=TENANT, stdin=json.dumps(pod("a", "visitors"))).stderr
+    return (
+        "ValidatingAdmissionPolicy 'slicewarden-pods"
+        in cluster.kubectl(*CREATE, user=TENANT, stdin=json.dumps(pod("a", "visitors"))).stderr
+    )
 
 
 CREATE = ("create", "--dry-run=server", "--filename=-")
