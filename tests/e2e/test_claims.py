@@ -123,8 +123,10 @@ def test_a_class_that_is_asked_for_as_a_resource_is_claimed_by_the_scheduler(sha
     """The claim that the scheduler makes passes the webhook: its pod was judged by the resource."""
     cluster = sharing.cluster
     assert cluster.apply(pod("implicit", vision, {IMPLICIT: 1}, TRUSTED)).returncode == 0
-    assert eventually(lambda: "implicit" in str(cluster.get("resourceclaims", f"--namespace={vision}")["items"]))
-    assert "claimed-gpu" not in str([each for each in sharing.logged() if each.get("namespace") == vision])
+    assert cluster.node_of("implicit", vision) == NODE
+    (made,) = cluster.get("resourceclaims", f"--namespace={vision}")["items"]
+    assert made["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
+    assert allocated(cluster, vision) == ["gpu-0"]
 
 
 @pytest.mark.parametrize(
