@@ -570,3 +570,27 @@ def test_a_mapping_mark_knows_its_children() -> None:
 @pytest.mark.parametrize("text", ["y", "No", "on", "1e3", "0o7", "1_000", ".5", "~", "", "0b+1", "12", "a", "12:30:45"])
 def test_a_text_is_written_so_that_it_is_read_as_one(text: str) -> None:
     assert parse(goyaml_writer.write({text: [text]}))[0] == {text: [text]}
+
+
+@pytest.mark.parametrize(
+    ("end", "seen"),
+    [
+        ("\udcff", True),
+        ("\udcc3x", True),
+        ("\udcc3", False),  # the file ends within the character, and go-yaml asks for no more
+        ("\udce2\udc82", False),
+        ("\udce2\udc82x", True),
+        ("\udcf0\udc9f\udc98", False),
+        ("\x07", True),
+    ],
+)
+@pytest.mark.parametrize(("filler", "near"), [(0, True), (2000, False)])
+def test_bytes_after_the_first_document_count_only_where_go_yaml_reads_them(
+    end: str, filler: int, *, seen: bool, near: bool
+) -> None:
+    text = f"a: 1\n---\n#{'x' * filler}\n{end}"
+    if seen and near:
+        with pytest.raises(Unreadable, match=r"only text in UTF-8|control characters"):
+            parse(text)
+    else:
+        assert parse(text)[0] == {"a": 1}

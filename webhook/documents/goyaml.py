@@ -51,7 +51,7 @@ def parse(
         raise _unreadable(error, readable.removeprefix("\ufeff"), first_line) from error
     finally:
         loader.dispose()
-    if forbidden and _is_seen(readable, end, forbidden[0]):
+    if forbidden and _is_seen(readable, end, text[forbidden.start() : forbidden.start() + 4]):
         raise _character(text, forbidden, first_line)
     return value, mark
 
@@ -91,20 +91,35 @@ def is_clean(text: str) -> bool:
 _CHUNK = 512
 
 
-def _is_seen(text: str, end: int, following: str) -> bool:
-    """Tell whether go-yaml reads the character that follows a text although the first document ends earlier.
+def _width(character: str) -> int:
+    """Return the bytes that go-yaml waits for before it judges a character; a surrogate stands for its first byte."""
+    first = character.encode("utf-8", "surrogateescape")
+    if len(first) > 1:
+        return len(first)
+    return next((width for width, lead, mask in _LEADS if first[0] & mask == lead), 1)
 
-    It reads 512 bytes at a time, up to the four bytes of the marker after the document. It never sees an error farther
-    on (readerc.go, scannerc.go).
+
+_LEADS = ((2, 0xC0, 0xE0), (3, 0xE0, 0xF0), (4, 0xF0, 0xF8))
+"""The width of a character by its first byte (readerc.go)."""
+
+
+def _is_seen(text: str, end: int, following: str) -> bool:
+    """Tell whether go-yaml reads the forbidden character at the start of `following`, which comes after the text.
+
+    The first document may end earlier. go-yaml reads 512 bytes at a time, up to the four bytes of the marker after the
+    document. It never sees an error farther on, nor a character whose bytes it has not all read (readerc.go,
+    scannerc.go).
     """
     needed = end + 4 + text.startswith("\ufeff")
     if needed > len(text):
         return True
-    raw, needed = text.encode(), len(text[:needed].encode())
+    raw, needed, width = text.encode(), len(text[:needed].encode()), _width(following[0])
+    if width > len(following.encode("utf-8", "replace")):  # the file ends within the character
+        return False
     position = 0
     while position < needed:
         position += _CHUNK
-        if position >= len(raw) + len(following.encode("utf-8", "surrogateescape")):
+        if position >= len(raw) + width:
             return True
         position = min(position, len(raw))
         while position < len(raw) and raw[position] & 0xC0 == 0x80:  # a chunk ends before a character that it would cut
