@@ -257,7 +257,7 @@ def _cluster_objects(session: Session) -> None:
         session.make({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}, *taken)
         session.cluster.do("wait", "--for=create", "serviceaccount/default", f"--namespace={name}")
     session.label("update-namespace", "namespace/visitors")
-    node = {"name": "spare", "labels": {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.replicas": "4"}}
+    node = {"name": "spare", "labels": {"nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"}}
     session.make({"apiVersion": "v1", "kind": "Node", "metadata": node}, "create-node")
     session.cluster.do("delete", "node", "spare")
     session.label("update-node", "node/t4-shared")

@@ -19,7 +19,7 @@ from tests.support.policies import POLICY, RULES
 from tests.support.strategies import (
     LABELS,
     MEMORY,
-    PRESENT,
+    PRODUCT,
     REPLICAS,
     SHARING,
     TRUST,
@@ -115,17 +115,17 @@ def selects(pod: Mapping[str, Any], labels: Labels, name: str = "node-1") -> boo
 NODES: list[dict[str, str]] = [
     {
         key: value
-        for key, value in zip((SHARING, PRESENT, REPLICAS, MEMORY, ZONE), values, strict=True)
+        for key, value in zip((SHARING, PRODUCT, REPLICAS, MEMORY, ZONE), values, strict=True)
         if value is not None
     }
-    for values in itertools.product(*((None, *LABELS[key]) for key in (SHARING, PRESENT, REPLICAS, MEMORY, ZONE)))
+    for values in itertools.product(*((None, *LABELS[key]) for key in (SHARING, PRODUCT, REPLICAS, MEMORY, ZONE)))
 ]
 """Every node that has some of the labels that pods and pools select by."""
 
 
 def pool_has(pool: Mapping[str, Any], labels: Labels) -> bool:
     nodes = pool["nodes"]
-    return all(labels.get(key) == value for key, value in nodes["matchLabels"].items()) and all(
+    return all(labels.get(key) == value for key, value in nodes.get("matchLabels", {}).items()) and all(
         holds(each, labels) for each in nodes.get("matchExpressions", [])
     )
 

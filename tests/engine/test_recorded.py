@@ -258,10 +258,8 @@ def test_a_daemon_keeps_its_node_and_gains_its_pool(engine: Engine, facts: Facts
     (term,) = affinity["nodeSelectorTerms"]
     assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["a100-exclusive"]}]
     assert {each["key"] for each in term["matchExpressions"]} == {
+        "nvidia.com/gpu.product",
         "nvidia.com/gpu.sharing-strategy",
         "nvidia.com/gpu.replicas",
     }
-    assert mutated["spec"]["nodeSelector"] == {
-        "kubernetes.io/hostname": "a100-exclusive",
-        "nvidia.com/gpu.present": "true",
-    }
+    assert mutated["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "a100-exclusive"}

@@ -182,7 +182,7 @@ def test_a_pod_that_runs_lands_where_it_is(sample_policy: Policy, sample_facts: 
 def test_a_node_that_says_nothing_of_its_gpus_may_have_what_is_asked_for(sample_policy: Policy) -> None:
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}}
-    silent = Node("silent", {"nvidia.com/gpu.present": "true"})
+    silent = Node("silent", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
     for nodes, where in (
         ((), "but no node of it is known"),
         ((silent,), "on silent"),

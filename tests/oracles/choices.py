@@ -83,8 +83,8 @@ LABELS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3)
 NODES = st.lists(st.tuples(st.sampled_from(NAMES), LABELS), min_size=1, max_size=3)
 POD_LABELS = st.one_of(st.just({}), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=1))
 
-SHARING, REPLICAS, PRESENT = ("nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas", "nvidia.com/gpu.present")
-POOL_LABELS = {SHARING: ("none", "time-slicing", "mps"), REPLICAS: ("0", "1", "4", "00"), PRESENT: ("true", "false")}
+SHARING, REPLICAS, PRODUCT = ("nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas", "nvidia.com/gpu.product")
+POOL_LABELS = {SHARING: ("none", "time-slicing", "mps"), REPLICAS: ("0", "1", "4", "00"), PRODUCT: ("Tesla-T4", "A10")}
 
 
 @st.composite

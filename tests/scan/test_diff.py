@@ -138,7 +138,7 @@ def test_a_change_of_pools_shows_new_pools_and_new_patches(run: Any) -> None:
     assert shares["patch"]["before"] != shares["patch"]["after"]
     table = run(circle)[1]
     assert "  pool   shared → exclusive\n" in table
-    assert '  patch  + spec.nodeSelector: {"nvidia.com/gpu.present": "true"}\n' in table
+    assert '{"key": "nvidia.com/gpu.product", "operator": "Exists"}' in table
 
 
 def test_one_entry_of_every_rule_is_compared_by_what_it_does(run: Any) -> None:

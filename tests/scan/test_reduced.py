@@ -102,7 +102,9 @@ def test_a_text_of_a_config_map_is_kept_where_it_shares_gpus_and_only_there() ->
 def test_a_label_by_which_the_policy_selects_is_kept() -> None:
     label = "feature.node.kubernetes.io/cpu-cpuid.AMXTILE"
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {label: "true"}}}
-    text = POLICY.read_text("utf-8").replace('{nvidia.com/gpu.present: "true"}', f'{{{label}: "true"}}')
+    text = POLICY.read_text("utf-8").replace(
+        "{key: nvidia.com/gpu.product, operator: Exists}", f"{{key: {label}, operator: Exists}}"
+    )
     (kept,) = reduced.reduced([node], policy_of(text))
     assert kept["metadata"]["labels"] == {label: "true"}
     (kept,) = reduced.reduced([node], SAMPLE)

@@ -11,14 +11,14 @@ from webhook.model import Request, Requester
 AWKWARD_KEYS = ("", "/", "~", "~1", "a/b", "m~0n", "-", "0", "é", " ", "x.y/z-1")
 
 SHARING = "nvidia.com/gpu.sharing-strategy"
-PRESENT = "nvidia.com/gpu.present"
+PRODUCT = "nvidia.com/gpu.product"
 REPLICAS = "nvidia.com/gpu.replicas"
 MEMORY = "nvidia.com/gpu.memory"
 ZONE = "topology.kubernetes.io/zone"
 
 LABELS = {
     SHARING: ("none", "time-slicing", "mps"),
-    PRESENT: ("true", "false"),
+    PRODUCT: ("Tesla-T4", "NVIDIA-A100-SXM4-80GB"),
     REPLICAS: ("0", "1", "4"),
     MEMORY: ("15360", "81920"),
     ZONE: ("a", "b"),
