@@ -12,7 +12,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 def mount(mounts: Path = MOUNTS) -> Path | None:
     """Return where the whole hierarchy of version 2 is mounted; None where it is not (man 5 proc_pid_mountinfo).
 
-    Of several, the last counts: a container has its own mount, over which the node's is laid.
+    The last of several mounts counts: in a container the node's mount covers the container's own.
     """
     try:
         lines = mounts.read_text("utf-8", "replace").splitlines()

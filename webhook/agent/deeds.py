@@ -1,4 +1,4 @@
-"""What the agent does to a container above its allowance: has its pod evicted, or kills processes."""
+"""Acts on a container above its allowance: has its pod evicted, or kills processes."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What the agent knows of its node: the pods, by a watch of the API server or by the names of log files."""
+"""Lists the pods of the agent's node, by a watch of the API server or by the names of log files."""
 
 import time
 from collections.abc import Mapping
@@ -92,7 +92,7 @@ class Node:
         return pool.over if pool else Over()
 
     def known(self) -> Mapping[str, Known]:
-        """Return the containers of the node by id. Of one that only its log file names, nothing else is known."""
+        """Return the containers of the node by id. A container that only its log file names has a name alone."""
         facts = self._cluster.facts()
         node = facts.named.get(self.name) if facts else None
         found = {container: Known(name) for container, name in by_logs(self._logs).items()}

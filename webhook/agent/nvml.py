@@ -25,7 +25,7 @@ class Unavailable(Exception):
 
 
 class Taken(NamedTuple):
-    """What a process takes of a card: MiB, or None where the driver does not say; and percent of the SMs' time.
+    """The use of a card by a process: MiB, or None where the driver does not say; and percent of the SMs' time.
 
     `sm` is None where the card tells no utilisation by process, as under MIG. `mps` says that it is a client of MPS.
     """
@@ -37,7 +37,7 @@ class Taken(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a card said at one look. Memory is in MiB. None stands for an answer that is missing.
+    """A card's answers at one moment. Memory is in MiB. None stands for an answer that is missing.
 
     `number` is the card's number in NVML; behind a colon follows that of a MIG device. `busy` is the percent of NVML's
     last sample period in which a kernel ran. `faults` are the calls that failed, with the reason. `parent` is the UUID
@@ -65,7 +65,7 @@ LOST = "GPU is lost"
 
 
 class Trouble(NamedTuple):
-    """What NVML's events tell of a card: its UUID, and what happened, such as `XID 79`.
+    """An event of NVML about a card: its UUID, and what happened, such as `XID 79`.
 
     It is `fatal` unless the XID is an application's error.
     """

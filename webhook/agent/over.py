@@ -26,7 +26,7 @@ ABOVE, STRANGER = "GPUMemoryOver", "GPUStranger"
 
 @dataclass(frozen=True)
 class Since:
-    """What is remembered from look to look: since when each is over, when it was last acted on, and what was told."""
+    """The state between looks: since when each is over, when it was last acted on, and what was reported."""
 
     over: Mapping[Key, float] = field(default_factory=dict)
     acted: Mapping[Key, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a container may take of a card: by the policy and the card, and by the webhook's own sums."""
+"""Computes how much of a card a container may take, by the policy, the card and the webhook's own sums."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from webhook.policy.model import Policy
 
 
 class Standing(NamedTuple):
-    """What a container was admitted with.
+    """The request and the allowance that a container was admitted with.
 
     `asks` tells whether it asked for a GPU; None if that cannot be known, as for a pod with a claim. `allowance` is the
     MiB that it may take of a card; None where no allowance holds. `exempt` is the name of an exemption of the system,

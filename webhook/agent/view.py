@@ -1,4 +1,4 @@
-"""What the agent shows of the cards: a row for each container on each card, and a table for people."""
+"""Makes the agent's view of the cards: a row for each container on each card, and a table for people."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum

@@ -27,7 +27,7 @@ _VARIABLE = "PYTHONPATH="
 
 
 class Found(NamedTuple):
-    """What is known of an image: the `path` that it sets, None if unknown, and `why` the lists are no help, or ""."""
+    """The entry of an image: the `path` that it sets, None if unknown, and `why` the lists do not help, or ""."""
 
     path: str | None
     why: str = ""
@@ -78,7 +78,7 @@ def _key(full: str) -> str:
     return full.partition("@")[2] or full
 
 
-# What is known
+# Looking an image up
 
 
 def find(facts: Facts, namespaces: Iterable[str], image: str) -> Found:
@@ -118,11 +118,11 @@ def _known(text: str) -> Mapping[str, str] | None:
     return known
 
 
-# What the tools print
+# Reading the output of tools
 
 
 class Unclear(ValueError):
-    """What a tool printed does not say which image sets which PYTHONPATH."""
+    """The output of a tool does not say which image sets which PYTHONPATH."""
 
 
 def printed(value: Any, named: str = "") -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ ASSUMED = (
     "a pod of several GPUs fits whole GPUs alone: two slices may be of one GPU",
     "speed is not compared: how much pods hinder each other depends on what they run",
 )
-"""What a comparison takes for granted."""
+"""The assumptions of a comparison."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Division:
 
 @dataclass(frozen=True)
 class Row:
-    """What a division comes to: devices in all, their least memory in MiB, and what becomes of the pods.
+    """The result of a division: all devices, their least memory in MiB, and the fate of the pods.
 
     `many` counts the pods that ask for more whole GPUs than any node has, and `large` those that ask for more memory
     than any device has; both are refused. The others land or wait.

@@ -50,7 +50,7 @@ class Player:
 
 @dataclass(frozen=True)
 class Place:
-    """What became of a player: the outcome, the pool of its node, and the pods it may share a GPU with there."""
+    """The result for a player: the outcome, the pool of its node, and the pods it may share a GPU with there."""
 
     player: Player
     outcome: Outcome | None
@@ -60,7 +60,7 @@ class Place:
 
     @property
     def risk(self) -> str:
-        """What can hurt the pod on its node; empty if it has no GPU there."""
+        """The harm that other pods can do to it on its node; empty if it has no GPU there."""
         return RISKS[self.pool.sharing] if self.pool and self.player.gpus else ""
 
 
@@ -70,12 +70,12 @@ RISKS: Mapping[str, str] = {
     "mig": "memory and faults are apart; only the card itself is common",
     "none": "the GPU is its own",
 }
-"""What pods on one card can do to each other, by the kind of sharing (docs.nvidia.com, MPS and MIG)."""
+"""The harm that pods on one card can do to each other, by the kind of sharing (docs.nvidia.com, MPS and MIG)."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a resource on the nodes of a pool: `largest` is the most on one node."""
+    """The rest of a resource on the nodes of a pool: `largest` is the most on one node."""
 
     pool: str
     resource: str
@@ -257,7 +257,7 @@ def _count(value: Object, path: Path) -> int:
     return number
 
 
-# What came of it
+# Results
 
 
 def _place(
@@ -306,7 +306,7 @@ _UNPLAYED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "constraints on topology spread are": (("topologySpreadConstraints",),),
     "claims for devices are": (("resourceClaims",),),
 }
-"""What the scheduler reads of a pod and this play does not, by where it stands in the spec."""
+"""Fields of a pod that the scheduler reads and this play does not, by their place in the spec."""
 
 
 def _unplayed(spec: Object) -> Iterator[str]:

@@ -17,7 +17,7 @@ Amounts = Mapping[str, int]
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 
 UNSAID: Amounts = {CPU: 100, MEMORY: 200 * 1024**2}
-"""What a container without a request counts as when nodes are scored (pkg/scheduler/util/pod_resources.go)."""
+"""The request that a container without one counts with when nodes are scored (pkg/scheduler/util/pod_resources.go)."""
 
 
 class Taint(NamedTuple):
@@ -48,7 +48,7 @@ class Toleration(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodInfo:
-    """What a pod needs.
+    """The needs of a pod.
 
     `asks` are its requests, with overhead; `weighs` are its cpu and memory for scores, where a container without a
     request has one. A node has to fit `selector` and, unless `terms` is None, one of the terms. `preferred` are terms
@@ -70,7 +70,7 @@ class PodInfo:
 
 @dataclass(slots=True, eq=False)
 class NodeInfo:
-    """A node, and the pods on it. Of an unlisted resource such as cpu it has enough, and no extended resource."""
+    """A node with its pods. It has enough of an unlisted resource such as cpu, and no unlisted extended resource."""
 
     name: str
     labels: Mapping[str, str]
@@ -109,7 +109,7 @@ class NodeInfo:
 
 
 def node_info(item: Object) -> NodeInfo:
-    """Read a Node. What has a wrong type counts as missing."""
+    """Read a Node. A field of a wrong type counts as missing."""
     metadata, spec, status = (mapping(item.get(part)) for part in ("metadata", "spec", "status"))
     taints = (
         Taint(string(each.get("key")), string(each.get("value")), string(each.get("effect")))

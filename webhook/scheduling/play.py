@@ -11,7 +11,7 @@ from webhook.scheduling.scores import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a pod: the node it landed on, or why it waits.
+    """The result for a pod: the node it landed on, or why it waits.
 
     `others` are the nodes that were as good, among which the scheduler chooses by chance. `evicted` had to go for it.
     `reasons` counts the nodes by why they did not take it. `evictor` is the pod for which this one lost its node.
@@ -31,9 +31,9 @@ def queued(pods: Iterable[PodInfo]) -> list[PodInfo]:
 
 
 def play(pods: Iterable[PodInfo], nodes: Sequence[NodeInfo], strategy: Strategy = Strategy.SPREAD) -> list[Outcome]:
-    """Play pods in their order; the nodes change. Returns what became of each in the end, in that order.
+    """Play pods in their order; the nodes change. Returns the result for each, in that order.
 
-    Of several nodes that are as good, the first takes the pod. An evicted pod of the queue joins its end again, as a
+    The first of several equally good nodes takes the pod. An evicted pod of the queue joins its end again, as a
     controller would create it anew. Since evictions make room, pods that wait are tried again at the end.
     """
     pods = [*pods]
@@ -77,7 +77,7 @@ def victims_on(pod: PodInfo, node: NodeInfo) -> list[PodInfo] | None:
     """Return the pods that have to leave a node for a pod, the most important first; None if that would not do.
 
     All pods of a lower priority leave at first; then each comes back, the most important first, if the pod still fits
-    (plugins/defaultpreemption, SelectVictimsOnNode). Of equal priority, the pod that came first is more important.
+    (plugins/defaultpreemption, SelectVictimsOnNode). With equal priority, the earlier pod is more important.
     Disruption budgets are not known here, so none is spared for one.
     """
     lower = sorted((each for each in node.pods if each.priority < pod.priority), key=lambda each: -each.priority)
