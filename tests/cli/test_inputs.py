@@ -478,6 +478,7 @@ def test_small_runs_use_one_process_and_large_runs_use_several(many: Path, monke
 
     cores = min(len(os.sched_getaffinity(0)), 8) if sys.platform == "linux" else 1
     monkeypatch.setattr(batches, "_each", each)
+    monkeypatch.setattr(batches, "FEW", 2)
     some = sorted(map(str, many.iterdir()))[: 2 * batches.FILES]
     assert processes(some) == [1, 1]
     assert processes([str(many)]) == [1, cores]

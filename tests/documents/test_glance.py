@@ -107,7 +107,7 @@ def test_a_look_and_a_parse_agree(text: str) -> None:
 
 
 def test_only_what_is_skipped_is_not_read() -> None:
-    documents = list(stream(f"{CRD}---\napiVersion: v1\nkind: Pod\n", "f.yaml", lambda _, kind: kind != "Pod"))
+    documents = list(stream(f"{CRD}---\napiVersion: v1\nkind: Pod\n", "f.yaml", lambda _, kind, __: kind != "Pod"))
     assert [(each.glanced, each.index, each.first_line) for each in documents if isinstance(each, Document)] == [
         (True, 0, 1),
         (False, 1, 12),

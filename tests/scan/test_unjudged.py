@@ -4,12 +4,14 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.documents.documents import Document, read
 from webhook.documents.files import Item, alone
 from webhook.policy.model import Policy
 from webhook.scan.results import Kind, Unjudged
-from webhook.scan.unjudged import MOST, Place, places
+from webhook.scan.unjudged import MOST, Place, may_have_places, places
 
 HEAD = "apiVersion: example.com/v1\nkind: Trainer\nmetadata: {name: t, namespace: lab, labels: {nvidia.com/gpu: '1'}}\n"
 
@@ -58,6 +60,25 @@ def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:
 )
 def test_only_containers_and_numbers_of_gpus_are_found(sample_policy: Policy, text: str, paths: list[str]) -> None:
     assert [place.path for place in found(text, sample_policy)] == paths
+
+
+KEYS = [
+    *("image", "'image'", '"ima\\x67e"', "!!binary aW1hZ2U=", "&a image", "spec", "resourceProfile"),
+    *("nvidia.com/gpu", '"nvidia.com\\/gpu"', "example.com/gpu", "a/nvidia.com/gpu", "? nvidia.com/gpu\n    "),
+]
+VALUES = ["b", "1", "nvidia-gpu-l4:1", "{a: b}", "nvidia.com/gpu"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)), min_size=1, max_size=3))
+def test_no_place_is_missed_by_a_look_at_the_text(sample_policy: Policy, entries: list[tuple[str, str]]) -> None:
+    """A look may suspect a place where a parse finds none, and never the other way round."""
+    text = "spec:\n" + "".join(f"  - name: x\n    {key}: {value}\n" for key, value in entries)
+    assert may_have_places(text, sample_policy.gpu_resources) or not found(text, sample_policy)
+
+
+@pytest.mark.parametrize("text", ["a: b", "a: {cpu: 1, example.com/gpu: 1}", "apiVersion: a/v1\nurl: https://a/b"])
+def test_most_objects_need_no_parse(sample_policy: Policy, text: str) -> None:
+    assert not may_have_places(text, sample_policy.gpu_resources)
 
 
 def test_the_first_places_of_each_sort_are_kept(sample_policy: Policy) -> None:

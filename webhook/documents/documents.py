@@ -103,11 +103,11 @@ def whole(result: Document | Problem) -> Document | Problem:
     return result
 
 
-Skips = Callable[[str, str], bool]
-"""Tells by apiVersion and kind which documents are only glanced at."""
+Skips = Callable[[str, str, str], bool]
+"""Tells by apiVersion, kind and text which documents are only glanced at."""
 
 
-def unskipped(_: str, __: str) -> bool:
+def unskipped(_: str, __: str, ___: str) -> bool:
     """Tell that no document is only glanced at."""
     return False
 
@@ -129,7 +129,7 @@ def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document 
     for first_line, chunk in _chunks(text.removeprefix("\ufeff")):
         source = _Yaml(chunk, first_line)
         seen = glance.kind(chunk) if skips is not unskipped else None
-        if seen and skips(*seen):
+        if seen and skips(*seen, chunk):
             yield Document(file, count, seen._asdict(), first_line, source, glanced=True)
             count += 1
             continue

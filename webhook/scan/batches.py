@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from webhook.api.fields import group_kind
+from webhook.api.objects import judges
 from webhook.catalog import passive
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
@@ -27,21 +28,25 @@ from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import FILE_KINDS, KINDS, Facts, kept
 from webhook.model import Object, Problem
+from webhook.policy.resources import GPUResources
 from webhook.scan import folders, values
 from webhook.scan import judge as check
 from webhook.scan.folders import Apart
-from webhook.scan.results import Judged, Kind, LeftAlone, PassedOver, Report, count_unjudged, kind_of
-from webhook.scan.unjudged import places
+from webhook.scan.results import REVIEW, Judged, Kind, LeftAlone, PassedOver, Report, count_unjudged, kind_of
+from webhook.scan.unjudged import may_have_places, places
 from webhook.text.words import several
 
 FILES = 64
 """Files that are read, or documents that are judged, at a time."""
 
-ALONE = 512 * 1024
-"""Bytes of files that one process reads before a second one would have started."""
+ALONE, MOST = 2 * 2**20, 16 * 1024
+"""Bytes of files that one process reads, for less work than others would make of it, and the most that count of a file.
 
-FEW = 2
-"""Packs of objects that one process judges before a second one would have started."""
+One process reads a file, however long it is. Most long ones are definitions, of which no more than the kind is read.
+"""
+
+FEW = 12
+"""Packs of objects that one process judges, for less work than others would make of them."""
 
 PROCESSES = 8
 """The most processes. With more, the one process that gathers the results is the bottleneck."""
@@ -140,18 +145,28 @@ class Reading(NamedTuple):
     """How the files of a run are read.
 
     Objects without a namespace get `namespace`, if there is one. A file that is `given` by name has to hold an object.
-    `patches` are files that a kustomization names, and kinds of `workloads` are read whole.
+    `patches` are files that a kustomization names, and kinds of `workloads` are read whole. So are objects of other
+    kinds that may hold a container or name one of `gpus`; all of them without `gpus`.
     """
 
     namespace: str | None
     given: frozenset[str]
     patches: frozenset[str]
     workloads: Workloads
+    gpus: GPUResources | None = None
 
-    def skips(self, api_version: str, kind: str) -> bool:
+    def skips(self, api_version: str, kind: str, text: str) -> bool:
         """Tell whether no more than the kind of an object is read."""
         key = api_version.rpartition("/")[0], kind
-        return key in passive.KINDS and key not in self.workloads
+        if key in passive.KINDS:
+            return key not in self.workloads
+        if self.gpus is None or key in _READ or kind.endswith("List") or judges(*key, self.workloads):
+            return False
+        return not may_have_places(text, self.gpus)
+
+
+_READ = KINDS | DEVICE_KINDS | values.KINDS | {REVIEW}
+"""Kinds that are not judged, or not always, and read whole."""
 
 
 def read(
@@ -159,6 +174,7 @@ def read(
     namespace: str | None = None,
     *,
     workloads: Workloads = WORKLOADS,
+    gpus: GPUResources | None = None,
     skip_others: bool = False,
     render: bool = False,
 ) -> ReadRun:
@@ -172,12 +188,14 @@ def read(
     names_or_problems = list(files.find(paths))
     names = [name for name in names_or_problems if isinstance(name, str)]
     given = frozenset(("-",) if skip_others else paths)
-    reading = Reading(namespace, given, frozenset(folders.patches(names)), workloads)
+    reading = Reading(namespace, given, frozenset(folders.patches(names)), workloads, gpus)
     charts, unrendered = _charts(reading, names) if render else ({}, [])
     names = [name for name in names if name in given or folders.chart_of(name) not in charts]
-    alone = "-" in names or sum(map(_size, names)) < ALONE  # standard input is open in this process alone
+    # Standard input is open in this process alone.
+    alone = "-" in names or sum(min(_size(name), MOST) for name in names) < ALONE
     processes = 1 if alone else _cores()
-    batches = [names[start : start + FILES] for start in range(0, len(names), FILES)]
+    step = FILES if processes > 1 else max(len(names), 1)  # in one process no batch ends a pack
+    batches = [names[start : start + step] for start in range(0, len(names), step)]
     done = tuple(_each(partial(_read, reading, sent=processes > 1), batches, processes))
     unfound = Read(problems=[*(each for each in names_or_problems if isinstance(each, Problem)), *unrendered])
     return ReadRun((unfound, *charts.values(), *done))

@@ -75,6 +75,8 @@ _NAMED = 3
 
 def chart_of(name: str) -> str:
     """Return the folder of the outermost chart that has a file among its templates, or an empty text."""
+    if "templates" not in name and "charts" not in name:
+        return ""
     parts = PurePath(name).parts
     for index, part in enumerate(parts[:-1]):
         folder = os.path.join(*parts[:index]) if index else "."  # noqa: PTH118

@@ -1,5 +1,6 @@
 """Finds containers and GPUs in objects of kinds that are not judged, so that none is passed over in silence."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -60,6 +61,18 @@ def places(item: Item, gpus: GPUResources) -> tuple[Place, ...]:
     )
 
 
+def may_have_places(text: str, gpus: GPUResources) -> bool:
+    """Tell by a look at the YAML of an object whether it may have such places; true where only a parse can tell.
+
+    Escapes and tags may hide a key. Without them every key is in the text as it is.
+    """
+    if any(sign in text for sign in _SIGNS):
+        return True
+    return any(name in gpus for name in set(_RESOURCE.findall(text)))
+
+
+_RESOURCE = re.compile(r"[A-Za-z0-9.-]++/[A-Za-z0-9._-]++", re.ASCII)
+
 _Step = tuple[Any, str | int] | None
 """A path from its end: the steps before it and its last key. One more step costs the same at every depth."""
 
@@ -94,6 +107,9 @@ def _found(value: Object, gpus: GPUResources) -> Iterator[tuple[_Step, str]]:
 
 _PROFILE = "resourceProfile"
 """The field by which a Model of KubeAI names GPUs, such as `nvidia-gpu-l4:1` (kubeai api/k8s/v1/model_types.go)."""
+
+_SIGNS = ("image", _PROFILE, "\\", "!")
+"""Parts of the texts of containers and profiles, and what may hide a key."""
 
 _NO_REQUESTS = frozenset(("annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector", "selector"))
 """Maps whose keys look like resources and are labels."""

@@ -23,6 +23,18 @@ CHARTS: Mapping[str, tuple[Path, Path]] = {
 """The places of a chart's configurations, and of the name of their ConfigMap."""
 
 
+KINDS = frozenset(
+    {
+        ("helm.toolkit.fluxcd.io", "HelmRelease"),
+        ("helm.cattle.io", "HelmChart"),
+        ("argoproj.io", "Application"),
+        ("argoproj.io", "ApplicationSet"),
+        ("kustomize.config.k8s.io", "Kustomization"),
+    }
+)
+"""The kinds of objects that have values of charts."""
+
+
 def config_maps(document: Document) -> Iterator[Item]:
     """Yield the ConfigMaps that charts would make of the values in a document; their places are in the values."""
     value = mapping(document.value)

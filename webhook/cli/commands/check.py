@@ -117,7 +117,14 @@ def command(
     goals = manifests.targets(paths, patched) if patched else {}
     if patched and "-" in paths:
         manifests.hold_standard_input()
-    objects = batches.read(paths, namespace, workloads=engine.policy.workloads, skip_others=skip_others, render=render)
+    objects = batches.read(
+        paths,
+        namespace,
+        workloads=engine.policy.workloads,
+        gpus=engine.policy.gpu_resources,
+        skip_others=skip_others,
+        render=render,
+    )
     target = inputs.Target(kubeconfig, context, namespace) if live else None
     known, unknown = inputs.known(facts, target, [engine.policy])
     all_facts = replace(Facts.of((*known, *objects.facts)), today=now.date())
