@@ -14,7 +14,7 @@ _BY_GROUP = {
     "discovery.k8s.io": "EndpointSlice",
     "events.k8s.io": "Event",
     "karpenter.sh": "NodeClaim NodePool",
-    "kueue.x-k8s.io": "ClusterQueue Cohort LocalQueue ResourceFlavor",
+    "kueue.x-k8s.io": "Cohort",
     "monitoring.coreos.com": "PodMonitor PrometheusRule ServiceMonitor",
     "networking.k8s.io": "Ingress IngressClass NetworkPolicy",
     "policy": "PodDisruptionBudget",

@@ -165,7 +165,7 @@ class Reading(NamedTuple):
         return not may_have_places(text, self.gpus)
 
 
-_READ = KINDS | DEVICE_KINDS | values.KINDS | {REVIEW}
+_READ = KINDS | FILE_KINDS | values.KINDS | {REVIEW}
 """Kinds that are not judged, or not always, and read whole."""
 
 
