@@ -4,6 +4,7 @@ The nodes share a network namespace, and so one kube-proxy. Each has a mount nam
 plugins' sockets is a constant, and its own /run, /var/lib, addresses, bridge, port and control groups.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -210,6 +211,15 @@ class Bed(dict[str, Node]):
 
 
 @contextmanager
+def _alone() -> Iterator[None]:
+    """Let one bed at a time use what containerd keeps; the lock goes with the process."""
+    (cache() / "node").mkdir(parents=True, exist_ok=True)
+    with (cache() / "node" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def running(
     folder: Path,
     binaries: Path,
@@ -222,7 +232,10 @@ def running(
     `binaries` holds the control plane's programs, `programs` says where the nodes' are. A node's containers are started
     by runc, unless `runtimes` makes another program for it in the folder that it is given.
     """
-    with control_plane.serving(folder, binaries, ("NodeRestriction",), API_SERVER_FLAGS) as cluster:
+    with (
+        _alone(),
+        control_plane.serving(folder, binaries, ("NodeRestriction",), API_SERVER_FLAGS) as cluster,
+    ):
         control_plane.start_controllers(cluster, "--node-monitor-grace-period=40s")
         bed = Bed(cluster)
         for index, name in enumerate(images):
