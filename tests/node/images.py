@@ -89,11 +89,7 @@ def tools() -> list[Image]:
 
 def nvidia(places: Mapping[str, Path]) -> Image:
     """NVIDIA's programs of a node that are among these, and the pretended NVML."""
-    names = [
-        name
-        for name in ("nvidia-device-plugin", "config-manager", "gpu-feature-discovery", "nfd-master")
-        if name in places
-    ]
+    names = [name for name in ("nvidia-device-plugin", "config-manager", "gpu-feature-discovery") if name in places]
     files: dict[str, Path | bytes] = {f"usr/bin/{name}": places[name] for name in names}
     files |= {str(each).lstrip("/"): each for name in names for each in _libraries(places[name])}
     return made(NVIDIA, {**files, LIBRARY.lstrip("/"): nvml()}, Env=["PATH=/usr/bin"])

@@ -17,7 +17,6 @@ RUNC = "github.com/opencontainers/runc"
 CNI = "github.com/containernetworking/plugins/plugins"
 PLUGIN = "github.com/NVIDIA/k8s-device-plugin"
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
-NFD = "sigs.k8s.io/node-feature-discovery"
 
 
 class Recipe(NamedTuple):
@@ -55,11 +54,8 @@ RECIPES = (
         cgo=True,
     ),
     Recipe("nvidia", {"nvidia-container-runtime": f"{TOOLKIT}/cmd/nvidia-container-runtime"}, ldflags=LAZILY, cgo=True),
-    Recipe("labels", {"nfd-master": f"{NFD}/cmd/nfd-master"}, version=f"{NFD}/pkg/version.version={NFD}"),
 )
-OPTIONAL = ("nfd-master",)
-"""What takes minutes to build and few tests need; it is built when it is named."""
-NAMES = tuple(name for recipe in RECIPES for name in recipe.packages if name not in OPTIONAL)
+NAMES = tuple(name for recipe in RECIPES for name in recipe.packages)
 
 
 def find(names: Collection[str] = NAMES) -> dict[str, Path]:

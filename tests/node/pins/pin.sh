@@ -1,6 +1,6 @@
 #!/bin/sh
 # Write the go.mod and go.sum of each folder here again. For other versions, edit them below; Kubernetes' is that of tests/e2e.
-# NVIDIA's and NFD's Kubernetes libraries are older than the cluster's, so they share no module with it.
+# NVIDIA's Kubernetes libraries are older than the cluster's, so they share no module with it.
 set -eu
 cd "$(dirname "$0")"
 
@@ -32,7 +32,3 @@ pinned nvidia "NVIDIA's device plugin, what labels nodes and switches configurat
 	github.com/NVIDIA/k8s-device-plugin/cmd/gpu-feature-discovery@v0.19.3 \
 	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-container-runtime@v1.19.1 \
 	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.19.1
-pinned labels "what writes the labels of NodeFeature objects into nodes" "go 1.26.0
-
-replace sigs.k8s.io/node-feature-discovery/api/nfd => sigs.k8s.io/node-feature-discovery/api/nfd v0.18.3" \
-	sigs.k8s.io/node-feature-discovery/cmd/nfd-master@v0.18.3
