@@ -183,6 +183,10 @@ def test_a_kernel_of_jupyter_is_capped(on_card: Program, delivered: Delivered) -
     assert taken(on_card(BESIDE, delivered(), str(PROBES / "kernel.py"))) == BUDGET // CHUNK * CHUNK
 
 
+def test_a_task_and_an_actor_of_ray_are_capped(on_card: Program, delivered: Delivered) -> None:
+    assert taken(on_card(BESIDE, delivered(), str(PROBES / "task.py"))) == [BUDGET // CHUNK * CHUNK] * 2
+
+
 @pytest.mark.parametrize("order", ["ours first", "theirs first"])
 @pytest.mark.parametrize("way", ["take", "program"])
 def test_opentelemetrys_own_sitecustomize_runs_beside_it(
