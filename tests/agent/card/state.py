@@ -1,5 +1,6 @@
 """The file that the pretended NVML answers from, and the library itself."""
 
+import atexit
 import functools
 import mmap
 import os
@@ -27,6 +28,7 @@ def library() -> Path | None:
     if compiler is None:
         return None
     folder = Path(tempfile.mkdtemp(prefix="pretended-nvml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     built = folder / "libnvidia-ml.so.1"
     soname = "-Wl,-soname,libnvidia-ml.so.1"
     subprocess.run([compiler, "-std=c11", "-O1", "-shared", "-fPIC", soname, "-o", built, SOURCE], check=True)
