@@ -6,6 +6,7 @@ times. `GROWTH=all` takes every fixture, and not one for each place.
 """
 
 import copy
+import gc
 import json
 import os
 import sys
@@ -55,12 +56,16 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Work:
-    """Counts the calls and the lines of what is run within it, and whatever is added."""
+    """Counts the calls and the lines of what is run within it, and whatever is added.
+
+    A garbage collection that falls into it counts for nothing: it may end what other tests have left.
+    """
 
     def __init__(self) -> None:
         self.count = 0
 
     def __enter__(self) -> "Work":
+        gc.disable()
         sys.setprofile(self._called)
         sys.settrace(self._entered)
         return self
@@ -68,6 +73,7 @@ class Work:
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
         sys.setprofile(None)
+        gc.enable()
 
     def _called(self, _frame: FrameType, event: str, _: object) -> None:
         if event == "c_call":
