@@ -25,7 +25,7 @@ def ours(items: Iterable[Object]) -> list[Object]:
 def differences(wanted: Iterable[Object], found: Iterable[Object]) -> list[str]:
     """Say what of a floor is not as it has to be; nothing if it is current.
 
-    What the API server adds as a default may be there, and what a binding does about a denial may differ.
+    Defaults of the API server may be there, and the actions of a binding may differ.
     """
     there = {(item["kind"], _metadata(item).get("name")): item for item in ours(found)}
     said: dict[str, list[str]] = {}

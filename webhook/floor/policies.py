@@ -19,7 +19,7 @@ Made = dict[str, Any]
 
 
 class Answer(StrEnum):
-    """What comes of a request that a rule denies, beside an entry in the audit log."""
+    """The answer to a request that a rule denies, beside an entry in the audit log."""
 
     DENY = "Deny"
     WARN = "Warn"
@@ -73,7 +73,7 @@ OWN = (
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
 )
-"""What the guard keeps. Only a policy in a file is asked about policies (policy/generic/plugin.go)."""
+"""The resources that the guard keeps. Only a policy in a file is asked about policies (policy/generic/plugin.go)."""
 
 
 def static(made: Iterable[Made], policy: Policy) -> list[Made]:

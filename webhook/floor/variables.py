@@ -66,7 +66,7 @@ def _new_pod() -> Iterator[Variable]:
 
 
 def _changed_pod() -> Iterator[Variable]:
-    """What an update adds. The API server lets it change no container but its image, and remove no toleration."""
+    """The parts that an update adds. Of a container it can change only the image, and it can remove no toleration."""
     yield "old_debug", "oldObject.spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield (
         "containers",
@@ -82,7 +82,7 @@ def _changed_pod() -> Iterator[Variable]:
 
 
 def _exposed(policy: Policy) -> Iterator[Variable]:
-    """Who asks for GPUs, and whether the pod may see one, as PodReview.exposed has it where no other object is known.
+    """The containers that ask for GPUs, and whether the pod may see one: PodReview.exposed without other objects.
 
     After the API server's own validation a limit is a whole number and its request the same (kubernetes
     pkg/apis/core/validation/validation.go, validateResourceRequirements), so nothing else has to be read.

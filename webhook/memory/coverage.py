@@ -14,7 +14,7 @@ from webhook.text.words import listed
 
 
 class By(StrEnum):
-    """What caps a framework."""
+    """The means by which a framework is capped."""
 
     DRIVER = "driver"
     HAMI = "HAMi-core"
@@ -41,7 +41,7 @@ ALL = "all frameworks"
 """The framework of a cap that reaches every process."""
 
 REST = "other CUDA programs"
-"""What takes memory outside of these frameworks' allocators: programs in C++, raw allocations of other libraries."""
+"""Memory outside of these frameworks' allocators: programs in C++, raw allocations of other libraries."""
 
 _ONNX = "onnxruntime"
 PER_SESSION = f"{_ONNX} by session"

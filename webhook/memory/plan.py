@@ -89,7 +89,7 @@ class Plan(NamedTuple):
     record: Record
     noted: bool
     shim: tuple[Finding, ...] = ()
-    """What the pod lacks of the shim, beside what its containers lack."""
+    """The parts of the shim that the pod lacks, beside those that its containers lack."""
 
     @property
     def budget(self) -> Budget:
@@ -179,7 +179,7 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
 def _shim(review: PodReview, pool: Pool, cap: Cap) -> Shim:
     """Return the function that gives the shim to the containers of a pod. Raises Refused.
 
-    What the pod says of its images counts first, then the list of images, then the policy.
+    The pod's own word on its images counts first, then the list of images, then the policy.
     """
     pod, policy = review.subject, cap.policy
     stated = delivery.image_path(pod)

@@ -83,7 +83,7 @@ class Card(NamedTuple):
 NO_NAMES = Names(())
 
 TELL, EVICT, KILL = "Tell", "Evict", "Kill"
-"""What the agent of a node may do about a container above its allowance."""
+"""The action of a node's agent on a container above its allowance."""
 
 
 class Over(NamedTuple):

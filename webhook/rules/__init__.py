@@ -54,7 +54,7 @@ class Rule:
     mends: bool = False
     since: Release = (0, 0)
     floor: Floor | None = None
-    """What the API server holds by itself; its docstring says how much less that is than `check` finds."""
+    """The clauses that the API server holds by itself; its docstring says how much less they find than `check`."""
 
 
 def releases() -> dict[str, Release]:

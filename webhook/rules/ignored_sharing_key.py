@@ -156,7 +156,7 @@ _PLACES = (
 """Where keys belong that are often found elsewhere."""
 
 
-# What is dropped
+# Dropped keys
 
 
 def _dropped(plugin: Plugin) -> Iterator[Said]:

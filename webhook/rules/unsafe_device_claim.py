@@ -84,7 +84,7 @@ def _tolerant(request: DeviceRequest) -> Iterator[Finding]:
             )
 
 
-# What the driver is told
+# Configuration of the driver
 
 Said = tuple[Path, str]
 
