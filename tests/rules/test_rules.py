@@ -146,7 +146,7 @@ def test_the_readme_leads_to_a_table_of_every_rule_with_the_first_line_of_its_pa
     table = (ROOT / "docs" / "rules.md").read_text("utf-8").partition("\n## ")[0].splitlines()
     for rule in walk():
         (row,) = (line for line in table if line.startswith(f"| [`{rule.id}`](#{rule.id}) |"))
-        assert row.endswith(f"| {rule.page.partition(chr(10))[0]} |")
+        assert f"| {rule.page.partition(chr(10))[0]} |" in row
 
 
 # The budget
