@@ -107,6 +107,26 @@ def test_a_workload_is_as_many_pods_as_it_says(play: Callable[..., Placing], ite
     assert len(play(item).places) == count
 
 
+def test_a_job_starts_no_more_pods_than_it_completes(play: Callable[..., Placing]) -> None:
+    job = workload("Job", {"parallelism": 10, "completions": 2, "template": {"spec": spec()}}, "batch/v1")
+    assert len(play(job).places) == 2
+
+
+def test_the_webhook_is_not_asked_about_a_namespace_that_it_leaves_alone(play: Callable[..., Placing]) -> None:
+    plain = pod("plain", nodeName="t4-shared")
+    plain["metadata"]["namespace"] = "kube-system"
+    assert play(plain).refused == 0
+
+
+def test_a_pod_that_runs_already_is_not_played_again(play: Callable[..., Placing], cluster: list[Object]) -> None:
+    known, other = pod("known", nodeName="t4-shared"), pod("other", nodeName="t4-shared")
+    cluster.append(known)
+    placed = play(known, {**other, "status": {"phase": "Running"}}, pod("new"))
+    assert where(placed) == ["a100-exclusive"]
+    assert placed.notes == ("2 pods of the files run already, by the facts",)
+    assert {(each.pool, each.resource): each.free for each in placed.left}["shared", GPU] == 2
+
+
 def test_a_daemon_set_has_a_pod_for_each_node(play: Callable[..., Placing], cluster: list[Object]) -> None:
     daemon = workload("DaemonSet", {"template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}})
     placed = play(daemon)
@@ -192,6 +212,15 @@ def test_a_pod_with_much_memory_lands_on_a_large_card(play: Callable[..., Placin
 def test_mig_is_offered_where_a_card_has_it(play: Callable[..., Placing], sample_policy: Policy) -> None:
     found = rows(play(pod("p")), sample_policy)
     assert found["MIG, 1g.10gb"].devices > found["MIG, 3g.40gb"].devices > found["whole GPUs"].devices
+
+
+def test_a_pod_fits_no_mig_device_that_is_smaller_than_the_name_says(
+    play: Callable[..., Placing], sample_policy: Policy
+) -> None:
+    placed = play(pod("p", annotations={"slicewarden.dev/gpu-memory": "9900Mi"}))
+    row = rows(placed, sample_policy)["MIG, 1g.10gb"]
+    assert (row.memory, row.land) == (9000, 1)
+    assert 0 < row.whole < row.devices  # it lands on a card that stays whole
 
 
 def test_the_advice_says_what_it_assumes(play: Callable[..., Placing], sample_policy: Policy) -> None:

@@ -5,15 +5,21 @@ from typing import NamedTuple
 
 
 class MIGProfile(NamedTuple):
-    """A profile, the number of its devices on one card, and their memory in GB."""
+    """A profile, the number of its devices on one card, and the MiB that each has at least."""
 
     name: str
     devices: int
     memory: int
 
 
+_MIB = 900
+"""MiB of a device for each GB in its profile's name, at least: `nvidia-smi` shows 9728 MiB for a 1g.10gb of an A100."""
+
+
 def _profiles(*sizes: tuple[str, int]) -> tuple[MIGProfile, ...]:
-    return tuple(MIGProfile(name, devices, int(name.partition(".")[2].removesuffix("gb"))) for name, devices in sizes)
+    return tuple(
+        MIGProfile(name, devices, _MIB * int(name.partition(".")[2].removesuffix("gb"))) for name, devices in sizes
+    )
 
 
 _PROFILES: Mapping[tuple[str, int], tuple[MIGProfile, ...]] = {

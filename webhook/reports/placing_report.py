@@ -79,8 +79,8 @@ def _summary(placing: Placing, shown: int) -> str:
     counts = [f"{landed} {'lands' if landed == 1 else 'land'}"]
     counts += [f"{placing.waiting} wait"] if placing.waiting else []
     counts += [f"{placing.refused} refused"] if placing.refused else []
-    hidden = f"; {total - shown} without a GPU not shown (--all)" if shown < total else ""
-    return f"{several(total, 'pod')}: {', '.join(counts)}{hidden}"
+    hidden = f"; {total - shown} that land without a GPU not shown (--all)" if shown < total else ""
+    return f"{several(total, 'pod')}, by policy {placing.policy}: {', '.join(counts)}{hidden}"
 
 
 def write(placing: Placing) -> str:
@@ -88,6 +88,7 @@ def write(placing: Placing) -> str:
     value = {
         "apiVersion": API_VERSION,
         "kind": "PlacingReport",
+        "policy": placing.policy,
         "pods": [_value(place) for place in placing.places],
         "left": [
             {

@@ -19,9 +19,10 @@ SLICES = (2, 4, 8)
 """The numbers of slices that are compared for time-slicing and MPS, as far as the policy allows them."""
 
 ASSUMED = (
-    "every GPU of the cluster is free, and divided in the same way; the pods that run are not counted",
+    "every GPU of the cluster is free, and divided in the same way; GPUs without the MIG profile stay whole",
     "pods keep their own node selection and tolerate the taints of GPU nodes; pools and trust are not counted",
-    "time-slicing and MPS divide the memory of a GPU evenly; only MPS and MIG enforce that",
+    "time-slicing and MPS divide the memory of a GPU evenly, and only MPS enforces that; a MIG device has 900 MiB for "
+    "each GB in its profile's name",
     "a pod needs the memory that its annotation slicewarden.dev/gpu-memory asks for; without one, any slice will do",
     "a pod of several GPUs fits whole GPUs alone: two slices may be of one GPU",
     "speed is not compared: how much pods hinder each other depends on what they run",
@@ -51,14 +52,16 @@ class Division:
 
 @dataclass(frozen=True)
 class Row:
-    """The result of a division: all devices, their least memory in MiB, and the fate of the pods.
+    """The result of a division: all devices, how many of them are `whole` GPUs, and the fate of the pods.
 
-    `many` counts the pods that ask for more whole GPUs than any node has, and `large` those that ask for more memory
-    than any device has; both are refused. The others land or wait.
+    `memory` is the least of a device in MiB, of MIG devices alone where there are some. `many` counts the pods that ask
+    for more whole GPUs than any node has, and `large` those that ask for more memory than any device has; both are
+    refused. The others land or wait.
     """
 
     division: Division
     devices: int
+    whole: int
     memory: int | None
     land: int
     wait: int
@@ -132,7 +135,7 @@ def _cut(card: Card, division: Division) -> _Cut:
         profile = _profile(_profiles(card), division.slices)
         if profile is None:
             return _Cut(card, card.count, card.memory)
-        return _Cut(card, card.count * profile.devices, profile.memory * 1000)
+        return _Cut(card, card.count * profile.devices, profile.memory)
     return _Cut(card, card.count * division.slices, card.memory // division.slices if card.memory else None)
 
 
@@ -150,8 +153,10 @@ def _row(division: Division, cards: Sequence[Card], players: Sequence[Player]) -
         else:
             pods.append(_pod(player))
     land = sum(bool(outcome.node) for outcome in play(pods, nodes, Strategy.PACK))
-    least = min((cut.memory for cut in cuts if cut.memory), default=None)
-    return Row(division, sum(cut.devices for cut in cuts), least, land, len(pods) - land, many, large)
+    divided = [cut for cut in cuts if not cut.whole] or cuts
+    least = min((cut.memory for cut in divided if cut.memory), default=None)
+    whole = sum(cut.devices for cut in cuts if cut.whole)
+    return Row(division, sum(cut.devices for cut in cuts), whole, least, land, len(pods) - land, many, large)
 
 
 _WHOLE, _MIB, _DEVICE = "slice/whole", "slice/memory", "slice/device"
@@ -193,22 +198,15 @@ def table(rows: Sequence[Row]) -> str:
     """Write the comparison and what it assumes."""
     if not rows:
         return "No GPU is known: nothing to compare.\n"
-    cells = [("sharing", "devices", "memory", "land", "wait", "refused", "between pods on one GPU")]
+    cells: list[tuple[str, ...]] = [("sharing", "devices", "whole", "memory", "land", "wait", "refused")]
     for row in rows:
         memory = f"{row.memory} MiB" if row.memory else "?"
-        refused = str(row.many + row.large)
-        cells.append(
-            (
-                row.division.name,
-                str(row.devices),
-                memory,
-                str(row.land),
-                str(row.wait),
-                refused,
-                RISKS[row.division.sharing],
-            )
-        )
-    lines = [*tables.columns(cells, right=(1, 2, 3, 4, 5)), "", "assumed:", *(f"- {each}" for each in ASSUMED)]
+        numbers = (row.devices, row.whole, memory, row.land, row.wait, row.many + row.large)
+        cells.append((row.division.name, *map(str, numbers)))
+    risks = {row.division.sharing: RISKS[row.division.sharing] for row in rows}
+    lines = [*tables.columns(cells, right=range(1, 7)), "", "between pods on one GPU:"]
+    lines += [f"- {sharing}: {risk}" for sharing, risk in risks.items()]
+    lines += ["", "assumed:", *(f"- {each}" for each in ASSUMED)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -223,6 +221,7 @@ def write(rows: Sequence[Row]) -> str:
                 "slices": row.division.slices,
                 "profiles": [*row.division.profiles],
                 "devices": row.devices,
+                "whole": row.whole,
                 "memory": row.memory,
                 "land": row.land,
                 "wait": row.wait,

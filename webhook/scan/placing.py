@@ -1,7 +1,7 @@
 """Plays the pods of manifests against a cluster's nodes: where each lands, with whom it shares, what can hurt it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from webhook.facts.snapshot import Facts
 from webhook.memory.budget import ALL, Refused, wish
 from webhook.model import Action, Malformed, Object, Path, Problem, Request, dotted
 from webhook.policy.model import Policy, Pool
+from webhook.scan import live
 from webhook.scheduling.infos import CPU, MEMORY, NodeInfo, PodInfo, asked, node_info, pod_info
 from webhook.scheduling.play import Outcome, play, queued
 from webhook.scheduling.scores import Strategy
@@ -92,6 +93,7 @@ class Placing:
     left: tuple[Left, ...]
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    policy: str = ""
     players: tuple[Player, ...] = field(default=(), repr=False)
     nodes: tuple[NodeInfo, ...] = field(default=(), repr=False)
     cluster: Sequence[Object] = field(default=(), repr=False)
@@ -119,11 +121,14 @@ def placing(
 
     In the order of the items, or `at_once` by priority.
     """
+    known = {_identity(item) for item in cluster if group_kind(item) == POD}
+    arriving = [item for item in items if not _runs(item.value, known)]
+    here = [item.value for item in items if _runs(item.value, known) and _identity(item.value) not in known]
     facts = Facts.of((*cluster, *(item.value for item in items)))
     priorities = _priorities((*cluster, *(item.value for item in items)))
     nodes = [node_info(item) for item in cluster if group_kind(item) == ("", "Node")]
-    running = _settle(nodes, cluster, priorities)
-    players, problems = _players(items, engine, facts, priorities, [node.name for node in nodes])
+    running = _settle(nodes, (*cluster, *here), priorities)
+    players, problems = _players(arriving, engine, facts, priorities, [node.name for node in nodes])
     entering = [player.info for player in players if not player.refused]
     outcomes = {
         id(outcome.pod): outcome for outcome in play(queued(entering) if at_once else entering, nodes, strategy)
@@ -131,9 +136,20 @@ def placing(
     names = {id(player.info): player.name for player in players} | running
     by_name = {node.name: node for node in nodes}
     places = tuple(_place(player, outcomes.get(id(player.info)), by_name, names, engine.policy) for player in players)
-    notes = tuple(_notes(nodes, players))
+    notes = tuple(_notes(nodes, players, len(items) - len(arriving)))
     left = tuple(_left(nodes, engine.policy))
-    return Placing(places, left, notes, tuple(problems), tuple(players), tuple(nodes), cluster)
+    named = engine.policy.name
+    return Placing(places, left, notes, tuple(problems), named, tuple(players), tuple(nodes), cluster)
+
+
+def _identity(item: Object) -> tuple[str, str]:
+    metadata = mapping(item.get("metadata"))
+    return string(metadata.get("namespace")) or "default", string(metadata.get("name"))
+
+
+def _runs(item: Object, known: Collection[tuple[str, str]]) -> bool:
+    """Tell whether an object is a pod that runs already: by the facts, or by the status that a cluster gave it."""
+    return group_kind(item) == POD and (_identity(item) in known or bool(mapping(item.get("status")).get("phase")))
 
 
 def _settle(nodes: Iterable[NodeInfo], cluster: Iterable[Object], priorities: Priorities) -> dict[int, str]:
@@ -215,12 +231,9 @@ def _of_pod(
         },
         "spec": pod.spec,
     }
-    verdict = engine.judge(admission.decode(admission.wrap(written)), facts)
-    admitted = jsonpatch.apply(written, verdict.patch) if verdict.patch else written
-    denials = verdict.having(Action.DENY)
-    refused = tuple(f"{result.rule}: {result.finding.message}" for result in denials)
-    if verdict.malformed is not None:
-        refused = (str(verdict.malformed),)
+    admitted, refused = (
+        (written, ()) if live.passed_over(item.value, engine.policy) else _admitted(written, engine, facts)
+    )
     asks = asked(pod.spec, {})
     gpus = {name: amount for name, amount in asks.items() if amount and name in engine.policy.gpu_resources}
     try:
@@ -236,25 +249,38 @@ def _of_pod(
         yield Player(name, item, info, bare, gpus, memory, refused, frozenset(_unplayed(pod.spec)))
 
 
+def _admitted(pod: Object, engine: Engine, facts: Facts) -> tuple[Object, tuple[str, ...]]:
+    """Return a pod as the webhook patches it, and why it denies it."""
+    verdict = engine.judge(admission.decode(admission.wrap(pod)), facts)
+    if verdict.malformed is not None:
+        return pod, (str(verdict.malformed),)
+    denials = verdict.having(Action.DENY)
+    refused = tuple(f"{result.rule}: {result.finding.message}" for result in denials)
+    return (jsonpatch.apply(pod, verdict.patch) if verdict.patch else pod), refused
+
+
 def _metadata(value: Object) -> Mapping[str, Any]:
     return mapping(value.get("metadata"))
 
 
-_COUNTS = ("replicas", "parallelism")
-"""The fields beside a template, or above it, that say how many pods there are of it."""
-
-
 def _count(value: Object, path: Path) -> int:
-    """Multiply the numbers around a template: a JobSet has replicas of Jobs, which have a parallelism."""
+    """Multiply the numbers around a template: a JobSet has replicas of Jobs, which have a parallelism.
+
+    A Job has at first no more pods than completions (kubernetes pkg/controller/job/job_controller.go).
+    """
     number = 1
     holder: Any = value
     for key in path:
         if isinstance(holder, dict):
-            for name in _COUNTS:
-                if type(count := holder.get(name)) is int and count >= 0:
-                    number *= count
+            number *= _number(holder, "replicas")
+            number *= min(_number(holder, "parallelism"), _number(holder, "completions", MAX_PODS + 1))
         holder = holder[key]
     return number
+
+
+def _number(holder: Mapping[str, Any], key: str, default: int = 1) -> int:
+    number = holder.get(key)
+    return number if type(number) is int and number >= 0 else default
 
 
 # Results
@@ -293,7 +319,9 @@ def _left(nodes: Iterable[NodeInfo], policy: Policy) -> Iterator[Left]:
         yield Left(pool_name, resource, offered[key], free[key], largest[key])
 
 
-def _notes(nodes: Sequence[NodeInfo], players: Sequence[Player]) -> Iterator[str]:
+def _notes(nodes: Sequence[NodeInfo], players: Sequence[Player], running: int) -> Iterator[str]:
+    if running:
+        yield f"{several(running, 'pod')} of the files {'runs' if running == 1 else 'run'} already, by the facts"
     if not any(CPU in node.allocatable or MEMORY in node.allocatable for node in nodes):
         yield "cpu and memory are not counted: these facts do not have them; give the output of kubectl get -o json"
     for what in _UNPLAYED:

@@ -15,8 +15,8 @@ _MORE = (
     "Each pod is admitted as the webhook would, and then put on a node as kube-scheduler does with its default "
     "plugins: resources, node selection, taints, priorities and preemption, and the scores of cpu and memory. Of nodes "
     "that are as good the scheduler takes one by chance; the first is taken here, and the others are named. A workload "
-    "counts for as many pods as its replicas or its parallelism say. Affinity between pods, spread constraints, claims "
-    "and volumes are not counted, and a note says so where a pod has some."
+    "counts for as many pods as its replicas or its parallelism say. Affinity between pods, spread constraints and "
+    "claims are not counted, and a note says so where a pod has some. Volumes are not counted either."
 )
 
 _STATUS = {
@@ -31,7 +31,7 @@ _STATUS = {
     cls=parser.Command,
     page=parser.Page(
         (
-            "slicewarden place deploy/ --facts cluster.json",
+            "slicewarden place deploy/ --facts cluster.json --policy policy.yaml",
             "slicewarden place deploy/ --facts cluster.json --at-once --strategy pack",
             "slicewarden place deploy/ --facts cluster.json --advise",
         ),
@@ -58,12 +58,12 @@ _STATUS = {
     "--strategy",
     type=parser.Choice(tuple(each.value for each in Strategy)),
     default=Strategy.SPREAD.value,
-    help="spread (the scheduler's default) or pack (MostAllocated for the GPUs that a pod asks for)",
+    help="default: spread (as the scheduler does); or pack (MostAllocated for the GPUs that a pod asks for)",
 )
 @click.option(
     "--advise", is_flag=True, help="compare whole GPUs, time-slicing, MPS and MIG for these workloads on these GPUs"
 )
-@options.EVERYTHING
+@click.option("--all", "everything", is_flag=True, help="list all pods, also those without a GPU that land")
 @click.option(
     "--format", "-o", "form", type=parser.Choice(("table", "json")), default="table", help="table (for people) or json"
 )
