@@ -45,7 +45,8 @@ def _source(entry: Object) -> str:
 
 def floor(_: Policy) -> Iterator[Clause]:
     """Exact."""
-    names, starts = array((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES.names)), array(LIMIT_VARIABLES.prefixes)
+    names = array((*DEVICE_VARIABLES, LIBRARY_PATH, *sorted(LIMIT_VARIABLES.names)))
+    starts = array(LIMIT_VARIABLES.prefixes)
     may = any_of(
         (
             f"{names}.exists(n, n.startsWith(p))",
