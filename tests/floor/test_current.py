@@ -1,5 +1,7 @@
 """A floor is compared with the one that its policy needs."""
 
+import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,8 @@ import pytest
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.cli import main as cli
-from webhook.floor.current import differences
-from webhook.floor.policies import Answer, floor
+from webhook.floor.current import answers, differences
+from webhook.floor.policies import Answer, floor, static
 from webhook.model import Action
 
 SAMPLE = policy_of(POLICY)
@@ -45,12 +47,75 @@ def test_the_command_compares_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     text = capsys.readouterr().out
     file.write_text(text, "utf-8")
     assert cli.main(["floor", "--policy", str(POLICY), "--check", str(file)]) == 0
-    assert capsys.readouterr().out == f"{file}: the floor is current, made from policy {SAMPLE.digest}\n"
+    assert capsys.readouterr().out == f"{file}: the floor is current, made from policy {SAMPLE.digest}, actions: Deny\n"
     file.write_text(text.replace("spec.nodeName bypasses", "spec.nodeName goes past"), "utf-8")
     assert cli.main(["floor", "--policy", str(POLICY), "--check", str(file)]) == 1
     shown = capsys.readouterr()
     assert shown.out == f"{file}: slicewarden-pods: validations differs\n"
     assert shown.err == f"the floor is stale; run: slicewarden floor --policy {POLICY} > {file}\n"
+
+
+@pytest.fixture
+def written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Path]:
+    def written(*options: str) -> Path:
+        assert cli.main(["floor", "--policy", str(POLICY), *options]) == 0
+        file = tmp_path / "floor.yaml"
+        file.write_text(capsys.readouterr().out, "utf-8")
+        return file
+
+    return written
+
+
+def test_actions_are_compared_if_they_are_given_and_named_if_not(
+    written: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written("--actions", "Audit")
+    check = ["floor", "--policy", str(POLICY), "--check", str(file)]
+    for options in ([], ["--actions", "Audit"]):
+        assert cli.main([*check, *options]) == 0
+        assert capsys.readouterr().out.endswith(f"made from policy {SAMPLE.digest}, actions: Audit\n")
+    assert cli.main([*check, "--actions", "Deny"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.endswith(": actions are Audit, not Deny and Audit\n")
+    assert shown.err == f"the floor is stale; run: slicewarden floor --policy {POLICY} > {file}\n"
+    file = written("--actions", "Deny")
+    assert cli.main([*check, "--actions", "Warn"]) == 1
+    assert f"floor --policy {POLICY} --actions Warn > {file}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [("--actions", "Audit"), ("--as", "static"), ("--as", "static", "--actions", "Warn")]
+)
+def test_the_hint_makes_a_stale_floor_again_as_it_was_made(
+    options: tuple[str, ...], written: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(*options)
+    fresh = file.read_text("utf-8")
+    file.write_text(fresh.replace("spec.nodeName bypasses", "spec.nodeName goes past"), "utf-8")
+    form = options[:2] if "static" in options else ()
+    assert cli.main(["floor", "--policy", str(POLICY), "--check", *form, str(file)]) == 1
+    start, _, hint = capsys.readouterr().err.partition("; run: slicewarden ")
+    assert start == "the floor is stale"
+    command, _, target = hint.rstrip("\n").partition(" > ")
+    assert target == str(file)
+    assert cli.main(shlex.split(command)) == 0
+    assert capsys.readouterr().out == fresh
+
+
+def test_a_guard_that_does_not_deny_is_stale_whatever_the_actions_of_the_floor_are() -> None:
+    wanted = static(floor(SAMPLE, rules.walk(), Answer.AUDIT), SAMPLE)
+    assert answers(wanted) == [Answer.AUDIT]
+    *others, binding = wanted
+    open_ = {**binding, "spec": {**binding["spec"], "validationActions": ["Audit"]}}
+    said = ["slicewarden-guard.static.k8s.io: actions are Audit, not Deny and Audit"]
+    assert differences(wanted, [*others, open_]) == said
+
+
+@pytest.mark.parametrize("actions", [None, "Deny", [{}], 7])
+def test_bindings_with_actions_that_are_no_actions_have_no_answer(actions: Any) -> None:
+    found = [{**each, "spec": {**each["spec"], "validationActions": actions}} for each in WANTED]
+    assert answers(found) == []
+    assert any(": actions are " in line for line in differences(WANTED, found, actions=True))
 
 
 @pytest.mark.parametrize(

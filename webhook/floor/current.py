@@ -1,9 +1,10 @@
 """Compares a floor that is there with the one that a policy needs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webhook.engine.registration import LABELS, MADE_FROM
+from webhook.floor.policies import GUARD, STATIC, Answer
 from webhook.model import Object
 from webhook.text.words import listed, shown
 
@@ -22,15 +23,22 @@ def ours(items: Iterable[Object]) -> list[Object]:
     ]
 
 
-def differences(wanted: Iterable[Object], found: Iterable[Object]) -> list[str]:
+def answers(found: Iterable[Object]) -> list[Answer]:
+    """Return the answers of the bindings of a floor, without its guard: the strictest first, and each once."""
+    has = [_actions(item) for item in ours(found) if item["kind"] == KINDS[1] and not _guards(item)]
+    strictest = [next((each for each in Answer if each in actions), None) for actions in has]
+    return [each for each in Answer if each in strictest]
+
+
+def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> list[str]:
     """Say what of a floor is not as it has to be; nothing if it is current.
 
-    Defaults of the API server may be there, and the actions of a binding may differ.
+    Defaults of the API server may be there. The actions of bindings may differ without `actions`, but for the guard's.
     """
     there = {(item["kind"], _metadata(item).get("name")): item for item in ours(found)}
     said: dict[str, list[str]] = {}
     for each in wanted:
-        for text in _between(each, there.pop((each["kind"], each["metadata"]["name"]), None)):
+        for text in _between(each, there.pop((each["kind"], each["metadata"]["name"]), None), actions):
             said.setdefault(text, []).append(each["metadata"]["name"])
     for _, name in there:
         said.setdefault("is not of this policy's floor, and may deny what the webhook allows; delete it", []).append(
@@ -39,7 +47,7 @@ def differences(wanted: Iterable[Object], found: Iterable[Object]) -> list[str]:
     return [f"{listed(list(dict.fromkeys(names)), NAMED)}: {text}" for text, names in said.items()]
 
 
-def _between(wanted: Object, found: Object | None) -> Iterator[str]:
+def _between(wanted: Object, found: Object | None, actions: bool) -> Iterator[str]:
     if found is None:
         yield "is missing"
         return
@@ -49,8 +57,25 @@ def _between(wanted: Object, found: Object | None) -> Iterator[str]:
         yield f"was made from policy {shown(stamp, quotes=False)}, but this policy is {digest}"
     spec: Mapping[str, Any] = found.get("spec") or {}
     for part, value in wanted["spec"].items():
-        if part != "validationActions" and not _holds(value, spec.get(part)):
+        if part == "validationActions":
+            if (actions or _guards(wanted)) and {*value} != {*_actions(found)}:
+                yield f"actions are {_said(_actions(found))}, not {_said(value)}"
+        elif not _holds(value, spec.get(part)):
             yield f"{part} differs"
+
+
+def _guards(item: Object) -> bool:
+    return _metadata(item).get("name") == GUARD + STATIC
+
+
+def _actions(binding: Object) -> list[str]:
+    spec = binding.get("spec")
+    actions = spec.get("validationActions") if isinstance(spec, dict) else None
+    return [*map(str, actions)] if isinstance(actions, list) else []
+
+
+def _said(actions: Sequence[str]) -> str:
+    return " and ".join(shown(each, quotes=False) for each in actions[:NAMED]) or "none"
 
 
 def _holds(wanted: Any, found: Any) -> bool:

@@ -67,6 +67,9 @@ def floor(policy: Policy, rules: Iterable[Rule], answer: Answer = Answer.DENY) -
 STATIC = ".static.k8s.io"
 """The end of the names of policies in files (k8s.io/apiserver pkg/admission/plugin/policy/manifest)."""
 
+GUARD = f"{NAME}-guard"
+"""The name, before STATIC, of the policy that keeps our own configurations, and of its binding. It always denies."""
+
 OWN = (
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
@@ -89,7 +92,6 @@ def static(made: Iterable[Made], policy: Policy) -> list[Made]:
 
 def _guard(policy: Policy) -> tuple[Made, Made]:
     """Let only administrators, and the webhook's own accounts, change what registers the webhook and its floor."""
-    name = f"{NAME}-guard"
     ours = "request.userInfo.username.startsWith('system:serviceaccount:" + NAMESPACE + ":')"
     rule = {"apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "resources": [*OWN]}
     validation = {
@@ -100,7 +102,7 @@ def _guard(policy: Policy) -> tuple[Made, Made]:
     definition = {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
+        "metadata": {"name": GUARD, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {
@@ -113,7 +115,7 @@ def _guard(policy: Policy) -> tuple[Made, Made]:
             "validations": [validation],
         },
     }
-    return definition, _binding(name, policy, Answer.DENY)
+    return definition, _binding(GUARD, policy, Answer.DENY)
 
 
 class Validation(NamedTuple):

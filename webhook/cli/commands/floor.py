@@ -47,13 +47,13 @@ STALE = 1
     type=parser.Choice(FORMS),
     default="vap",
     help="vap: objects of the API; static: files that the API server reads from a folder, which nobody deletes by the "
-    "API",
+    "API; default: vap",
 )
 @click.option(
     "--actions",
     type=parser.Choice([each.value for each in policies.Answer]),
-    default=policies.Answer.DENY.value,
-    help="what comes of a request that a rule denies; each is written to the audit log too",
+    help="what comes of a request that a rule denies; each is written to the audit log too; default: Deny. "
+    "--check compares them if they are given, and else names those that it found",
 )
 @click.option("--check", is_flag=True, help="compare FILE, or the cluster with --live, with what the policy needs")
 @click.option("--live", is_flag=True, help="with --check: ask the cluster")
@@ -62,7 +62,7 @@ def command(
     file: str | None,
     policy: str | None,
     form: str,
-    actions: str,
+    actions: str | None,
     check: bool,
     live: bool,
     kubeconfig: str | None,
@@ -76,11 +76,15 @@ def command(
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
-    made = policies.floor(loaded, rules.walk(), policies.Answer(actions))
+    answer = policies.Answer(actions) if actions else None
+    made = policies.floor(loaded, rules.walk(), answer or policies.Answer.DENY)
     if form == "static":
         made = policies.static(made, loaded)
     if check:
-        return _compared(made, loaded, policy, file, inputs.Target(kubeconfig, context, None))
+        typed = f" --policy {policy}" if policy else ""
+        if form == "static":
+            typed += " --as static"
+        return _compared(made, loaded, answer, typed, file, inputs.Target(kubeconfig, context, None))
     outputs.show(
         f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden floor`. Make it again with each policy "
         "and\n# with each release.\n"
@@ -91,8 +95,14 @@ def command(
 
 
 def _compared(
-    made: Sequence[policies.Made], policy: Policy, source: str | None, file: str | None, target: inputs.Target
+    made: Sequence[policies.Made],
+    policy: Policy,
+    answer: policies.Answer | None,
+    typed: str,
+    file: str | None,
+    target: inputs.Target,
 ) -> int:
+    """Compare a floor with what is there. `typed` are the options that the command to make it again has too."""
     if file is None:
         from webhook.cluster import listing, registered  # bring the client, which only a live cluster needs
 
@@ -103,12 +113,17 @@ def _compared(
         if not found:
             raise Unusable((Problem(file, 0, "no ValidatingAdmissionPolicy of Slicewarden in it"),))
     where = file or "the cluster"
-    differing = current.differences(made, found)
+    differing = current.differences(made, found, actions=answer is not None)
+    answers = current.answers(found)
     if not differing:
-        outputs.show(f"{where}: the floor is current, made from policy {policy.digest}\n")
+        actions = f", actions: {' and '.join(answers)}" if answers else ""
+        outputs.show(f"{where}: the floor is current, made from policy {policy.digest}{actions}\n")
         return 0
     outputs.show("".join(f"{where}: {line}\n" for line in differing))
-    write = f"slicewarden floor{f' --policy {source}' if source else ''} > "
+    wanted = answer or next(iter(answers), policies.Answer.DENY)
+    if wanted is not policies.Answer.DENY:
+        typed += f" --actions {wanted}"
+    write = f"slicewarden floor{typed} > "
     way = f"{write}floor.yaml, and apply it" if file in (None, "-") else f"{write}{file}"
     outputs.say([f"the floor is stale; run: {way}"])
     return STALE
