@@ -31,7 +31,7 @@ e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs 
 		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
 # TESTS='-k runtime' takes some of them; whatever it lacks (root, CAP_SYS_ADMIN, nft, Go) is said in one line.
-node: $(READY)  ## real kubelets, containerd and NVIDIA's plugin, with the image on them (needs Go, root, Debian; minutes the first time)
+node: $(READY)  ## real kubelets, containerd and NVIDIA's plugin, with the image on them (needs root and Go; the packages are in CONTRIBUTING.md)
 	$(BIN)/python -m tests.node $(TESTS)
 
 browser: $(READY)  ## the HTML reports in Chromium without a window; skipped without one (apt-get install chromium)

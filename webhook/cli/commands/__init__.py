@@ -11,7 +11,7 @@ COMMANDS: Mapping[str, str] = {
     "facts": "write what is read of a cluster to a file for Git",
     "policy": "work on the policy itself: write one, lint it",
     "serve": "run the admission webhook",
-    "agent": "watch this node's GPUs: who takes how much of them",
+    "agent": "watch this node's GPUs; set limits, evict and kill where the policy says so",
     "demo": "take a tour: the real webhook on loopback, and a sample cluster",
     "explain": "show how memory caps are calculated",
     "rules": "list the rules, or show the page of one",

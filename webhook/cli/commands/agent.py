@@ -32,13 +32,14 @@ _MORE = (
 @click.command(
     cls=parser.Command,
     page=parser.Page(
-        ("slicewarden agent --once", "slicewarden agent --node node-1 --policy policies/ --listen 0.0.0.0:8080"),
+        ("slicewarden agent --once", "slicewarden agent --node node-1 --policy policies/ --watch-only"),
         STATUS,
         more=_MORE,
         environment={"NODE_NAME": "the default for --node"} | parser.KUBECONFIG,
     ),
     help="Watch the GPUs of this node: which container takes how much of each card, what it was admitted with, and who "
-    "is there without having asked for a GPU.",
+    "is there without having asked for a GPU. With --node it also sets limits of memory, evicts pods and kills "
+    "processes where the policy says so for the node's pool (memoryLimit, node.over), unless --watch-only is given.",
 )
 @click.option("--once", is_flag=True, help="look once, print a table, and end")
 @click.option(
@@ -72,7 +73,7 @@ def command(
     try:
         from webhook.agent import nvml
     except ModuleNotFoundError as error:
-        way = "install it with slicewarden[agent]"
+        way = "install it in a clone of the repository: pip install '.[agent]'"
         raise Unusable((Problem(NVML, 0, f"is not there, and the agent asks NVML by it; {way}"),)) from error
     if events and not node:
         raise Unusable((Problem("--events", 0, "needs --node, whose pods the Events are about"),))
