@@ -164,7 +164,7 @@ def test_pods_that_hold_gpus_are_counted(watched: tuple[Cluster, live.Cluster]) 
 def test_the_roles_of_the_manifests_allow_exactly_what_the_watch_reads(watched: tuple[Cluster, live.Cluster]) -> None:
     cluster, _ = watched
     for read, role in (
-        (live.READ, cluster.get("clusterrole", "slicewarden")),
+        ((*live.READ, *live.READ_DEVICES), cluster.get("clusterrole", "slicewarden")),
         (live.READ_WITHIN, cluster.get("role", "slicewarden", "--namespace=gpu-operator")),
     ):
         allowed = powers(role)

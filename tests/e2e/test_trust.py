@@ -278,7 +278,7 @@ def test_what_the_scheduler_binds_and_kubelets_say_never_reaches_the_webhook(gua
         ("label", "node", "t4-shared", f"{STRATEGY}=none", "--overwrite"),
         ("label", "node", "t4-shared", f"{STRATEGY}-"),
         ("label", "node", "a100-exclusive", f"{STRATEGY}=time-slicing", "--overwrite"),
-        ("label", "node", "cpu", "nvidia.com/gpu.present=true"),
+        ("label", "node", "cpu", "nvidia.com/gpu.product=Tesla-T4"),
         ("patch", "node", "t4-shared", "--subresource=status", "--type=merge", merge(**{STRATEGY: "none"})),
     ],
     ids=" ".join,
@@ -295,7 +295,7 @@ def test_a_tenant_cannot_create_a_node_in_a_pool(guarded: Cluster) -> None:
 
 
 def test_a_kubelet_registers_its_node_and_leaves_its_pool_alone(guarded: Cluster) -> None:
-    labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/os": "linux"}
+    labels = {"nvidia.com/gpu.product": "Tesla-T4", "kubernetes.io/os": "linux"}
     item = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "newcomer", "labels": labels}}
     guarded.do("create", "--filename=-", stdin=json.dumps(item), user=KUBELET)
     before = len(judged(guarded))
