@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from tests.support import kubeconfigs
 from tests.support.listening import Asked, listening
 from tests.support.policies import POLICY
+from webhook.catalog.names import Names
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy
 from webhook.cluster import client, listing
@@ -186,6 +188,19 @@ def test_facts_are_what_the_cluster_says(server: Server, api: client.Api, sample
     assert [(each.name, each.asks) for each in facts.holders] == [("a", {"nvidia.com/gpu": 2})]
     (found,) = [each for each in objects if each["kind"] == "Node"]
     assert found["metadata"]["uid"] == "v"
+
+
+def test_devices_are_listed_where_a_pool_has_classes(server: Server, api: client.Api, sample_policy: Policy) -> None:
+    readable(server)
+    spec = {"driver": "gpu.example.com", "nodeName": "n1", "devices": []}
+    for plural in ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"):
+        server.answers[f"/apis/resource.k8s.io/v1/{plural}"] = [page(item(plural, spec=spec))]
+    pool = replace(sample_policy.pools[0], device_classes=Names(("card.example.com",)))
+    found, problems = listing.facts(api, [sample_policy, replace(sample_policy, pools=(pool,))])
+    assert problems == ()
+    kinds = {"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"}
+    assert {each["kind"] for each in found} >= kinds
+    assert not {each["kind"] for each in listing.facts(api, [sample_policy])[0]} & kinds
 
 
 def dumped(api: client.Api, policy: Policy) -> tuple[list[tuple[str, str]], list[str]]:

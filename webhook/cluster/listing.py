@@ -10,7 +10,7 @@ from webhook.api.objects import CONFIG_MAP
 from webhook.api.pods import POD
 from webhook.cluster import client, watch
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Api, Resource, StatusError
-from webhook.cluster.watch import READ, READ_WITHIN
+from webhook.cluster.watch import READ_WITHIN
 from webhook.facts.snapshot import kept
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
@@ -158,9 +158,10 @@ def facts(
     objects: list[Object] = []
     problems: list[Problem] = []
     within = (replace(resource, namespace=place) for place in _places(policies) for resource in READ_WITHIN)
-    resources = [resource for resource in (*READ, *within) if holders or resource.of != POD]
-    for step, resource in enumerate(resources):
-        tell(step, 2 * len(resources), f"facts: {resource.plural}")
+    everywhere = dict.fromkeys(resource for policy in policies for resource in watch.resources(policy))
+    wanted = [resource for resource in (*everywhere, *within) if holders or resource.of != POD]
+    for step, resource in enumerate(wanted):
+        tell(step, 2 * len(wanted), f"facts: {resource.plural}")
         try:
             objects += _kept(api, resource, size)
         except (client.Unreachable, StatusError) as error:
@@ -189,9 +190,9 @@ def dump(
     """
     objects: list[Object] = []
     problems: list[Problem] = []
-    resources = [*READ, *READ_WITHIN]
-    for step, resource in enumerate(resources):
-        tell(step, len(resources), resource.plural)
+    wanted = [*watch.resources(policy), *READ_WITHIN]
+    for step, resource in enumerate(wanted):
+        tell(step, len(wanted), resource.plural)
         try:
             objects += _slimmed(api, resource, slim, size)
         except (client.Unreachable, StatusError) as error:

@@ -46,7 +46,7 @@ GPU_CLUSTER = ("nvidia.com", "GPUCluster")
 FILE_KINDS = frozenset(
     (*DEVICES, SLICE, COMPUTE_DOMAIN, GPU_CLUSTER, queues.FLAVOR, queues.CLUSTER_QUEUE, queues.LOCAL_QUEUE)
 )
-"""The group and kind of objects that are facts too if they are in files, and are not read from a cluster."""
+"""The group and kind of more facts. Of a cluster, devices alone are read, and only for pools of device classes."""
 
 
 _FROM_TEMPLATE = "resource.kubernetes.io/pod-claim-name"
