@@ -93,3 +93,8 @@ def test_a_registration_that_cannot_be_read_is_an_error_and_no_verdict(check: An
         done = check("--check", "--live", "--kubeconfig", kubeconfig(tmp_path, url))
     assert (done.status, done.out) == (2, "")
     assert "is forbidden" in done.err
+
+
+def test_an_error_begins_with_the_name_of_an_argument_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["registration", "--live"]) == 2
+    assert capsys.readouterr().err.startswith("error: FILE and --live need --check\n")

@@ -60,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(error: click.ClickException) -> None:
     """Print what is wrong with a command line, then the command that shows how it is used."""
     text = error.format_message().rstrip(".")
-    print(f"error: {text[:1].lower()}{text[1:]}", file=sys.stderr)
+    if not text[1:2].isupper():  # FILE stays as it is
+        text = f"{text[:1].lower()}{text[1:]}"
+    print(f"error: {text}", file=sys.stderr)
     if isinstance(error, click.UsageError) and error.ctx:
         print(f"try '{error.ctx.command_path} --help'", file=sys.stderr)
 
