@@ -101,7 +101,7 @@ class Metrics:
         for call, count in sorted(faults.items()):
             counter.add_metric((call,), count)
         yield counter
-        counter = CounterMetricFamily("slicewarden_node_acts", "What was done, by outcome.", labels=("act", "outcome"))
+        counter = CounterMetricFamily("slicewarden_node_acts", "The acts, by outcome.", labels=("act", "outcome"))
         for labels, count in sorted(acts.items()):
             counter.add_metric(labels, count)
         yield counter

@@ -13,10 +13,10 @@ from webhook.scheduling.scores import Strategy
 
 _MORE = (
     "Each pod is admitted as the webhook would, and then put on a node as kube-scheduler does with its default "
-    "plugins: resources, node selection, taints, priorities and preemption, and the scores of cpu and memory. Of nodes "
-    "that are as good the scheduler takes one by chance; the first is taken here, and the others are named. A workload "
-    "counts for as many pods as its replicas or its parallelism say. Affinity between pods, spread constraints and "
-    "claims are not counted, and a note says so where a pod has some. Volumes are not counted either."
+    "plugins: resources, node selection, taints, priorities and preemption, and the scores of cpu and memory. Where "
+    "several nodes are as good, the scheduler takes one by chance; here the first is taken, and the others are named. "
+    "A workload counts for as many pods as its replicas or its parallelism say. Affinity between pods, spread "
+    "constraints and claims are not counted, and a note says so where a pod has some. Volumes are not counted either."
 )
 
 _STATUS = {
