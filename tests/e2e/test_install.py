@@ -239,7 +239,7 @@ def gone(cluster: Cluster) -> bool:
 
 def test_helm_installs_it_as_well(cluster: Cluster, sh: Sh) -> None:
     (block,) = BLOCKS["With Helm"]
-    install, upgrade = block.rsplit("\n", 2)[0], block.splitlines()[-1]
+    install, verb, upgrade = block.partition("helm upgrade")
     sh(install)
     audit = policy_name(cluster)
     assert "--audit-only" in arguments(cluster)
@@ -247,7 +247,7 @@ def test_helm_installs_it_as_well(cluster: Cluster, sh: Sh) -> None:
     bundles = {hook["clientConfig"]["caBundle"] for hook in hooks(cluster)}
     assert len(bundles) == 1
     assert {hook["failurePolicy"] for hook in hooks(cluster)} == {"Ignore"}
-    sh(upgrade)
+    sh(verb + upgrade)
     assert policy_name(cluster) == audit
     assert "--audit-only" not in arguments(cluster)
     assert {hook["failurePolicy"] for hook in hooks(cluster)} == {"Fail", "Ignore"}
