@@ -127,15 +127,14 @@ def placing(
     facts = Facts.of((*cluster, *(item.value for item in items)))
     priorities = _priorities((*cluster, *(item.value for item in items)))
     nodes = [node_info(item) for item in cluster if group_kind(item) == ("", "Node")]
-    running = _settle(nodes, (*cluster, *here), priorities)
+    _settle(nodes, (*cluster, *here), priorities)
     players, problems = _players(arriving, engine, facts, priorities, [node.name for node in nodes])
     entering = [player.info for player in players if not player.refused]
     outcomes = {
         id(outcome.pod): outcome for outcome in play(queued(entering) if at_once else entering, nodes, strategy)
     }
-    names = {id(player.info): player.name for player in players} | running
     by_name = {node.name: node for node in nodes}
-    places = tuple(_place(player, outcomes.get(id(player.info)), by_name, names, engine.policy) for player in players)
+    places = tuple(_place(player, outcomes.get(id(player.info)), by_name, engine.policy) for player in players)
     notes = tuple(_notes(nodes, players, len(items) - len(arriving)))
     left = tuple(_left(nodes, engine.policy))
     named = engine.policy.name
@@ -152,9 +151,9 @@ def _runs(item: Object, known: Collection[tuple[str, str]]) -> bool:
     return group_kind(item) == POD and (_identity(item) in known or bool(mapping(item.get("status")).get("phase")))
 
 
-def _settle(nodes: Iterable[NodeInfo], cluster: Iterable[Object], priorities: Priorities) -> dict[int, str]:
-    """Put the running pods on their nodes; return their names."""
-    by_name, names = {node.name: node for node in nodes}, dict[int, str]()
+def _settle(nodes: Iterable[NodeInfo], cluster: Iterable[Object], priorities: Priorities) -> None:
+    """Put the running pods on their nodes."""
+    by_name = {node.name: node for node in nodes}
     for item in cluster:
         if group_kind(item) == POD and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed"):
             metadata = mapping(item.get("metadata"))
@@ -162,8 +161,6 @@ def _settle(nodes: Iterable[NodeInfo], cluster: Iterable[Object], priorities: Pr
             info = pod_info(item, name, priorities)
             if node := by_name.get(info.node):
                 node.add(info)
-                names[id(info)] = name
-    return names
 
 
 def _priorities(objects: Iterable[Object]) -> Priorities:
@@ -290,7 +287,6 @@ def _place(
     player: Player,
     outcome: Outcome | None,
     nodes: Mapping[str, NodeInfo],
-    names: Mapping[int, str],
     policy: Policy,
 ) -> Place:
     if outcome is None or not outcome.node:
@@ -300,7 +296,7 @@ def _place(
     shares: tuple[str, ...] = ()
     if pool and pool.shared and player.gpus:
         beside = (each for each in node.pods if each is not player.info)
-        shares = tuple(sorted(names[id(each)] for each in beside if any(each.asks.get(name) for name in player.gpus)))
+        shares = tuple(sorted(each.name for each in beside if any(each.asks.get(name) for name in player.gpus)))
     return Place(player, outcome, pool, shares, node.labels.get("nvidia.com/gpu.clique", ""))
 
 
