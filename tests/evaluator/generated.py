@@ -1,5 +1,6 @@
 """Pods for a policy: most as honest tenants write them, and some with one door open."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 
 Object = dict[str, Any]
+Door = Callable[[st.DrawFn, Object], None]
 
 PATHS = (
     "/data",
@@ -63,8 +65,11 @@ ANNOTATIONS = (
 
 
 @st.composite
-def pods(draw: st.DrawFn, policy: Policy, facts: Facts) -> Object:
-    """A pod in a namespace that the facts know, which asks for what some pool offers, or for nothing."""
+def pods(draw: st.DrawFn, policy: Policy, facts: Facts, often: Door | None = None) -> Object:
+    """A pod in a namespace that the facts know, which asks for what some pool offers, or for nothing.
+
+    A door may be open in most pods.
+    """
     pod: Object = draw(st.one_of(strategies.gpu_pods(), honest(policy), honest(policy), honest(policy)))
     pod["metadata"] |= {"namespace": draw(st.sampled_from([*sorted(facts.namespaces), "nowhere"]))}
     if draw(st.integers(0, 2)):
@@ -73,6 +78,8 @@ def pods(draw: st.DrawFn, policy: Policy, facts: Facts) -> Object:
         )
     if draw(st.integers(0, 2)) == 0:
         draw(st.sampled_from(DOORS))(draw, pod)
+    if often is not None and draw(st.integers(0, 3)):
+        often(draw, pod)
     return pod
 
 
@@ -161,12 +168,22 @@ def _field(draw: st.DrawFn, pod: Object) -> None:
     )
 
 
+def turn(draw: st.DrawFn, pod: Object) -> None:
+    """Who schedules the pod, whom it may evict, and in which queue it waits."""
+    pod["spec"] |= draw(st.sampled_from(({}, {}, {"priorityClassName": "urgent"}, {"schedulerName": "kai-scheduler"})))
+    queue = draw(st.sampled_from(("team-vision", "team-vision", "other", "")))
+    part = draw(st.sampled_from(("labels", "labels", "annotations")))
+    pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), "kueue.x-k8s.io/queue-name": queue}
+    if draw(st.integers(0, 5)) == 0:
+        pod["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "a"}]
+
+
 def _from(draw: st.DrawFn, pod: Object) -> None:
     source = {"secretRef": {"name": "a"}, "prefix": draw(st.sampled_from(("", "APP_", "NV", "LD_P", "NVSHARE_X")))}
     _container(draw, pod)["envFrom"] = [source]
 
 
-DOORS = (_host_path, _variable, _mount, _annotation, _security, _host, _toleration, _field, _from)
+DOORS = (_host_path, _variable, _mount, _annotation, _security, _host, _toleration, _field, _from, turn)
 
 
 @st.composite

@@ -15,9 +15,11 @@ from tests.evaluator.evaluator import Compared, Comparison, Evaluator, request_f
 from tests.support.fixtures import FILES, FOLDERS, files_of, fixture
 from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
+from webhook.catalog.names import Names
 from webhook.cel.clauses import Clause
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
+from webhook.policy.model import KUEUE_LABEL, PriorityScope, Queue
 from webhook.policy.scopes import Scope
 from webhook.rules import walk
 
@@ -117,6 +119,35 @@ def test_no_pod_is_denied_where_a_policy_eases_a_rule(evaluator: Evaluator) -> N
     created()
     said(into)
     assert into.allowed * 3 >= into.judged
+
+
+def test_no_pod_is_denied_where_pools_have_queues_and_schedulers(evaluator: Evaluator) -> None:
+    policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
+    shared, mig, exclusive = policy.pools
+    queued = replace(exclusive, queue=Queue(KUEUE_LABEL, kueue=True, names=Names(("team-*",))))
+    urgent = Names(("urgent",))
+    policy = replace(
+        policy,
+        pools=(replace(shared, scheduler="kai-scheduler"), mig, queued),
+        priorities=(
+            PriorityScope(urgent, trust=frozenset({"trusted"}), pools=frozenset({"shared"})),
+            PriorityScope(urgent, scope=Scope(frozenset({"vision"}), None, frozenset())),
+        ),
+        forms=replace(policy.forms, claims=(Scope(frozenset({"vision", "visitors"}), None, frozenset()),)),
+    )
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @settings(generating, max_examples=PODS)
+    @given(generated.pods(policy, facts, often=generated.turn))
+    def created(pod: Any) -> None:
+        comparison.add("pod", request_for(pod), into)
+        assert into.wrong == []
+
+    created()
+    said(into)
+    assert into.allowed * 4 >= into.judged
+    for rule in ("other-scheduler", "unearned-priority", "unqueued-pod"):
+        assert into.denied[rule] > len(into.missed.get(rule, ()))
 
 
 def wide(what: str, number: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from webhook.catalog import host_paths
-from webhook.cel.write import all_of, any_of, array, begins, one_of, text
+from webhook.cel.write import all_of, any_of, array, begins, one_of, strings
 from webhook.policy.model import Policy
 
 
@@ -54,7 +54,7 @@ def letters_of(policy: Policy) -> dict[str, str]:
 
 def table(policy: Policy) -> str:
     """Write the map of all places to their letters."""
-    return "{" + ", ".join(f"{text(at)}: {text(value)}" for at, value in sorted(letters_of(policy).items())) + "}"
+    return strings(dict(sorted(letters_of(policy).items())))
 
 
 def letters(steps_: str, table_: str, policy: Policy) -> str:

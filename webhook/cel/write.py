@@ -1,6 +1,6 @@
 """Writes literals, and joins and compares expressions. Everything here takes text and returns text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from webhook.catalog.names import Names
 
@@ -16,6 +16,11 @@ def text(value: str) -> str:
 def array(values: Iterable[str]) -> str:
     """Write a list of strings."""
     return f"[{', '.join(map(text, values))}]"
+
+
+def strings(values: Mapping[str, str]) -> str:
+    """Write a map of strings to strings."""
+    return "{" + ", ".join(f"{text(key)}: {text(value)}" for key, value in values.items()) + "}"
 
 
 def any_of(expressions: Iterable[str]) -> str:

@@ -46,7 +46,10 @@ SOURCES = {
 NEEDS = {
     "lifted-limit": ("unsteered-pod",),
     "multiple-slices": ("unsteered-pod",),
+    "other-scheduler": ("unsteered-pod",),
     "uncapped-memory": ("unsteered-pod",),
+    "unearned-priority": ("unsteered-pod",),
+    "unqueued-pod": ("unsteered-pod",),
 }
 """Rules whose clauses are right only for pods that others hold to their pools."""
 

@@ -153,7 +153,9 @@ def _placed(policy: Policy) -> Iterator[Variable]:
     yield "fitting", f"variables.willing.filter(p, !{any_of(small)})" if small else "variables.willing"
     yield "shared", " + ".join((NO_TEXTS, array(pool.name for pool in policy.pools if pool.shared)))
     right = "variables.fitting.filter(p, (p in variables.shared) == (variables.trusted && variables.count == 1))"
-    yield "right", f"[{right}].map(some, size(some) > 0 ? some : variables.fitting)[0]"
+    right = f"[{right}].map(some, size(some) > 0 ? some : variables.fitting)[0]"
+    # A pod's claims may be for more GPUs. They are not known here, so any pool may be the right one.
+    yield "right", f"size(object.spec.?resourceClaims.orValue([])) > 0 ? variables.willing : {right}"
     yield "selector", "object.spec.?nodeSelector.orValue({})"
     yield (
         "alternatives",

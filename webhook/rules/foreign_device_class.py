@@ -14,8 +14,11 @@ List a class that takes over a pool's resource under the `deviceClasses` of that
 from collections.abc import Iterator
 
 from webhook.api.devices import CLASS, DeviceClaim
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import include, offered
+from webhook.cel.write import any_of, named, negated
 from webhook.model import Finding
-from webhook.policy.model import Pool
+from webhook.policy.model import Policy, Pool
 from webhook.review import Review
 from webhook.text.words import listed, shown
 
@@ -60,3 +63,24 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
 
 def _names(pools: list[Pool] | tuple[Pool, ...]) -> str:
     return listed([pool.name for pool in pools], 3)
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact."""
+    own = any_of(named("object.metadata.name", pool.device_classes) for pool in policy.pools)
+    taken = any_of(offered("n", pool.resources) for pool in policy.pools)
+    takes = f"[object.spec.?extendedResourceName.orValue('')].exists(n, n != '' && ({taken}))"
+    yield Clause(
+        any_of(
+            (
+                "request.kind.kind != 'DeviceClass'",
+                "(request.operation == 'UPDATE' && object.spec == oldObject.spec)",
+                include(policy.administrators),
+                negated(any_of((own, takes))),
+            )
+        ),
+        "the class decides which GPUs pods of a pool get, and only administrators of policy "
+        f"{policy.name} may write it; ask one",
+        places="'class ' + object.metadata.name",
+        asked=(Asked.DEVICES,),
+    )

@@ -11,9 +11,11 @@ Way out: set `schedulerName` to the scheduler of the pool, or ask for a GPU of a
 from collections.abc import Iterator
 
 from webhook.api.fields import text
+from webhook.cel.clauses import Clause
+from webhook.cel.write import strings
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import DEFAULT_SCHEDULER
+from webhook.policy.model import DEFAULT_SCHEDULER, Policy
 from webhook.text.words import shown
 
 SINCE = "0.1"
@@ -31,4 +33,19 @@ def check(review: PodReview) -> Iterator[Finding]:
             pod.at("spec", "schedulerName"),
             f"pool {placement.pool.name} is scheduled by {wanted} alone, and {shown(named)} does not count what it "
             f"hands out; set schedulerName: {wanted}",
+        )
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact for pods that ask by resources where unsteered-pod is denied too. Pods with claims alone pass."""
+    wanted = {pool.name: pool.scheduler for pool in policy.pools if pool.scheduler is not None}
+    named = f"[object.spec.?schedulerName.orValue('')].map(n, n == '' ? '{DEFAULT_SCHEDULER}' : n)[0]"
+    if wanted:
+        yield Clause(
+            f"size(variables.asked) == 0 || size(variables.pools) == 0"
+            f" || variables.pools.exists(p, {strings(wanted)}[?p].orValue(variables.scheduler) == variables.scheduler)",
+            "the pool is scheduled by another scheduler alone, which does not count what this one hands out; name that "
+            "one under schedulerName",
+            places="'pool ' + variables.pools.join(' or ')",
+            variables=(("scheduler", named),),
         )

@@ -14,9 +14,12 @@ from collections.abc import Iterator
 
 from webhook.api.fields import text
 from webhook.api.objects import PodGroup
+from webhook.cel.clauses import Clause
+from webhook.cel.policies import reaches
+from webhook.cel.write import all_of, any_of, named, one_of
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
-from webhook.policy.model import TRUSTED, UNTRUSTED, PriorityScope
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, PriorityScope
 from webhook.review import Review
 from webhook.text.words import listed, shown
 
@@ -83,3 +86,34 @@ def _one(entry: PriorityScope) -> str:
     if entry.pools:
         words.append(f"in pool {listed(sorted(entry.pools), 3)}")
     return " ".join(words)
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact for pods that ask by resources where unsteered-pod is denied too.
+
+    Pods with claims alone, and groups of pods, pass.
+    """
+    if not policy.priorities:
+        return
+    listed_ = any_of(named("name", entry.classes) for entry in policy.priorities)
+    fits = any_of(_fits(entry) for entry in policy.priorities)
+    yield Clause(
+        "size(variables.asked) == 0 || size(variables.pools) == 0 || [object.spec.?priorityClassName.orValue('')]"
+        f".all(name, !({listed_}) || variables.pools.exists(p, {fits}))",
+        "the policy gives this class to other pods with GPUs; name another class, or none",
+        places="'class ' + object.spec.?priorityClassName.orValue('')",
+    )
+
+
+def _fits(entry: PriorityScope) -> str:
+    """Tell whether an entry lets a pod of pool `p` name class `name`."""
+    trusted = "(variables.trusted && p in variables.granted)"
+    level = {TRUSTED: trusted, UNTRUSTED: f"!{trusted}"}
+    return all_of(
+        (
+            named("name", entry.classes),
+            any_of(level[each] for each in sorted(entry.trust)) if len(entry.trust) == 1 else "true",
+            reaches(entry.scope) if entry.scope is not None else "true",
+            one_of("p", sorted(entry.pools)) if entry.pools else "true",
+        )
+    )

@@ -17,6 +17,11 @@ from collections.abc import Iterator
 from webhook.api.fields import group_kind, section
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.pods import Pod
+from webhook.cel import policies as cel
+from webhook.cel.clauses import Clause
+from webhook.cel.write import all_of, any_of, array
+from webhook.cel.write import named as matching
+from webhook.cel.write import text as written
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Object, Path
 from webhook.policy.model import Policy, Queue
@@ -112,3 +117,35 @@ def _place(pod: Pod, queue: Queue) -> tuple[str, Path]:
     if pod.kind == "CronJob":
         return "jobTemplate", ("spec", "jobTemplate", "metadata", part, queue.key)
     return pod.kind, ("metadata", part, queue.key)
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Exact for pods that ask by resources where unsteered-pod is denied too. Pods with claims alone pass."""
+    queues = {pool.name: pool.queue for pool in policy.pools if pool.queue is not None}
+    places = " or ".join(sorted({_where(queue) for queue in queues.values()}))
+    if queues:
+        yield Clause(
+            any_of(
+                (
+                    "size(variables.asked) == 0 || size(variables.pools) == 0",
+                    cel.include(policy.controllers),
+                    f"variables.pools.exists(p, !(p in {array(queues)})"
+                    f" || {any_of(_fine(name, queue) for name, queue in queues.items())})",
+                )
+            ),
+            f"GPUs of this pool go to queues only; name your queue in {places}",
+            places="'pool ' + variables.pools.join(' or ')",
+        )
+
+
+def _fine(pool: str, queue: Queue) -> str:
+    """Tell whether pool `p` is this one, and the pod names a queue that the pool takes."""
+    held = "variables.podlabels" if queue.label else "variables.annotations"
+    allowed = matching("queue", queue.names) if queue.names is not None else "true"
+    named = all_of(("queue != ''", allowed))
+    value = f"{held}[?{written(queue.key)}].orValue('')"
+    return all_of((f"p == {written(pool)}", f"[{value}].exists(queue, {named})"))
+
+
+def _where(queue: Queue) -> str:
+    return f"{'label' if queue.label else 'annotation'} {queue.key}"

@@ -16,10 +16,13 @@ from collections.abc import Iterator
 
 from webhook.api import quantity
 from webhook.api.devices import MEMORY, DeviceClaim, DeviceRequest
+from webhook.cel.clauses import Asked, Clause
+from webhook.cel.policies import include
+from webhook.cel.write import all_of, any_of, named
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims, device_classes
 from webhook.model import Finding
-from webhook.policy.model import Pool
+from webhook.policy.model import Policy, Pool
 from webhook.review import Review
 from webhook.text.words import shown
 
@@ -67,3 +70,37 @@ def _judged(request: DeviceRequest, pool: Pool, facts: Facts) -> Finding | None:
 
 def _written(mib: int) -> str:
     return f"{mib}Mi" if mib % 1024 else f"{mib // 1024}Gi"
+
+
+def floor(policy: Policy) -> Iterator[Clause]:
+    """Weaker: a claim passes that says nothing of memory where only a ResourceSlice shows that the default is 0."""
+    faulty = [
+        all_of((named("one.?deviceClassName.orValue('')", pool.device_classes), _faulty(pool)))
+        for pool in policy.pools
+        if pool.device_classes.patterns and (pool.shared or pool.max_memory is not None)
+    ]
+    if faulty:
+        yield Clause(
+            any_of(
+                (
+                    "request.operation != 'CREATE'",
+                    include(policy.schedulers),
+                    f"variables.requested.all(one, one.?adminAccess.orValue(false) || !({any_of(faulty)}))",
+                )
+            ),
+            "a request for a shared GPU takes no memory, more than its pool gives to one claim, or does not say how "
+            "much; request memory, as in capacity: {requests: {memory: 4Gi}}",
+            asked=(Asked.DEVICES,),
+        )
+
+
+def _faulty(pool: Pool) -> str:
+    """Tell whether request `one` takes a wrong amount of a pool's memory: by all names of memory if it has several."""
+    said = "one.?capacity.?requests.orValue({})"
+    names = f"{said}.filter(k, k == '{MEMORY}' || k.endsWith('/{MEMORY}'))"
+    amount = f"quantity({said}[k])"
+    wrong = [f"{amount}.compareTo(quantity('0')) <= 0"]
+    if pool.max_memory is not None:
+        wrong.append(f"{amount}.compareTo(quantity('{pool.max_memory}Mi')) > 0")
+    unsaid = f"size({names}) == 0" if pool.max_memory is not None else "false"
+    return any_of((unsaid, f"(size({names}) > 0 && {names}.all(k, {any_of(wrong)}))"))
