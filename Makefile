@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test fuzz e2e node browser faults soak frameworks lint fixtures docs man chart lock sbom image bench clean
+.PHONY: help demo test fuzz e2e node agent browser faults soak frameworks lint fixtures docs man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -33,6 +33,9 @@ e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs 
 # TESTS='-k runtime' takes some of them; whatever it lacks (root, CAP_SYS_ADMIN, nft, Go) is said in one line.
 node: $(READY)  ## real kubelets, containerd and NVIDIA's plugin, with the image on them (needs root and Go; the packages are in CONTRIBUTING.md)
 	$(BIN)/python -m tests.node $(TESTS)
+
+agent: $(READY)  ## the agent on a pretended card: real processes in real cgroups; says in one line what it skips for want of cgroup v2
+	$(BIN)/pytest -rs -m '' tests/agent
 
 browser: $(READY)  ## the HTML reports in Chromium without a window; skipped without one (apt-get install chromium)
 	$(BIN)/pytest -rs tests/browser

@@ -1,6 +1,6 @@
 """What the agent of a node costs: its share of a core at a look a second, its memory, and the time of a look.
 
-The card is pretended (tests/agent/card): real processes in real cgroups, NVIDIA's own binding, and a library that
+The card is pretended (tests/support/card): real processes in real cgroups, NVIDIA's own binding, and a library that
 answers at once. So the time of a look has none of a real driver's.
 """
 
@@ -19,7 +19,8 @@ from pathlib import Path
 from bench.generator import CannotRun
 from bench.processes import cpu, resident, running
 from bench.tables import markdown
-from tests.agent.card import state
+from tests.support.card import state
+from tests.support.card.library import CannotCompile, library
 from webhook.agent.cgroups import mount
 
 CONTAINERS = (0, 50)
@@ -33,8 +34,12 @@ COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main;
 def run() -> str:
     """Measure, and write the table. Raises CannotRun without a C compiler or a cgroup v2 that may be written to."""
     root = mount()
-    if state.library() is None or root is None or not os.access(root, os.W_OK):
-        raise CannotRun("the agent needs a C compiler, and a cgroup v2 that this user may write to")
+    if root is None or not os.access(root, os.W_OK):
+        raise CannotRun("the agent needs a cgroup v2 that this user may write to")
+    try:
+        library()
+    except CannotCompile as error:
+        raise CannotRun(str(error)) from error
     rows = []
     for count in CONTAINERS:
         share, memory, look = _measured(root, count)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.card.state import State
+from tests.support.card.state import State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
 from webhook.agent import deeds, limits, over

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.agent.card.state import State
+from tests.support.card.state import State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
 from webhook.agent import node as watched

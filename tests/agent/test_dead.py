@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.card.state import LOST, State
+from tests.support.card.state import LOST, State
 from webhook.agent import dead
 from webhook.agent.agent import AGAIN, Agent
 from webhook.agent.dead import Dead

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.card.state import LOST, MIB, State, start_of
+from tests.support.card.library import SOURCES
+from tests.support.card.state import LOST, MIB, State, start_of
 from webhook.agent import agent, nvml
 from webhook.agent.look import CardUse, join
 from webhook.agent.nvml import Cards, Reading, Taken
@@ -199,7 +200,7 @@ def test_every_call_of_the_agent_has_an_answer_in_the_pretended_library() -> Non
     text = Path(nvml.__file__).read_text("utf-8")
     called = {name for name in names if name.startswith("nvml") and f"pynvml.{name}" in text}
     binding = Path(pynvml.__file__).read_text("utf-8")
-    source = (Path(__file__).parent / "card" / "nvml.c").read_text("utf-8")
+    source = (SOURCES / "nvml.c").read_text("utf-8")
     assert len(called) > 15
     for name in called:
         _, _, body = binding.partition(f"def {name}(")

@@ -8,7 +8,7 @@ from tests.frameworks.cache import Missing
 
 def main() -> int:
     try:
-        card.library()
+        card.compiled()
         for name in environments.NAMES:
             environments.python(name)
     except Missing as missing:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.frameworks import environments
-from tests.frameworks.card import Card, library
+from tests.frameworks.card import Card, compiled
 
 T4 = 15360
 """MiB."""
@@ -38,8 +38,8 @@ def run(name: str, home: Path, env: Mapping[str, str], *command: str, given: str
 
     Raises Missing if the environment or the card cannot be made.
     """
-    card = Card(T4, home / f"ledger-{len(list(home.iterdir()))}")
-    stubs = environments.stubs(name, library())
+    card = Card(T4, home / f"card-{len(list(home.iterdir()))}")
+    stubs = environments.stubs(name, compiled())
     preload = {} if stubs is None else {"LD_PRELOAD": str(stubs)}
     ran = subprocess.run(
         [str(environments.python(name)), *command],

@@ -24,16 +24,16 @@ def bench(card: Card, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_programs_share_a_card(tmp_path: Path) -> None:
-    card = Card(T4, tmp_path / "ledger")
+    card = Card(T4, tmp_path / "card")
     ran = bench(card, "--slices", "2", "--python", str(environments.python("torch-2.15.0")))
     assert ran.returncode == 0, ran.stderr
-    assert "Slicewarden test card, 15,360 MiB" in ran.stdout
+    assert "Pretended Card, 15,360 MiB" in ran.stdout
     assert "| each stopped at its cap, all fit |" in ran.stdout
     assert 0.8 * T4 < card.peak < T4
     assert not card.refused
 
 
 def test_without_a_card_nothing_is_measured(tmp_path: Path) -> None:
-    ran = bench(Card(0, tmp_path / "ledger"))
+    ran = bench(Card(0, tmp_path / "card"))
     assert ran.returncode == 0
     assert ran.stdout == "nothing measured: there is no NVIDIA GPU here (an NVIDIA driver, but no card)\n"

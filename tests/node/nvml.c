@@ -2,7 +2,7 @@
  *
  * Compiled against nvml.h of the Go module github.com/NVIDIA/go-nvml, which the plugin is built with. Settings:
  * CARDS (2 unless set), CARD_NAME, CARD_MIB, and CARD_XID, a file: its text "INDEX XID" is reported once as a critical
- * error, and the file is removed. tests/frameworks/card is another: one card for frameworks, with memory to allocate.
+ * error, and the file is removed. tests/support/card is another, with memory that processes take.
  */
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include <stdio.h>

@@ -26,12 +26,12 @@ int cudaGetDevice(int *device) {
 }
 
 int cudaDriverGetVersion(int *version) {
-    *version = CARD_DRIVER;
+    *version = CARD_CUDA;
     return 0;
 }
 
 int cudaRuntimeGetVersion(int *version) {
-    *version = CARD_DRIVER;
+    *version = CARD_CUDA;
     return 0;
 }
 
@@ -45,7 +45,7 @@ int cudaDeviceGetAttribute(int *value, int which, int device) {
    Source: driver_types.h of both. */
 static void describe(char *properties, size_t size, size_t multi_processors) {
     memset(properties, 0, size);
-    strcpy(properties, CARD_NAME);
+    strcpy(properties, own_card()->name);
     *(size_t *)(properties + 288) = card_total();
     *(int *)(properties + 308) = card_attribute(10);   /* warpSize */
     *(int *)(properties + 320) = card_attribute(1);    /* maxThreadsPerBlock */
@@ -226,7 +226,7 @@ int cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned
 }
 
 int cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags, int *status) {
-    return cudaGetDriverEntryPointByVersion(name, function, CARD_DRIVER, flags, status);
+    return cudaGetDriverEntryPointByVersion(name, function, CARD_CUDA, flags, status);
 }
 
 NOTHING(cudaProfilerStart)

@@ -63,7 +63,7 @@ int cuInit(unsigned flags) {
 }
 
 int cuDriverGetVersion(int *version) {
-    *version = CARD_DRIVER;
+    *version = CARD_CUDA;
     return 0;
 }
 
@@ -85,7 +85,7 @@ int cuDeviceGetAttribute(int *value, int which, int device) {
 
 int cuDeviceGetName(char *name, int length, int device) {
     (void)device;
-    snprintf(name, length, "%s", CARD_NAME);
+    snprintf(name, length, "%s", own_card()->name);
     return 0;
 }
 
@@ -138,7 +138,7 @@ int cuCtxGetDevice(int *device) {
 
 int cuCtxGetApiVersion(void *context, unsigned *version) {
     (void)context;
-    *version = CARD_DRIVER;
+    *version = CARD_CUDA;
     return 0;
 }
 
@@ -149,7 +149,6 @@ int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
 
 NOTHING(cuCtxSetCurrent)
 NOTHING(cuCtxPushCurrent_v2)
-NOTHING(cuCtxSynchronize)
 NOTHING(cuCtxEnablePeerAccess)
 NOTHING(cuDevicePrimaryCtxRelease_v2)
 NOTHING(cuDevicePrimaryCtxSetFlags_v2)
@@ -293,7 +292,29 @@ int cuMemUnmap(uintptr_t address, size_t bytes) {
 NOTHING(cuMemAddressFree)
 NOTHING(cuMemSetAccess)
 
-/* Streams and events: all work is done when it is asked for, since there is none. */
+/* Work: a kernel takes as many microseconds as its grid is wide, where a clock runs; otherwise none. A copy takes none. */
+
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z) {
+    (void)function, (void)y, (void)z;
+    return card_work(x);
+}
+
+int cuCtxSynchronize(void) {
+    card_wait();
+    return 0;
+}
+
+int cuStreamSynchronize(void *stream) {
+    (void)stream;
+    return cuCtxSynchronize();
+}
+
+int cuEventSynchronize(void *event) {
+    (void)event;
+    return cuCtxSynchronize();
+}
+
+/* Streams and events: there is one stream. */
 
 int cuStreamCreate(void **stream, unsigned flags) {
     (void)flags;
@@ -342,13 +363,11 @@ int cuLaunchHostFunc(void *stream, void (*function)(void *), void *data) {
 }
 
 NOTHING(cuStreamDestroy_v2)
-NOTHING(cuStreamSynchronize)
 NOTHING(cuStreamQuery)
 NOTHING(cuStreamWaitEvent)
 NOTHING(cuEventDestroy_v2)
 NOTHING(cuEventQuery)
 NOTHING(cuEventRecord)
-NOTHING(cuEventSynchronize)
 
 int cuGetErrorName(int error, const char **text) {
     *text = error == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_NOT_SUPPORTED";

@@ -1,28 +1,17 @@
-/* NVIDIA's management library as the agent asks it, answered from a file that tests/agent/card/state.py keeps.
+/* NVIDIA's management library, as the agent, frameworks and bench/gpu ask it.
 
-   The structures and error numbers are those of nvml.h 13. A process counts while the one with its PID and its start
-   lives, as the driver takes memory back when a process's files close. The file is read anew at each question. */
+   The structures and error numbers are those of nvml.h 13. The file is read anew at each question. */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdint.h>
+#include "card.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, SMALL = 7,
        DRIVER_NOT_LOADED = 9, OPERATING_SYSTEM = 17, TIMEOUT = 10 };
-enum { CARDS = 4, SLOTS = 640, INSTANCES = 4, LIMITS = 64 };
-
-struct slot { uint64_t pid, start, memory, sm, stamp, instance, mps; };
-struct limit { char path[512]; uint64_t soft, hard; };
-struct card {
-    uint64_t present, total, reserved, busy, fault, instances, small, limits, xid, garbage;
-    struct slot slots[SLOTS];
-    struct limit limited[LIMITS];
-};
-struct state { uint64_t cards; struct card card[CARDS]; };
+enum { INSTANCES = 4 };
 
 struct handle { unsigned card, instance; }; /* instance 0 is the whole card */
 static struct handle handles[CARDS][INSTANCES + 1];
@@ -33,61 +22,47 @@ struct sample { unsigned pid; unsigned long long stamp; unsigned sm, memory, enc
 struct limits { const char *path; unsigned long long soft, hard; };
 struct event { void *device; unsigned long long type, data; unsigned gi, ci; };
 
-static uint64_t started(uint64_t pid) {
-    char path[64], text[1024], *end;
-    snprintf(path, sizeof path, "/proc/%lu/stat", (unsigned long)pid);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return 0;
-    ssize_t n = read(file, text, sizeof text - 1);
-    close(file);
-    if (n <= 0) return 0;
-    text[n] = 0;
-    if (!(end = strrchr(text, ')')) || end[2] == 'Z' || end[2] == 'X') return 0;
-    for (int field = 0; *++end;)
-        if (*end == ' ' && ++field == 20) return strtoull(end + 1, NULL, 10);
-    return 0;
-}
-
 static struct card *of(void *device) { return &state->card[((struct handle *)device)->card]; }
 static int whole(void *device) { return !((struct handle *)device)->instance; }
 
-static int there(void *device, const struct slot *slot) {
+/* The PID of the process on a slot, if it is on this card or instance; else 0. */
+static uint64_t on(void *device, const struct slot *slot) {
     unsigned instance = ((struct handle *)device)->instance;
-    if (!slot->pid || (instance && slot->instance != instance)) return 0;
-    return slot->start == 0 || started(slot->pid) == slot->start; /* a start of 0: garbage that a driver gives */
+    return instance && slot->instance != instance ? 0 : slot_owner(slot);
 }
 
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    const char *path = getenv("CARD_STATE");
-    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    if (file < 0) return DRIVER_NOT_LOADED;
-    state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
+    struct state *opened = state_open();
+    if (!opened) return DRIVER_NOT_LOADED;
+    state = opened;
     for (unsigned c = 0; c < CARDS; c++)
         for (unsigned i = 0; i <= INSTANCES; i++) handles[c][i] = (struct handle){c, i};
-    return state == MAP_FAILED ? DRIVER_NOT_LOADED : OK;
+    return OK;
 }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) {
     if (!state) return UNINITIALIZED;
-    munmap(state, sizeof *state);
-    state = NULL;
+    state_close();
     return OK;
 }
-const char *nvmlErrorString(int error) { return error == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "an error of the pretended card"; }
-int nvmlSystemGetDriverVersion(char *text, unsigned n) { return snprintf(text, n, "615.10"), OK; }
+const char *nvmlErrorString(int error) {
+    return !error ? "success" : error == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "an error of the pretended card";
+}
+int nvmlSystemGetDriverVersion(char *text, unsigned n) { return snprintf(text, n, CARD_DRIVER), OK; }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { return *version = CARD_CUDA, OK; }
 int nvmlDeviceGetCount_v2(unsigned *count) { return *count = (unsigned)state->cards, OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     if (index >= state->cards) return INVALID;
     return *device = &handles[index][0], OK;
 }
-int nvmlDeviceGetName(void *device, char *text, unsigned n) { (void)device; return snprintf(text, n, "Pretended Card"), OK; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device) { (void)bus; return nvmlDeviceGetHandleByIndex_v2(0, device); }
+int nvmlDeviceGetName(void *device, char *text, unsigned n) { return snprintf(text, n, "%s", of(device)->name), OK; }
 int nvmlDeviceGetUUID(void *device, char *text, unsigned n) {
     struct handle *handle = device;
     if (of(device)->fault == 15) return 15; /* lost */
     if (handle->instance) snprintf(text, n, "MIG-00000000-0000-0000-0000-%06u%06u", handle->card, handle->instance);
-    else snprintf(text, n, "GPU-00000000-0000-0000-0000-%012u", handle->card);
+    else snprintf(text, n, "%s", of(device)->uuid);
     return OK;
 }
 int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *next) { return *now = *next = of(device)->instances != 0, OK; }
@@ -101,9 +76,9 @@ int nvmlDeviceGetMemoryInfo(void *device, unsigned long long memory[3]) {
     struct card *card = of(device);
     if (card->fault) return (int)card->fault;
     memory[0] = whole(device) ? card->total : card->total / card->instances;
-    memory[2] = card->reserved;
-    for (int i = 0; i < SLOTS; i++)
-        if (card->slots[i].start && there(device, &card->slots[i])) memory[2] += card->slots[i].memory;
+    memory[2] = whole(device) ? card_used(card) : card->reserved;
+    for (int i = 0; i < SLOTS && !whole(device); i++)
+        if (on(device, &card->slots[i])) memory[2] += card->slots[i].memory;
     memory[1] = memory[0] - memory[2];
     return OK;
 }
@@ -123,8 +98,9 @@ static int processes(void *device, unsigned *count, struct process *list, int mp
     unsigned n = 0, room = *count;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *slot = &card->slots[i];
-        if (!there(device, slot) || (int)slot->mps != mps) continue;
-        if (n < room && list) list[n] = (struct process){(unsigned)slot->pid, slot->memory, ~0u, ~0u};
+        uint64_t pid = slot->pid && (int)slot->mps == mps ? on(device, slot) : 0;
+        if (!pid) continue;
+        if (n < room && list) list[n] = (struct process){(unsigned)pid, slot->memory, ~0u, ~0u};
         n++;
     }
     *count = n;
@@ -132,6 +108,7 @@ static int processes(void *device, unsigned *count, struct process *list, int mp
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *count, struct process *list) { return processes(d, count, list, 0); }
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *d, unsigned *count, struct process *list) { return processes(d, count, list, 1); }
+int nvmlDeviceGetComputeRunningProcesses(void *d, unsigned *count, struct process *list) { return processes(d, count, list, 0); }
 int nvmlDeviceGetGraphicsRunningProcesses_v3(void *d, unsigned *count, struct process *list) { return processes(d, count, list, 2); }
 
 int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsigned *count, unsigned long long since) {
@@ -141,8 +118,9 @@ int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsign
     unsigned n = 0, room = *count;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *slot = &card->slots[i];
-        if (!slot->sm || slot->stamp <= since || !there(device, slot)) continue;
-        if (samples && n < room) samples[n] = (struct sample){(unsigned)slot->pid, slot->stamp, (unsigned)slot->sm, 0, 0, 0};
+        uint64_t pid = slot->sm && slot->stamp > since ? on(device, slot) : 0;
+        if (!pid) continue;
+        if (samples && n < room) samples[n] = (struct sample){(unsigned)pid, slot->stamp, (unsigned)slot->sm, 0, 0, 0};
         n++;
     }
     for (unsigned g = 0; g < card->garbage; g++, n++) /* entries of no process, over 100 % (nvtop#110) */
@@ -184,3 +162,7 @@ int nvmlEventSetWait_v2(void *events, struct event *event, unsigned milliseconds
         }
     return TIMEOUT;
 }
+
+UNSUPPORTED(nvmlDeviceGetGpuFabricInfoV, NOT_SUPPORTED)
+UNSUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType, NOT_SUPPORTED)
+UNSUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2, NOT_SUPPORTED)

@@ -1,0 +1,123 @@
+"""Containers without a runtime: cgroups of version 2 under the names that a kubelet gives them, with real processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.waiting import until
+from webhook.agent.cgroups import mount
+
+PROGRAM = Path(__file__).with_name("program.py")
+
+
+class Unwritable(Exception):
+    """Why there can be no cgroup, in one line."""
+
+
+class Program:
+    """A process of program.py in a container."""
+
+    def __init__(self, folder: Path | None, environment: Mapping[str, str]) -> None:
+        pipe = subprocess.PIPE
+        command = [sys.executable, str(PROGRAM)]
+        self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+        if folder is not None:
+            (folder / "cgroup.procs").write_text(str(self.process.pid))
+        assert self._answer() == "ready"
+
+    @property
+    def pid(self) -> int:
+        """Its PID."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process.poll() is None
+
+    def take(self, mib: int) -> bool:
+        """Have it take memory of the card; tell whether the card gave it."""
+        return self.ask(f"take {mib}") == 0
+
+    def ask(self, line: str) -> int:
+        """Tell it something, and return CUDA's error."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return int(self._answer())
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+class Containers:
+    """Makes containers below a folder of its own, each in a pod of its own."""
+
+    def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
+        self.root, self.environment = root, environment
+        self.folders: list[Path] = []
+        self.programs: list[Program] = []
+
+    def make(self) -> Path:
+        """Make a container's folder."""
+        number = len(self.folders)
+        folder = self.root / f"pod{pod_uid(number)}" / container_id(number)
+        folder.mkdir(parents=True)
+        self.folders.append(folder)
+        return folder
+
+    def run(self, folder: Path | None) -> Program:
+        """Start a program in a container, or in none."""
+        self.programs.append(Program(folder, self.environment))
+        return self.programs[-1]
+
+
+def pod_uid(number: int) -> str:
+    """The uid of the pod of a container."""
+    return f"11111111-2222-3333-4444-{number:012x}"
+
+
+def container_id(number: int) -> str:
+    """The id of a container."""
+    return f"{number:064x}"
+
+
+@contextmanager
+def containers(environment: Mapping[str, str], name: str = "kubepods-slicewarden") -> Iterator[Containers]:
+    """Make containers until the block ends, and leave nothing. Raises Unwritable."""
+    at = mount()
+    if at is None or not os.access(at, os.W_OK):
+        raise Unwritable("no cgroup v2 that this user may write to")
+    root = at / f"{name}-{os.getpid()}"
+    try:
+        root.mkdir()
+    except OSError as error:
+        raise Unwritable(f"no cgroup v2 that this user may write to: {error.strerror}") from error
+    made = Containers(root, environment)
+    try:
+        yield made
+    finally:
+        for program in made.programs:
+            program.end()
+        for folder in (*reversed(made.folders), *{each.parent for each in made.folders}, root):
+            until(lambda folder=folder: _removed(folder), f"{folder} is removed")  # type: ignore[misc]
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except OSError:
+        return not folder.exists()
+    return True

@@ -1,0 +1,103 @@
+"""The file that the pretended cards' library works on; its layout is card.h's."""
+
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.card.library import library
+
+CARDS, SLOTS, LIMITS = 4, 640, 64
+WORDS = struct.Struct("=7Q")
+SLOT, LIMIT = struct.Struct("=10Q256s"), struct.Struct("=512sQQ")
+FIELDS = (
+    *("present", "total", "reserved", "busy", "fault", "instances", "small", "limits", "xid", "garbage"),
+    *("peak", "refused"),
+)
+TEXT = 64
+HEAD, WORD = 16, 8
+SLOTS_AT = WORD * len(FIELDS) + 2 * TEXT
+LIMITS_AT = SLOTS_AT + SLOT.size * SLOTS
+CARD = LIMITS_AT + LIMIT.size * LIMITS
+SIZE = HEAD + CARD * CARDS
+MIB = 2**20
+
+LOST, NOT_SUPPORTED = 15, 3
+
+NAME = "Pretended Card"
+
+
+def uuid(card: int = 0) -> str:
+    """The UUID of a card that a test gave none."""
+    return f"GPU-00000000-0000-0000-0000-{card:012}"
+
+
+def start_of(pid: int) -> int:
+    """When a process was started, in clock ticks since boot."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+class State:
+    """The cards of a node, each of so many MiB. The file is made anew, and every user may use it."""
+
+    def __init__(
+        self, file: Path, cards: int = 1, mib: int = 24576, *, name: str = NAME, uuids: Sequence[str] = ()
+    ) -> None:
+        self.file = file
+        with file.open("wb") as fresh:
+            fresh.truncate(SIZE)
+        file.chmod(0o666)
+        with file.open("r+b") as opened:
+            self._map = mmap.mmap(opened.fileno(), SIZE)
+        self._map[:WORD] = struct.pack("=Q", cards)
+        for card in range(cards):
+            self.set(card, total=mib * MIB, present=1)
+            at = self._card(card) + WORD * len(FIELDS)
+            texts = (uuids[card] if uuids else uuid(card)), name
+            self._map[at : at + 2 * TEXT] = struct.pack(f"={TEXT}s{TEXT}s", *(text.encode() for text in texts))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to find the library and this file."""
+        return {**os.environ, "LD_LIBRARY_PATH": str(library().parent), "CARD_STATE": str(self.file)}
+
+    def set(self, card: int = 0, **values: int) -> None:
+        """Set fields of a card; memory is in bytes."""
+        for name, value in values.items():
+            at = self._card(card) + WORD * FIELDS.index(name)
+            self._map[at : at + WORD] = struct.pack("=Q", value)
+
+    def get(self, name: str, card: int = 0) -> int:
+        """Return a field of a card; memory is in bytes."""
+        return self._word(self._card(card) + WORD * FIELDS.index(name))
+
+    def hold(
+        self, pid: int, mib: int, *, card: int = 0, sm: int = 0, stamp: int = 1, instance: int = 0, mps: int = 0,
+        slot: int | None = None, start: int | None = None,
+    ) -> int:  # fmt: skip
+        """Let a process hold memory that it never asked for. Returns the slot, by which it is changed."""
+        base = self._card(card) + SLOTS_AT
+        if slot is None:
+            slot = next(i for i in range(SLOTS) if self._word(base + SLOT.size * i) == 0)
+        begin = start_of(pid) if start is None else start
+        at = base + SLOT.size * slot
+        self._map[at : at + WORDS.size] = WORDS.pack(pid, begin, mib * MIB, sm, stamp, instance, mps)
+        return slot
+
+    def free(self, slot: int, card: int = 0) -> None:
+        """Let a process hold nothing any more."""
+        at = self._card(card) + SLOTS_AT + SLOT.size * slot
+        self._map[at : at + SLOT.size] = bytes(SLOT.size)
+
+    def limits(self, card: int = 0) -> dict[str, int]:
+        """The hard limits that the driver enforces, in MiB, by the path of the cgroup."""
+        base = self._card(card) + LIMITS_AT
+        read = (LIMIT.unpack_from(self._map, base + LIMIT.size * i) for i in range(LIMITS))
+        return {path.rstrip(b"\0").decode(): hard // MIB for path, _, hard in read if path[0]}
+
+    def _card(self, card: int) -> int:
+        return HEAD + CARD * card
+
+    def _word(self, at: int) -> int:
+        return int.from_bytes(self._map[at : at + WORD], "little")
