@@ -1,7 +1,7 @@
 """Writes what the Helm chart has in common with what kustomize is given: `make chart`.
 
-A template is a file of ours with some of its text replaced by what a value says; the policy and its registration are
-copied. What is the chart's alone (values, the policy's ConfigMap, notes) is written by hand.
+A template is a file of ours with some of its text replaced by what a value says; the policy, its registration and its
+floor are copied. What is the chart's alone (values, the policy's ConfigMap, notes) is written by hand.
 """
 
 import re
@@ -14,6 +14,7 @@ CHART = HERE / "chart"
 COPIES = {
     "registration.yaml": HERE.parent / "policies" / "registration.yaml",
     "policy.yaml": HERE.parent / "policies" / "sample.yaml",
+    "floor.yaml": HERE.parent / "policies" / "floor" / "floor.yaml",
 }
 NOTE = "{{- /* Made from %s by `make chart`. */}}\n"
 LABEL = "app.kubernetes.io/part-of: slicewarden"
@@ -107,6 +108,9 @@ TEMPLATES = {
             **POLICY,
             "            - /etc/slicewarden/tls/tls.key\n": (
                 "            - /etc/slicewarden/tls/tls.key\n"
+                "            {{- if .Values.floor.enabled }}\n"
+                "            - --floor=ByRule\n"
+                "            {{- end }}\n"
                 '            {{- if eq .Values.mode "audit" }}\n'
                 "            - --audit-only\n"
                 "            {{- end }}\n"
@@ -174,6 +178,7 @@ TEMPLATES = {
             "        - {port: 6443}\n": OUT["        - {port: 6443}\n"] + "{{- end }}\n",
         },
     ),
+    "floor-rbac.yaml": Template("components/floor-watch/rbac.yaml", ".Values.floor.enabled"),
     "agent-namespace.yaml": Template("components/agent/namespace.yaml", AGENT),
     "agent-rbac.yaml": Template("components/agent/rbac.yaml", AGENT),
     "agent-acts.yaml": Template("components/agent-acts/rbac.yaml", f"and {AGENT} .Values.agent.acts"),

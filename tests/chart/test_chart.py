@@ -16,6 +16,10 @@ from webhook.cli.inputs import load_policy
 from webhook.documents.goyaml_writer import write
 from webhook.engine.registered import differences
 from webhook.engine.registration import configurations
+from webhook.floor import current
+from webhook.floor.answers import Answer
+from webhook.floor.policies import floor
+from webhook.rules import walk
 from webhook.scan import batches
 
 Kustomized = Callable[[str], list[Object]]
@@ -87,19 +91,43 @@ def test_provided_certificates_need_no_keeper(run: Run, kustomized: Kustomized) 
 @pytest.mark.parametrize("acts", [False, True])
 def test_the_agent_is_its_components_on_an_overlay(run: Run, tmp_path: Path, acts: bool) -> None:
     """They take the overlay's policy, so they are rendered with one."""
-    relative = os.path.relpath(MANIFESTS, tmp_path)
-    components = [f"{relative}/components/{name}" for name in ("agent", *(["agent-acts"] if acts else []))]
-    overlay = {"resources": [f"{relative}/overlays/enforce"], "components": components}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    made = run("kubectl", "kustomize", tmp_path)
-    assert made.returncode == 0, made.stderr
-    objects = by_name([*yaml.safe_load_all(made.stdout)])
+    objects = by_name(composed(run, tmp_path, "agent", *(["agent-acts"] if acts else [])))
     del objects["Namespace", "", "slicewarden-system"]
     values = ("--set=mode=enforce", "--set=agent.enabled=true", f"--set=agent.acts={str(acts).lower()}")
     assert by_name(template(run, *values)) == objects
     assert (
         objects["ConfigMap", "slicewarden-node", "slicewarden-node-policy"]["data"]["policy.yaml"] == POLICY.read_text()
     )
+
+
+@pytest.mark.parametrize("mode", ["enforce", "audit"])
+def test_the_floor_is_its_component_on_an_overlay(run: Run, tmp_path: Path, mode: str) -> None:
+    components = ["floor", *(["audit-mode"] if mode == "audit" else [])]
+    objects = by_name(composed(run, tmp_path, *components))
+    del objects["Namespace", "", "slicewarden-system"]
+    made = template(run, f"--set=mode={mode}", "--set=floor.enabled=true")
+    assert by_name(made) == objects
+    found = current.ours(made)
+    assert len(found) > 10
+    wanted = floor(load_policy(str(POLICY)), walk(), Answer.BY_RULE)
+    asked = current.recording(wanted) if mode == "audit" else wanted
+    assert current.differences(asked, found, actions=True) == []
+    arguments = one(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--floor=ByRule" in arguments
+    assert not current.ours(template(run, f"--set=mode={mode}"))
+
+
+def composed(run: Run, folder: Path, *components: str) -> list[Object]:
+    """The overlay `enforce` with components."""
+    relative = os.path.relpath(MANIFESTS, folder)
+    overlay = {
+        "resources": [f"{relative}/overlays/enforce"],
+        "components": [f"{relative}/components/{name}" for name in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    made = run("kubectl", "kustomize", folder)
+    assert made.returncode == 0, made.stderr
+    return [*yaml.safe_load_all(made.stdout)]
 
 
 def test_an_overlay_of_ones_own_needs_nothing_but_the_base_and_components(kustomized: Kustomized) -> None:
@@ -212,6 +240,24 @@ def test_a_policy_of_ones_own_comes_with_its_registration(run: Run, tmp_path: Pa
     assert found == {each["kind"]: each["webhooks"] for each in made}
     for alone in own:
         assert "policy and registration are set together" in refusal(run, alone)
+
+
+def test_a_policy_of_ones_own_comes_with_its_floor_too(run: Run, tmp_path: Path) -> None:
+    sample = POLICY.read_text("utf-8").replace("annotation: slicewarden.dev/trust", "annotation: example.com/trust")
+    files = {name: tmp_path / f"{name}.yaml" for name in ("policy", "registration", "floor")}
+    files["policy"].write_text(sample, "utf-8")
+    policy = load_policy(str(files["policy"]))
+    wanted = floor(policy, walk(), Answer.DENY)
+    for name, made in (("registration", configurations(policy)), ("floor", wanted)):
+        files[name].write_text("".join("---\n" + write(each) for each in made), "utf-8")
+    own = [f"--set-file={name}={files[name]}" for name in ("policy", "registration")]
+    its = ["--set=floor.enabled=true", f"--set-file=floor.manifests={files['floor']}"]
+    assert current.differences(wanted, template(run, "--set=mode=enforce", *own, *its), actions=True) == []
+    for values in ([*own, its[0]], its):
+        assert "policy and floor.manifests are set together" in refusal(run, *values)
+    assert "floor.manifests needs floor.enabled=true" in refusal(run, *own, its[1])
+    files["floor"].write_text(write(wanted[0]), "utf-8")
+    assert "floor.manifests: needs policies and their bindings" in refusal(run, *own, *its)
 
 
 @pytest.mark.parametrize("text", ["kind: Pod\nmetadata: {}\n", "# nothing\n", "- 1\n", "{"])

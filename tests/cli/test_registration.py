@@ -10,8 +10,10 @@ from tests.support.kubeconfigs import kubeconfig
 from tests.support.listening import Asked, listening
 from tests.support.objects import Object
 from tests.support.policies import POLICY, policy_of
+from webhook import rules
 from webhook.cli import main as cli
 from webhook.engine.registration import configurations
+from webhook.floor.policies import floor
 
 ROOT = "/apis/admissionregistration.k8s.io/v1/"
 
@@ -98,3 +100,20 @@ def test_a_registration_that_cannot_be_read_is_an_error_and_no_verdict(check: An
 def test_an_error_begins_with_the_name_of_an_argument_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["registration", "--live"]) == 2
     assert capsys.readouterr().err.startswith("error: FILE and --live need --check\n")
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_floor_beside_the_registration_is_compared_too(check: Any, tmp_path: Path, stale: bool) -> None:
+    file = tmp_path / "both.yaml"
+    made = [*configurations(policy_of(POLICY)), *floor(policy_of(POLICY), rules.walk())]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    file.write_text(text.replace("spec.nodeName bypasses", "spec.nodeName goes past") if stale else text, "utf-8")
+    done = check("--check", file)
+    first, second = done.out.splitlines()
+    assert ": the registration is current" in first
+    if stale:
+        assert (done.status, second) == (1, f"{file}: slicewarden-pods: validations differs")
+        assert done.err == f"the floor is stale; run: slicewarden floor --policy {POLICY} > {file}\n"
+    else:
+        assert (done.status, done.err) == (0, "")
+        assert ": the floor is current, made from policy" in second

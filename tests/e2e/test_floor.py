@@ -25,7 +25,8 @@ from webhook.cli import main as cli
 from webhook.documents import goyaml_writer
 from webhook.engine.engine import Engine
 from webhook.engine.registration import NAME, configurations
-from webhook.floor.policies import Answer, floor, static
+from webhook.floor.answers import Answer
+from webhook.floor.policies import floor, static
 
 TENANT = User("tenant", ("system:authenticated",))
 """May do everything by RBAC, and is no administrator of the policy."""

@@ -1,5 +1,7 @@
 """A floor is compared with the one that its policy needs."""
 
+import json
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.cli import main as cli
-from webhook.floor.current import answers, differences
-from webhook.floor.policies import Answer, floor, static
+from webhook.floor.answers import RECORDED, Answer
+from webhook.floor.current import State, answers, differences, recording, states
+from webhook.floor.policies import floor, static
 from webhook.model import Action
 
 SAMPLE = policy_of(POLICY)
@@ -104,7 +108,7 @@ def test_the_hint_makes_a_stale_floor_again_as_it_was_made(
 
 def test_a_guard_that_does_not_deny_is_stale_whatever_the_actions_of_the_floor_are() -> None:
     wanted = static(floor(SAMPLE, rules.walk(), Answer.AUDIT), SAMPLE)
-    assert answers(wanted) == [Answer.AUDIT]
+    assert [*answers(wanted)] == [Answer.AUDIT]
     *others, binding = wanted
     open_ = {**binding, "spec": {**binding["spec"], "validationActions": ["Audit"]}}
     said = ["slicewarden-guard.static.k8s.io: actions are Audit, not Deny and Audit"]
@@ -114,7 +118,7 @@ def test_a_guard_that_does_not_deny_is_stale_whatever_the_actions_of_the_floor_a
 @pytest.mark.parametrize("actions", [None, "Deny", [{}], 7])
 def test_bindings_with_actions_that_are_no_actions_have_no_answer(actions: Any) -> None:
     found = [{**each, "spec": {**each["spec"], "validationActions": actions}} for each in WANTED]
-    assert answers(found) == []
+    assert answers(found) == {}
     assert any(": actions are " in line for line in differences(WANTED, found, actions=True))
 
 
@@ -122,8 +126,12 @@ def test_bindings_with_actions_that_are_no_actions_have_no_answer(actions: Any) 
     ("arguments", "message"),
     [
         (["--check"], "--check needs either FILE or --live"),
-        (["--live"], "--live and FILE need --check"),
+        (["--live"], "FILE and --live need --check"),
         (["--as", "folder"], "unknown 'folder'"),
+        (
+            ["--as", "static", "--check", "--live"],
+            "no API shows the static form; compare the file of each control plane",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -131,3 +139,117 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     assert cli.main(["floor", "--policy", str(POLICY), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+BY_RULE = floor(SAMPLE, rules.walk(), Answer.BY_RULE)
+
+
+def test_a_floor_by_rule_records_what_can_wait_and_denies_the_rest() -> None:
+    actions = {each["metadata"]["name"]: each["spec"]["validationActions"] for each in BY_RULE[1::2]}
+    said: dict[bool, set[str]] = {True: set(), False: set()}
+    for each in BY_RULE[::2]:
+        name = each["metadata"]["name"]
+        assert actions[name] == (["Audit"] if name.endswith("-audited") else ["Deny", "Audit"])
+        said[name.endswith("-audited")] |= {rule["message"].partition(":")[0] for rule in each["spec"]["validations"]}
+    assert said[True] == said[True] & RECORDED.keys() != set()
+    assert not said[False] & RECORDED.keys()
+    everything = {rule["message"].partition(":")[0] for each in WANTED[::2] for rule in each["spec"]["validations"]}
+    assert said[True] | said[False] == everything
+
+
+def test_the_page_has_every_rule_that_is_only_recorded_with_its_reason() -> None:
+    assert RECORDED.keys() <= {rule.id for rule in rules.walk()}
+    page, start, end = ROOT / "docs" / "floor.md", "<!-- recorded -->\n", "<!-- end -->"
+    rows = [f"| [`{rule}`](rules.md#{rule}) | {reason} |" for rule, reason in sorted(RECORDED.items())]
+    table = "\n".join(["| rule | why it can wait |", "| --- | --- |", *rows, ""])
+    before, _, rest = page.read_text("utf-8").partition(start)
+    _, found, after = rest.partition(end)
+    assert found
+    if os.environ.get("UPDATE_GOLDEN"):
+        page.write_text(before + start + table + end + after, "utf-8")
+    assert rest == table + end + after, "UPDATE_GOLDEN=1 writes it"
+
+
+def test_a_weaker_binding_of_a_floor_by_rule_is_told_without_being_asked_for(
+    written: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written("--actions", "ByRule")
+    check = ["floor", "--policy", str(POLICY), "--check", str(file)]
+    assert cli.main(check) == 0
+    assert capsys.readouterr().out.endswith(", actions: ByRule\n")
+    fresh = file.read_text("utf-8")
+    file.write_text(fresh.replace("  - Deny\n", "", 1), "utf-8")
+    assert cli.main(check) == 1
+    shown = capsys.readouterr()
+    assert shown.out.endswith(": actions are Audit, not Deny and Audit\n")
+    assert shown.err.endswith(f"run: slicewarden floor --policy {POLICY} --actions ByRule > {file}\n")
+    file.write_text(fresh.replace("  - Deny\n", ""), "utf-8")  # audit mode
+    assert cli.main(check) == 0
+    assert capsys.readouterr().out.endswith(", actions: Audit\n")
+
+
+def test_bindings_of_several_actions_are_named_and_the_hint_says_what_it_would_lose(
+    written: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written("--actions", "Deny")
+    text = file.read_text("utf-8").replace("  - Deny\n", "", 1)
+    file.write_text(text, "utf-8")
+    check = ["floor", "--policy", str(POLICY), "--check", str(file)]
+    assert cli.main(check) == 0
+    assert capsys.readouterr().out.endswith(" and 3 more), Audit (slicewarden-pods)\n")
+    file.write_text(text.replace("spec.nodeName bypasses", "spec.nodeName goes past"), "utf-8")
+    assert cli.main(check) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"the floor is stale; run: slicewarden floor --policy {POLICY} > {file}\n")
+    assert "note: the bindings have several actions, Deny (" in err
+
+
+def without(part: str, where: str) -> list[dict[str, Any]]:
+    """The floor with something of it narrowed, as somebody may who wants to get past it."""
+    found: list[dict[str, Any]] = json.loads(json.dumps(WANTED))
+    policy, binding = found[0]["spec"], found[1]["spec"]
+    {
+        "namespaceSelector": lambda: policy["matchConstraints"].update(namespaceSelector={"matchLabels": {"a": "b"}}),
+        "excludeResourceRules": lambda: policy["matchConstraints"].update(
+            excludeResourceRules=policy["matchConstraints"]["resourceRules"]
+        ),
+        "matchConditions": lambda: policy["matchConditions"].append({"name": "no", "expression": "false"}),
+        "matchResources": lambda: binding.update(matchResources={"namespaceSelector": {"matchLabels": {"a": "b"}}}),
+        "failurePolicy": lambda: policy.update(failurePolicy="Ignore"),
+        "policyName": lambda: binding.update(policyName="another"),
+        "validations": lambda: policy["validations"].pop(),
+    }[part]()
+    assert found[int(where)] != WANTED[int(where)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("part", "where", "said"),
+    [
+        ("namespaceSelector", "0", "matchConstraints differs"),
+        ("excludeResourceRules", "0", "matchConstraints differs"),
+        ("matchConditions", "0", "matchConditions differs"),
+        ("failurePolicy", "0", "failurePolicy differs"),
+        ("validations", "0", "validations differs"),
+        ("matchResources", "1", "has matchResources of its own"),
+        ("policyName", "1", "policyName differs"),
+    ],
+)
+def test_whatever_narrows_a_floor_is_a_difference(part: str, where: str, said: str) -> None:
+    found = without(part, where)
+    assert differences(WANTED, found) == [f"slicewarden-pods: {said}"]
+    assert states(WANTED, found) == {
+        State.CURRENT: len(WANTED) - 1,
+        State.MISSING: 0,
+        State.DIFFERING: 1,
+        State.UNNEEDED: 0,
+    }
+
+
+def test_a_binding_that_is_missing_is_told_apart_from_its_policy() -> None:
+    assert differences(WANTED, [WANTED[0], *WANTED[2:]]) == [
+        "slicewarden-pods: its binding is missing, so it is not in force"
+    ]
+    assert states(WANTED, WANTED[2:])[State.MISSING] == 2
+    assert states(recording(WANTED), recording(WANTED))[State.CURRENT] == len(WANTED)
+    assert states(recording(WANTED), WANTED)[State.DIFFERING] == len(WANTED) // 2

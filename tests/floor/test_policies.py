@@ -11,7 +11,8 @@ from webhook import rules
 from webhook.cel.clauses import Asked
 from webhook.engine.registration import configurations
 from webhook.floor import variables
-from webhook.floor.policies import SOURCES, Answer, floor, static
+from webhook.floor.answers import Answer
+from webhook.floor.policies import SOURCES, floor, static
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
 from webhook.policy.model import Policy

@@ -12,11 +12,15 @@ from tests.support.command_lines import read as read_command
 from tests.support.manifests import BASE, COMPONENTS, OVERLAYS, REGISTRATION, powers, read
 from tests.support.objects import Object
 from tests.support.registration_contract import WHOLE_REQUEST
+from webhook import rules
 from webhook.api.devices import DEVICES
 from webhook.cli import inputs
 from webhook.cluster import client, watch
 from webhook.engine import registration
+from webhook.floor.answers import Answer
+from webhook.floor.policies import floor
 from webhook.policy.model import Policy
+from webhook.serving import floor_watch
 
 PLURALS = {
     ("", "PodTemplate"): "podtemplates",
@@ -100,9 +104,10 @@ def test_audit_is_enforce_with_one_component() -> None:
 
 def test_audit_mode_is_an_option_that_the_command_takes() -> None:
     (component,) = read(COMPONENTS / "audit-mode" / "kustomization.yaml")
-    ((operation,),) = [yaml.safe_load(each["patch"]) for each in component["patches"]]
+    (operation,), (quiet,) = [yaml.safe_load(each["patch"]) for each in component["patches"]]
     assert (operation["op"], operation["path"]) == ("add", "/spec/template/spec/containers/0/args/-")
     assert read_command(*CONTAINERS[0]["args"], operation["value"])["audit_only"] is True
+    assert quiet == {"op": "replace", "path": "/spec/validationActions", "value": [Answer.AUDIT]}
 
 
 def test_audit_mode_copies_failure_policy_from_a_webhook_with_ignore() -> None:
@@ -274,6 +279,21 @@ def test_the_arguments_are_those_of_the_command() -> None:
 def test_the_registration_is_the_policys(folder: Path) -> None:
     made = [*registration.configurations(inputs.load_policy(str(folder)))]
     assert read(folder / "registration.yaml") == made, "`make chart` writes it again"
+
+
+def test_the_floor_in_git_is_the_sample_policys_by_rule(sample_policy: Policy) -> None:
+    made = floor(sample_policy, rules.walk(), Answer.BY_RULE)
+    assert read(ROOT / "policies" / "floor" / "floor.yaml") == made, "`make chart` writes it again"
+
+
+def test_the_webhook_may_read_the_floor_that_its_component_has_it_watch() -> None:
+    (kustomization,) = read(COMPONENTS / "floor-watch" / "kustomization.yaml")
+    ((operation,),) = [yaml.safe_load(each["patch"]) for each in kustomization["patches"]]
+    assert read_command(*CONTAINERS[0]["args"], operation["value"])["floor"] == Answer.BY_RULE
+    role, binding = read(COMPONENTS / "floor-watch" / "rbac.yaml")
+    assert granted(role) == {(each.group, each.plural): READING for each in floor_watch.READ}
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == one("ClusterRoleBinding")["subjects"]
 
 
 def test_the_registration_goes_to_the_service() -> None:

@@ -7,6 +7,7 @@ import click
 
 from webhook.cli import parser
 from webhook.documents import goyaml_writer
+from webhook.floor.answers import RECORDED
 from webhook.model import Problem, Unusable
 from webhook.rules import Rule
 from webhook.text import tables
@@ -58,7 +59,16 @@ def commands(root: click.Context, summaries: Mapping[str, str]) -> str:
 
 def whole_page(rule: Rule) -> str:
     """Write a rule's page, with what the API server holds of the rule by itself."""
-    return f"{rule.page}\n\nIn the floor: {_first_small(rule)}"
+    return f"{rule.page}\n\nIn the floor: {_first_small(rule)}{_answer(rule)}"
+
+
+def _answer(rule: Rule) -> str:
+    """Return what `--actions ByRule` makes of a rule."""
+    if rule.floor is None:
+        return ""
+    if reason := RECORDED.get(rule.id):
+        return f" With --actions ByRule it is only recorded: {reason}."
+    return " With --actions ByRule it is refused."
 
 
 def _first_small(rule: Rule) -> str:
@@ -67,7 +77,8 @@ def _first_small(rule: Rule) -> str:
 
 
 def _held(rule: Rule) -> str:
-    return _first_small(rule).partition(":")[0].partition(",")[0].partition(" ")[0].rstrip(".")
+    held = _first_small(rule).partition(":")[0].partition(",")[0].partition(" ")[0].rstrip(".")
+    return f"{held}, recorded" if rule.floor and rule.id in RECORDED else held
 
 
 def page(pages: Mapping[str, str], wanted: str | None, word: str) -> str:

@@ -1,14 +1,22 @@
 """Compares a floor that is there with the one that a policy needs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from webhook.engine.registration import LABELS, MADE_FROM
-from webhook.floor.policies import GUARD, STATIC, Answer
+from webhook.floor.answers import OF_BINDINGS, Answer
+from webhook.floor.policies import AUDITED, GUARD, STATIC
 from webhook.model import Object
 from webhook.text.words import listed, shown
 
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
+"""The label selector of the policies and bindings of a floor."""
+
+LOST = "if the registration is removed, nothing holds what the policy denies (docs/floor.md)"
+"""The rest of a sentence that says that there is no floor."""
 
 NAMED = 5
 """How many names a line has."""
@@ -23,34 +31,118 @@ def ours(items: Iterable[Object]) -> list[Object]:
     ]
 
 
-def answers(found: Iterable[Object]) -> list[Answer]:
-    """Return the answers of the bindings of a floor, without its guard: the strictest first, and each once."""
-    has = [_actions(item) for item in ours(found) if item["kind"] == KINDS[1] and not _guards(item)]
-    strictest = [next((each for each in Answer if each in actions), None) for actions in has]
-    return [each for each in Answer if each in strictest]
+def answers(found: Iterable[Object]) -> dict[Answer, list[str]]:
+    """Return the answers of the bindings of a floor, without its guard: the strictest first, each with its bindings."""
+    said: dict[Answer, list[str]] = {}
+    for item in ours(found):
+        if item["kind"] == KINDS[1] and not _guards(item):
+            actions = _actions(item)
+            for each in OF_BINDINGS:
+                if each in actions:
+                    said.setdefault(each, []).append(str(_metadata(item).get("name")))
+                    break
+    return {each: said[each] for each in OF_BINDINGS if each in said}
+
+
+def made_with(found: Iterable[Object]) -> Answer | None:
+    """Return the answer with which a floor was made; None if it has no bindings, or they have several answers."""
+    found = ours(found)
+    if any(str(_metadata(item).get("name")).removesuffix(STATIC).endswith(AUDITED) for item in found):
+        return Answer.BY_RULE
+    has = [*answers(found)]
+    return has[0] if len(has) == 1 else None
+
+
+def of_files(found: Iterable[Object]) -> bool:
+    """Tell whether a floor is in the form that an API server reads from a folder."""
+    return any(str(_metadata(item).get("name")).endswith(STATIC) for item in ours(found))
+
+
+def only_records(found: Iterable[Object]) -> bool:
+    """Tell whether a floor denies nothing, as in audit mode."""
+    return [*answers(found)] == [Answer.AUDIT]
+
+
+def told(found: Iterable[Object]) -> str:
+    """Say in a few words what the bindings of a floor do; empty without any."""
+    found = ours(found)
+    has = answers(found)
+    if only_records(found):
+        return f"{Answer.AUDIT}"
+    if made := made_with(found):
+        return f"{made}"
+    return ", ".join(
+        f"{each} ({listed([shown(name, quotes=False) for name in names], 3)})" for each, names in has.items()
+    )
+
+
+class State(StrEnum):
+    """The state of a policy or binding of a floor."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    DIFFERING = "differing"
+    UNNEEDED = "unneeded"
+    """Of an older floor, or of another policy's."""
+
+
+class Difference(NamedTuple):
+    """What of a policy or binding is not as it has to be."""
+
+    kind: str
+    name: str
+    state: State
+    text: str
 
 
 def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> list[str]:
-    """Say what of a floor is not as it has to be; nothing if it is current.
+    """Say what of a floor is not as it has to be, as `differing` finds it; nothing if it is current."""
+    said: dict[str, list[str]] = {}
+    for each in differing(wanted, found, actions=actions):
+        said.setdefault(each.text, []).append(shown(each.name, quotes=False))
+    return [f"{listed(list(dict.fromkeys(names)), NAMED)}: {text}" for text, names in said.items()]
+
+
+def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[State, int]:
+    """Count the policies and bindings of a floor by their state; their actions count too."""
+    by_state: dict[State, set[tuple[str, str]]] = {state: set() for state in State}
+    for each in differing(wanted, found, actions=True):
+        by_state[each.state].add((each.kind, each.name))
+    counts = {state: len(names) for state, names in by_state.items()}
+    counts[State.CURRENT] = len(wanted) - counts[State.MISSING] - counts[State.DIFFERING]
+    return counts
+
+
+def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> Iterator[Difference]:
+    """Yield what of a floor is not as it has to be.
 
     Defaults of the API server may be there. The actions of bindings may differ without `actions`, but for the guard's.
     """
     there = {(item["kind"], _metadata(item).get("name")): item for item in ours(found)}
-    said: dict[str, list[str]] = {}
     for each in wanted:
-        for text in _between(each, there.pop((each["kind"], each["metadata"]["name"]), None), actions):
-            said.setdefault(text, []).append(each["metadata"]["name"])
-    for _, name in there:
-        said.setdefault("is not of this policy's floor, and may deny what the webhook allows; delete it", []).append(
-            str(name)
-        )
-    return [f"{listed(list(dict.fromkeys(names)), NAMED)}: {text}" for text, names in said.items()]
+        kind, name = each["kind"], each["metadata"]["name"]
+        item = there.pop((kind, name), None)
+        if item is None:
+            text = "is missing" if kind == KINDS[0] else "its binding is missing, so it is not in force"
+            yield Difference(kind, name, State.MISSING, text)
+        else:
+            yield from (Difference(kind, name, State.DIFFERING, text) for text in _between(each, item, actions))
+    for kind, name in there:
+        text = "is not of this policy's floor, and may deny what the webhook allows; delete it"
+        yield Difference(kind, str(name), State.UNNEEDED, text)
 
 
-def _between(wanted: Object, found: Object | None, actions: bool) -> Iterator[str]:
-    if found is None:
-        yield "is missing"
-        return
+def recording(made: Iterable[Object]) -> list[Object]:
+    """Make of a floor one that denies nothing, as audit mode has it."""
+    return [
+        {**each, "spec": {**each["spec"], "validationActions": [Answer.AUDIT.value]}}
+        if each["kind"] == KINDS[1]
+        else each
+        for each in made
+    ]
+
+
+def _between(wanted: Object, found: Object, actions: bool) -> Iterator[str]:
     digest = wanted["metadata"]["annotations"][MADE_FROM]
     stamp = (_metadata(found).get("annotations") or {}).get(MADE_FROM)
     if stamp != digest:
@@ -62,6 +154,7 @@ def _between(wanted: Object, found: Object | None, actions: bool) -> Iterator[st
                 yield f"actions are {_said(_actions(found))}, not {_said(value)}"
         elif not _holds(value, spec.get(part)):
             yield f"{part} differs"
+    yield from (f"has {part} of its own" for part in spec if part not in wanted["spec"] and not _default(part, spec))
 
 
 def _guards(item: Object) -> bool:
@@ -79,13 +172,22 @@ def _said(actions: Sequence[str]) -> str:
 
 
 def _holds(wanted: Any, found: Any) -> bool:
-    """Tell whether a value is there, whatever else a map has."""
+    """Tell whether a value is there, and beside it at most what the API server writes by itself.
+
+    Anything else could take requests away: a selector, a condition, an exception.
+    """
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(_holds(value, found.get(key)) for key, value in wanted.items())
+        same = isinstance(found, dict) and all(_holds(value, found.get(key)) for key, value in wanted.items())
+        return same and all(key in wanted or _default(key, found) for key in found)
     if isinstance(wanted, list):
         same = isinstance(found, list) and len(found) == len(wanted)
         return same and all(map(_holds, wanted, found))
     return bool(wanted == found)
+
+
+def _default(key: str, holder: Mapping[str, Any]) -> bool:
+    """Tell whether a value is what the API server writes where nothing is said (its defaults.go)."""
+    return not holder[key] or (key, holder[key]) in (("scope", "*"), ("matchPolicy", "Equivalent"))
 
 
 def _metadata(item: Object) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Makes ValidatingAdmissionPolicies and their bindings from a policy and the rules' clauses."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
+from itertools import product
 from typing import Any, NamedTuple
 
 from webhook.cel.clauses import Asked, Clause
@@ -9,6 +9,7 @@ from webhook.cel.policies import covers, include
 from webhook.cel.write import all_of, any_of, array, negated, text
 from webhook.engine.registration import API_VERSION, LABELS, MADE_FROM, NAME, NAMESPACE, Webhook, webhooks
 from webhook.floor import variables
+from webhook.floor.answers import OF_BINDINGS, Answer
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
 from webhook.policy.model import Policy
@@ -16,14 +17,6 @@ from webhook.rules import Rule
 
 Made = dict[str, Any]
 """A policy or a binding, as JSON for the API server."""
-
-
-class Answer(StrEnum):
-    """The answer to a request that a rule denies, beside an entry in the audit log."""
-
-    DENY = "Deny"
-    WARN = "Warn"
-    AUDIT = "Audit"
 
 
 class Source(NamedTuple):
@@ -55,16 +48,25 @@ NEEDS = {
 
 
 def floor(policy: Policy, rules: Iterable[Rule], answer: Answer = Answer.DENY) -> list[Made]:
-    """Make the floor of a policy: each policy with its binding after it."""
+    """Make the floor of a policy: each policy with its binding after it.
+
+    A binding has the same answer for all validations of a policy, so a floor that answers by rule has two policies for
+    a sort of requests: one that denies, and one with AUDITED at its name's end.
+    """
     heard = {each.name: each for each in webhooks(policy)}
     some = [rule for rule in rules if rule.floor is not None and policy.action(rule.id) is Action.DENY]
     made = []
-    for asked, source in SOURCES.items():
-        validations = [*_validations(asked, policy, some)]
+    for (asked, source), each in product(SOURCES.items(), OF_BINDINGS):
+        validations = [*_validations(asked, policy, (rule for rule in some if answer.to(rule.id) is each))]
         if validations:
-            name = f"{NAME}-{asked}"
-            made += [_policy(name, asked, policy, heard[source.webhook], validations), _binding(name, policy, answer)]
+            recorded = answer is Answer.BY_RULE and each is Answer.AUDIT
+            name = f"{NAME}-{asked}{AUDITED if recorded else ''}"
+            made += [_policy(name, asked, policy, heard[source.webhook], validations), _binding(name, policy, each)]
     return made
+
+
+AUDITED = "-audited"
+"""The end of the names of policies that only record, where others deny."""
 
 
 STATIC = ".static.k8s.io"

@@ -1,22 +1,15 @@
 """`slicewarden floor`: print what the API server can hold of a policy by itself."""
 
-from collections.abc import Sequence
-
 import click
 
 from webhook import rules
-from webhook.cli import inputs, options, outputs, parser
+from webhook.cli import checks, inputs, options, outputs, parser
 from webhook.documents import goyaml_writer
-from webhook.engine.registration import LABELS
-from webhook.floor import current, policies
-from webhook.model import Problem, Unusable
-from webhook.policy.model import Policy
+from webhook.floor import policies
+from webhook.floor.answers import Answer
 from webhook.text.words import shown
 
 FORMS = ("vap", "static")
-
-STALE = 1
-"""The exit status of a check that found differences."""
 
 
 @click.command(
@@ -24,7 +17,7 @@ STALE = 1
     page=parser.Page(
         (
             "slicewarden floor --policy policies/ > floor.yaml",
-            "slicewarden floor --policy policies/ --actions Audit | kubectl apply -f -",
+            "slicewarden floor --policy policies/ --actions ByRule | kubectl apply -f -",
             "slicewarden floor --policy policies/ --check floor.yaml",
             "slicewarden floor --policy policies/ --check --live",
             "slicewarden floor --policy policies/ --as static > /etc/kubernetes/admission/policies/slicewarden.yaml",
@@ -37,9 +30,7 @@ STALE = 1
     "`slicewarden rules RULE` says what they hold of a rule. Print them again for each policy and release. They need "
     "Kubernetes 1.35; the static form needs 1.37.",
 )
-@click.argument(
-    "file", required=False, type=options.PATH, metavar="[FILE]", help="manifests to compare; - is standard input"
-)
+@checks.shared
 @options.policy()
 @click.option(
     "--as",
@@ -51,12 +42,11 @@ STALE = 1
 )
 @click.option(
     "--actions",
-    type=parser.Choice([each.value for each in policies.Answer]),
-    help="what comes of a request that a rule denies; each is written to the audit log too; default: Deny. "
-    "--check compares them if they are given, and else names those that it found",
+    type=parser.Choice([each.value for each in Answer]),
+    help="what comes of a request that a rule denies; each is written to the audit log too; ByRule: Audit for rules "
+    "that can wait for the webhook, and Deny for the others; default: Deny. --check compares them if they are given, "
+    "and else names those that it found",
 )
-@click.option("--check", is_flag=True, help="compare FILE, or the cluster with --live, with what the policy needs")
-@click.option("--live", is_flag=True, help="with --check: ask the cluster")
 @options.cluster
 def command(
     file: str | None,
@@ -69,22 +59,21 @@ def command(
     context: str | None,
 ) -> int:
     """Print the floor, or compare what is there with it."""
-    if check and (file is None) is not live:
-        raise click.UsageError("--check needs either FILE or --live")
-    if not check and (file is not None or live):
-        raise click.UsageError("--live and FILE need --check")
+    checks.given(file, check=check, live=live)
+    static = form == "static"
+    if static and live:
+        files = "no API shows the static form; compare the file of each control plane node"
+        raise click.UsageError(f"{files}: slicewarden floor --as static --check FILE")
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
-    answer = policies.Answer(actions) if actions else None
-    made = policies.floor(loaded, rules.walk(), answer or policies.Answer.DENY)
-    if form == "static":
-        made = policies.static(made, loaded)
+    answer = Answer(actions) if actions else None
     if check:
-        typed = f" --policy {policy}" if policy else ""
-        if form == "static":
-            typed += " --as static"
-        return _compared(made, loaded, answer, typed, file, inputs.Target(kubeconfig, context, None))
+        compared = checks.floor(loaded, policy, answer, static=static)
+        return checks.run(loaded, compared, file, inputs.Target(kubeconfig, context, None))
+    made = policies.floor(loaded, rules.walk(), answer or Answer.DENY)
+    if static:
+        made = policies.static(made, loaded)
     outputs.show(
         f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden floor`. Make it again with each policy "
         "and\n# with each release.\n"
@@ -92,38 +81,3 @@ def command(
     for each in made:
         outputs.show("---\n" + goyaml_writer.write(each))
     return 0
-
-
-def _compared(
-    made: Sequence[policies.Made],
-    policy: Policy,
-    answer: policies.Answer | None,
-    typed: str,
-    file: str | None,
-    target: inputs.Target,
-) -> int:
-    """Compare a floor with what is there. `typed` are the options that the command to make it again has too."""
-    if file is None:
-        from webhook.cluster import listing, registered  # bring the client, which only a live cluster needs
-
-        label = ",".join(f"{key}={value}" for key, value in LABELS.items())
-        found = registered.policies(listing.connect(target.kubeconfig, target.context), label)
-    else:
-        found = current.ours(item.value for item in inputs.load_objects(file))
-        if not found:
-            raise Unusable((Problem(file, 0, "no ValidatingAdmissionPolicy of Slicewarden in it"),))
-    where = file or "the cluster"
-    differing = current.differences(made, found, actions=answer is not None)
-    answers = current.answers(found)
-    if not differing:
-        actions = f", actions: {' and '.join(answers)}" if answers else ""
-        outputs.show(f"{where}: the floor is current, made from policy {policy.digest}{actions}\n")
-        return 0
-    outputs.show("".join(f"{where}: {line}\n" for line in differing))
-    wanted = answer or next(iter(answers), policies.Answer.DENY)
-    if wanted is not policies.Answer.DENY:
-        typed += f" --actions {wanted}"
-    write = f"slicewarden floor{typed} > "
-    way = f"{write}floor.yaml, and apply it" if file in (None, "-") else f"{write}{file}"
-    outputs.say([f"the floor is stale; run: {way}"])
-    return STALE

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from ssl import TLSVersion
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -13,13 +13,17 @@ from webhook.cli import inputs, options, parser
 from webhook.engine.audit_mode import AuditMode
 from webhook.engine.engine import Engine
 from webhook.facts.sources import Fresh
-from webhook.model import Problem, Unusable
+from webhook.floor import current, policies
+from webhook.floor.answers import Answer
+from webhook.model import Object, Problem, Unusable
+from webhook.policy.model import Policy
 from webhook.serving import processes
 from webhook.telemetry.log import log_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from webhook.cluster.client import Api
     from webhook.serving.app import Followed
     from webhook.telemetry.metrics import Metrics
 
@@ -67,6 +71,12 @@ _FILE = parser.NamedPath(path_type=Path)
     help="let everything through unchanged, and record what the policy would do",
 )
 @click.option("--events", is_flag=True, help="with --live: write an Event for each denied object of a controller")
+@click.option(
+    "--floor",
+    type=parser.Choice([each.value for each in Answer]),
+    help="with --live: watch the floor, and tell by metrics and log when it is not the one that `slicewarden floor` "
+    "makes with these --actions; in audit mode, when it denies anything",
+)
 @options.cluster
 @click.option(
     "--listen", type=options.address, default="0.0.0.0:8443", metavar="HOST:PORT", help="default: 0.0.0.0:8443"
@@ -107,6 +117,7 @@ def command(
     max_facts_age: int | None,
     audit_only: bool,
     events: bool,
+    floor: str | None,
     kubeconfig: str | None,
     context: str | None,
     listen: tuple[str, int],
@@ -122,9 +133,12 @@ def command(
     """Serve until told to end."""
     if client_name and not client_ca:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
-    options.only_live(live=live, events=events, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context)
+    options.only_live(
+        live=live, events=events, floor=floor, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context
+    )
     fixed = partial(_fixed, policy, *facts)
-    load = _live(policy, kubeconfig, context, max_facts_age, events=events) if live else fixed
+    beside = Beside(events, Answer(floor) if floor else None, audit_only)
+    load = _live(policy, kubeconfig, context, max_facts_age, beside) if live else fixed
     chosen: processes.Load = partial(_audited, load) if audit_only else load
     settings = processes.Listen(
         host=listen[0],
@@ -161,8 +175,16 @@ def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
     return engine, follow
 
 
+class Beside(NamedTuple):
+    """What a worker does beside answering: it writes Events, and watches a floor, which in audit mode only records."""
+
+    events: bool
+    floor: Answer | None
+    audit: bool
+
+
 def _live(
-    policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
+    policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, beside: Beside
 ) -> "Load":
     from webhook.cluster import client  # 30 MiB, which only a live cluster needs
 
@@ -170,11 +192,11 @@ def _live(
         client.connect(kubeconfig, context)
     except client.Unreachable as error:
         raise Unusable((Problem(kubeconfig or "kubeconfig", 0, str(error)),)) from error
-    return partial(_watching, policy, kubeconfig, context, max_age, events=events)
+    return partial(_watching, policy, kubeconfig, context, max_age, beside)
 
 
 def _watching(
-    policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, *, events: bool
+    policy: str | None, kubeconfig: str | None, context: str | None, max_age: int | None, beside: Beside
 ) -> "tuple[Engine, Follow]":
     from webhook.cluster import client, watch
     from webhook.cluster.events import Events
@@ -187,9 +209,27 @@ def _watching(
         watched = watch.Cluster(connection, log_line, within, metrics, read=read)
         watched.start()
         source = Fresh(watched.facts, watched.age, float(max_age)) if max_age else watched.facts
-        writer = Events(connection, log_line, metrics, engine.policy.support) if events else None
+        writer = Events(connection, log_line, metrics, engine.policy.support) if beside.events else None
         if writer is not None:
             writer.start()
+        if beside.floor is not None:
+            _watch_floor(connection, engine.policy, beside.floor, metrics, audit=beside.audit)
         return inputs.cautious(engine.policy, source, log_line), writer
 
     return engine, follow
+
+
+def _watch_floor(connection: "Api", policy: Policy, answer: Answer, metrics: "Metrics", *, audit: bool) -> None:
+    from webhook.cluster import watch
+    from webhook.serving import floor_watch
+
+    wanted = policies.floor(policy, rules.walk(), answer)
+    followed = watch.Cluster(connection, log_line, read=floor_watch.READ, keep=floor_watch.kept)
+    followed.start()
+
+    def heard() -> list[Object] | None:
+        if followed.facts() is None or followed.age() > 2 * watch.WATCH_SECONDS:
+            return None
+        return [item for kind in current.KINDS for item in followed.objects(kind)]
+
+    floor_watch.FloorWatch(heard, current.recording(wanted) if audit else wanted, log_line, metrics).start()

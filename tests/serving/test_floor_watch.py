@@ -1,0 +1,60 @@
+"""The webhook tells by its metrics and its log when the floor is not the one that the policy needs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.support.policies import POLICY, policy_of
+from webhook import rules
+from webhook.floor.answers import Answer
+from webhook.floor.policies import floor
+from webhook.model import Object
+from webhook.serving.floor_watch import FloorWatch, kept
+from webhook.telemetry.metrics import Metrics
+
+WANTED = floor(policy_of(POLICY), rules.walk(), Answer.BY_RULE)
+
+
+class Server:
+    """What a watch has heard of an API server, and what became of it."""
+
+    def __init__(self) -> None:
+        self.found: Sequence[Object] | None = None
+        self.metrics, self.logged = Metrics(), list[Any]()
+        self.watch = FloorWatch(lambda: self.found, WANTED, self.logged.append, self.metrics)
+
+    def shows(self, found: Sequence[Object] | None) -> dict[str, float]:
+        """Let it have these objects, and return the number of objects by state, but for none."""
+        self.found = found
+        self.watch.look()
+        lines = (line.rpartition(" ") for line in self.metrics.text().decode().splitlines() if "floor_objects{" in line)
+        return {name.split('"')[1]: float(value) for name, _, value in lines if float(value)}
+
+
+def test_a_floor_that_is_removed_or_weakened_is_told() -> None:
+    server, whole = Server(), float(len(WANTED))
+    assert server.shows(None) == {"unread": 1}
+    assert server.logged == []
+    assert server.shows(WANTED) == {"current": whole}
+    assert server.shows([]) == {"missing": whole}
+    weaker = [*WANTED[:1], {**WANTED[1], "spec": {**WANTED[1]["spec"], "validationActions": ["Audit"]}}, *WANTED[2:]]
+    assert server.shows(weaker) == {"current": whole - 1, "differing": 1}
+    left = {**WANTED[0], "metadata": {**WANTED[0]["metadata"], "name": "slicewarden-old"}}
+    assert server.shows([*WANTED, left]) == {"current": whole, "unneeded": 1}
+    assert server.shows(WANTED) == {"current": whole}
+    assert server.shows(None) == {"current": whole, "unread": 1}
+    said = [each["message"] for each in server.logged]
+    assert said == ["floor is current", *["floor differs"] * 3, "floor is current"]
+    assert server.logged[2]["differences"] == ["slicewarden-pods: actions are Audit, not Deny and Audit"]
+
+
+def test_what_did_not_change_is_not_told_twice() -> None:
+    server = Server()
+    for _ in range(3):
+        server.shows([])
+    assert len(server.logged) == 1
+
+
+def test_only_our_own_policies_are_kept_and_without_what_changes_by_itself() -> None:
+    ours = {**WANTED[0], "metadata": {**WANTED[0]["metadata"], "resourceVersion": "7"}, "status": {"observed": 1}}
+    assert kept(ours) == {key: WANTED[0][key] for key in ("kind", "metadata", "spec")}
+    assert kept({**ours, "metadata": {"name": "another"}}) is None

@@ -1,0 +1,73 @@
+"""Watches the floor of a live cluster, and tells by metrics whether it is the one that the policy needs."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from webhook.cluster.client import Resource
+from webhook.floor import current
+from webhook.floor.current import State
+from webhook.model import Object
+from webhook.telemetry.log import Log
+from webhook.telemetry.metrics import Metrics
+
+READ = tuple(
+    Resource("admissionregistration.k8s.io", "v1", plural, kind)
+    for plural, kind in zip(
+        ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), current.KINDS, strict=True
+    )
+)
+"""The resources that are watched; the ClusterRole in manifests/components/floor-watch allows exactly these."""
+
+SECONDS = 2.0
+"""Seconds between two looks at what the watch has heard."""
+
+Heard = Callable[[], Sequence[Object] | None]
+"""Returns the policies and bindings of the cluster, as the watch has heard of them; None while they are not known."""
+
+
+def kept(item: Object) -> Object | None:
+    """Keep of the policies and bindings of a cluster those of Slicewarden, without what changes by itself."""
+    if not current.ours([item]):
+        return None
+    metadata = {key: item["metadata"].get(key) for key in ("name", "labels", "annotations")}
+    return {"kind": item["kind"], "metadata": metadata, "spec": item.get("spec")}
+
+
+class FloorWatch:
+    """Compares what a watch has heard with what a policy needs, whenever it changed.
+
+    A change is logged once: what is not as it has to be, or that all is.
+    """
+
+    def __init__(self, heard: Heard, wanted: Sequence[Object], log: Log, metrics: Metrics) -> None:
+        self._heard, self._wanted = heard, wanted
+        self._log, self._metrics = log, metrics
+        self._last: Sequence[Object] | None = None
+        self._told: list[str] | None = None
+
+    def start(self) -> None:
+        """Start the thread, which ends with the process."""
+        self._metrics.floor(dict.fromkeys(State, 0).items(), unread=True)
+        threading.Thread(target=self._follow, daemon=True, name="floor").start()
+
+    def look(self) -> None:
+        """Compare once, if anything changed since the last look."""
+        found = self._heard()
+        if found is None:
+            self._metrics.floor((), unread=True)
+        elif found != self._last:
+            self._metrics.floor(current.states(self._wanted, found).items(), unread=False)
+            self._tell(current.differences(self._wanted, found, actions=True))
+        self._last = found
+
+    def _tell(self, differences: list[str]) -> None:
+        if differences != self._told:
+            self._told = differences
+            message = {"message": "floor differs", "differences": differences}
+            self._log(message if differences else {"message": "floor is current"})
+
+    def _follow(self) -> None:
+        pause = threading.Event()
+        while True:
+            self.look()
+            pause.wait(SECONDS)
