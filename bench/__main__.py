@@ -8,8 +8,13 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from bench import agent, apiserver, audit, check, decision, growth, https, limits, peers, rivals, shim
+from bench import agent, apiserver, audit, check, decision, growth, https, instructions, limits, peers, rivals, shim
 from bench.generator import CannotRun, Wrong
+
+PARTS = (
+    *("decision", "instructions", "growth", "limits", "check", "rivals"),
+    *("https", "apiserver", "audit", "shim", "agent"),
+)
 
 
 def main() -> int:
@@ -18,7 +23,19 @@ def main() -> int:
     parser.add_argument(
         "which",
         nargs="?",
-        choices=("decision", "growth", "limits", "check", "rivals", "https", "apiserver", "audit", "shim", "agent"),
+        choices=(
+            "decision",
+            "instructions",
+            "growth",
+            "limits",
+            "check",
+            "rivals",
+            "https",
+            "apiserver",
+            "audit",
+            "shim",
+            "agent",
+        ),
         help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
@@ -39,6 +56,8 @@ def main() -> int:
     try:
         if arguments.which in (None, "decision"):
             print(f"## Decision, in process\n\n{decision.run()}\n", flush=True)
+        if arguments.which in (None, "instructions"):
+            print(f"## Decision, in machine instructions\n\n{instructions.run()}\n", flush=True)
         if arguments.which in (None, "growth"):
             table = growth.run()
             growth.PAGE.write_text(growth.page(table), "utf-8")

@@ -1,13 +1,14 @@
 """One object under review, with the policy, the facts and the allowance by which it is judged."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from webhook.allowance import Allowance
 from webhook.api.objects import Labelled, Subject
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
+from webhook.model import immutable
 from webhook.policy.actions import Exemption
 from webhook.policy.model import Policy
 
@@ -26,11 +27,11 @@ class shared(Generic[V]):  # noqa: N801 - a decorator, as `property` is
 
     def __get__(self, review: Any, _: type | None = None) -> V:
         value = self._compute(review)
-        object.__setattr__(review, self._name, value)
+        setattr(review, self._name, value)
         return value
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Review(Generic[S_co]):
     """The review of one subject; all rules that judge the subject are given the same one.
 

@@ -25,9 +25,7 @@ def build(
     for number, (path, value) in enumerate(fixes, start=1):
         if number % FEW == 0:
             allowance.look()
-        merging = _merging(patched.document, path, value)
-        patched.apply(merging)
-        operations += merging
+        operations += patched.merge(path, value)
         if len(operations) > MAX_OPERATIONS:
             raise TooLarge(
                 (),
@@ -40,45 +38,69 @@ def build(
 def apply(document: Object, operations: Iterable[Operation]) -> Object:
     """Apply a patch of `add` and `replace` operations as an API server does (RFC 6902)."""
     patched = _Patched(document)
-    patched.apply(operations)
+    for operation in operations:
+        patched.apply(operation)
     return patched.document
 
 
 class _Patched:
-    """A document to which operations are applied. Only the maps and lists that are written to are copied."""
+    """A document that is changed. Only the maps and lists that are written to are copied."""
 
     def __init__(self, document: Object) -> None:
         self.document = document
         self._copies: dict[int, Any] = {}
 
-    def apply(self, operations: Iterable[Operation]) -> None:
-        """Apply operations as an API server does."""
-        before: str | None = None
-        there: Any = None
-        last = ""
-        for operation in operations:
-            path = operation["path"]
-            if path != before:  # runs of operations share a path, such as those that lengthen a container's `env`
-                before = path
-                place, _, last = path.rpartition("/")
-                there = self._own(place)
-            if type(there) is dict:
-                there[_unescaped(last)] = operation["value"]
-            elif last == "-":
-                there.append(operation["value"])
-            elif operation["op"] == "add":
-                there.insert(int(last), operation["value"])
-            else:
-                there[int(last)] = operation["value"]
+    def merge(self, path: Path, value: Any) -> list[Operation]:
+        """Merge a value in at a path. Returns the operations that do the same."""
+        there: Any = self.document
+        for depth, key in enumerate(path):
+            listed = type(there) is list
+            child = there[key] if listed else there.get(key)
+            if child is None:
+                for below in reversed(path[depth + 1 :]):  # add the first missing parent with everything below it
+                    value = {below: value}
+                self._own(path[:depth])[key] = value
+                return [_operation("replace" if listed else "add", _pointer(path[: depth + 1]), value)]
+            there = child
+        at = _pointer(path)
+        if type(there) is dict and type(value) is dict:
+            changed = {key: entry for key, entry in value.items() if there.get(key) != entry}
+            operations = [
+                _operation("add" if there.get(key) is None else "replace", f"{at}/{_escaped(key)}", entry)
+                for key, entry in changed.items()
+            ]
+            if changed:
+                self._own(path).update(changed)
+            return operations
+        if type(there) is list and type(value) is list:
+            self._own(path).extend(value)
+            return [_operation("add", f"{at}/-", entry) for entry in value]
+        if there == value:
+            return []
+        self._own(path[:-1])[path[-1]] = value
+        return [_operation("replace", at, value)]
 
-    def _own(self, place: str) -> Any:
+    def apply(self, operation: Operation) -> None:
+        """Apply an operation as an API server does."""
+        *place, last = map(_unescaped, operation["path"].split("/")[1:])
+        there, value = self._own(place), operation["value"]
+        if type(there) is dict:
+            there[last] = value
+        elif last == "-":
+            there.append(value)
+        elif operation["op"] == "add":
+            there.insert(int(last), value)
+        else:
+            there[int(last)] = value
+
+    def _own(self, place: Iterable[str | int]) -> Any:
         """Return the map or list at a place, after copying it and all that it is in, unless they are copies."""
         self.document = there = self._copy(self.document)
-        for part in place.split("/")[1:]:
-            key: Any = int(part) if type(there) is list else _unescaped(part)
-            child = there[key]
+        for key in place:
+            at: Any = int(key) if type(there) is list else key
+            child = there[at]
             if id(child) not in self._copies:
-                there[key] = child = self._copy(child)
+                there[at] = child = self._copy(child)
             there = child
         return there
 
@@ -90,39 +112,19 @@ class _Patched:
         return copy
 
 
-def _merging(document: Object, path: Path, value: Any) -> list[Operation]:
-    """Return the operations that merge a value into a document at a path."""
-    there: Any = document
-    for depth, key in enumerate(path):
-        listed = isinstance(there, list)
-        child = there[key] if listed else there.get(key)
-        if child is None:
-            for below in reversed(path[depth + 1 :]):  # add the first missing parent with everything below it
-                value = {below: value}
-            return [_operation("replace" if listed else "add", _pointer(path[: depth + 1]), value)]
-        there = child
-    at = _pointer(path)
-    if isinstance(there, dict) and isinstance(value, dict):
-        changed = {key: there.get(key) for key, entry in value.items() if there.get(key) != entry}
-        return [
-            _operation("add" if before is None else "replace", f"{at}/{_escaped(key)}", value[key])
-            for key, before in changed.items()
-        ]
-    if isinstance(there, list) and isinstance(value, list):
-        return [_operation("add", f"{at}/-", entry) for entry in value]
-    return [_operation("replace", at, value)] if there != value else []
-
-
 def _operation(operation: str, at: str, value: Any) -> Operation:
     return {"op": operation, "path": at, "value": value}
 
 
 def _pointer(path: Path) -> str:
-    return "".join([f"/{_escaped(key)}" for key in path])
+    pointer = "/".join(("", *map(str, path)))
+    if "~" in pointer or pointer.count("/") > len(path):  # few paths have a key to escape
+        pointer = "/".join(("", *map(_escaped, map(str, path))))
+    return pointer
 
 
-def _escaped(key: str | int) -> str:
-    return str(key).replace("~", "~0").replace("/", "~1")
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _unescaped(key: str) -> str:

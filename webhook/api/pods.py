@@ -4,13 +4,13 @@ A view reads an object as the API server stores it. It raises Malformed for a wr
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance, watched
 from webhook.api.fields import as_map, entries, items, section, text
 from webhook.api.selectors import Requirement
-from webhook.model import Malformed, Object, Path, Request, Requester
+from webhook.model import Malformed, Object, Path, Request, Requester, immutable
 
 POD = ("", "Pod")
 """The group and the kind of a pod."""
@@ -126,7 +126,7 @@ class Elsewhere(NamedTuple):
     text: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Pod:
     """A pod, or a pod template of a workload (`template`), with the paths of its metadata and spec in the object.
 

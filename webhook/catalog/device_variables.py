@@ -92,8 +92,7 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"
 """A variable that may put another driver library before the real one. It is too common to refuse."""
 
 
-NAMED_VARIABLES = frozenset((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES.names))
-NAMED_PREFIXES = LIMIT_VARIABLES.prefixes
+NAMED_VARIABLES = Names((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES))
 """All variables of the tables, so that each variable of a pod needs one lookup."""
 
 

@@ -62,7 +62,7 @@ class Engine:
         object that is too large is refused, as by `validate`. Raises TooLate as soon as `late` returns true.
         """
         try:
-            return Verdict(patch=self._patch(request, facts, Allowance(late)))
+            return Verdict(patch=self._patched(request, facts, Allowance(late))[0])
         except TooLarge as error:
             return Verdict(malformed=error)
         except Malformed:  # the API server or /validate refuses it, and can say why
@@ -93,11 +93,11 @@ class Engine:
     def judge(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
         """Do what the API server does with both calls: mutate, apply the patch, validate the result."""
         try:
-            operations = self._patch(request, facts, Allowance(late))
+            operations, patched = self._patched(request, facts, Allowance(late))
         except Malformed as error:
             return Verdict(malformed=error)
-        if operations and request.object is not None:
-            request = replace(request, object=jsonpatch.apply(request.object, operations))
+        if operations:
+            request = replace(request, object=patched)
         return self.validate(request, facts, late)._replace(patch=operations)
 
     def marked(self, request: Request, facts: Facts, verdict: Verdict, late: Late = no_deadline) -> Verdict:
@@ -150,26 +150,32 @@ class Engine:
             before = []
         return ratcheting.added(results, item, before, old, allowance)
 
-    def _patch(self, request: Request, facts: Facts, allowance: Allowance) -> tuple[jsonpatch.Operation, ...]:
+    def _patched(
+        self, request: Request, facts: Facts, allowance: Allowance
+    ) -> tuple[tuple[jsonpatch.Operation, ...], Object | None]:
+        """Return the operations of a request's patch, and the object that they make."""
         item = request.object
         debug = (request.operation, request.subresource) == (UPDATE, "ephemeralcontainers")
         if item is None or not (debug or (request.operation == CREATE and not request.subresource)):
-            return ()
+            return (), item
         count(request, item, allowance, self.policy.workloads)
         if (request.group, request.kind) != POD:
-            return ()
-        fixes = (
-            fix
-            for review in self._reviews(request, item, facts, allowance)
-            if not review.subject.mirror  # the object is a Pod, so its subject is no template
-            for rule, findings in self._findings(review, self._mending)
-            if self._action(rule.id, review)[0] is Action.DENY
-            for finding in findings
-            if not finding.advice
-            for fix in finding.fixes
-            if not debug or _is_added(fix, request)
-        )
-        return jsonpatch.build(item, fixes, allowance)[0]
+            return (), item
+        fixes = self._fixes(request, item, facts, allowance)
+        if debug:
+            fixes = (fix for fix in fixes if _is_added(fix, request))
+        return jsonpatch.build(item, fixes, allowance)
+
+    def _fixes(self, request: Request, item: Object, facts: Facts, allowance: Allowance) -> Iterator[Fix]:
+        """Yield the fixes of a pod for all findings that the policy denies."""
+        for review in self._reviews(request, item, facts, allowance):
+            if review.subject.mirror:  # the object is a Pod, so its subject is no template
+                continue
+            for rule, findings in self._findings(review, self._mending):
+                if self._action(rule.id, review)[0] is Action.DENY:
+                    for finding in findings:
+                        if not finding.advice:
+                            yield from finding.fixes
 
     def _standing(
         self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None

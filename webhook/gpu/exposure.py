@@ -1,10 +1,9 @@
 """Finds the doors to GPUs that a pod opens. One pass looks for everything that the tables in `catalog/` list."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
 
-from webhook.api.fields import entries, flag, section, text, texts
+from webhook.api.fields import entries, flag, items, section, text, texts
 from webhook.api.pods import Container, Pod
 from webhook.catalog import device_annotations, device_variables, host_paths
 from webhook.catalog.capabilities import CAPABILITIES, capability
@@ -29,19 +28,41 @@ class HostPath(NamedTuple):
     access: Access
 
 
-@dataclass(slots=True)
-class Exposure:
-    """The doors that a pod opens, in a list for each kind of place."""
+Door = Literal[
+    "variables",
+    "limit_variables",
+    "variables_from",
+    "privileges",
+    "device_mounts",
+    "limit_mounts",
+    "host_paths",
+    "device_annotations",
+    "placements",
+]
+"""A kind of places where a pod opens doors: the name of their list in an Exposure."""
 
-    variables: list[Opening] = field(default_factory=list)
-    limit_variables: list[Opening] = field(default_factory=list)
-    variables_from: list[Opening] = field(default_factory=list)
-    privileges: list[Opening] = field(default_factory=list)
-    device_mounts: list[Opening] = field(default_factory=list)
-    limit_mounts: list[Opening] = field(default_factory=list)
-    host_paths: list[HostPath] = field(default_factory=list)
-    device_annotations: list[Opening] = field(default_factory=list)
-    placements: list[Opening] = field(default_factory=list)
+
+class Exposure:
+    """The doors that a pod opens, in a list for each kind of place. Most pods open none, and have no lists."""
+
+    variables: Sequence[Opening] = ()
+    limit_variables: Sequence[Opening] = ()
+    variables_from: Sequence[Opening] = ()
+    privileges: Sequence[Opening] = ()
+    device_mounts: Sequence[Opening] = ()
+    limit_mounts: Sequence[Opening] = ()
+    host_paths: Sequence[HostPath] = ()
+    device_annotations: Sequence[Opening] = ()
+    placements: Sequence[Opening] = ()
+
+    def add(self, door: Door, opening: Opening | HostPath) -> None:
+        """Add a place where the pod opens a door."""
+        vars(self).setdefault(door, []).append(opening)
+
+    @property
+    def doors(self) -> Collection[str]:
+        """The doors that the pod opens."""
+        return vars(self).keys()
 
 
 def of(pod: Pod) -> Exposure:
@@ -59,19 +80,15 @@ def of(pod: Pod) -> Exposure:
 
 
 def _annotations(pod: Pod, exposure: Exposure) -> None:
-    for key, value in pod.annotations.items():
-        if device_annotations.adds_devices(key):
-            if device_annotations.harmless_devices(key, value):
-                continue
-            door = exposure.device_annotations
-        elif key in device_annotations.PLACEMENT_ANNOTATIONS:
-            door = exposure.placements
-        else:
-            continue
-        door.append(Opening(pod.at("metadata", "annotations", key), key, value))
-    for key, value in pod.labels.items():
-        if key in device_annotations.PLACEMENT_LABELS:
-            exposure.placements.append(Opening(pod.at("metadata", "labels", key), key, value))
+    annotations, labels = pod.annotations, pod.labels
+    for key in filter(device_annotations.adds_devices, annotations):
+        if not device_annotations.harmless_devices(key, annotations[key]):
+            place = pod.at("metadata", "annotations", key)
+            exposure.add("device_annotations", Opening(place, key, annotations[key]))
+    for key in device_annotations.PLACEMENT_ANNOTATIONS.among(annotations):
+        exposure.add("placements", Opening(pod.at("metadata", "annotations", key), key, annotations[key]))
+    for key in device_annotations.PLACEMENT_LABELS.among(labels):
+        exposure.add("placements", Opening(pod.at("metadata", "labels", key), key, labels[key]))
 
 
 def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
@@ -86,7 +103,7 @@ def _host_paths(pod: Pod, at: Path, exposure: Exposure) -> None:
         accesses = _accesses(pod) if accesses is None else accesses
         access = accesses.get(text(volume, "name", place[:-1]), Access.NOTHING)
         if host_paths.leads_to_gpu(path, access):
-            exposure.host_paths.append(HostPath((*place, "path"), path, access))
+            exposure.add("host_paths", HostPath((*place, "path"), path, access))
 
 
 def _accesses(pod: Pod) -> Mapping[str, Access]:
@@ -110,35 +127,41 @@ def _security(holder: Object, at: Path, container: Container | None, exposure: E
     if security.get("windowsOptions") is not None:
         windows = section(security, "windowsOptions", at)
         if flag(windows, "hostProcess", (*at, "windowsOptions")):
-            exposure.privileges.append(Opening((*at, "windowsOptions", "hostProcess"), "hostProcess", True, container))
+            place = (*at, "windowsOptions", "hostProcess")
+            exposure.add("privileges", Opening(place, "hostProcess", True, container))
     if security.get("privileged") is not None and flag(security, "privileged", at):
-        exposure.privileges.append(Opening((*at, "privileged"), "privileged", True, container))
+        exposure.add("privileges", Opening((*at, "privileged"), "privileged", True, container))
     if security.get("capabilities") is None:
         return
     capabilities, at = section(security, "capabilities", at), (*at, "capabilities")
     for index, name in texts(capabilities, "add", at):
         if capability(name) in CAPABILITIES:
-            exposure.privileges.append(Opening((*at, "add", index), name, name, container))
+            exposure.add("privileges", Opening((*at, "add", index), name, name, container))
 
 
 def _environment(container: Container, exposure: Exposure) -> None:
     spec, at = container.spec, (*container.path, "env")
     if spec.get("env") is not None:
-        names, prefixes = device_variables.NAMED_VARIABLES, device_variables.NAMED_PREFIXES
-        for index, entry in entries(spec, "env", container.path):
-            name = entry.get("name")
-            if type(name) is not str:  # no call of `text`: this runs for every variable of every pod
-                raise Malformed((*at, index, "name"), "must be a string")
-            if name in names or name.startswith(prefixes):
+        listed, named = items(spec, "env", container.path), device_variables.NAMED_VARIABLES
+        length, starts = named.length, named.starts
+        try:  # no calls: this runs for every variable of every pod
+            likely = [index for index, entry in enumerate(listed) if entry["name"][:length] in starts]
+        except (KeyError, TypeError):
+            entry_list = entries(spec, "env", container.path)
+            index = next(index for index, entry in entry_list if not isinstance(entry.get("name"), str))
+            raise Malformed((*at, index, "name"), "must be a string") from None
+        for index in likely:
+            entry = listed[index]
+            if (name := entry["name"]) in named:
                 value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
-                door = exposure.variables if name in device_variables.DEVICE_VARIABLES else exposure.limit_variables
-                door.append(Opening((*at, index), name, value, container))
+                door: Door = "variables" if name in device_variables.DEVICE_VARIABLES else "limit_variables"
+                exposure.add(door, Opening((*at, index), name, value, container))
     if spec.get("envFrom") is not None:
         for index, entry in entries(spec, "envFrom", container.path):
             place = (*container.path, "envFrom", index)
             prefix = text(entry, "prefix", place)
             if device_variables.may_open(prefix):
-                exposure.variables_from.append(Opening(place, prefix, None, container))
+                exposure.add("variables_from", Opening(place, prefix, None, container))
 
 
 def _mounts(container: Container, exposure: Exposure) -> None:
@@ -154,6 +177,6 @@ def _mounts(container: Container, exposure: Exposure) -> None:
                 continue
             normal = host_paths.normal(path)
             if host_paths.asks_for_device(normal):
-                exposure.device_mounts.append(Opening((*container.path, part, index, key), path, path, container))
+                exposure.add("device_mounts", Opening((*container.path, part, index, key), path, path, container))
             elif normal == "/etc" or host_paths.within(normal, host_paths.LIMIT_MOUNTS):
-                exposure.limit_mounts.append(Opening((*container.path, part, index, key), path, path, container))
+                exposure.add("limit_mounts", Opening((*container.path, part, index, key), path, path, container))

@@ -1,7 +1,6 @@
 """Finds the pool that a GPU pod belongs to, by the trust that the pod has."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from webhook.api.pods import Pod
 from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.facts.snapshot import Facts
 from webhook.gpu.requests import Amount
-from webhook.model import Path
+from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
 from webhook.text.words import listed
@@ -82,7 +81,7 @@ class Clash(NamedTuple):
     pool: str
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Placement:
     """The pool that a pod belongs to, and the GPUs that it requests: `totals`, by resource.
 
