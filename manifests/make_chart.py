@@ -57,6 +57,8 @@ def _addresses(direction: str) -> str:
 
 
 AGENT = ".Values.agent.enabled"
+TAINTS = "            {{- if .Values.agent.taints }}\n            - --taint\n            {{- end }}\n"
+"""What components/agent-taints adds to the agent's arguments."""
 
 
 def _acts() -> dict[str, str]:
@@ -77,7 +79,7 @@ def _acts() -> dict[str, str]:
         confined: _either(
             "          securityContext: {privileged: true, readOnlyRootFilesystem: true}\n", confined, 10
         ),
-        argument: _either("", argument, 12),
+        argument: _either("", argument, 12) + TAINTS,
         mount: mount + _either("            - {name: cgroups, mountPath: /sys/fs/cgroup}\n", "", 12),
         volume: volume + _either("        - name: cgroups\n          hostPath: {path: /sys/fs/cgroup}\n", "", 8),
         containers: secrets + containers,
@@ -182,6 +184,7 @@ TEMPLATES = {
     "agent-namespace.yaml": Template("components/agent/namespace.yaml", AGENT),
     "agent-rbac.yaml": Template("components/agent/rbac.yaml", AGENT),
     "agent-acts.yaml": Template("components/agent-acts/rbac.yaml", f"and {AGENT} .Values.agent.acts"),
+    "agent-taints.yaml": Template("components/agent-taints/rbac.yaml", f"and {AGENT} .Values.agent.taints"),
     "agent-policy.yaml": Template(
         "components/agent/policy.yaml",
         AGENT,

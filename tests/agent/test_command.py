@@ -62,9 +62,10 @@ def test_without_the_library_of_the_driver_it_says_so_in_one_line(card: State) -
     assert "NVML" in done.stderr
 
 
-def test_events_need_a_node() -> None:
-    done = once({**os.environ}, "--events")
-    assert (done.returncode, "--events: needs --node" in done.stderr) == (2, True)
+@pytest.mark.parametrize("option", ["--events", "--taint"])
+def test_events_and_taints_need_a_node(option: str) -> None:
+    done = once({**os.environ}, option)
+    assert (done.returncode, f"{option}: needs --node" in done.stderr) == (2, True)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Request
 
-AGENT, ACTS = COMPONENTS / "agent", COMPONENTS / "agent-acts"
+AGENT, ACTS, TAINTS = COMPONENTS / "agent", COMPONENTS / "agent-acts", COMPONENTS / "agent-taints"
 OBJECTS = [each for name in ("namespace", "rbac", "policy", "daemonset") for each in read(AGENT / f"{name}.yaml")]
 SAMPLE = ROOT / "policies" / "sample.yaml"
 
@@ -27,16 +27,21 @@ def one(kind: str, objects: list[Any] = OBJECTS) -> Any:
 
 
 def acting() -> Any:
-    """The DaemonSet as components/agent-acts patches it (RFC 6902, by a second implementation)."""
+    """The DaemonSet as components/agent-acts patches it."""
+    return patched(ACTS, one("DaemonSet"))
+
+
+def patched(component: Path, item: Any) -> Any:
+    """An object as a component patches it (RFC 6902, by a second implementation)."""
     import jsonpatch
 
-    (kustomization,) = read(ACTS / "kustomization.yaml")
+    (kustomization,) = read(component / "kustomization.yaml")
     ((patch,),) = [[yaml.safe_load(each["patch"]) for each in kustomization["patches"]]]
-    return jsonpatch.apply_patch(one("DaemonSet"), patch)
+    return jsonpatch.apply_patch(item, patch)
 
 
 def test_every_file_of_the_component_is_used() -> None:
-    for folder in (AGENT, ACTS):
+    for folder in (AGENT, ACTS, TAINTS):
         (kustomization,) = read(folder / "kustomization.yaml")
         files = {file.name for file in folder.iterdir()} - {"kustomization.yaml"}
         assert set(kustomization["resources"]) == files
@@ -53,6 +58,17 @@ def test_its_rights_are_what_it_reads_and_the_events_that_it_writes() -> None:
     assert granted == {**reads, ("events.k8s.io", "events"): {"create", "patch"}}
     (role,) = [each for each in read(ACTS / "rbac.yaml") if each["kind"] == "ClusterRole"]
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]
+    (role,) = [each for each in read(TAINTS / "rbac.yaml") if each["kind"] == "ClusterRole"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]
+
+
+@pytest.mark.parametrize("order", [(ACTS, TAINTS), (TAINTS, ACTS), (TAINTS,)])
+def test_the_component_for_taints_goes_with_the_other_one_in_either_order(order: tuple[Path, ...]) -> None:
+    item = one("DaemonSet")
+    for component in order:
+        item = patched(component, item)
+    given = read_command(*item["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert (given["taint"], given["watch_only"]) == (True, ACTS not in order)
 
 
 @pytest.mark.parametrize("acts", [False, True])

@@ -31,6 +31,16 @@ def test_what_a_pool_says_is_read_and_the_rest_is_usual(tmp_path: Path) -> None:
     assert policy(tmp_path, {"over": {"action": "Evict"}}).pools[0].over == Over(EVICT)
 
 
+def test_a_dead_card_taints_a_node_only_where_its_pool_says_so(tmp_path: Path) -> None:
+    assert not any(pool.taint_dead for pool in inputs.load_sample().pools)
+    assert policy(tmp_path, {"dead": {"action": "Taint"}}).pools[0].taint_dead
+    assert not policy(tmp_path, {"dead": {"action": "Tell"}}).pools[0].taint_dead
+    with pytest.raises(Unusable, match="action"):
+        policy(tmp_path, {"dead": {"action": "Cordon"}})
+    with pytest.raises(Unusable, match="is for GPUs that pods share; remove it from this pool: of a GPU that nobody"):
+        policy(tmp_path, {"dead": {"action": "Taint"}}, place=1)
+
+
 @pytest.mark.parametrize(
     ("over", "says"),
     [

@@ -233,13 +233,17 @@ def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:
 
 
 @contextmanager
-def running(folder: Path, binaries: Path, admission: Sequence[str] = ()) -> Iterator[Cluster]:
+def running(
+    folder: Path, binaries: Path, admission: Sequence[str] = (), flags: Sequence[str] = ()
+) -> Iterator[Cluster]:
     """Run a cluster until the block ends; `admission` names plugins to enable beside the default ones.
+
+    `flags` are more of the API server's own.
 
     Its files lie in a new folder under `folder`, whatever else is there; the logs stay behind.
     The programs also end with the thread that enters this.
     """
-    with serving(folder, binaries, admission) as cluster:
+    with serving(folder, binaries, admission, flags) as cluster:
         # Nobody renews the leases of nodes that only seem to run.
         start_controllers(cluster, "--node-monitor-grace-period=1h")
         kubeconfig = cluster.kubeconfig(User("kwok", ("system:masters",)))

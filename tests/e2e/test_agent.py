@@ -2,7 +2,10 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.guard import MANIFESTS
 from tests.e2e.objects import Object, pod
-from webhook.agent import dead, deeds
+from tests.support.card.state import LOST, State
+from tests.support.manifests import powers
+from webhook.agent import dead, deeds, taint
 from webhook.agent.agent import REPORTER
 from webhook.agent.node import Node
 from webhook.agent.pods import Name
@@ -26,12 +31,21 @@ ACCOUNT = User("system:serviceaccount:slicewarden-node:slicewarden-node")
 PARTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 ID = "ab" * 32
 NODE = "t4-shared"
+QUICK = "import sys; from webhook.agent import agent, taint; agent.AGAIN = taint.AGAIN = 1; taint.HOLD = 2"
+"""A second for ten, and two for a minute."""
+COMMAND = (sys.executable, "-c", f"{QUICK}; from webhook.cli.main import main; sys.exit(main())", "agent")
 
 
 @pytest.fixture(scope="module")
 def cluster(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster without the webhook, with the agent's account and two pods on a shared node."""
-    with control_plane.running(tmp_path_factory.mktemp("agent"), programs) as started:
+    folder = tmp_path_factory.mktemp("agent")
+    rules = [{"level": "Metadata", "users": [ACCOUNT.name], "omitStages": ["RequestReceived"]}, {"level": "None"}]
+    (folder / "audit.json").write_text(
+        json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}), "utf-8"
+    )
+    flags = (f"--audit-policy-file={folder / 'audit.json'}", f"--audit-log-path={folder / 'audit.log'}")
+    with control_plane.running(folder, programs, flags=flags) as started:
         started.add_nodes()
         started.add_namespace("red")
         chosen = [pod(name, "red", {"nvidia.com/gpu": 1}, nodeName=NODE) for name in ("greedy", "other")]
@@ -51,12 +65,11 @@ RUNNING = {"name": "c", "image": "i", "imageID": "", "ready": True, "restartCoun
 
 
 def rendered(cluster: Cluster) -> list[Object]:
-    """Both components on an overlay."""
+    """All components of the agent on an overlay."""
     folder = cluster.folder / "with-agent"
     folder.mkdir()
-    ways = [
-        os.path.relpath(MANIFESTS / name, folder.resolve()) for name in ("components/agent", "components/agent-acts")
-    ]
+    names = ("agent", "agent-acts", "agent-taints")
+    ways = [os.path.relpath(MANIFESTS / "components" / name, folder.resolve()) for name in names]
     base = os.path.relpath(MANIFESTS / "overlays/enforce", folder.resolve())
     (folder / "kustomization.yaml").write_text(json.dumps({"resources": [base], "components": ways}))
     made = [*yaml.safe_load_all(cluster.do("kustomize", "--load-restrictor=LoadRestrictionsNone", folder))]
@@ -91,10 +104,11 @@ def test_its_account_reads_the_pods_of_its_node_and_knows_what_they_were_admitte
 
 def test_its_account_may_do_nothing_else(cluster: Cluster) -> None:
     allowed = {("list", "pods"), ("watch", "pods"), ("create", "pods/eviction"), ("list", "nodes"), ("patch", "events")}
+    allowed |= {("patch", "nodes")}
     for verb, resource in (
         *allowed,
         *(("get", "secrets"), ("list", "secrets"), ("create", "pods"), ("delete", "pods"), ("patch", "pods")),
-        *(("patch", "nodes"), ("update", "nodes/status"), ("get", "configmaps"), ("create", "pods/exec")),
+        *(("update", "nodes"), ("patch", "nodes/status"), ("get", "configmaps"), ("create", "pods/exec")),
     ):
         group = "events.events.k8s.io" if resource == "events" else resource
         name, _, below = group.partition("/")
@@ -137,3 +151,65 @@ def test_it_evicts_the_pod_that_it_saw_and_waits_while_a_budget_forbids_it(clust
     assert eventually(lambda: cluster.kubectl("get", "pod", "greedy", "--namespace=red").returncode != 0)
     assert cluster.kubectl("get", "pod", "other", "--namespace=red").returncode == 0
     assert deeds.evict(api, seen) == deeds.DONE  # it is gone
+
+
+def taints(cluster: Cluster) -> list[str]:
+    """The keys of the node's taints."""
+    return [each["key"] for each in cluster.get("node", NODE)["spec"].get("taints", [])]
+
+
+@contextmanager
+def running(cluster: Cluster, card: State, policy: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """The agent as a process, with its account's powers."""
+    kubeconfig = cluster.kubeconfig_of_account("slicewarden-node", "slicewarden-node")
+    given = ("--node", NODE, "--kubeconfig", str(kubeconfig), "--policy", str(policy), "--listen", "127.0.0.1:0")
+    log = (cluster.folder / "agent.log").open("ab")
+    process = subprocess.Popen(
+        [*COMMAND, *given, "--watch-only", "--taint"], env=card.environment, stdout=log, stderr=log
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+
+
+def test_a_dead_card_taints_its_node_until_it_is_back_and_survives_the_agents_death(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    value = yaml.safe_load((MANIFESTS.parent / "policies" / "sample.yaml").read_text("utf-8"))
+    value["spec"]["pools"][0]["node"] = {"dead": {"action": "Taint"}}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(yaml.safe_dump(value))
+    card = State(tmp_path / "card")
+    before = taints(cluster)
+    with running(cluster, card, policy):
+        cluster.do("taint", "node", NODE, "team=red:NoSchedule")
+        assert not eventually(lambda: taint.KEY in taints(cluster), 4)
+        card.set(fault=LOST)
+        assert eventually(lambda: taints(cluster) == [*before, "team", taint.KEY]), taints(cluster)
+    note = json.loads(cluster.get("node", NODE)["metadata"]["annotations"][taint.NOTE])
+    assert [*note["cards"].values()] == [dead.LOST]
+    with running(cluster, card, policy):
+        assert not eventually(lambda: taint.KEY not in taints(cluster), 6)
+        cluster.do("taint", "node", NODE, "team-", "other=blue:NoSchedule")
+        card.set(fault=0)
+        assert eventually(lambda: taints(cluster) == [*before, "other"]), taints(cluster)
+        assert taint.NOTE not in cluster.get("node", NODE)["metadata"]["annotations"]
+        cluster.do("taint", "node", NODE, "other-")
+
+
+def test_its_rights_are_exactly_what_it_used(cluster: Cluster) -> None:
+    """By the API server's own audit log; `can-i` of the tests before is not asked by its account."""
+    used = set()
+    for line in (cluster.folder.parent / "audit.log").read_text("utf-8").splitlines():
+        event = json.loads(line)
+        at = event.get("objectRef", {})
+        if event["user"]["username"] == ACCOUNT.name and not event.get("impersonatedUser") and "resource" in at:
+            below = f"/{at['subresource']}" if "subresource" in at else ""
+            used.add((at.get("apiGroup", ""), f"{at['resource']}{below}", event["verb"]))
+    roles = [
+        each for each in cluster.get("clusterroles")["items"] if each["metadata"]["name"].startswith("slicewarden-node")
+    ]
+    assert used == set().union(*map(powers, roles))

@@ -6,18 +6,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from webhook.agent import dead, deeds, limits, over
+from webhook.agent import dead, deeds, limits, over, taint
 from webhook.agent.cgroups import Folders
+from webhook.agent.dead import Dead
 from webhook.agent.limits import Limits
 from webhook.agent.look import CardUse, join
 from webhook.agent.metrics import Metrics, Seen
 from webhook.agent.nvml import Cards, Unavailable
 from webhook.agent.over import Act, Since
 from webhook.agent.processes import Processes
+from webhook.agent.taint import Taints
 from webhook.agent.view import Known, Row, rows
 from webhook.cluster.client import Api
 from webhook.cluster.events import Denial, Owner
-from webhook.policy.model import EVICT, KILL, TELL, Over
+from webhook.model import Object
+from webhook.policy.model import EVICT, KILL, TAINT, TELL, Over
 from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class Agent:
 
     `known` returns the node's containers by id, and `rules` what the policy says of its pool. Without an `api` no pod
     is evicted, without `folders` no limit is set, and with `watch_only` nothing is done but telling. `node` is its
-    name.
+    name, and without `taints` it is never tainted.
     """
 
     known: Callable[[], Mapping[str, Known]]
@@ -54,6 +57,7 @@ class Agent:
     folders: Folders | None = None
     watch_only: bool = True
     node: str = ""
+    taints: Taints | None = None
     open: Callable[[], Cards] = Cards
     clock: Callable[[], float] = time.monotonic
 
@@ -67,6 +71,8 @@ class Agent:
         self._said: dict[str, str] = {}
         self._evictions = ThreadPoolExecutor(1, "evictions")  # a look never waits for the API server
         self._evicting: set[str] = set()
+        if self.taints is not None:
+            self.taints.write = self._taint
 
     def round(self) -> float:
         """Look once, and do what is to be done. Returns the seconds to rest."""
@@ -126,6 +132,8 @@ class Agent:
         troubles = cards.troubles()
         for trouble in troubles:
             self.metrics.trouble(trouble.uuid, trouble.what)
+        if self.taints is not None:
+            self._dead = Dead({**self.taints.restored(), **self._dead.cards})
         self._dead = dead.update(self._dead, [card.reading for card in seen], troubles)
         for card in self._dead.new:
             why = self._dead.cards[card]
@@ -139,6 +147,8 @@ class Agent:
                     owners.append(Owner("v1", "Pod", name.namespace, name.pod, row.known.uid))
             for owner in dict.fromkeys(owners):
                 self.events.add(Denial(owner, dead.note(card, why), dead.REASON, TELL, REPORTER))
+        if self.taints is not None:
+            self.taints.keep(self.clock(), self._dead.cards)
 
     def _say(self, message: str, why: str) -> None:
         """Log a trouble once, and its end."""
@@ -165,6 +175,16 @@ class Agent:
             self._told(act, known, deeds.evict(api, known))
         finally:
             self._evicting.discard(known.uid)
+
+    def _taint(self, patch: Object) -> None:
+        if self.api is not None:
+            self._evictions.submit(self._patch, self.api, patch)
+
+    def _patch(self, api: Api, patch: Object) -> None:
+        outcome = deeds.patch_node(api, self.node, patch)
+        self.metrics.acted(TAINT, outcome if outcome in (deeds.DONE, deeds.WAITS) else "failed")
+        done = "tainted" if any(map(taint.ours, taint.taints(patch))) else "no taint of ours"
+        self.log({"message": "node", "act": TAINT, "outcome": outcome, "node": self.node, "why": done})
 
     def _told(self, act: Act, known: Known, outcome: str) -> None:
         """Log what was done, count it, and write an Event at the pod."""

@@ -8,7 +8,8 @@ from http import HTTPStatus
 from webhook.agent.look import Held, Use
 from webhook.agent.processes import Processes
 from webhook.agent.view import Known
-from webhook.cluster.client import Api, StatusError, Unreachable, ask
+from webhook.cluster.client import MERGE, Api, StatusError, Unreachable, ask
+from webhook.model import Object
 
 DONE, WAITS = "done", "waits"
 """Outcomes of a deed; any other one is the reason why it failed."""
@@ -32,6 +33,17 @@ def evict(api: Api, known: Known) -> str:
         if error.status == HTTPStatus.TOO_MANY_REQUESTS:
             return WAITS
         return DONE if error.status == HTTPStatus.NOT_FOUND else f"HTTP {error.status}"
+    except Unreachable:
+        return "API server away"
+    return DONE
+
+
+def patch_node(api: Api, name: str, patch: Object) -> str:
+    """Send a merge patch of a node. Returns the outcome: it waits if the node has changed since it was read (409)."""
+    try:
+        ask(api, f"/api/v1/nodes/{name}", method="PATCH", body=patch, patch=MERGE)
+    except StatusError as error:
+        return WAITS if error.status == HTTPStatus.CONFLICT else f"HTTP {error.status}"
     except Unreachable:
         return "API server away"
     return DONE

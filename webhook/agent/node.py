@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from webhook.agent import pods
+from webhook.agent import pods, taint
 from webhook.agent.pods import Name
 from webhook.agent.standing import Standing, standing
 from webhook.agent.view import Known
@@ -15,7 +15,7 @@ from webhook.cluster.client import Api, Resource
 from webhook.cluster.watch import Cluster
 from webhook.facts.snapshot import Facts, kept
 from webhook.model import Object
-from webhook.policy.model import Over, Policy
+from webhook.policy.model import Over, Policy, Pool
 from webhook.telemetry.log import Log
 
 STEP = 0.05
@@ -35,9 +35,9 @@ def read(node: str) -> tuple[Resource, ...]:
 
 def trimmed(item: Object) -> Object | None:
     """Return the part of an object that the agent needs: of a pod its names, its spec and the ids of its containers."""
-    if group_kind(item) != POD:
-        return kept(item)
     metadata, status = mapping(item.get("metadata")), mapping(item.get("status"))
+    if group_kind(item) != POD:
+        return taint.kept(item, kept(item))
     keys = ("namespace", "name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
     return {
         "apiVersion": "v1",
@@ -86,10 +86,22 @@ class Node:
 
     def over(self) -> Over:
         """Return what the policy says of containers above their allowance in this node's pool."""
+        pool = self._pool()
+        return pool.over if pool else Over()
+
+    def taint_dead(self) -> bool:
+        """Tell whether the policy wants this node tainted while a card of it is dead."""
+        pool = self._pool()
+        return pool is not None and pool.taint_dead
+
+    def seen(self) -> Object | None:
+        """Return the part of the node that its taint needs, as the API server gave it last; None before that."""
+        return next(iter(self._cluster.objects("Node")), None)
+
+    def _pool(self) -> Pool | None:
         facts = self._cluster.facts()
         node = facts.named.get(self.name) if facts else None
-        pool = self._policy.pool_of(node.labels) if node else None
-        return pool.over if pool else Over()
+        return self._policy.pool_of(node.labels) if node else None
 
     def known(self) -> Mapping[str, Known]:
         """Return the containers of the node by id. A container that only its log file names has a name alone."""

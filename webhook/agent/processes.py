@@ -11,6 +11,17 @@ from webhook.agent.places import Place
 PROC = Path("/proc")
 
 
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot() -> str:
+    """Return the id of this boot of the node, which a restart changes (man 5 proc); empty if it cannot be read."""
+    try:
+        return BOOT.read_text("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
 class Process(NamedTuple):
     """A process by its PID on the host and its start (clock ticks since boot), which its PID's next owner has not.
 

@@ -101,17 +101,25 @@ class StatusError(Exception):
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 """Seconds to connect, and seconds that the API server may be silent."""
 
-APPLY = "application/apply-patch+yaml"
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 """The content type of server-side apply, as `kubectl apply --server-side` sends it."""
 
 
-def ask(api: Api, path: str, query: Mapping[str, Any] | None = None, *, method: str = "GET", body: Any = None) -> Any:
-    """Send a request and return the decoded answer. A `body` is sent as a server-side apply, but for POST.
+def ask(
+    api: Api,
+    path: str,
+    query: Mapping[str, Any] | None = None,
+    *,
+    method: str = "GET",
+    body: Any = None,
+    patch: str = APPLY,
+) -> Any:
+    """Send a request and return the decoded answer. A `body` is sent as a `patch`, but for POST.
 
     Raises StatusError and Unreachable.
     """
     try:
-        response = send(api, method, path, query or {}, body)
+        response = send(api, method, path, query or {}, body, patch=patch)
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
     try:
@@ -141,6 +149,7 @@ def send(
     query: Mapping[str, Any],
     body: Any = None,
     *,
+    patch: str = APPLY,
     silence: float = READ_SECONDS,
     preload_content: bool = True,
 ) -> urllib3.BaseHTTPResponse:
@@ -149,7 +158,7 @@ def send(
     for setting in api.configuration.auth_settings().values():
         headers[setting["key"]] = setting["value"]
     if body is not None:
-        headers["Content-Type"] = "application/json" if method == "POST" else APPLY
+        headers["Content-Type"] = "application/json" if method == "POST" else patch
     words = {key: str(value) for key, value in query.items() if value not in ("", None)}
     url = f"{api.configuration.host}{path}?{urlencode(words)}" if words else f"{api.configuration.host}{path}"
     response: urllib3.BaseHTTPResponse = api.rest_client.pool_manager.request(

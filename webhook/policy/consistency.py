@@ -54,6 +54,9 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
             yield (*at, "memoryLimit"), "Driver is for time-sliced GPUs alone; remove it from this pool"
         if "over" in pool.get("node", {}) and pool["sharing"] not in SHARED:
             yield (*at, "node", "over"), "is for GPUs that pods share; remove it from this pool"
+        if "dead" in pool.get("node", {}) and pool["sharing"] not in SHARED:
+            way = "remove it from this pool: of a GPU that nobody shares, the device plugin hands out nothing more"
+            yield (*at, "node", "dead"), f"is for GPUs that pods share; {way}"
         if "nodes" in pool and not selectors[index].requirements:
             yield (*at, "nodes"), "is empty, and would match every node; name labels"
         if key := contradiction(selectors[index].requirements):

@@ -18,6 +18,7 @@ from webhook.policy.model import (
     CONTEXT_MIB,
     KUEUE_LABEL,
     SHARED,
+    TAINT,
     AllowedPath,
     Card,
     Forms,
@@ -240,6 +241,7 @@ def _pool(value: Object) -> Pool:
         queue=_queue(value["queue"]) if "queue" in value else None,
         scheduler=value.get("scheduler"),
         over=_over(value.get("node", {}).get("over", {})),
+        taint_dead=value.get("node", {}).get("dead", {}).get("action") == TAINT,
     )
 
 

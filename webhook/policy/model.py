@@ -82,6 +82,9 @@ class Card(NamedTuple):
 
 NO_NAMES = Names(())
 
+TAINT = "Taint"
+"""The action of a node's agent on a dead card beyond telling."""
+
 TELL, EVICT, KILL = "Tell", "Evict", "Kill"
 """The action of a node's agent on a container above its allowance."""
 
@@ -156,6 +159,8 @@ class Pool:
     device_classes: Names = NO_NAMES
     max_memory: int | None = None
     over: Over = TOLD
+    taint_dead: bool = False
+    """Whether the agent taints a node of the pool while a card of it is dead."""
     queue: Queue | None = None
     scheduler: str | None = None
     """The name of the one scheduler that counts the pool's GPUs; None for any."""

@@ -58,6 +58,7 @@ _MORE = (
 )
 @click.option("--watch-only", is_flag=True, help="set no limit, evict and kill nothing, whatever the policy says")
 @click.option("--events", is_flag=True, help="with --node: write an Event for each pod that is told of")
+@click.option("--taint", is_flag=True, help="with --node: taint the node while a GPU is dead, where the policy says so")
 @options.cluster
 def command(
     once: bool,
@@ -66,6 +67,7 @@ def command(
     listen: tuple[str, int],
     watch_only: bool,
     events: bool,
+    taint: bool,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -77,12 +79,14 @@ def command(
         raise Unusable((Problem(NVML, 0, f"is not there, and the agent asks NVML by it; {way}"),)) from error
     if events and not node:
         raise Unusable((Problem("--events", 0, "needs --node, whose pods the Events are about"),))
+    if taint and not node:
+        raise Unusable((Problem("--taint", 0, "needs --node, which is tainted"),))
     follow = _follow(node, policy, kubeconfig, context) if node else None
     try:
         if once:
             outputs.show(_table(follow))
         else:
-            _watch(follow, policy, listen, events=events, watch_only=watch_only)
+            _watch(follow, policy, listen, events=events, watch_only=watch_only, taint=taint)
     except nvml.Unavailable as error:
         raise Unusable((Problem("NVML", 0, f"{error}; is the NVIDIA driver loaded, and visible here?"),)) from error
 
@@ -123,9 +127,16 @@ def _table(follow: "tuple[Node, Any] | None") -> str:
 
 
 def _watch(
-    follow: "tuple[Node, Any] | None", policy: str | None, listen: tuple[str, int], *, events: bool, watch_only: bool
+    follow: "tuple[Node, Any] | None",
+    policy: str | None,
+    listen: tuple[str, int],
+    *,
+    events: bool,
+    watch_only: bool,
+    taint: bool,
 ) -> None:
-    from webhook.agent import agent, cgroups, node, scrape, view
+    from webhook.agent import agent, cgroups, node, processes, scrape, view
+    from webhook.agent.taint import Taints
     from webhook.cluster.events import Events
 
     ended = threading.Event()
@@ -148,6 +159,7 @@ def _watch(
             folders=cgroups.Folders(mount) if mount else None,
             watch_only=watch_only,
             node=follow[0].name,
+            taints=Taints(follow[0].seen, follow[0].taint_dead, processes.boot()) if taint else None,
         )
     try:
         server = scrape.start(watched.metrics, *listen)
