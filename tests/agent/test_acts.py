@@ -1,6 +1,7 @@
 """What the agent does: evictions, kills of real processes, and limits that the driver holds."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -149,7 +150,7 @@ class Container:
     """A cgroup that is named as a container's, and the processes in it."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root / "kubepods-slicewarden-acts"
+        self.root = root / f"kubepods-slicewarden-acts-{os.getpid()}"
         self.folder = self.root / f"pod{UID}" / ID
         self.folder.mkdir(parents=True)
         self._jobs: list[subprocess.Popen[bytes]] = []

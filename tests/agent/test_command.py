@@ -194,7 +194,7 @@ def test_while_the_api_server_is_away_log_files_name_the_containers_and_nothing_
 def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: State, tmp_path: Path) -> None:
     """The whole way, with a real cgroup of a container; the API server is pretended."""
     mount = unified()
-    folder = mount / "kubepods-slicewarden-test" / "pod11111111-2222-3333-4444-555555555555" / ID
+    folder = mount / f"kubepods-slicewarden-test-{os.getpid()}" / "pod11111111-2222-3333-4444-555555555555" / ID
     folder.mkdir(parents=True)
     job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
