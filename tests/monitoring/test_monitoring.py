@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests import ROOT
+from tests.monitoring import grafana
 from tests.monitoring.conftest import Promtool
 from webhook.telemetry.metrics import Metrics
 
@@ -21,6 +22,9 @@ RULES = [
     for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text("utf-8"))["spec"]["groups"]
     for rule in group["rules"]
 ]
+
+
+DASHBOARD = MONITORING / "dashboard.json"
 
 
 @pytest.fixture
@@ -46,7 +50,7 @@ def test_prometheus_takes_the_metrics(promtool: Promtool) -> None:
 def test_prometheus_takes_every_query_of_the_dashboard(promtool: Promtool, tmp_path: Path) -> None:
     queries = [
         target["expr"]
-        for panel in json.loads((MONITORING / "dashboard.json").read_text("utf-8"))["panels"]
+        for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"]
         for target in panel.get("targets", ())
     ]
     assert len(queries) > 20
@@ -83,3 +87,27 @@ def test_every_alert_has_both_cases() -> None:
     names = {rule["alert"] for rule in RULES}
     assert {each["alertname"] for each in TRIED if each.get("exp_alerts")} == names
     assert {each["alertname"] for each in TRIED if not each.get("exp_alerts")} == names
+
+
+def test_grafana_s_schema_knows_every_key_and_every_value_of_the_dashboard() -> None:
+    assert list(grafana.faults(json.loads(DASHBOARD.read_text("utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["panels", 1, "gridPos", "h"], "4"),
+        (["panels", 1, "gridpos"], {}),
+        (["panels", 1, "targets", 0, "range"], "yes"),
+        (["panels", 1, "fieldConfig", "defaults", "unity"], "s"),
+        (["templating", "list", 0, "refresh"], 7),
+        (["refresh"], 30),
+    ],
+)
+def test_the_schema_refuses_another_dashboard(place: list[str | int], value: object) -> None:
+    dashboard = json.loads(DASHBOARD.read_text("utf-8"))
+    inner = dashboard
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    assert len(list(grafana.faults(dashboard))) == 1
