@@ -1,5 +1,7 @@
 """`pools[].node` of a policy: what the agent does there."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import yaml
 from tests import ROOT
 from webhook.cli import inputs
 from webhook.model import Unusable
-from webhook.policy.model import EVICT, TOLD, Over, Policy
+from webhook.policy.model import EVICT, NO_TURNS, TOLD, Contention, Over, Policy
 
 
 def policy(tmp_path: Path, words: Any, place: int = 0) -> Policy:
@@ -23,6 +25,8 @@ def policy(tmp_path: Path, words: Any, place: int = 0) -> Policy:
 def test_a_policy_that_says_nothing_tells() -> None:
     assert {pool.over for pool in inputs.load_sample().pools} == {TOLD}
     assert TOLD.action == "Tell"
+    assert {pool.contention for pool in inputs.load_sample().pools} == {NO_TURNS}
+    assert NO_TURNS.mode == "Off"
 
 
 def test_what_a_pool_says_is_read_and_the_rest_is_usual(tmp_path: Path) -> None:
@@ -39,6 +43,55 @@ def test_a_dead_card_taints_a_node_only_where_its_pool_says_so(tmp_path: Path) -
         policy(tmp_path, {"dead": {"action": "Cordon"}})
     with pytest.raises(Unusable, match="is for GPUs that pods share; remove it from this pool: of a GPU that nobody"):
         policy(tmp_path, {"dead": {"action": "Taint"}}, place=1)
+
+
+def inner(value: Any) -> Iterator[Any]:
+    """All mappings in a document."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from inner(each)
+
+
+def test_what_a_pool_says_of_turns_is_read_and_the_rest_is_as_the_schema_says(tmp_path: Path) -> None:
+    words = {
+        "mode": "Turns",
+        "who": "All",
+        "order": "PriorityClass",
+        "turnSeconds": 5,
+        "longestSeconds": 30,
+        "restSeconds": 7,
+        "settleMilliseconds": 500,
+        "patienceSeconds": 8,
+        "fullPercent": 90,
+    }
+    read = policy(tmp_path, {"contention": words}).pools[0].contention
+    assert read == Contention("Turns", "All", "PriorityClass", 5, 30, 7, 0.5, 8, 90)
+    assert policy(tmp_path, {"contention": {"mode": "FirstCome"}}).pools[0].contention == Contention("FirstCome")
+    text = (ROOT / "webhook" / "policy" / "policy.schema.json").read_text("utf-8")
+    (schema,) = [found for found in inner(json.loads(text)) if {"mode", "turnSeconds"} <= found.keys()]
+    usual = {key: value["default"] for key, value in schema.items() if key != "mode"}
+    assert policy(tmp_path, {"contention": {**usual, "mode": "Off"}}).pools[0].contention == NO_TURNS
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({}, "mode"),
+        ({"mode": "Sometimes"}, "mode"),
+        ({"mode": "Turns", "longestSeconds": 4}, "longestSeconds"),
+        ({"mode": "Turns", "turn": "10s"}, "turn"),
+        ({"mode": False}, "mode"),
+    ],
+)
+def test_a_word_of_turns_that_means_nothing_is_named(tmp_path: Path, words: Any, says: str) -> None:
+    with pytest.raises(Unusable, match=says):
+        policy(tmp_path, {"contention": words})
+
+
+def test_turns_are_for_time_sliced_pools_alone(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="is for time-sliced GPUs alone; remove it from this pool"):
+        policy(tmp_path, {"contention": {"mode": "Turns"}}, place=1)
 
 
 @pytest.mark.parametrize(

@@ -422,6 +422,43 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
 }
 
 
+AGENT = more(
+    "  exemptions:\n    - name: agent\n      reason: r\n      system: true\n      namespaces: [slicewarden-node]\n"
+    "      serviceAccounts: [slicewarden-node]\n"
+)
+_OPERATOR = "  - {apiVersion: v1, kind: Namespace, metadata: {name: operator}}\n"
+THERE = _OPERATOR, _OPERATOR + _OPERATOR.replace("operator", "slicewarden-node")
+"""An edit of FACTS: the agent's namespace exists."""
+
+
+def node(words: str) -> Edit:
+    """An edit that says what the agent does in the shared pool."""
+    return "      sharing: time-slicing\n", f"      sharing: time-slicing\n      node: {words}\n"
+
+
+CASES |= {
+    "agent-without-effect": [
+        ([node("{over: {action: Evict}}")], [], 11, "needs the agent, and no exemption covers"),
+        (
+            [("      sharing: time-slicing\n", "      sharing: time-slicing\n      memoryLimit: Driver\n")],
+            [],
+            11,
+            "needs the agent, and no exemption covers",
+        ),
+        ([node('{contention: {mode: "Off", restSeconds: 5}}'), AGENT], [], 11, "has mode Off, so its other words"),
+        ([node("{contention: {mode: FirstCome, turnSeconds: 5}}"), AGENT], [], 11, "has no effect with mode FirstCome"),
+    ],
+    "turn-longer-than-probes": [
+        ([node("{contention: {mode: Turns, turnSeconds: 20}}"), AGENT], [], 11, "a turn has 20 s, and a pod stands"),
+        (
+            [node("{contention: {mode: Turns, turnSeconds: 21, longestSeconds: 60}}"), AGENT],
+            [],
+            11,
+            "a turn has 21 s, and a pod with a usual liveness probe",
+        ),
+    ],
+}
+
 ELSEWHERE = {"flavor-against-pool", "labelless-pool", "shared-device", "uncounted-device"}
 """The lints that test_queues_and_devices.py tries, with facts of their own."""
 
@@ -535,6 +572,9 @@ def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
             [UNTAINTED],
         ),
         ([("maxReplicas: 4", "maxReplicas: 4\n    configMaps: [{namespace: operator, name: config}]")], []),
+        ([node("{over: {action: Evict}, contention: {mode: FirstCome, longestSeconds: 60}}"), AGENT], [THERE]),
+        ([node("{contention: {mode: Turns, turnSeconds: 20, longestSeconds: 60}}"), AGENT], [THERE]),
+        ([node('{contention: {mode: "Off"}}'), AGENT], [THERE]),
     ],
 )
 def test_a_similar_policy_without_the_mistake_is_not_reported(policy: list[Edit], facts: list[Edit]) -> None:

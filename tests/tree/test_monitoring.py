@@ -19,6 +19,7 @@ from webhook.agent.places import Place
 from webhook.agent.pods import Name
 from webhook.agent.processes import Process
 from webhook.agent.standing import Standing
+from webhook.agent.turns import Standstill
 from webhook.agent.view import Known, Row
 from webhook.cluster import watch
 from webhook.model import Action, Finding, Mode, Request, Result, Verdict
@@ -60,6 +61,7 @@ def seen() -> dict[str, set[str]]:
     metrics.saw(agent.Seen([CardUse(reading, (use,))], [row], time.monotonic(), 0.1))
     metrics.acted("Tell", "done")
     metrics.trouble("GPU-0", "XID 79")
+    metrics.paused({Name("a", "b", "c"): Standstill(True, 3.0)})
     return {
         family.name + ("_total" if family.type == "counter" else ""): {
             label for sample in family.samples for label in sample.labels

@@ -16,11 +16,12 @@ from webhook.agent.nvml import Cards, Unavailable
 from webhook.agent.over import Act, Since
 from webhook.agent.processes import Processes
 from webhook.agent.taint import Taints
+from webhook.agent.turns import Turns
 from webhook.agent.view import Known, Row, rows
 from webhook.cluster.client import Api
 from webhook.cluster.events import Denial, Owner
 from webhook.model import Object
-from webhook.policy.model import EVICT, KILL, TAINT, TELL, Over
+from webhook.policy.model import EVICT, KILL, TAINT, TELL, Contention, Over
 from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 PERIOD, AGAIN = 1.0, 10.0
 """Seconds between two looks, and until NVML is started again after it failed, or while a card is lost."""
+
+QUICK = 0.1
+"""Seconds between two looks while containers take turns."""
 
 REPORTER = "slicewarden.dev/agent"
 
@@ -44,8 +48,8 @@ class Agent:
     """Watches the cards of a node, and acts where it may.
 
     `known` returns the node's containers by id, and `rules` what the policy says of its pool. Without an `api` no pod
-    is evicted, without `folders` no limit is set, and with `watch_only` nothing is done but telling. `node` is its
-    name, and without `taints` it is never tainted.
+    is evicted, without `folders` no limit is set, without `turns` nothing is frozen, and with `watch_only` nothing is
+    done but telling. `node` is its name, and without `taints` it is never tainted.
     """
 
     known: Callable[[], Mapping[str, Known]]
@@ -58,6 +62,8 @@ class Agent:
     watch_only: bool = True
     node: str = ""
     taints: Taints | None = None
+    turns: Turns | None = None
+    contention: Callable[[], Contention] = Contention
     open: Callable[[], Cards] = Cards
     clock: Callable[[], float] = time.monotonic
 
@@ -73,6 +79,8 @@ class Agent:
         self._evicting: set[str] = set()
         if self.taints is not None:
             self.taints.write = self._taint
+        if self.turns is not None:
+            self.turns.tell, self.turns.acted = self.tell, self.metrics.acted
 
     def round(self) -> float:
         """Look once, and do what is to be done. Returns the seconds to rest."""
@@ -84,25 +92,33 @@ class Agent:
                 self.metrics.failed("nvmlInit")
                 self.metrics.saw(Seen(at=begin, dead=self._dead.cards))
                 self._say("no NVML", str(error))
+                if self.turns is not None:
+                    self.turns.release("no NVML")
                 return AGAIN
             self._opened = begin
             self._say("no NVML", "")
         rules, known = self.rules(), self.known()
         self._hold(self._cards, begin, known)
         cards = look(self._cards, self._processes)
+        if self.turns is not None:
+            self.turns.step(cards, known, self.contention())
         every = rows(cards, known)
         self._since, acts = over.decide(self._since, begin, every, rules)
         for act in acts:
             self._do(act, rules)
         self._mourn(self._cards, cards, every)
         seconds = self.clock() - begin
+        if self.turns is not None:
+            self.metrics.paused(self.turns.standstills)
         self.metrics.saw(Seen(cards, every, begin, seconds, rules.slack, self._dead.cards))
         if dead.LOST in self._dead.cards.values() and begin - self._opened >= AGAIN:
             self._leave()  # a card that comes back is seen only after a new start of NVML
-        return max(PERIOD - seconds, 0.0)
+        return max((QUICK if self.turns is not None and self.turns.contended else PERIOD) - seconds, 0.0)
 
     def close(self) -> None:
-        """Take the driver's limits away, and end the use of NVML."""
+        """Let everything run, take the driver's limits away, and end the use of NVML."""
+        if self.turns is not None:
+            self.turns.close()
         if self._cards is not None:
             self._limits.remove(self._cards.limit)
         self._leave()
@@ -169,6 +185,12 @@ class Agent:
                 self._evictions.submit(self._evict, self.api, act, known)
         elif act.do not in (KILL, EVICT):
             self._told(act, known, deeds.DONE)
+
+    def tell(self, known: Known, reason: str, note: str) -> None:
+        """Write an Event about a pause at its pod."""
+        if self.events is not None and known.uid:
+            owner = Owner("v1", "Pod", known.name.namespace, known.name.pod, known.uid)
+            self.events.add(Denial(owner, note, reason, TELL, REPORTER))
 
     def _evict(self, api: Api, act: Act, known: Known) -> None:
         try:

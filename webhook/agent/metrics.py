@@ -7,7 +7,7 @@ card's UUID or a word of ours; a PID is none.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,6 +16,8 @@ from prometheus_client.metrics_core import Metric
 
 from webhook.agent.look import CardUse
 from webhook.agent.nvml import MIB
+from webhook.agent.pods import Name
+from webhook.agent.turns import Standstill
 from webhook.agent.view import Row, State
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,6 +48,7 @@ class Metrics:
     acts: Counter[tuple[str, str]] = field(default_factory=Counter)
     limits: tuple[int, int] = (0, 0)
     troubles: Counter[tuple[str, str]] = field(default_factory=Counter)
+    standstills: Mapping[Name, Standstill] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,6 +76,11 @@ class Metrics:
         with self._lock:
             self.troubles[card, what] += 1
 
+    def paused(self, standstills: Mapping[Name, Standstill]) -> None:
+        """Set how the containers stand that take turns."""
+        with self._lock:
+            self.standstills = dict(standstills)
+
     def held(self, by_driver: int, failed: int) -> None:
         """Set how many limits the driver holds, one for each container and card, and how many it refused."""
         with self._lock:
@@ -95,7 +103,9 @@ class Metrics:
         """Yield all metrics, as prometheus_client asks for them."""
         with self._lock:
             seen, faults, acts, troubles = self.seen, dict(self.faults), dict(self.acts), dict(self.troubles)
+            standstills = self.standstills
         yield from _containers(seen)
+        yield from _paused(standstills)
         yield from _cards(seen)
         counter = CounterMetricFamily("slicewarden_node_faults", "Calls that failed, by call.", labels=("call",))
         for call, count in sorted(faults.items()):
@@ -151,6 +161,19 @@ def _containers(seen: Seen) -> Iterator[Metric]:
             share.add_metric(labels, row.use.sm / 100)
         state.add_metric((*labels, row.state(seen.slack).value), 1)
     yield from (use, allowance, share, state)
+
+
+def _paused(standstills: Mapping[Name, Standstill]) -> Iterator[Metric]:
+    frozen = GaugeMetricFamily(
+        "slicewarden_node_frozen", "1 for a container that stands still until its turn, else 0.", labels=CONTAINER[:3]
+    )
+    seconds = CounterMetricFamily(
+        "slicewarden_node_frozen_seconds", "Seconds that a container has stood still.", labels=CONTAINER[:3]
+    )
+    for name, stands in sorted(standstills.items()):
+        frozen.add_metric(name, int(stands.frozen))
+        seconds.add_metric(name, stands.seconds)
+    yield from (frozen, seconds)
 
 
 def _cards(seen: Seen) -> Iterator[Metric]:

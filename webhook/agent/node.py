@@ -15,7 +15,7 @@ from webhook.cluster.client import Api, Resource
 from webhook.cluster.watch import Cluster
 from webhook.facts.snapshot import Facts, kept
 from webhook.model import Object
-from webhook.policy.model import Over, Policy, Pool
+from webhook.policy.model import Contention, Over, Policy, Pool
 from webhook.telemetry.log import Log
 
 STEP = 0.05
@@ -97,6 +97,11 @@ class Node:
     def seen(self) -> Object | None:
         """Return the part of the node that its taint needs, as the API server gave it last; None before that."""
         return next(iter(self._cluster.objects("Node")), None)
+
+    def contention(self) -> Contention:
+        """Return how containers take turns in this node's pool; not at all while the pool is unknown."""
+        pool = self._pool()
+        return pool.contention if pool else Contention()
 
     def _pool(self) -> Pool | None:
         facts = self._cluster.facts()

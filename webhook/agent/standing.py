@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from webhook.agent.pauses import Pause, pause
 from webhook.api.lenient import mapping, sequence, string
 from webhook.api.objects import subjects
 from webhook.api.pods import Container, Pod
@@ -19,7 +20,7 @@ class Standing(NamedTuple):
     `asks` tells whether it asked for a GPU; None if that cannot be known, as for a pod with a claim. `allowance` is the
     MiB that it may take of a card; None where no allowance holds. `exempt` is the name of an exemption of the system,
     and `ending` tells whether its pod is being deleted. `init` tells whether the pod's start waits for its end, and
-    `driver` whether the driver is to hold it to its allowance.
+    `driver` whether the driver is to hold it to its allowance. `pause` says how it may be frozen, None that it may not.
     """
 
     asks: bool | None = None
@@ -28,6 +29,7 @@ class Standing(NamedTuple):
     ending: bool = False
     init: bool = False
     driver: bool = False
+    pause: Pause | None = None
 
 
 UNKNOWN = Standing()
@@ -45,13 +47,16 @@ def standing(item: Object, container: str, policy: Policy, facts: Facts, node: N
             return UNKNOWN
         review, pool = PodReview(pod, policy, facts), policy.pool_of(node.labels)
         (own,) = [each for each in pod.containers if each.name == container]
+        asks, exempt, ending = _asks(review, own), _exempt(pod, policy, facts), bool(metadata.get("deletionTimestamp"))
+        bears = pause(review, own, pool) if pool is not None and asks and not exempt and not ending else ""
         return Standing(
-            _asks(review, own),
+            asks,
             _allowance(review, own, node),
-            _exempt(pod, policy, facts),
-            bool(metadata.get("deletionTimestamp")),
+            exempt,
+            ending,
             own.list_name == "initContainers" and not own.sidecar,
             pool is not None and pool.driver_limits,
+            bears if isinstance(bears, Pause) else None,
         )
     except (Malformed, ValueError):  # not one pod, or not one container of that name
         return UNKNOWN

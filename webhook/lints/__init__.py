@@ -11,13 +11,13 @@ from datetime import date, timedelta
 
 from webhook.documents.documents import Document
 from webhook.facts.snapshot import Facts
-from webhook.lints import devices, eased, grants, limits, pools, queues, scopes
+from webhook.lints import agents, devices, eased, grants, limits, pools, queues, scopes
 from webhook.lints.base import Lint, Linted, Table
 from webhook.model import Action, Finding, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.scan.results import Judged, Report
 
-FAMILIES = (pools, limits, scopes, grants, eased, devices, queues)
+FAMILIES = (pools, limits, scopes, grants, eased, devices, queues, agents)
 """The files of this folder, in the order of the page."""
 
 LINTS: Table = {each: action for family in FAMILIES for each, action in family.LINTS.items()}

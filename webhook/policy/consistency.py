@@ -57,6 +57,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
         if "dead" in pool.get("node", {}) and pool["sharing"] not in SHARED:
             way = "remove it from this pool: of a GPU that nobody shares, the device plugin hands out nothing more"
             yield (*at, "node", "dead"), f"is for GPUs that pods share; {way}"
+        if "contention" in pool.get("node", {}) and pool["sharing"] != "time-slicing":
+            yield (*at, "node", "contention"), "is for time-sliced GPUs alone; remove it from this pool"
         if "nodes" in pool and not selectors[index].requirements:
             yield (*at, "nodes"), "is empty, and would match every node; name labels"
         if key := contradiction(selectors[index].requirements):

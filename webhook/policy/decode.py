@@ -21,6 +21,7 @@ from webhook.policy.model import (
     TAINT,
     AllowedPath,
     Card,
+    Contention,
     Forms,
     Guard,
     Limits,
@@ -242,6 +243,7 @@ def _pool(value: Object) -> Pool:
         scheduler=value.get("scheduler"),
         over=_over(value.get("node", {}).get("over", {})),
         taint_dead=value.get("node", {}).get("dead", {}).get("action") == TAINT,
+        contention=_contention(value.get("node", {}).get("contention", {})),
     )
 
 
@@ -252,6 +254,21 @@ def _over(value: Object) -> Over:
         value.get("graceSeconds", usual.grace),
         mib(value["slack"]) if "slack" in value else usual.slack,
         value.get("pressurePercent", usual.pressure),
+    )
+
+
+def _contention(value: Object) -> Contention:
+    usual = Contention()
+    return Contention(
+        value.get("mode", usual.mode),
+        value.get("who", usual.who),
+        value.get("order", usual.order),
+        value.get("turnSeconds", usual.turn),
+        value.get("longestSeconds", usual.longest),
+        value.get("restSeconds", usual.rest),
+        value["settleMilliseconds"] / 1000 if "settleMilliseconds" in value else usual.settle,
+        value.get("patienceSeconds", usual.patience),
+        value.get("fullPercent", usual.full),
     )
 
 

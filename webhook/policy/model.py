@@ -105,6 +105,41 @@ class Over(NamedTuple):
 TOLD = Over()
 """Where a policy says nothing: it is told."""
 
+OFF, FIRST_COME, TURNS = "Off", "FirstCome", "Turns"
+"""How containers take turns on a contended card: not at all, each until it ends, or each for a while."""
+
+OPT_IN, ALL = "OptIn", "All"
+"""Who may be paused: pods that say so themselves, or all that can bear it."""
+
+PAUSABLE = "slicewarden.dev/pausable"
+"""The annotation by which a pod says whether it may be paused: `true` or `false`."""
+
+ARRIVAL, PRIORITY_CLASS = "Arrival", "PriorityClass"
+"""The order of a card's queue: by arrival, or by priority and then by arrival."""
+
+
+class Contention(NamedTuple):
+    """How the agent of a node lets containers take turns on a card that they want all of. Times are in seconds.
+
+    One that runs keeps the card for `turn`, with TURNS. One that is paused for `longest` runs for at least `rest`.
+    Another one is let run when the card has had time for `settle`, and each that runs has used the card or was waited
+    for so long as `patience`. Above `full` percent of the card's memory, the one that was let run last is paused.
+    """
+
+    mode: str = OFF
+    who: str = OPT_IN
+    order: str = ARRIVAL
+    turn: int = 10
+    longest: int = 20
+    rest: int = 15
+    settle: float = 2.5
+    patience: int = 5
+    full: int = 95
+
+
+NO_TURNS = Contention()
+"""Where a policy says nothing: all run."""
+
 DEFAULT_SCHEDULER = "default-scheduler"
 """The name of Kubernetes' own scheduler, for pods that name none (k8s.io/api core/v1 types.go)."""
 
@@ -161,6 +196,7 @@ class Pool:
     over: Over = TOLD
     taint_dead: bool = False
     """Whether the agent taints a node of the pool while a card of it is dead."""
+    contention: Contention = NO_TURNS
     queue: Queue | None = None
     scheduler: str | None = None
     """The name of the one scheduler that counts the pool's GPUs; None for any."""

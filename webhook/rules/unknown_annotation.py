@@ -16,11 +16,12 @@ from webhook.memory.budget import MEMORY, PROCESSES
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
 from webhook.memory.shim.delivery import CHOICE, CODE, IMAGE_PATH
 from webhook.model import Finding
+from webhook.policy.model import PAUSABLE
 
 SINCE = "0.1"
 
 PREFIX = "slicewarden.dev/"
-SAID = (MEMORY, PROCESSES, TORCH_VERSION, CHOICE, IMAGE_PATH)
+SAID = (MEMORY, PROCESSES, PAUSABLE, TORCH_VERSION, CHOICE, IMAGE_PATH)
 """The annotations that pods may have in addition to their trust."""
 MOST = 10
 """The number of annotations that are named: a pod may have thousands, and each guess at a spelling takes time."""

@@ -1,5 +1,6 @@
 """`slicewarden agent`: what each container really takes of this node's cards."""
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -7,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from webhook.agent import cgroups, thawer
+from webhook.agent import ledger as ledgers
+from webhook.agent.freezer import Freezer
+from webhook.agent.ledger import Ledger
 from webhook.cli import inputs, options, outputs, parser
 from webhook.model import Problem, Unusable
 from webhook.policy.model import Over
@@ -16,6 +21,8 @@ if TYPE_CHECKING:
     from webhook.agent.node import Node
 
 NVML = "nvidia-ml-py"
+
+NO_FREEZER = "there is no whole mount of cgroup v2 that the agent may write to"
 
 STATUS = {
     "0": "success, or told to end",
@@ -38,8 +45,9 @@ _MORE = (
         environment={"NODE_NAME": "the default for --node"} | parser.KUBECONFIG,
     ),
     help="Watch the GPUs of this node: which container takes how much of each card, what it was admitted with, and who "
-    "is there without having asked for a GPU. With --node it also sets limits of memory, evicts pods and kills "
-    "processes where the policy says so for the node's pool (memoryLimit, node.over), unless --watch-only is given.",
+    "is there without having asked for a GPU. With --node it also sets limits of memory, evicts pods, kills processes "
+    "and has containers take turns where the policy says so for the node's pool (memoryLimit, node), unless "
+    "--watch-only is given.",
 )
 @click.option("--once", is_flag=True, help="look once, print a table, and end")
 @click.option(
@@ -56,7 +64,16 @@ _MORE = (
     metavar="HOST:PORT",
     help="where metrics and health are served; default: 0.0.0.0:8080",
 )
-@click.option("--watch-only", is_flag=True, help="set no limit, evict and kill nothing, whatever the policy says")
+@click.option(
+    "--watch-only", is_flag=True, help="set no limit; evict, kill and freeze nothing, whatever the policy says"
+)
+@click.option(
+    "--ledger",
+    type=options.PATH,
+    default=str(ledgers.FOLDER),
+    metavar="FOLDER",
+    help=f"where it writes down what it freezes, for `slicewarden thaw`; default: {ledgers.FOLDER}",
+)
 @click.option("--events", is_flag=True, help="with --node: write an Event for each pod that is told of")
 @click.option("--taint", is_flag=True, help="with --node: taint the node while a GPU is dead, where the policy says so")
 @options.cluster
@@ -66,12 +83,15 @@ def command(
     policy: str | None,
     listen: tuple[str, int],
     watch_only: bool,
+    ledger: str,
     events: bool,
     taint: bool,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
     """Look once, or until told to end."""
+    acts = not watch_only and not once and node is not None
+    frozen = _thawed(Path(ledger)) if acts else None  # before NVML is imported, which may hang or fail
     try:
         from webhook.agent import nvml
     except ModuleNotFoundError as error:
@@ -86,9 +106,23 @@ def command(
         if once:
             outputs.show(_table(follow))
         else:
-            _watch(follow, policy, listen, events=events, watch_only=watch_only, taint=taint)
+            _watch(follow, policy, listen, frozen, events=events, watch_only=watch_only, taint=taint)
     except nvml.Unavailable as error:
         raise Unusable((Problem("NVML", 0, f"{error}; is the NVIDIA driver loaded, and visible here?"),)) from error
+
+
+def _thawed(folder: Path) -> tuple[Ledger, Freezer | None]:
+    """Thaw what an agent before this one left frozen, and return what this one freezes by."""
+    root, book = cgroups.mount(), Ledger(folder)
+    if root is None or not os.access(root, os.W_OK):
+        return book, None
+    freezer = Freezer(root)
+    if not book.take():
+        done = thawer.thaw(book, freezer)
+        if done:
+            failed = sum(map(bool, done.values()))
+            log_line({"message": "thawed what the ledger names", "thawed": len(done) - failed, "failed": failed})
+    return book, freezer
 
 
 def _follow(node: str, policy: str | None, kubeconfig: str | None, context: str | None) -> "tuple[Node, Any]":
@@ -130,13 +164,15 @@ def _watch(
     follow: "tuple[Node, Any] | None",
     policy: str | None,
     listen: tuple[str, int],
+    frozen: tuple[Ledger, Freezer | None] | None,
     *,
     events: bool,
     watch_only: bool,
     taint: bool,
 ) -> None:
-    from webhook.agent import agent, cgroups, node, processes, scrape, view
+    from webhook.agent import agent, node, processes, scrape, view
     from webhook.agent.taint import Taints
+    from webhook.agent.turns import Turns
     from webhook.cluster.events import Events
 
     ended = threading.Event()
@@ -160,6 +196,8 @@ def _watch(
             watch_only=watch_only,
             node=follow[0].name,
             taints=Taints(follow[0].seen, follow[0].taint_dead, processes.boot()) if taint else None,
+            turns=Turns(frozen[1], frozen[0], log_line, lacks=NO_FREEZER) if frozen else None,
+            contention=follow[0].contention,
         )
     try:
         server = scrape.start(watched.metrics, *listen)

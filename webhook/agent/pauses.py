@@ -1,0 +1,112 @@
+"""Decides whether a container may be frozen, and for how long it bears that. Values in, values out.
+
+The kubelet restarts a container whose liveness or startup probe fails `failureThreshold` times in a row. A frozen one
+fails each HTTP and gRPC probe, and a TCP probe once the backlog of its socket is full. An exec probe of a frozen
+container is refused by the runtime, which the kubelet does not count (kubernetes pkg/kubelet/prober/worker.go).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from webhook.api.lenient import mapping
+from webhook.api.pods import Container
+from webhook.catalog import gangs
+from webhook.gpu import requests
+from webhook.gpu.review import PodReview
+from webhook.policy.model import ALL, OFF, PAUSABLE, PRIORITY_CLASS, Pool
+
+SHORTEST = 5
+"""Seconds: who does not bear to be frozen for so long is never frozen."""
+
+TIME_SLICING = "time-slicing"
+
+_PROBES = ("livenessProbe", "startupProbe")
+_ANSWERED = ("httpGet", "grpc", "tcpSocket")
+_PERIOD, _THRESHOLD, _TIMEOUT = 10, 3, 1
+"""What Kubernetes uses where a probe says nothing (k8s.io/api core/v1 types.go, Probe)."""
+
+
+class Pause(NamedTuple):
+    """How long a container may be frozen, how long its probes need afterwards (seconds), and its pod's priority."""
+
+    longest: int
+    rest: int = 0
+    priority: int = 0
+
+
+def pause(review: PodReview, container: Container, pool: Pool) -> Pause | str:
+    """Return how a container of a pod may be frozen in a pool, or a few words why it may not be."""
+    rules, pod = pool.contention, review.subject
+    if rules.mode == OFF or pool.sharing != TIME_SLICING:
+        return "the pool's containers take no turns"
+    if rules.who != ALL and pod.annotations.get(PAUSABLE) != "true":
+        return f"its pod does not say {PAUSABLE}"
+    if rules.who == ALL and pod.annotations.get(PAUSABLE) == "false":
+        return f"its pod says that it is not {PAUSABLE.rpartition('/')[2]}"
+    own = [request for request in review.requests if request.container.path == container.path]
+    if not own or container.list_name != "containers":
+        return "it is no main container that asks for a GPU"
+    if any("mig-" in each.resource or not each.whole for each in review.requests):
+        return "its pod asks for a MIG device, or not for a number of GPUs"
+    if sum(requests.totals(review.requests).values()) > 1:
+        return "its pod has several GPUs"
+    if sign := _gang(review):
+        return f"its pod is one of a group ({sign})"
+    bounds = [*_bounds(container)]
+    if None in bounds:
+        return "a probe of it cannot be read"
+    known = [each for each in bounds if each is not None]
+    longest = min([rules.longest, *(bears for bears, _ in known)])
+    if longest < SHORTEST:
+        return f"its probes bear {longest} s"
+    rest = max([0, *(needs for _, needs in known)])
+    priority = pod.spec.get("priority") if rules.order == PRIORITY_CLASS else 0
+    return Pause(longest, rest, priority if type(priority) is int else 0)
+
+
+def _gang(review: PodReview) -> str:
+    """Return the sign by which a pod is one of a group, or an empty text."""
+    pod = review.subject
+    if pod.spec.get("hostNetwork"):
+        return "hostNetwork"
+    for found in (*pod.labels, *pod.annotations):
+        if found in gangs.KEYS:
+            return found
+    for field in gangs.FIELDS:
+        if pod.spec.get(field):
+            return field
+    for container in pod.containers:
+        for name in container.variables(gangs.VARIABLES):
+            return name
+    return ""
+
+
+def _bounds(container: Container) -> Iterator[tuple[int, int] | None]:
+    """Yield for each probe how long it bears a freeze, and how long it needs to succeed again; None if it is broken."""
+    for name in _PROBES:
+        probe = container.spec.get(name)
+        if probe is None:
+            continue
+        if not isinstance(probe, dict):
+            yield None
+            continue
+        period, threshold, timeout = (
+            _number(probe, key, usual)
+            for key, usual in (
+                ("periodSeconds", _PERIOD),
+                ("failureThreshold", _THRESHOLD),
+                ("timeoutSeconds", _TIMEOUT),
+            )
+        )
+        if period is None or threshold is None or timeout is None:
+            yield None
+        elif any(key in probe for key in _ANSWERED):
+            yield (threshold - 1) * period, period + timeout
+        elif not mapping(probe.get("exec")):
+            yield None
+
+
+def _number(probe: Mapping[str, Any], key: str, usual: int) -> int | None:
+    """Read a number of a probe. Kubernetes takes 0 for none said."""
+    value = probe.get(key) or usual
+    return value if type(value) is int and value > 0 else None

@@ -1,0 +1,73 @@
+"""Lints of what the agent of a node does in a pool (`memoryLimit`, `node`)."""
+
+from collections.abc import Iterator
+
+from webhook.api.lenient import mapping, sequence
+from webhook.lints.base import Found, Linted, Table, at
+from webhook.model import Action
+from webhook.policy.model import FIRST_COME, OFF, TURNS
+from webhook.policy.scopes import NAME_LABEL
+
+NAMESPACE = "slicewarden-node"
+"""Where components/agent runs."""
+
+USUAL_BOUND = 20
+"""Seconds that a liveness probe bears which says nothing of its own: it may fail at two of three times, each 10 s."""
+
+
+def agent_without_effect(of: Linted) -> Iterator[Found]:
+    """A pool says what the agent of its nodes does, and something else in the policy takes the effect away.
+
+    The policy refuses the agent's pods if no exemption covers their namespace, `slicewarden-node`: they have the node's
+    PIDs and all of its GPUs. Without the agent no limit of the driver, eviction or turn happens. Words of turns have no
+    effect while there are none, and `turnSeconds` has one with mode Turns alone.
+
+    Way out: take the exemption from the sample policy, and remove the words that do nothing.
+    """
+    labels = {NAME_LABEL: NAMESPACE}
+    exempt = any(each.scope.reaches(NAMESPACE, labels) for each in of.policy.exemptions if each.until is None)
+    specs = [mapping(each) for each in sequence(of.spec.get("pools"))]
+    for (path, pool), spec in zip(at("pools", of.policy.pools), specs, strict=True):
+        node = mapping(spec.get("node"))
+        if (node or pool.driver_limits) and not exempt:
+            yield Found(
+                (*path, "node") if node else (*path, "memoryLimit"),
+                f"needs the agent, and no exemption covers namespace {NAMESPACE}, so the agent's own pods are refused; "
+                "add the exemption of the sample policy",
+            )
+        words, mode = mapping(node.get("contention")), pool.contention.mode
+        if mode == OFF and len(words) > 1:
+            yield Found((*path, "node", "contention"), "has mode Off, so its other words do nothing; remove them")
+        if mode == FIRST_COME and "turnSeconds" in words:
+            where = (*path, "node", "contention", "turnSeconds")
+            yield Found(where, "has no effect with mode FirstCome; remove it, or set mode: Turns")
+
+
+def turn_longer_than_probes(of: Linted) -> Iterator[Found]:
+    """A turn is longer than those who wait for its end may stand still.
+
+    A pod that waits is let run when its time is over, in the middle of another one's turn: both have the GPU at once.
+    Its time is `longestSeconds`, or what its liveness and startup probes bear: 20 s by Kubernetes' defaults.
+
+    Way out: set `turnSeconds` to less than `longestSeconds`, and to at most 20 unless the pods' probes bear more.
+    """
+    for path, pool in at("pools", of.policy.pools):
+        rules = pool.contention
+        if rules.mode != TURNS:
+            continue
+        where = (*path, "node", "contention")
+        if rules.turn >= rules.longest:
+            yield Found(
+                where,
+                f"a turn has {rules.turn} s, and a pod stands still for at most {rules.longest} s; set turnSeconds to "
+                "less than longestSeconds",
+            )
+        elif rules.turn > USUAL_BOUND:
+            yield Found(
+                where,
+                f"a turn has {rules.turn} s, and a pod with a usual liveness probe stands still for at most "
+                f"{USUAL_BOUND} s; set turnSeconds to at most {USUAL_BOUND}",
+            )
+
+
+LINTS: Table = {agent_without_effect: Action.WARN, turn_longer_than_probes: Action.WARN}
