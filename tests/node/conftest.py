@@ -36,7 +36,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """Two real nodes: one with two cards, whose containers NVIDIA's runtime starts, and one without."""
     places = programs.find()
     common = [images.pause(), *images.tools()]
-    given = {GPU_NODE: [*common, images.nvidia(places)], WORKER: [*common, product.image()]}
+    given = {GPU_NODE: [*common, images.nvidia(places), product.image()], WORKER: [*common, product.image()]}
     runtimes = {GPU_NODE: partial(nvidia.runtime, programs=places)}
     with nodes.running(tmp_path_factory.mktemp("node"), binaries.find(), places, given, runtimes) as started:
         yield started

@@ -19,8 +19,8 @@ PAUSE, TOOLS, GREEDY, LEGACY, NVIDIA = (
     f"slicewarden.test/{name}:1" for name in ("pause", "tools", "greedy", "legacy", "nvidia")
 )
 OCI = "application/vnd.oci.image"
-LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
-"""Where the image of NVIDIA's programs has the pretended NVML."""
+LIBRARY = "/usr/local/pretended/libnvidia-ml.so.1"
+"""Where the image of NVIDIA's programs has the pretended NVML, before the one that the runtime gives it."""
 
 
 class Image(NamedTuple):
@@ -92,7 +92,9 @@ def nvidia(places: Mapping[str, Path]) -> Image:
     names = [name for name in ("nvidia-device-plugin", "config-manager", "gpu-feature-discovery") if name in places]
     files: dict[str, Path | bytes] = {f"usr/bin/{name}": places[name] for name in names}
     files |= {str(each).lstrip("/"): each for name in names for each in _libraries(places[name])}
-    return made(NVIDIA, {**files, LIBRARY.lstrip("/"): nvml()}, Env=["PATH=/usr/bin"])
+    return made(
+        NVIDIA, {**files, LIBRARY.lstrip("/"): nvml()}, Env=["PATH=/usr/bin", f"LD_LIBRARY_PATH={Path(LIBRARY).parent}"]
+    )
 
 
 def nvml() -> Path:

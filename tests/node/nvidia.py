@@ -14,10 +14,15 @@ import yaml
 from tests.e2e.control_plane import Cluster, eventually
 from tests.node.images import NVIDIA
 from tests.node.nodes import GPU_NODE
+from tests.support.card.library import library
+from tests.support.card.state import State
 
 HERE = Path(__file__).resolve().parent
 CARDS = tuple(f"GPU-51ce0000-0000-4000-8000-{index:012x}" for index in range(2))
 """The cards of nvml.c by their UUIDs."""
+MIB_OF_CARD = 40960
+STATE, LIBRARIES = "/run/pretended-cards", "/usr/lib/x86_64-linux-gnu"
+"""Where a container with a card has the file of its memory, and the driver's libraries."""
 OPERATOR = "gpu-operator"
 """The namespace of NVIDIA's programs."""
 CONFIGS = {
@@ -33,7 +38,8 @@ def runtime(folder: Path, programs: Mapping[str, Path]) -> str:
     """Set NVIDIA's container runtime up in a folder, and return the program that containerd is to start."""
     home = folder / "nvidia-container-runtime"
     home.mkdir()
-    (home / "cdi.json").write_text(json.dumps(specification()))
+    cards = State(home / "cards", len(CARDS), MIB_OF_CARD, name="NVIDIA A100-SXM4-40GB", uuids=CARDS)
+    (home / "cdi.json").write_text(json.dumps(specification(cards.file)))
     (home / "config.toml").write_text(f"""
 accept-nvidia-visible-devices-as-volume-mounts = true
 [nvidia-container-runtime]
@@ -52,8 +58,11 @@ annotation-prefixes = ["cdi.k8s.io/"]
     return str(starter)
 
 
-def specification() -> dict[str, Any]:
-    """What a container gets with each card, by its index and its UUID, and with all (CDI's SPEC.md)."""
+def specification(cards: Path) -> dict[str, Any]:
+    """What a container gets with each card, by its index and its UUID, and with all (CDI's SPEC.md).
+
+    As on a real node these are the driver's libraries too. `cards` is the file that the pretended ones count in.
+    """
 
     def device(name: str, *cards: int) -> dict[str, Any]:
         nodes = [{"path": f"/dev/nvidia{card}", "type": "c"} for card in cards]
@@ -64,7 +73,17 @@ def specification() -> dict[str, Any]:
         "cdiVersion": "0.5.0",
         "kind": "nvidia.com/gpu",
         "devices": [*each, device("all", *range(len(CARDS)))],
-        "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl", "type": "c"}]},
+        "containerEdits": {
+            "deviceNodes": [{"path": "/dev/nvidiactl", "type": "c"}],
+            "env": [f"CARD_STATE={STATE}"],
+            "mounts": [
+                {"hostPath": str(cards), "containerPath": STATE, "options": ["rw", "bind"]},
+                *(
+                    {"hostPath": str(library()), "containerPath": f"{LIBRARIES}/{name}", "options": ["ro", "bind"]}
+                    for name in ("libnvidia-ml.so.1", "libcuda.so.1")
+                ),
+            ],
+        },
     }
 
 

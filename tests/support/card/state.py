@@ -57,6 +57,15 @@ class State:
             texts = (uuids[card] if uuids else uuid(card)), name
             self._map[at : at + 2 * TEXT] = struct.pack(f"={TEXT}s{TEXT}s", *(text.encode() for text in texts))
 
+    @classmethod
+    def opened(cls, file: Path) -> "State":
+        """Return the cards of a file that is there."""
+        made = cls.__new__(cls)
+        made.file = file
+        with file.open("r+b") as opened:
+            made._map = mmap.mmap(opened.fileno(), SIZE)
+        return made
+
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs to find the library and this file."""
