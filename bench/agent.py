@@ -1,4 +1,4 @@
-"""What the agent of a node costs: its share of a core at a look a second, its memory, and the time of a look.
+"""What the agent of a node costs: its share of a core at one and at ten looks a second, its memory, and a look's time.
 
 The card is pretended (tests/support/card): real processes in real cgroups, NVIDIA's own binding, and a library that
 answers at once. So the time of a look has none of a real driver's.
@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 from bench.generator import CannotRun
 from bench.processes import cpu, resident, running
@@ -23,12 +24,21 @@ from tests.support.card import state
 from tests.support.card.library import CannotCompile, library
 from webhook.agent.cgroups import mount
 
-CONTAINERS = (0, 50)
-SECONDS = 30.0
+LOADS = ((0, 1), (50, 1), (50, 10))
+"""Containers, and looks a second: once a second, or ten times while containers take turns."""
+AIMS = {1: 0.5, 10: 4.0}
+"""Percent of a core with 50 containers, by looks a second."""
+AIM_MEMORY = 80
+"""MiB."""
+SECONDS = 20.0
+LOOKS = 20
+"""Looks of which the time is taken, after the CPU was."""
 WARM = 3.0
 """Seconds that pass before anything is measured."""
 
-COMMAND = (sys.executable, "-c", "import sys; from webhook.cli.main import main; sys.exit(main())", "agent")
+PROGRAM = (
+    "import sys; from webhook.agent import agent; agent.PERIOD = 1 / {}; from webhook.cli.main import main; main()"
+)
 
 
 def run() -> str:
@@ -41,14 +51,17 @@ def run() -> str:
     except CannotCompile as error:
         raise CannotRun(str(error)) from error
     rows = []
-    for count in CONTAINERS:
-        share, memory, look = _measured(root, count)
-        rows.append((str(count), f"{100 * share:.2f} %", f"{memory:.0f} MiB", f"{1e3 * look:.1f} ms"))
-    return markdown(("containers", "of a core, at a look a second", "memory", "the newest look"), rows)
+    for count, rate in LOADS:
+        share, memory, looks = _measured(root, count, rate)
+        middle, most = median(looks), max(looks)
+        aimed = f"{100 * share:.2f} %{f' (aim {AIMS[rate]} %)' if count else ''}"
+        kept = f"{memory:.0f} MiB (aim {AIM_MEMORY} MiB)"
+        rows.append((str(count), str(rate), aimed, kept, f"{1e3 * middle:.1f} ms", f"{1e3 * most:.1f} ms"))
+    return markdown(("containers", "looks a second", "of a core", "memory", "a look, median", "longest"), rows)
 
 
-def _measured(root: Path, count: int) -> tuple[float, float, float]:
-    """Return the part of a core, MiB, and seconds of the newest look, with so many containers on the card."""
+def _measured(root: Path, count: int, rate: int) -> tuple[float, float, list[float]]:
+    """Return the part of a core, MiB, and the seconds of some looks, with so many containers and looks a second."""
     with tempfile.TemporaryDirectory() as folder, _containers(root, count) as pids, socket.socket() as free:
         card = state.State(Path(folder) / "card")
         for pid in pids:
@@ -61,16 +74,23 @@ def _measured(root: Path, count: int) -> tuple[float, float, float]:
         )
         with (
             (Path(folder) / "errors").open("wb") as errors,
-            running([*COMMAND, "--listen", at], Path.cwd(), errors) as one,
+            running([sys.executable, "-c", PROGRAM.format(rate), "agent", "--listen", at], Path.cwd(), errors) as one,
         ):
             time.sleep(WARM)
             before, begin = cpu([one.pid]), time.monotonic()
             time.sleep(SECONDS)
             share = (cpu([one.pid]) - before) / 1e6 / (time.monotonic() - begin)
-            with urllib.request.urlopen(f"http://{at}/metrics") as answer:
-                text = answer.read().decode()
-            (look,) = re.findall(r"^slicewarden_node_look_seconds (\S+)$", text, re.MULTILINE)
-            return share, resident([one.pid]), float(look)
+            memory = resident([one.pid])
+            return share, memory, [_look(at) for _ in range(LOOKS)]
+
+
+def _look(at: str) -> float:
+    """Return the seconds of the newest look, a second later."""
+    time.sleep(1)
+    with urllib.request.urlopen(f"http://{at}/metrics") as answer:
+        text = answer.read().decode()
+    (seconds,) = re.findall(r"^slicewarden_node_look_seconds (\S+)$", text, re.MULTILINE)
+    return float(seconds)
 
 
 @contextmanager

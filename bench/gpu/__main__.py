@@ -1,4 +1,4 @@
-"""`python -m bench.gpu`: greedy programs under injected caps, as many as a card has slices, on a real card."""
+"""`python -m bench.gpu`: on a real card, the injected caps, what the agent tells, and the driver's limits."""
 
 import argparse
 import json
@@ -11,9 +11,10 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
 
-from bench.gpu import nvml
+from bench.gpu import limits, nvml, truth
+from bench.gpu.containers import Unwritable
 from bench.gpu.injected import Denied, injected
-from bench.tables import markdown
+from bench.gpu.tables import about, table
 
 GREEDY = Path(__file__).with_name("greedy.py")
 MODULES = {"pytorch": "torch", "jax": "jax", "tensorflow": "tensorflow", "cupy": "cupy"}
@@ -50,8 +51,12 @@ class Row(NamedTuple):
 
 
 def main() -> int:
-    """Exit status: 0 measured, or no card; 1 a cap did not hold or a program broke; 2 nothing to measure with."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Caps on the card of this machine.")
+    """Exit status: 0 measured, or no card; 1 something did not hold or a program broke; 2 nothing to measure with."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="What holds on the card of this machine.")
+    parser.add_argument(
+        "which", nargs="?", choices=("caps", "truth", "limits"), default="caps",
+        help="the frameworks' caps, as without it; what the agent tells of containers; or the driver's limits of them",
+    )  # fmt: skip
     parser.add_argument("--slices", type=int, default=4, help="programs that share the card (4)")
     parser.add_argument(
         "--python", action="append", metavar="FILE", help="an interpreter that has frameworks; may be repeated"
@@ -64,6 +69,8 @@ def main() -> int:
     except nvml.NoCard as error:
         print(f"nothing measured: there is no NVIDIA GPU here ({error})")
         return 0
+    if arguments.which != "caps":
+        return _of_containers(card, arguments.which)
     pairs = [(python, name) for python in arguments.python or [sys.executable] for name in _installed(python)]
     if not pairs:
         print(f"none of {', '.join(MODULES)} is installed; name interpreters with --python", file=sys.stderr)
@@ -89,9 +96,22 @@ def main() -> int:
         for r, verdict in zip(rows, verdicts, strict=True)
     ]
     slices = f"{arguments.slices} slices of {cap:,.0f} MiB"
-    print(f"{card.name}, {card.total:,} MiB, driver {card.driver}; {slices}:\n")
-    print(markdown(head, lines))
+    print(f"{about(card)}; {slices}:\n")
+    print(table(card, head, lines))
     return int(any(verdict.startswith("**") for verdict in verdicts))
+
+
+def _of_containers(card: nvml.Card, which: str) -> int:
+    """Measure what needs processes in cgroups, and no framework."""
+    from webhook.agent.nvml import Unavailable
+
+    try:
+        written, good = {"truth": truth, "limits": limits}[which].run(card)
+    except (Unwritable, Unavailable) as error:
+        print(f"nothing measured: {error}", file=sys.stderr)
+        return 2
+    print(f"{about(card)}:\n\n{written}")
+    return int(not good)
 
 
 def _installed(python: str) -> list[str]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MIB = 2**20
+PRETENDED = "slicewarden_pretended_card"
+"""What the pretended card's library has (tests/support/card/nvml.c), and NVIDIA's has not."""
 
 
 class NoCard(Exception):
@@ -17,11 +19,13 @@ class _Memory(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A card as NVML knows it; all memory in MiB."""
+    """A card as NVML knows it; all memory in MiB. `cuda` is the newest CUDA that its driver has, as `13.0`."""
 
     name: str
     driver: str
     total: int
+    cuda: str
+    pretended: bool
     _library: Any
     _handle: ctypes.c_void_p
 
@@ -45,7 +49,11 @@ def first() -> Card:
     _check(library.nvmlDeviceGetName(handle, name, len(name)))
     _check(library.nvmlSystemGetDriverVersion(driver, len(driver)))
     total = _memory(library, handle).total // MIB
-    return Card(name.value.decode(), driver.value.decode(), total, library, handle)
+    cuda = ctypes.c_int()
+    _check(library.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(cuda)))
+    release = f"{cuda.value // 1000}.{cuda.value % 1000 // 10}"
+    pretended = hasattr(library, PRETENDED)
+    return Card(name.value.decode(), driver.value.decode(), total, release, pretended, library, handle)
 
 
 def _memory(library: Any, handle: ctypes.c_void_p) -> _Memory:

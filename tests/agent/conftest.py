@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu.containers import Containers, Unwritable, containers
 from tests.support.card import state
-from tests.support.card.containers import Containers, Unwritable, containers
 from tests.support.card.library import CannotCompile, library
 
 

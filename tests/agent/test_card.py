@@ -1,6 +1,6 @@
 """The pretended card itself: real processes take its memory, and it holds them to what the driver was told."""
 
-from tests.support.card.containers import Containers
+from bench.gpu.containers import Containers
 from tests.support.card.state import State
 from webhook.agent import agent
 from webhook.agent.nvml import Cards

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu.containers import PROGRAM
 from tests import ROOT
 from tests.e2e.control_plane import Cluster, eventually
 from tests.node.conftest import Sh
 from tests.node.nodes import GPU_NODE
 from tests.node.nvidia import CARDS, MIB_OF_CARD
 from tests.node.pods import create, pod
-from tests.support.card.containers import PROGRAM
 from tests.support.card.state import State
 from tests.support.objects import Object
 from webhook.agent import dead, over, taint

@@ -50,6 +50,7 @@ const char *nvmlErrorString(int error) {
     return !error ? "success" : error == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "an error of the pretended card";
 }
 int nvmlSystemGetDriverVersion(char *text, unsigned n) { return snprintf(text, n, CARD_DRIVER), OK; }
+int slicewarden_pretended_card = 1; /* by which whoever measures can tell */
 int nvmlSystemGetCudaDriverVersion_v2(int *version) { return *version = CARD_CUDA, OK; }
 int nvmlDeviceGetCount_v2(unsigned *count) { return *count = (unsigned)state->cards, OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {

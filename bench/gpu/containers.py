@@ -3,14 +3,18 @@
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.waiting import until
 from webhook.agent.cgroups import mount
 
 PROGRAM = Path(__file__).with_name("program.py")
+
+PATIENCE = 10.0
+"""Seconds until a cgroup has to be gone."""
 
 
 class Unwritable(Exception):
@@ -20,13 +24,14 @@ class Unwritable(Exception):
 class Program:
     """A process of program.py in a container."""
 
-    def __init__(self, folder: Path | None, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path | None, environment: Mapping[str, str] | None) -> None:
         pipe = subprocess.PIPE
         command = [sys.executable, str(PROGRAM)]
         self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
         if folder is not None:
             (folder / "cgroup.procs").write_text(str(self.process.pid))
-        assert self._answer() == "ready"
+        if (said := self._answer()) != "ready":
+            raise Unwritable(f"the program on the card ended: {said or self.process.wait()}")
 
     @property
     def pid(self) -> int:
@@ -44,9 +49,9 @@ class Program:
 
     def ask(self, line: str) -> int:
         """Tell it something, and return CUDA's error."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
+        if self.process.stdin is not None:
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
         return int(self._answer())
 
     def end(self) -> None:
@@ -58,14 +63,13 @@ class Program:
                 stream.close()
 
     def _answer(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self.process.stdout.readline().strip() if self.process.stdout else ""
 
 
 class Containers:
-    """Makes containers below a folder of its own, each in a pod of its own."""
+    """Makes containers below a folder of its own, each in a pod of its own. Programs have an `environment`, or ours."""
 
-    def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, root: Path, environment: Mapping[str, str] | None) -> None:
         self.root, self.environment = root, environment
         self.folders: list[Path] = []
         self.programs: list[Program] = []
@@ -95,14 +99,15 @@ def container_id(number: int) -> str:
 
 
 @contextmanager
-def containers(environment: Mapping[str, str], name: str = "kubepods-slicewarden") -> Iterator[Containers]:
+def containers(
+    environment: Mapping[str, str] | None = None, name: str = "kubepods-slicewarden"
+) -> Iterator[Containers]:
     """Make containers until the block ends, and leave nothing. Raises Unwritable."""
     at = mount()
     if at is None or not os.access(at, os.W_OK):
         raise Unwritable("no cgroup v2 that this user may write to")
-    root = at / f"{name}-{os.getpid()}"
     try:
-        root.mkdir()
+        root = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=at))
     except OSError as error:
         raise Unwritable(f"no cgroup v2 that this user may write to: {error.strerror}") from error
     made = Containers(root, environment)
@@ -112,12 +117,16 @@ def containers(environment: Mapping[str, str], name: str = "kubepods-slicewarden
         for program in made.programs:
             program.end()
         for folder in (*reversed(made.folders), *{each.parent for each in made.folders}, root):
-            until(lambda folder=folder: _removed(folder), f"{folder} is removed")  # type: ignore[misc]
+            _remove(folder)
 
 
-def _removed(folder: Path) -> bool:
-    try:
-        folder.rmdir()
-    except OSError:
-        return not folder.exists()
-    return True
+def _remove(folder: Path) -> None:
+    """Remove a cgroup; the kernel may count a process in it for a moment after its end."""
+    end = time.monotonic() + PATIENCE
+    while folder.exists():
+        try:
+            folder.rmdir()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)

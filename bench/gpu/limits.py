@@ -1,0 +1,50 @@
+"""Whether the driver of a real card holds a container to a limit: the whole of it, and nobody else."""
+
+from bench.gpu.containers import Program, containers
+from bench.gpu.nvml import Card
+from bench.gpu.tables import table
+from webhook.agent.nvml import Cards
+
+LIMIT, CHUNK = 2048, 64
+"""MiB: of all of a container's processes together, and of each allocation."""
+
+HEAD = ("limit (MiB)", "two processes took", "NVML tells", "a neighbour took", "after the limit's end", "verdict")
+
+
+def run(card: Card) -> tuple[str, bool]:
+    """Return the table, and whether the limit held or there can be none. Raises Unwritable and Unavailable."""
+    with containers() as made:
+        cards = Cards()
+        try:
+            held, free = made.make(), made.make()
+            if why := cards.limit(cards.whole[0], str(held), LIMIT):
+                return table(card, HEAD, [(f"{LIMIT}", "", "", "", "", f"not tried: {why}")]), True
+            try:
+                one, two, other = made.run(held), made.run(held), made.run(free)
+                took = _fill((one, two))
+                told = _told(cards, {one.pid, two.pid})
+                neighbour = _fill((other,))
+            finally:
+                cards.limit(cards.whole[0], str(held), None)
+            after = _fill((one,), CHUNK)
+        finally:
+            cards.close()
+    good = 0 < took <= LIMIT and neighbour > LIMIT and after == CHUNK
+    verdict = "held, and nobody else" if good else "**not held**" if took > LIMIT else "**wrong**"
+    return table(card, HEAD, [(str(LIMIT), str(took), told, str(neighbour), f"{after} more", verdict)]), good
+
+
+def _fill(programs: tuple[Program, ...], most: int = LIMIT + 8 * CHUNK) -> int:
+    """Have programs take memory in turn until none gets more; return the MiB that they took, at most so many each."""
+    took = 0
+    for _ in range(most // CHUNK):
+        given = [program.take(CHUNK) for program in programs]
+        took += CHUNK * sum(given)
+        if not any(given):
+            break
+    return took
+
+
+def _told(cards: Cards, pids: set[int]) -> str:
+    (reading, *_) = cards.look()
+    return str(sum(each.mib or 0 for each in reading.taken if each.pid in pids))

@@ -1,0 +1,70 @@
+"""A program on a card: takes memory and works as it is told on its standard input, and answers each line with one.
+
+`take MIB` answers with CUDA's error (0, or 2 for out of memory), `give` frees what was taken last, `work ROUNDS` queues
+a kernel of so many rounds, and `wait` answers when all that was queued is done. Run as a file by any Python, on a
+machine with NVIDIA's driver; it imports nothing of ours, and needs no CUDA toolkit.
+"""
+
+import ctypes
+import sys
+
+KERNEL = b"""
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .entry work(.param .u64 rounds, .param .u64 out)
+{
+    .reg .u64 %n, %i, %at;
+    .reg .f32 %x;
+    .reg .pred %more;
+    ld.param.u64 %n, [rounds];
+    ld.param.u64 %at, [out];
+    mov.u64 %i, 0;
+    mov.f32 %x, 0f3F800000;
+again:
+    fma.rn.f32 %x, %x, 0f3F7FFFFF, 0f33800000;
+    add.u64 %i, %i, 1;
+    setp.lt.u64 %more, %i, %n;
+    @%more bra again;
+    st.global.f32 [%at], %x;
+    ret;
+}
+"""
+
+
+def done(error: int) -> None:
+    """End this program at an error that nobody asked for."""
+    if error:
+        sys.exit(f"CUDA error {error}")
+
+
+cuda = ctypes.CDLL("libcuda.so.1")
+device, context, module, kernel = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+out = ctypes.c_size_t()
+done(cuda.cuInit(0))
+done(cuda.cuDeviceGet(ctypes.byref(device), 0))
+done(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+done(cuda.cuCtxSetCurrent(context))
+taken: list[ctypes.c_size_t] = []
+print("ready", flush=True)
+for line in sys.stdin:
+    word, *numbers = line.split()
+    error = 0
+    if word == "take":
+        address = ctypes.c_size_t()
+        error = cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(int(numbers[0]) << 20))
+        if not error:
+            taken.append(address)
+    elif word == "give":
+        error = cuda.cuMemFree_v2(taken.pop())
+    elif word == "work":
+        if kernel.value is None:
+            done(cuda.cuModuleLoadData(ctypes.byref(module), KERNEL))
+            done(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"work"))
+            done(cuda.cuMemAlloc_v2(ctypes.byref(out), ctypes.c_size_t(4)))
+        rounds = ctypes.c_uint64(int(numbers[0]))
+        given = (ctypes.c_void_p * 2)(ctypes.addressof(rounds), ctypes.addressof(out))
+        error = cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, given, None)
+    elif word == "wait":
+        error = cuda.cuCtxSynchronize()
+    print(error, flush=True)

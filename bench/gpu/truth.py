@@ -1,0 +1,79 @@
+"""Whether the agent tells what containers take of a real card: programs of known sizes, in cgroups made by hand."""
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bench.gpu.containers import Program, containers
+from bench.gpu.nvml import Card
+from bench.gpu.tables import table
+from webhook.agent import agent
+from webhook.agent.nvml import Cards
+from webhook.agent.processes import Processes
+
+SIZES = ((256, 512), (1024,), (128,))
+"""MiB that each process takes, by container; the last is in no container."""
+GONE_SECONDS = 10.0
+"""Seconds within which the memory of killed processes has to be gone."""
+
+HEAD = ("processes in", "took (MiB)", "NVML tells", "beside what they took", "seconds until gone", "verdict")
+
+
+class Told(NamedTuple):
+    """What the agent says of a process: the id of its container, empty for none, and MiB."""
+
+    container: str
+    mib: int
+
+
+def run(card: Card) -> tuple[str, bool]:
+    """Return the table, and whether all was told rightly. Raises Unwritable and Unavailable."""
+    with containers() as made:
+        cards, processes = Cards(), Processes()
+        try:
+            places = [*(made.make() for _ in SIZES[:-1]), None]
+            groups = [[made.run(place) for _ in sizes] for place, sizes in zip(places, SIZES, strict=True)]
+            for programs, sizes in zip(groups, SIZES, strict=True):
+                if not all(program.take(size) for program, size in zip(programs, sizes, strict=True)):
+                    return table(card, HEAD, [("", "", "", "", "", "**the card has not enough free memory**")]), False
+            told, rows, right = _told(cards, processes), [], True
+            for place, programs, sizes in zip(places, groups, SIZES, strict=True):
+                found = [told.get(program.pid) for program in programs]
+                known = sum(each.mib for each in found if each)
+                name = place.name if place else ""
+                good = all(each and each.container == name for each in found) and known >= sum(sizes)
+                gone = _gone(cards, processes, programs)
+                right &= good and gone is not None
+                rows.append(
+                    (
+                        f"container {name[-4:]}" if place else "no container",
+                        " + ".join(map(str, sizes)),
+                        str(known),
+                        str(known - sum(sizes)),
+                        "never" if gone is None else f"{gone:.2f}",
+                        "told, in its place" if good and gone is not None else "**wrong**",
+                    )
+                )
+        finally:
+            cards.close()
+    return table(card, HEAD, rows), right
+
+
+def _told(cards: Cards, processes: Processes) -> Mapping[int, Told]:
+    (seen, *_) = agent.look(cards, processes)
+    in_containers = {
+        each.process.pid: Told(use.place.container, each.mib or 0) for use in seen.uses for each in use.held
+    }
+    return {**in_containers, **{each.process.pid: Told("", each.mib or 0) for each in seen.host}}
+
+
+def _gone(cards: Cards, processes: Processes, programs: list[Program]) -> float | None:
+    """Kill programs, and return the seconds until no look tells of them any more; None if that takes too long."""
+    begin, pids = time.monotonic(), {program.pid for program in programs}
+    for program in programs:
+        program.end()
+    while pids & _told(cards, processes).keys():
+        if time.monotonic() - begin > GONE_SECONDS:
+            return None
+        time.sleep(0.01)
+    return time.monotonic() - begin
