@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
+from tests import ROOT
+from tests.support import policies
 from webhook import rules
 from webhook.cli.main import main
 from webhook.documents.files import alone
@@ -16,6 +19,7 @@ from webhook.policy.model import Policy
 from webhook.reports import placing_report
 from webhook.scan import advice
 from webhook.scan.placing import Placing, placing
+from webhook.scheduling import selectors
 from webhook.scheduling.scores import Strategy
 from webhook.text.terminal import PLAIN
 
@@ -163,9 +167,158 @@ def test_what_is_left_is_told_by_pool(play: Callable[..., Placing]) -> None:
     assert (left["exclusive", GPU].offered, left["exclusive", GPU].free) == (10, 8)
 
 
-def test_what_is_not_counted_is_noted(play: Callable[..., Placing], cluster: list[Object]) -> None:
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "x"}]}}
-    assert play(pod("a", affinity=apart)).notes == ("affinity between pods is not counted; 1 pod of these has some",)
+def test_pods_of_a_workload_spread_over_hosts_though_it_says_nothing_of_it(
+    play: Callable[..., Placing], cluster: list[Object]
+) -> None:
+    """The scheduler's default for a Deployment: one node does not get all of them, as it does those of a Job."""
+    for node in cluster:
+        node.get("spec", {}).pop("taints", None)
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": spec(0)}
+    deployed = {"replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template}
+    assert len({*where(play(workload("Deployment", deployed)))}) == 3
+    together = {"parallelism": 3, "template": template}
+    assert {*where(play(workload("Job", together, "batch/v1")))} == {"cpu"}
+
+
+def test_pods_that_are_to_be_apart_are(play: Callable[..., Placing]) -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pods = [pod(f"p{number}", affinity=apart) for number in range(4)]
+    for each in pods:
+        each["metadata"]["labels"] = {"app": "a"}
+    placed = play(*pods)
+    assert where(placed) == ["a100-exclusive", "", "", ""]
+    assert "node(s) didn't match pod anti-affinity rules" in placed.places[-1].outcome.reasons  # type: ignore[union-attr]
+
+
+# Claims
+
+DRIVER, CLASS = "gpu.example.com", "shared-gpu.example.com"
+
+
+def of_devices(kind: str, name: str, spec: Object, namespace: str | None = None) -> Object:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+def sharing(cluster: list[Object]) -> list[Object]:
+    """A card of 16Gi on t4-shared that claims share, and a class for it."""
+    memory = {"value": "16Gi", "requestPolicy": {"default": "4Gi", "validRange": {"min": "1Gi"}}}
+    card = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": memory}}
+    pool = {"name": "t4-shared", "generation": 1, "resourceSliceCount": 1}
+    slices = {"driver": DRIVER, "nodeName": "t4-shared", "pool": pool, "devices": [card]}
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}" && device.allowMultipleAllocations'}}
+    cluster += [
+        of_devices("ResourceSlice", "s", slices),
+        of_devices("DeviceClass", CLASS, {"selectors": [selector], "extendedResourceName": "example.com/gpu"}),
+    ]
+    return cluster
+
+
+def template(memory: str, name: str = "quarter") -> Object:
+    request = {"name": "gpu", "exactly": {"deviceClassName": CLASS, "capacity": {"requests": {"memory": memory}}}}
+    annotated = {"metadata": {"annotations": TRUST}, "spec": {"devices": {"requests": [request]}}}
+    return of_devices("ResourceClaimTemplate", name, annotated, "team")
+
+
+def claiming(name: str, **entry: str) -> Object:
+    """A pod with a claim; untainted nodes of the sample have no devices, so it tolerates every taint."""
+    claims = [{"name": "gpu", **entry}] if entry else []
+    made = pod(name, 0, TRUST, resourceClaims=claims, tolerations=[{"operator": "Exists"}])
+    made["spec"]["containers"][0]["resources"] = (
+        {"claims": [{"name": "gpu"}]} if entry else {"limits": {"example.com/gpu": 1}}
+    )
+    return made
+
+
+@pytest.fixture
+def claims(sharing: list[Object]) -> Callable[..., Placing]:
+    """Play by a policy that lets everything pass, so that the claims alone decide."""
+    text = "\n".join(
+        (
+            "apiVersion: slicewarden.dev/v1alpha1",
+            "kind: GPUSharingPolicy",
+            "metadata: {name: claims}",
+            "spec:",
+            "  pools:",
+            f"    - {{name: slices, sharing: time-slicing, trust: [trusted], deviceClasses: [{CLASS}]}}",
+            "  gpus: {claims: [{namespaces: [team]}]}",
+            '  rules: {"*": Audit}',
+        )
+    )
+    engine = Engine(policies.policy_of(text), rules.walk())
+    return lambda *objects, **how: placing([alone(item) for item in objects], sharing, engine, **how)
+
+
+def test_claims_share_a_device_until_its_memory_is_taken(claims: Callable[..., Placing]) -> None:
+    pods = [claiming(f"p{number}", resourceClaimTemplateName="quarter") for number in range(5)]
+    placed = claims(template("4Gi"), *pods)
+    assert where(placed) == ["t4-shared"] * 4 + [""]
+    first = placed.places[0]
+    assert [device.id[2] for device in first.held] == ["gpu-0"]
+    assert first.shares == ("team/p1", "team/p2", "team/p3")
+    assert first.risk.startswith("no wall")
+    assert placed.places[4].outcome.reasons["cannot allocate all claims"] > 0  # type: ignore[union-attr]
+    (left,) = [each for each in placed.left if each.resource == f"devices of {CLASS}"]
+    assert (left.pool, left.offered, left.free) == ("slices", 1, 0)
+
+
+def test_pods_that_name_one_claim_share_what_it_got(claims: Callable[..., Placing]) -> None:
+    claim = of_devices("ResourceClaim", "one", template("12Gi")["spec"]["spec"], "team")
+    placed = claims(claim, claiming("a", resourceClaimName="one"), claiming("b", resourceClaimName="one"))
+    assert where(placed) == ["t4-shared"] * 2
+    assert placed.places[1].shares == ("team/a",)
+
+
+def test_a_class_that_is_asked_for_as_a_resource_is_claimed(claims: Callable[..., Placing]) -> None:
+    """Without a request for memory each takes the default, a quarter."""
+    assert where(claims(*(claiming(f"p{number}") for number in range(5)))) == ["t4-shared"] * 4 + [""]
+
+
+def test_what_running_pods_hold_is_taken(claims: Callable[..., Placing], sharing: list[Object]) -> None:
+    result = {
+        "request": "gpu",
+        "driver": DRIVER,
+        "pool": "t4-shared",
+        "device": "gpu-0",
+        "consumedCapacity": {"memory": "13Gi"},
+    }
+    claim = of_devices("ResourceClaim", "held", template("13Gi")["spec"]["spec"], "team")
+    sharing.append({**claim, "status": {"allocation": {"devices": {"results": [result]}}}})
+    running = claiming("there", resourceClaimName="held")
+    running["spec"]["nodeName"] = "t4-shared"
+    sharing.append(running | {"status": {"phase": "Running"}})
+    assert where(claims(template("4Gi"), claiming("a", resourceClaimTemplateName="quarter"))) == [""]
+    placed = claims(template("2Gi"), claiming("a", resourceClaimTemplateName="quarter"))
+    assert where(placed) == ["t4-shared"]
+    assert placed.places[0].shares == ("team/there",)
+
+
+def test_a_pod_waits_for_a_claim_or_a_class_that_is_not_there(
+    claims: Callable[..., Placing], sharing: list[Object]
+) -> None:
+    (waits,) = claims(claiming("a", resourceClaimTemplateName="none")).places
+    assert [*waits.outcome.reasons] == ['resourceclaimtemplate "none" not found']  # type: ignore[union-attr]
+    sharing[:] = [item for item in sharing if item["kind"] != "DeviceClass"]
+    (waits,) = claims(template("4Gi"), claiming("a", resourceClaimTemplateName="quarter")).places
+    assert [*waits.outcome.reasons] == [f"device class {CLASS} does not exist"]  # type: ignore[union-attr]
+
+
+def test_each_pod_whose_claims_are_not_played_says_so(
+    claims: Callable[..., Placing], sharing: list[Object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = (template("4Gi"), claiming("a", resourceClaimTemplateName="quarter"))
+    with monkeypatch.context() as without:
+        without.setattr(selectors, "reader", lambda: None)
+        assert "are read with slicewarden[claims] alone" in placing_report.table(claims(*asks), PLAIN)
+    sharing[:] = [item for item in sharing if item["kind"] != "ResourceSlice"]
+    placed = claims(*asks)
+    assert placed.places[0].player.unplayed == ("no ResourceSlice is among the facts",)
+    assert "its claims are not counted: no ResourceSlice is among the facts" in placing_report.table(placed, PLAIN)
+
+
+def test_facts_without_cpu_are_noted(play: Callable[..., Placing], cluster: list[Object]) -> None:
     for item in cluster:
         if item["kind"] == "Node":
             item["status"] = {"allocatable": {key: n for key, n in item["status"]["allocatable"].items() if "/" in key}}
@@ -177,6 +330,27 @@ def test_more_pods_than_can_be_played_are_a_problem(play: Callable[..., Placing]
     assert [str(problem) for problem in placed.problems] == [
         "Deployment team/w: makes more than 10000 pods with those before it; play fewer at a time"
     ]
+
+
+def schema_of(kind: str) -> Object:
+    schema: Object = json.loads((ROOT / "docs/schemas" / f"{kind.lower()}.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return schema
+
+
+def test_the_report_is_as_its_published_schema_says(
+    play: Callable[..., Placing], claims: Callable[..., Placing], sample_policy: Policy
+) -> None:
+    evicting = [pod(f"low-{n}", 2, TRUST) for n in range(2)]
+    for placed in (
+        play(pod("whole", 2), pod("refused", 2, TRUST), pod("waits", 64), *evicting),
+        claims(
+            template("4Gi"), claiming("a", resourceClaimTemplateName="quarter"), claiming("b", resourceClaimName="x")
+        ),
+    ):
+        jsonschema.validate(json.loads(placing_report.write(placed)), schema_of("PlacingReport"))
+    compared = advice.write(advice.compare(play(pod("whole", 2)), sample_policy))
+    jsonschema.validate(json.loads(compared), schema_of("SharingAdvice"))
 
 
 # The comparison

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.scheduling.infos import UNSAID, NodeInfo, Taint, Toleration, asked, node_info, pod_info
+from webhook.scheduling.infos import UNSAID, NodeInfo, asked, node_info, pod_info
+from webhook.scheduling.terms import Taint, Toleration
 
 GPU = "nvidia.com/gpu"
 

@@ -5,9 +5,11 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.scheduling.infos import NodeInfo, PodInfo, Taint, Toleration
+from webhook.scheduling.infos import NodeInfo, PodInfo
 from webhook.scheduling.play import Outcome, play, queued, victims_on
 from webhook.scheduling.scores import Strategy
+from webhook.scheduling.stage import Stage
+from webhook.scheduling.terms import Taint, Toleration
 
 GPU = "nvidia.com/gpu"
 
@@ -27,25 +29,25 @@ def landed(outcomes: Iterable[Outcome]) -> list[str]:
 
 def test_pods_spread_over_nodes_by_default_and_pack_by_gpus_if_told() -> None:
     pods = [pod("a"), pod("b"), pod("c")]
-    assert landed(play(pods, [node("1"), node("2")])) == ["1", "2", "1"]
-    assert landed(play(pods, [node("1"), node("2")], Strategy.PACK)) == ["1", "1", "1"]
+    assert landed(play(pods, Stage([node("1"), node("2")]))) == ["1", "2", "1"]
+    assert landed(play(pods, Stage([node("1"), node("2")]), Strategy.PACK)) == ["1", "1", "1"]
 
 
 def test_nodes_that_are_as_good_are_named() -> None:
-    (outcome,) = play([pod("a")], [node("1"), node("2"), node("3", cpu=4000)])
+    (outcome,) = play([pod("a")], Stage([node("1"), node("2"), node("3", cpu=4000)]))
     assert (outcome.node, outcome.others) == ("1", ("2",))
 
 
 def test_a_pod_waits_for_the_reasons_of_each_node() -> None:
     closed = node("3", taints=(Taint("pool", "x", "NoSchedule"),))
-    (outcome,) = play([pod("a", gpus=3)], [node("1", gpus=2), node("2", gpus=1), closed])
+    (outcome,) = play([pod("a", gpus=3)], Stage([node("1", gpus=2), node("2", gpus=1), closed]))
     assert not outcome.node
     assert outcome.reasons == {f"Insufficient {GPU}": 2, "node(s) had untolerated taint pool=x:NoSchedule": 1}
 
 
 def test_a_pod_of_a_higher_priority_evicts_as_few_as_it_can() -> None:
     pods = [pod("low", 1), pod("middle", 2, 5), pod("also-low", 1), pod("high", 1, 10)]
-    outcomes = play(pods, [node("1")])
+    outcomes = play(pods, Stage([node("1")]))
     assert landed(outcomes) == ["1", "1", "", "1"]
     assert [each.name for each in outcomes[3].evicted] == ["also-low"]
     assert outcomes[2].evictor == "high"
@@ -54,13 +56,13 @@ def test_a_pod_of_a_higher_priority_evicts_as_few_as_it_can() -> None:
 def test_an_evicted_pod_finds_another_node_if_there_is_one() -> None:
     nodes = [node("1", gpus=1), node("2", gpus=1, taints=(Taint("own", "", "NoSchedule"),))]
     tolerant = PodInfo("low", {GPU: 1}, {}, tolerations=(Toleration("", "Exists", "", ""),))
-    outcomes = play([tolerant, pod("high", 1, 10)], nodes)
+    outcomes = play([tolerant, pod("high", 1, 10)], Stage(nodes))
     assert landed(outcomes) == ["2", "1"]
     assert outcomes[0].evictor == "high"
 
 
 def test_a_pod_that_does_not_preempt_waits() -> None:
-    outcomes = play([pod("low", 4), pod("high", 1, 10, preempts=False)], [node("1")])
+    outcomes = play([pod("low", 4), pod("high", 1, 10, preempts=False)], Stage([node("1")]))
     assert landed(outcomes) == ["1", ""]
 
 
@@ -72,10 +74,11 @@ def test_pods_that_arrive_at_once_are_taken_by_priority() -> None:
 def test_no_node_holds_more_than_it_offers(asks: list[tuple[int, int]], strategy: Strategy) -> None:
     nodes = [node("1", gpus=2), node("2", gpus=3, cpu=3000)]
     pods = [pod(str(number), gpus, priority) for number, (gpus, priority) in enumerate(asks)]
-    outcomes = play(pods, nodes, strategy)
+    stage = Stage(nodes)
+    outcomes = play(pods, stage, strategy)
     for each in nodes:
         assert all(each.used[name] <= bound for name, bound in each.allocatable.items())
         assert {one.name for one in each.pods} == {one.pod.name for one in outcomes if one.node == each.name}
     for outcome in outcomes:
         if not outcome.node:  # it neither fits, nor could it take the place of a lower one
-            assert all([*each.lacks(outcome.pod)] and victims_on(outcome.pod, each) is None for each in nodes)
+            assert all([*each.lacks(outcome.pod)] and victims_on(outcome.pod, each, stage) is None for each in nodes)

@@ -34,6 +34,7 @@ LAYERS = (
 
 HOMES = {
     "aiohttp": {"webhook.serving.connection", "webhook.serving.http"},
+    "cel_expr_python": {"webhook.scheduling.selectors"},
     "click": {"webhook.cli"},
     "flask": {"webhook.serving.app"},
     "jinja2": {"webhook.reports.html"},

@@ -152,11 +152,17 @@ class Target(NamedTuple):
 
 
 def known(
-    paths: Sequence[str], target: Target | None, policies: Collection[Policy]
+    paths: Sequence[str], target: Target | None, policies: Collection[Policy], *, whole: bool = False
 ) -> tuple[Iterable[Object], Sequence[Problem]]:
-    """Read the objects that facts are made of, from files or from a cluster, and what of a cluster may not be read."""
+    """Read the objects that facts are made of, from files or from a cluster, and what of a cluster may not be read.
+
+    With `whole`, also the objects of other kinds that the files have.
+    """
     if target is None:
-        return [item.value for item in load_facts(paths)], ()
+        facts = load_facts(paths)
+        return [
+            item.value for item in (facts if not whole else [each for path in paths for each in load_objects(path)])
+        ], ()
     from webhook.cluster import listing  # brings the client, which only a live cluster needs
 
     api = listing.connect(target.kubeconfig, target.context)

@@ -28,7 +28,7 @@ def table(placing: Placing, look: Look, *, everything: bool = False) -> str:
 
 
 def _tells(place: Place) -> bool:
-    return bool(place.player.gpus or place.player.refused or place.outcome is None or not place.outcome.node)
+    return bool(place.player.has_gpus or place.player.refused or place.outcome is None or not place.outcome.node)
 
 
 def _lines(place: Place, look: Look) -> Iterator[str]:
@@ -51,9 +51,12 @@ def _lines(place: Place, look: Look) -> Iterator[str]:
         if place.clique:
             yield from look.wrap(f"NVLink clique {place.clique}", indent)
         if place.shares:
-            yield from look.wrap(f"may share a GPU with {listed(list(place.shares), _NAMED)}", indent)
+            shares = "shares a device" if place.held else "may share a GPU"
+            yield from look.wrap(f"{shares} with {listed(list(place.shares), _NAMED)}", indent)
         if place.risk:
             yield from look.wrap(f"{place.pool.sharing if place.pool else ''}: {place.risk}", indent)
+    for reason in player.unplayed:
+        yield from look.wrap(f"its claims are not counted: {reason}", indent)
     if outcome.evicted:
         yield from look.wrap(f"evicts {listed([each.name for each in outcome.evicted], _NAMED)}", indent)
     if outcome.evictor:
@@ -61,8 +64,9 @@ def _lines(place: Place, look: Look) -> Iterator[str]:
 
 
 def _asks(place: Place) -> str:
-    asks = ", ".join(f"{amount} of {name}" for name, amount in place.player.gpus.items())
-    return f": {asks}" if asks else ""
+    asks = [f"{amount} of {name}" for name, amount in place.player.gpus.items()]
+    asks += [f"device {each.id[2]} of {each.driver}" for each in place.held]
+    return f": {', '.join(asks)}" if asks else ""
 
 
 def _left(left: tuple[Left, ...]) -> Iterator[str]:
@@ -114,6 +118,7 @@ def _value(place: Place) -> dict[str, Any]:
         "object": f"{player.item.value['kind']} {player.name.partition(' ')[0]}",
         "file": player.item.document.file,
         "asks": dict(player.gpus),
+        "notCounted": [*player.unplayed],
     }
     if outcome is None:
         return {**value, "refused": [*player.refused]}
@@ -122,6 +127,7 @@ def _value(place: Place) -> dict[str, Any]:
         "node": outcome.node or None,
         "alternatives": [*outcome.others],
         "pool": place.pool.name if place.pool else None,
+        "devices": ["/".join(each.id) for each in place.held],
         "sharesWith": [*place.shares],
         "risk": place.risk or None,
         "clique": place.clique or None,

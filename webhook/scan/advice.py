@@ -10,9 +10,11 @@ from webhook.catalog.mig_profiles import MIGProfile
 from webhook.policy.model import API_VERSION, Policy
 from webhook.scan.inventory import GPUNode, gpu_nodes
 from webhook.scan.placing import RISKS, Placing, Player
-from webhook.scheduling.infos import CPU, MEMORY, PODS, NodeInfo, PodInfo, Toleration
+from webhook.scheduling.infos import CPU, MEMORY, PODS, NodeInfo, PodInfo
 from webhook.scheduling.play import play
 from webhook.scheduling.scores import Strategy
+from webhook.scheduling.stage import Stage
+from webhook.scheduling.terms import Toleration
 from webhook.text import tables
 
 SLICES = (2, 4, 8)
@@ -152,7 +154,7 @@ def _row(division: Division, cards: Sequence[Card], players: Sequence[Player]) -
             large += 1
         else:
             pods.append(_pod(player))
-    land = sum(bool(outcome.node) for outcome in play(pods, nodes, Strategy.PACK))
+    land = sum(bool(outcome.node) for outcome in play(pods, Stage(nodes), Strategy.PACK))
     divided = [cut for cut in cuts if not cut.whole] or cuts
     least = min((cut.memory for cut in divided if cut.memory), default=None)
     whole = sum(cut.devices for cut in cuts if cut.whole)
@@ -188,6 +190,9 @@ def _pod(player: Player) -> PodInfo:
         tolerations=(Toleration("", "Exists", "", ""),),
         priority=0,
         node="",
+        claims=(),
+        by_class={},
+        missing="",
     )
 
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from webhook.api import admission, jsonpatch
+from webhook.api.devices import DeviceRequest
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
 from webhook.api.objects import judges, subjects
 from webhook.api.pods import POD, Pod
+from webhook.api.selectors import NOTHING, Selector
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -17,9 +19,14 @@ from webhook.memory.budget import ALL, Refused, wish
 from webhook.model import Action, Malformed, Object, Path, Problem, Request, dotted
 from webhook.policy.model import Policy, Pool
 from webhook.scan import live
+from webhook.scan.claiming import Claims, claims_among
+from webhook.scheduling.allocation import Unreadable
+from webhook.scheduling.devices import Device
 from webhook.scheduling.infos import CPU, MEMORY, NodeInfo, PodInfo, asked, node_info, pod_info
 from webhook.scheduling.play import Outcome, play, queued
 from webhook.scheduling.scores import Strategy
+from webhook.scheduling.stage import Stage
+from webhook.scheduling.terms import label_selector, labels_of
 from webhook.text.words import several
 
 MAX_PODS = 10_000
@@ -36,7 +43,7 @@ class Player:
     """A pod that plays: as it is admitted (`info`) and as it is written (`bare`).
 
     `memory` is the MiB of a GPU that it asks for by annotation, or None. `refused` says why admission denies it; it
-    then plays no further.
+    then plays no further. `unplayed` says what the scheduler counts of it and this play does not.
     """
 
     name: str
@@ -46,23 +53,32 @@ class Player:
     gpus: Mapping[str, int]
     memory: int | None = None
     refused: tuple[str, ...] = ()
-    unplayed: frozenset[str] = frozenset()
+    unplayed: tuple[str, ...] = ()
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it asks for GPUs, or has claims for devices."""
+        return bool(self.gpus or self.info.claims or self.unplayed)
 
 
 @dataclass(frozen=True)
 class Place:
-    """The result for a player: the outcome, the pool of its node, and the pods it may share a GPU with there."""
+    """The result for a player: the outcome, the pool of what it has, and the pods it may share a GPU with there.
+
+    `held` are the devices that its claims got. With these, `shares` are the pods that have one of them too.
+    """
 
     player: Player
     outcome: Outcome | None
     pool: Pool | None = None
     shares: tuple[str, ...] = ()
     clique: str = ""
+    held: tuple[Device, ...] = ()
 
     @property
     def risk(self) -> str:
         """The harm that other pods can do to it on its node; empty if it has no GPU there."""
-        return RISKS[self.pool.sharing] if self.pool and self.player.gpus else ""
+        return RISKS[self.pool.sharing] if self.pool and (self.player.gpus or self.held) else ""
 
 
 RISKS: Mapping[str, str] = {
@@ -124,21 +140,62 @@ def placing(
     known = {_identity(item) for item in cluster if group_kind(item) == POD}
     arriving = [item for item in items if not _runs(item.value, known)]
     here = [item.value for item in items if _runs(item.value, known) and _identity(item.value) not in known]
-    facts = Facts.of((*cluster, *(item.value for item in items)))
-    priorities = _priorities((*cluster, *(item.value for item in items)))
+    objects = (*cluster, *(item.value for item in items))
+    world = _World(Facts.of(objects), _priorities(objects), claims_among(objects), tuple(_services(objects)))
     nodes = [node_info(item) for item in cluster if group_kind(item) == ("", "Node")]
-    _settle(nodes, (*cluster, *here), priorities)
-    players, problems = _players(arriving, engine, facts, priorities, [node.name for node in nodes])
+    _settle(nodes, (*cluster, *here), world)
+    stage = Stage(nodes, world.claims.stock)
+    players, problems = _players(arriving, engine, world, [node.name for node in nodes])
     entering = [player.info for player in players if not player.refused]
     outcomes = {
-        id(outcome.pod): outcome for outcome in play(queued(entering) if at_once else entering, nodes, strategy)
+        id(outcome.pod): outcome for outcome in play(queued(entering) if at_once else entering, stage, strategy)
     }
     by_name = {node.name: node for node in nodes}
-    places = tuple(_place(player, outcomes.get(id(player.info)), by_name, engine.policy) for player in players)
+    places = tuple(_place(player, outcomes.get(id(player.info)), by_name, stage, engine.policy) for player in players)
     notes = tuple(_notes(nodes, players, len(items) - len(arriving)))
-    left = tuple(_left(nodes, engine.policy))
+    left = (*_left(nodes, engine.policy), *_left_of_classes(stage, engine.policy))
     named = engine.policy.name
     return Placing(places, left, notes, tuple(problems), named, tuple(players), tuple(nodes), cluster)
+
+
+@dataclass(frozen=True, eq=False)
+class _World:
+    """What all pods of a play have around them. `services` are the namespaces and selectors of Services."""
+
+    facts: Facts
+    priorities: Priorities
+    claims: Claims
+    services: tuple[tuple[str, Mapping[str, str]], ...]
+
+    def info(self, item: Object, name: str, peers: Selector = NOTHING) -> PodInfo:
+        """Read a pod."""
+        return pod_info(item, name, self.priorities, self.facts.namespaces, peers)
+
+    def peers(self, pod: Object, owner: Object) -> Selector:
+        """Return what selects the pods of a pod's services and of its workload (plugins/helper/spread.go)."""
+        metadata = mapping(pod.get("metadata"))
+        labels, namespace = labels_of(metadata.get("labels")), string(metadata.get("namespace"))
+        wanted: dict[str, str] = {}
+        for place, selector in self.services:
+            if place == namespace and all(labels.get(key) == value for key, value in selector.items()):
+                wanted |= selector
+        selected = mapping(mapping(owner.get("spec")).get("selector"))
+        if group_kind(owner) == ("", "ReplicationController"):
+            return Selector({**wanted, **labels_of(selected)})
+        own = label_selector(selected) if group_kind(owner) in _SPREAD else NOTHING
+        return Selector({**wanted, **own.labels}, own.expressions)
+
+
+_SPREAD = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"))
+"""The workloads over whose pods the scheduler spreads; a Deployment's are those of its ReplicaSet."""
+
+
+def _services(objects: Iterable[Object]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for item in objects:
+        if group_kind(item) == ("", "Service"):
+            selector = mapping(item.get("spec")).get("selector")
+            if selector:
+                yield string(mapping(item.get("metadata")).get("namespace")) or "default", labels_of(selector)
 
 
 def _identity(item: Object) -> tuple[str, str]:
@@ -151,16 +208,18 @@ def _runs(item: Object, known: Collection[tuple[str, str]]) -> bool:
     return group_kind(item) == POD and (_identity(item) in known or bool(mapping(item.get("status")).get("phase")))
 
 
-def _settle(nodes: Iterable[NodeInfo], cluster: Iterable[Object], priorities: Priorities) -> None:
-    """Put the running pods on their nodes."""
+def _settle(nodes: Iterable[NodeInfo], cluster: Iterable[Object], world: _World) -> None:
+    """Put the running pods on their nodes, with the claims that they hold."""
     by_name = {node.name: node for node in nodes}
     for item in cluster:
         if group_kind(item) == POD and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed"):
-            metadata = mapping(item.get("metadata"))
-            name = f"{string(metadata.get('namespace')) or 'default'}/{string(metadata.get('name'))}"
-            info = pod_info(item, name, priorities)
+            namespace, name = _identity(item)
+            claims = world.claims.held_by(item, namespace)
+            info = replace(world.info(item, f"{namespace}/{name}"), claims=claims)
             if node := by_name.get(info.node):
                 node.add(info)
+                for claim in claims:
+                    claim.users.append(info.name)
 
 
 def _priorities(objects: Iterable[Object]) -> Priorities:
@@ -180,7 +239,7 @@ def _priorities(objects: Iterable[Object]) -> Priorities:
 
 
 def _players(
-    items: Iterable[Item], engine: Engine, facts: Facts, priorities: Priorities, nodes: Sequence[str]
+    items: Iterable[Item], engine: Engine, world: _World, nodes: Sequence[str]
 ) -> tuple[list[Player], list[Problem]]:
     players, problems = list[Player](), list[Problem]()
     for item in items:
@@ -191,7 +250,7 @@ def _players(
             views = subjects(request, item.value, None, engine.policy.workloads)
             pods = [view for view in views if isinstance(view, Pod)]
             for pod in pods:
-                players += _of_pod(pod, item, request, engine, facts, priorities, nodes, alone=len(pods) == 1)
+                players += _of_pod(pod, item, request, engine, world, nodes, alone=len(pods) == 1)
         except Malformed as error:
             problems.append(Problem(item.source, item.line(error.path), str(error)))
         except admission.NotAReview as error:
@@ -203,33 +262,26 @@ def _players(
 
 
 def _of_pod(
-    pod: Pod,
-    item: Item,
-    request: Request,
-    engine: Engine,
-    facts: Facts,
-    priorities: Priorities,
-    nodes: Sequence[str],
-    *,
-    alone: bool,
+    pod: Pod, item: Item, request: Request, engine: Engine, world: _World, nodes: Sequence[str], *, alone: bool
 ) -> Iterator[Player]:
     """Yield the pods that a Pod is, or that a template makes: as many as the numbers around it say."""
     path = pod.located(pod.spec_path)[0]
     part = "" if alone else f" {dotted(path[:-1])}"
-    title = f"{pod.namespace or 'default'}/{request.name or string(_metadata(item.value).get('generateName'))}{part}"
+    namespace = pod.namespace or "default"
+    title = f"{namespace}/{request.name or string(_metadata(item.value).get('generateName'))}{part}"
     written = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": request.name or "pod",
-            "namespace": pod.namespace or "default",
+            "namespace": namespace,
             "annotations": dict(pod.annotations),
             "labels": dict(pod.labels),
         },
         "spec": pod.spec,
     }
     admitted, refused = (
-        (written, ()) if live.passed_over(item.value, engine.policy) else _admitted(written, engine, facts)
+        (written, ()) if live.passed_over(item.value, engine.policy) else _admitted(written, engine, world.facts)
     )
     asks = asked(pod.spec, {})
     gpus = {name: amount for name, amount in asks.items() if amount and name in engine.policy.gpu_resources}
@@ -237,13 +289,20 @@ def _of_pod(
         memory = wish(pod.annotations).memory
     except Refused:
         memory = ALL.memory
+    peers = world.peers(written, item.value)
     count = len(nodes) if pod.daemon else _count(item.value, path)
     for number in range(min(count, MAX_PODS + 1)):
         name = f"{title} #{number + 1}" if count > 1 else title
-        info, bare = pod_info(admitted, name, priorities), pod_info(written, name, priorities)
+        info, bare = world.info(admitted, name, peers), world.info(written, name, peers)
+        unplayed: tuple[str, ...] = ()
+        if world.claims.unplayed:
+            unplayed = (world.claims.unplayed,) if pod.spec.get("resourceClaims") else ()
+        else:
+            claims, missing = world.claims.of(mapping(admitted.get("spec")), namespace, name)
+            info = replace(info, claims=claims, missing=missing, by_class=world.claims.classes_for(info.asks))
         if pod.daemon:  # its controller makes one for each node
             info, bare = replace(info, node=nodes[number]), replace(bare, node=nodes[number])
-        yield Player(name, item, info, bare, gpus, memory, refused, frozenset(_unplayed(pod.spec)))
+        yield Player(name, item, info, bare, gpus, memory, refused, unplayed)
 
 
 def _admitted(pod: Object, engine: Engine, facts: Facts) -> tuple[Object, tuple[str, ...]]:
@@ -284,20 +343,48 @@ def _number(holder: Mapping[str, Any], key: str, default: int = 1) -> int:
 
 
 def _place(
-    player: Player,
-    outcome: Outcome | None,
-    nodes: Mapping[str, NodeInfo],
-    policy: Policy,
+    player: Player, outcome: Outcome | None, nodes: Mapping[str, NodeInfo], stage: Stage, policy: Policy
 ) -> Place:
     if outcome is None or not outcome.node:
         return Place(player, outcome)
-    node = nodes[outcome.node]
+    node, claims = nodes[outcome.node], stage.claims(player.info)
     pool = policy.pool_of(node.labels)
-    shares: tuple[str, ...] = ()
-    if pool and pool.shared and player.gpus:
-        beside = (each for each in node.pods if each is not player.info)
-        shares = tuple(sorted(each.name for each in beside if any(each.asks.get(name) for name in player.gpus)))
-    return Place(player, outcome, pool, shares, node.labels.get("nvidia.com/gpu.clique", ""))
+    held = tuple(one.device for claim in claims for one in claim.held or ())
+    if held:
+        classes = (one.device_class for claim in claims for ones in claim.requests for one in ones)
+        pool = next((pool for name in classes for pool in policy.pools_of_class(name)), pool)
+        beside = (name for one in held for claim in stage.stock.holders.get(one.id, ()) for name in claim.users)
+        shares = tuple(sorted(set(beside) - {player.name}))
+    else:
+        shares = tuple(_sharing(player, node)) if pool and pool.shared and player.gpus else ()
+    return Place(player, outcome, pool, shares, node.labels.get(CLIQUE, ""), held)
+
+
+CLIQUE = "nvidia.com/gpu.clique"
+"""The label of nodes whose GPUs are connected by NVLink (k8s-device-plugin internal/lm, imex)."""
+
+
+def _sharing(player: Player, node: NodeInfo) -> list[str]:
+    beside = (each for each in node.pods if each is not player.info)
+    return sorted(each.name for each in beside if any(each.asks.get(name) for name in player.gpus))
+
+
+def _left_of_classes(stage: Stage, policy: Policy) -> Iterator[Left]:
+    """Yield what is left of the devices that a pool's classes select; a shared one is free until all is taken."""
+    for pool in policy.pools:
+        for name in sorted(stage.stock.classes):
+            if name in pool.device_classes:
+                yield from _left_of_class(pool.name, name, stage)
+
+
+def _left_of_class(pool: str, name: str, stage: Stage) -> Iterator[Left]:
+    ask = DeviceRequest((), name, everything=False, admin=False, selectors=())
+    try:
+        devices = [each for of in stage.stock.pools for each in of.devices if stage.stock.selects(ask, each)]
+    except Unreadable:
+        return
+    free = Counter(each.where.node for each in devices if not stage.stock.is_full(each))
+    yield Left(pool, f"devices of {name}", len(devices), free.total(), max(free.values(), default=0))
 
 
 def _left(nodes: Iterable[NodeInfo], policy: Policy) -> Iterator[Left]:
@@ -320,24 +407,5 @@ def _notes(nodes: Sequence[NodeInfo], players: Sequence[Player], running: int) -
         yield f"{several(running, 'pod')} of the files {'runs' if running == 1 else 'run'} already, by the facts"
     if not any(CPU in node.allocatable or MEMORY in node.allocatable for node in nodes):
         yield "cpu and memory are not counted: these facts do not have them; give the output of kubectl get -o json"
-    for what in _UNPLAYED:
-        if count := sum(what in player.unplayed for player in players):
-            yield f"{what} not counted; {several(count, 'pod')} of these {'has' if count == 1 else 'have'} some"
-
-
-_UNPLAYED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "affinity between pods is": (("affinity", "podAffinity"), ("affinity", "podAntiAffinity")),
-    "constraints on topology spread are": (("topologySpreadConstraints",),),
-    "claims for devices are": (("resourceClaims",),),
-}
-"""Fields of a pod that the scheduler reads and this play does not, by their place in the spec."""
-
-
-def _unplayed(spec: Object) -> Iterator[str]:
-    for what, places in _UNPLAYED.items():
-        for place in places:
-            part: Any = spec
-            for key in place:
-                part = mapping(part).get(key)
-            if part:
-                yield what
+    for reason, count in Counter(reason for player in players for reason in player.unplayed).items():
+        yield f"claims of {several(count, 'pod')} are not counted: {reason}"

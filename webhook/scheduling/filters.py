@@ -2,10 +2,16 @@
 
 from collections.abc import Iterator
 
-from webhook.scheduling.infos import PODS, NodeInfo, PodInfo, Taint
+from webhook.scheduling.allocation import Allocation, score
+from webhook.scheduling.infos import PODS, NodeInfo, PodInfo
+from webhook.scheduling.peers import UNRESOLVED, Peers
+from webhook.scheduling.stage import Stage, unallocated
+from webhook.scheduling.terms import Taint
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint that a pod has to tolerate for a cordoned node (plugins/nodeunschedulable)."""
+
+_NOT_THERE, _NOT_MET = "resourceclaim not available on the node", "cannot allocate all claims"
 
 
 def obstacle(pod: PodInfo, node: NodeInfo) -> str:
@@ -18,31 +24,60 @@ def obstacle(pod: PodInfo, node: NodeInfo) -> str:
         return "node(s) were unschedulable"
     if pod.node and pod.node != node.name:
         return "node(s) didn't match the requested node name"
-    for taint in node.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(each.tolerates(taint) for each in pod.tolerations):
-            return f"node(s) had untolerated taint {taint}"
-    if not _selected(pod, node):
+    if taint := pod.untolerated(node):
+        return f"node(s) had untolerated taint {taint}"
+    if not pod.selects(node):
         return "node(s) didn't match Pod's node affinity/selector"
     return ""
 
 
-def reasons(pod: PodInfo, node: NodeInfo) -> Iterator[str]:
-    """Yield why a pod does not fit a node: what closes it, or else what it has too little of at present.
+class Filters:
+    """The filters for one pod, as the stage is now, and what its claims would get on each node."""
 
-    Source of the words for the latter: plugins/noderesources/fit.go.
-    """
-    if closed := obstacle(pod, node):
-        yield closed
-        return
-    for name in node.lacks(pod):
-        yield "Too many pods" if name == PODS else f"Insufficient {name}"
+    def __init__(self, pod: PodInfo, stage: Stage) -> None:
+        self.pod, self._stage = pod, stage
+        bound = pod.bound or pod.spreads or any(node.bound for node in stage.nodes)
+        self._peers = Peers(pod, stage.nodes) if bound else None
+        self.allocations: dict[str, Allocation] = {}
 
+    def fits(self, node: NodeInfo) -> bool:
+        """Tell whether the pod fits a node."""
+        return not any(self.reasons(node))
 
-def _selected(pod: PodInfo, node: NodeInfo) -> bool:
-    """Tell whether a node has the labels that a pod requires. A term without conditions matches no node."""
-    if any(node.labels.get(key) != value for key, value in pod.selector.items()):
-        return False
-    if pod.terms is None:
-        return True
-    terms = (term for term in pod.terms if (term.labels or term.fields) and term.readable)
-    return any(term.matches(node.name, node.labels) for term in terms)
+    def may_fit(self, node: NodeInfo) -> bool:
+        """Tell whether the pod could fit a node if others left it: nothing refuses it that no eviction lifts."""
+        if self.pod.missing or obstacle(self.pod, node):
+            return False
+        return any(node.lacks(self.pod)) or not UNRESOLVED.union((_NOT_THERE, _NOT_MET)).intersection(
+            self._by_others(node)
+        )
+
+    def reasons(self, node: NodeInfo) -> Iterator[str]:
+        """Yield why the pod does not fit a node: by the first filter that refuses it.
+
+        Source of the words for resources: plugins/noderesources/fit.go. Raises Unreadable where a selector fails.
+        """
+        if self.pod.missing:
+            yield self.pod.missing
+        elif closed := obstacle(self.pod, node):
+            yield closed
+        elif lacks := [*node.lacks(self.pod)]:
+            yield from ("Too many pods" if name == PODS else f"Insufficient {name}" for name in lacks)
+        else:
+            yield from self._by_others(node)
+
+    def _by_others(self, node: NodeInfo) -> Iterator[str]:
+        if self._peers and (refused := self._peers.refusal(node)):
+            yield refused
+        elif any(not claim.where.matches(node.name, node.labels) for claim in self.pod.claims):
+            yield _NOT_THERE
+        elif waiting := unallocated(self.pod, node):
+            allocation = self._stage.stock.allocate(node, waiting)
+            if allocation is None:
+                yield _NOT_MET
+            else:
+                self.allocations[node.name] = allocation
+
+    def rank(self, node: NodeInfo) -> int:
+        """Score what the claims get on a node that the pod fits."""
+        return score(self.allocations.get(node.name, ()))

@@ -1,49 +1,68 @@
 """Pods and nodes as kube-scheduler counts them (kubernetes pkg/scheduler/framework/types.go: PodInfo, NodeInfo)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from webhook.api import quantity
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.api.selectors import Choice, Requirement
+from webhook.api.selectors import NOTHING, Choice, Requirement, Selector
 from webhook.model import Object
+from webhook.scheduling.devices import Claim
+from webhook.scheduling.terms import Taint, Toleration, choice, label_selector, labels_of
 
 Amounts = Mapping[str, int]
 """Amounts of resources by name: `cpu` in millicores, `memory` in bytes, `pods` and extended resources in pieces."""
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
 UNSAID: Amounts = {CPU: 100, MEMORY: 200 * 1024**2}
 """The request that a container without one counts with when nodes are scored (pkg/scheduler/util/pod_resources.go)."""
 
 
-class Taint(NamedTuple):
-    """A taint of a node."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """A term of affinity between pods: which pods it means, and the label by which nodes are together.
+
+    It means pods of `namespaces`, and of those with labels that `of` matches. `weight` counts in scores, and is
+    negative for pods that are to be apart.
+    """
 
     key: str
-    value: str
-    effect: str
+    selector: Selector
+    namespaces: frozenset[str]
+    of: Selector = NOTHING
+    weight: int = 0
 
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+    def matches(self, pod: "PodInfo") -> bool:
+        """Tell whether it means a pod."""
+        there = pod.namespace in self.namespaces or self.of.matches(pod.namespace_labels)
+        return there and self.selector.matches(pod.labels)
 
 
-class Toleration(NamedTuple):
-    """A toleration of a pod; an empty `key` or `effect` stands for every one."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """A constraint on the spread of pods over the values of a node's label; a `hard` one closes nodes.
+
+    Nodes that the pod does not select count if `everywhere`; those with taints that it does not tolerate, unless
+    `tolerated`.
+    """
 
     key: str
-    operator: str
-    value: str
-    effect: str
+    skew: int
+    selector: Selector
+    domains: int = 1
+    hard: bool = True
+    everywhere: bool = False
+    tolerated: bool = False
 
-    def tolerates(self, taint: Taint) -> bool:
-        """Tell whether it tolerates a taint (k8s.io/component-helpers scheduling/corev1/helpers.go)."""
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+    def includes(self, node: "NodeInfo", pod: "PodInfo") -> bool:
+        """Tell whether a node counts for a pod."""
+        return (self.everywhere or pod.selects(node)) and not (self.tolerated and pod.untolerated(node))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +71,8 @@ class PodInfo:
 
     `asks` are its requests, with overhead; `weighs` are its cpu and memory for scores, where a container without a
     request has one. A node has to fit `selector` and, unless `terms` is None, one of the terms. `preferred` are terms
-    with their weights.
+    with their weights. It has to be `together` with certain pods and `apart` from others; `liked` are those that it
+    prefers to be together with or apart from.
     """
 
     name: str
@@ -66,6 +86,43 @@ class PodInfo:
     preempts: bool = True
     node: str = ""
     """The node that the pod names itself, or that it runs on."""
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    together: tuple[Term, ...] = ()
+    apart: tuple[Term, ...] = ()
+    liked: tuple[Term, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    spreads_by_default: bool = False
+    """Whether the spread is the scheduler's default for pods of a service or a workload."""
+    claims: tuple[Claim, ...] = ()
+    by_class: Mapping[str, str] = field(default_factory=dict)
+    """The device classes that stand for resources it asks for, by the resource: nodes without it give it a claim."""
+    missing: str = ""
+    """Why no node can take it at all: a claim of it is not there."""
+
+    @property
+    def bound(self) -> bool:
+        """Whether its place depends on where other pods are."""
+        return bool(self.together or self.apart or self.liked)
+
+    def selects(self, node: "NodeInfo") -> bool:
+        """Tell whether a node has the labels that the pod requires. A term without conditions matches no node."""
+        if any(node.labels.get(key) != value for key, value in self.selector.items()):
+            return False
+        if self.terms is None:
+            return True
+        terms = (term for term in self.terms if (term.labels or term.fields) and term.readable)
+        return any(term.matches(node.name, node.labels) for term in terms)
+
+    def untolerated(self, node: "NodeInfo") -> Taint | None:
+        """Return the first taint that keeps the pod off a node; None if it tolerates all."""
+        for taint in node.taints:
+            if taint.effect in ("NoSchedule", "NoExecute") and not any(
+                one.tolerates(taint) for one in self.tolerations
+            ):
+                return taint
+        return None
 
 
 @dataclass(slots=True, eq=False)
@@ -78,18 +135,24 @@ class NodeInfo:
     allocatable: Amounts
     unschedulable: bool = False
     pods: list[PodInfo] = field(default_factory=list)
+    bound: list[PodInfo] = field(default_factory=list)
+    """Those of its pods whose place depends on where other pods are."""
     used: Counter[str] = field(default_factory=Counter)
     weight: Counter[str] = field(default_factory=Counter)
 
     def add(self, pod: PodInfo) -> None:
         """Put a pod on the node."""
         self.pods.append(pod)
+        if pod.bound:
+            self.bound.append(pod)
         self.used.update(pod.asks)
         self.weight.update(pod.weighs)
 
     def remove(self, pod: PodInfo) -> None:
         """Take a pod off the node."""
         self.pods.remove(pod)
+        if pod.bound:
+            self.bound.remove(pod)
         self.used.subtract(pod.asks)
         self.weight.subtract(pod.weighs)
 
@@ -97,6 +160,8 @@ class NodeInfo:
         """Yield the resources that a pod asks for and the node has too little of."""
         for name, amount in pod.asks.items():
             bound = self.allocatable.get(name)
+            if not bound and name in pod.by_class:
+                continue
             if bound is None:
                 if "/" not in name:
                     continue
@@ -107,6 +172,9 @@ class NodeInfo:
 
 # From objects
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
 
 def node_info(item: Object) -> NodeInfo:
     """Read a Node. A field of a wrong type counts as missing."""
@@ -115,21 +183,35 @@ def node_info(item: Object) -> NodeInfo:
         Taint(string(each.get("key")), string(each.get("value")), string(each.get("effect")))
         for each in mappings(spec.get("taints"))
     )
-    labels = {key: value for key, value in mapping(metadata.get("labels")).items() if isinstance(value, str)}
+    labels = labels_of(metadata.get("labels"))
     offered = {**mapping(status.get("capacity")), **mapping(status.get("allocatable"))}
     return NodeInfo(
         string(metadata.get("name")), labels, tuple(taints), _amounts(offered), spec.get("unschedulable") is True
     )
 
 
-def pod_info(item: Object, name: str, priorities: Mapping[str, tuple[int, bool]] | None = None) -> PodInfo:
+def pod_info(
+    item: Object,
+    name: str,
+    priorities: Mapping[str, tuple[int, bool]] | None = None,
+    namespaces: Mapping[str, Mapping[str, str]] | None = None,
+    peers: Selector = NOTHING,
+) -> PodInfo:
     """Read a Pod. `priorities` has the value of each PriorityClass, and whether its pods preempt others.
 
     The class called "" is the default of the cluster. A priority that the pod has already counts before its class.
+    `namespaces` are the labels of namespaces. `peers` selects the pods of the same service and workload, over which the
+    scheduler spreads a pod that says nothing of it.
     """
-    spec = mapping(item.get("spec"))
-    affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    spec, metadata = mapping(item.get("spec")), mapping(item.get("metadata"))
+    namespace = string(metadata.get("namespace")) or "default"
+    labels = labels_of(metadata.get("labels"))
+    affinities = mapping(spec.get("affinity"))
+    affinity = mapping(affinities.get("nodeAffinity"))
+    together, apart = (mapping(affinities.get(key)) for key in ("podAffinity", "podAntiAffinity"))
+    spreads = tuple(_spread(each, labels) for each in mappings(spec.get("topologySpreadConstraints")))
+    default = () if spreads or not peers.requirements else _spread_by_default(peers)
+    required = affinity.get(REQUIRED)
     value, preempts = (priorities or {}).get(string(spec.get("priorityClassName")), (0, True))
     own = spec.get("priority")
     asks = asked(spec, {})
@@ -138,10 +220,10 @@ def pod_info(item: Object, name: str, priorities: Mapping[str, tuple[int, bool]]
         asks={**asks, PODS: 1},
         weighs={key: amount for key, amount in asked(spec, UNSAID).items() if key in UNSAID},
         selector={key: string(value) for key, value in mapping(spec.get("nodeSelector")).items()},
-        terms=None if required is None else tuple(map(_choice, mappings(mapping(required).get("nodeSelectorTerms")))),
+        terms=None if required is None else tuple(map(choice, mappings(mapping(required).get("nodeSelectorTerms")))),
         preferred=tuple(
-            (each["weight"], _choice(mapping(each.get("preference"))))
-            for each in mappings(affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))
+            (each["weight"], choice(mapping(each.get("preference"))))
+            for each in mappings(affinity.get(PREFERRED))
             if type(each.get("weight")) is int and each["weight"]
         ),
         tolerations=tuple(
@@ -156,7 +238,60 @@ def pod_info(item: Object, name: str, priorities: Mapping[str, tuple[int, bool]]
         priority=own if type(own) is int else value,
         preempts=(spec.get("preemptionPolicy") != "Never") if "preemptionPolicy" in spec else preempts,
         node=string(spec.get("nodeName")),
+        namespace=namespace,
+        labels=labels,
+        namespace_labels=(namespaces or {}).get(namespace, {}),
+        together=tuple(_term(each, namespace, labels) for each in mappings(together.get(REQUIRED))),
+        apart=tuple(_term(each, namespace, labels) for each in mappings(apart.get(REQUIRED))),
+        liked=(*_weighted(together, namespace, labels, 1), *_weighted(apart, namespace, labels, -1)),
+        spreads=spreads or default,
+        spreads_by_default=bool(default),
     )
+
+
+def _term(value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], weight: int = 0) -> Term:
+    """Read a term of a pod's affinity. Without namespaces it means those of the pod's own (framework/types.go)."""
+    names = frozenset(each for each in sequence(value.get("namespaces")) if isinstance(each, str))
+    of = label_selector(value.get("namespaceSelector"))
+    own = frozenset((namespace,)) if not names and of is NOTHING else names
+    selector = _narrowed(value, labels)
+    return Term(string(value.get("topologyKey")), selector, own, of, weight)
+
+
+def _narrowed(value: Mapping[str, Any], labels: Mapping[str, str]) -> Selector:
+    """Read a term's selector, with the labels that the pod's own have to equal (core/v1 matchLabelKeys)."""
+    selector = label_selector(value.get("labelSelector"))
+    more = [
+        Requirement(key, operator, frozenset((labels[key],)))
+        for field_, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in sequence(value.get(field_))
+        if isinstance(key, str) and key in labels
+    ]
+    return selector if selector is NOTHING else Selector(selector.labels, (*selector.expressions, *more))
+
+
+def _weighted(value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], sign: int) -> Iterator[Term]:
+    for each in mappings(value.get(PREFERRED)):
+        if type(each.get("weight")) is int:
+            yield _term(mapping(each.get("podAffinityTerm")), namespace, labels, sign * each["weight"])
+
+
+def _spread(value: Mapping[str, Any], labels: Mapping[str, str]) -> Spread:
+    skew, domains = value.get("maxSkew"), value.get("minDomains")
+    return Spread(
+        string(value.get("topologyKey")),
+        skew if type(skew) is int else 1,
+        _narrowed(value, labels),
+        domains if type(domains) is int else 1,
+        hard=value.get("whenUnsatisfiable") != "ScheduleAnyway",
+        everywhere=value.get("nodeAffinityPolicy") == "Ignore",
+        tolerated=value.get("nodeTaintsPolicy") == "Honor",
+    )
+
+
+def _spread_by_default(peers: Selector) -> tuple[Spread, ...]:
+    """Return the spread that the scheduler prefers where a pod says nothing (podtopologyspread/plugin.go)."""
+    return Spread(HOSTNAME, 3, peers, hard=False), Spread(ZONE, 5, peers, hard=False)
 
 
 _OF_PODS = (CPU, MEMORY, "hugepages-")
@@ -203,16 +338,3 @@ def _amount(name: str, value: Any) -> int:
         return ceil(quantity.parse(value) * (1000 if name == CPU else 1))
     except ValueError:
         return 0
-
-
-def _choice(term: Mapping[str, Any]) -> Choice:
-    return Choice(
-        tuple(_requirements(term.get("matchExpressions"))),
-        tuple(_requirements(term.get("matchFields"))),
-    )
-
-
-def _requirements(expressions: Any) -> Iterable[Requirement]:
-    for each in mappings(expressions):
-        values = frozenset(value for value in sequence(each.get("values")) if isinstance(value, str))
-        yield Requirement(string(each.get("key")), string(each.get("operator")), values)

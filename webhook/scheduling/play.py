@@ -4,9 +4,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from webhook.scheduling import filters, scores
+from webhook.scheduling import scores
+from webhook.scheduling.allocation import Unreadable
+from webhook.scheduling.filters import Filters
 from webhook.scheduling.infos import NodeInfo, PodInfo
 from webhook.scheduling.scores import Strategy
+from webhook.scheduling.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ def queued(pods: Iterable[PodInfo]) -> list[PodInfo]:
     return sorted(pods, key=lambda pod: -pod.priority)
 
 
-def play(pods: Iterable[PodInfo], nodes: Sequence[NodeInfo], strategy: Strategy = Strategy.SPREAD) -> list[Outcome]:
-    """Play pods in their order; the nodes change. Returns the result for each, in that order.
+def play(pods: Iterable[PodInfo], stage: Stage, strategy: Strategy = Strategy.SPREAD) -> list[Outcome]:
+    """Play pods in their order; the stage changes. Returns the result for each, in that order.
 
     The first of several equally good nodes takes the pod. An evicted pod of the queue joins its end again, as a
     controller would create it anew. Since evictions make room, pods that wait are tried again at the end.
@@ -43,7 +46,7 @@ def play(pods: Iterable[PodInfo], nodes: Sequence[NodeInfo], strategy: Strategy 
     evicted = False
     while queue:
         pod = queue.popleft()
-        outcome = outcomes[id(pod)] = step(pod, nodes, strategy, evictors.get(id(pod), ""))
+        outcome = outcomes[id(pod)] = step(pod, stage, strategy, evictors.get(id(pod), ""))
         for victim in outcome.evicted:
             evicted = True
             if id(victim) in played:
@@ -55,30 +58,37 @@ def play(pods: Iterable[PodInfo], nodes: Sequence[NodeInfo], strategy: Strategy 
     return [outcomes[id(pod)] for pod in pods]
 
 
-def step(pod: PodInfo, nodes: Sequence[NodeInfo], strategy: Strategy, evictor: str = "") -> Outcome:
-    """Play one pod; the nodes change."""
-    open_ = [node for node in nodes if not filters.obstacle(pod, node)]
-    fitting = [node for node in open_ if not any(node.lacks(pod))]
+def step(pod: PodInfo, stage: Stage, strategy: Strategy, evictor: str = "") -> Outcome:
+    """Play one pod; the stage changes. A pod with a selector that cannot be read waits."""
+    filters = Filters(pod, stage)
+    try:
+        refused = {node.name: [*filters.reasons(node)] for node in stage.nodes}
+    except Unreadable as error:
+        return Outcome(pod, reasons={str(error): len(stage.nodes)}, evictor=evictor)
+    fitting = [node for node in stage.nodes if not refused[node.name]]
     if fitting:
-        first, *others = scores.best(pod, fitting, strategy)
-        first.add(pod)
+        first, *others = scores.best(filters, fitting, stage.nodes, strategy)
+        stage.put(pod, first, filters.allocations.get(first.name, ()))
         return Outcome(pod, first.name, tuple(node.name for node in others), evictor=evictor)
-    if pod.preempts and (candidates := _candidates(pod, open_)):
+    if pod.preempts and (candidates := candidates_for(pod, stage)):
         node, victims = cheapest(candidates)[0]
         for victim in victims:
-            node.remove(victim)
-        node.add(pod)
-        return Outcome(pod, node.name, evicted=tuple(victims), evictor=evictor)
-    reasons = Counter(reason for node in nodes for reason in filters.reasons(pod, node))
+            stage.remove(victim, node)
+        filters = Filters(pod, stage)
+        if filters.fits(node):
+            stage.put(pod, node, filters.allocations.get(node.name, ()))
+            return Outcome(pod, node.name, evicted=tuple(victims), evictor=evictor)
+    reasons = Counter(reason for found in refused.values() for reason in found)
     return Outcome(pod, reasons=reasons, evictor=evictor)
 
 
-def victims_on(pod: PodInfo, node: NodeInfo) -> list[PodInfo] | None:
+def victims_on(pod: PodInfo, node: NodeInfo, stage: Stage) -> list[PodInfo] | None:
     """Return the pods that have to leave a node for a pod, the most important first; None if that would not do.
 
     All pods of a lower priority leave at first; then each comes back, the most important first, if the pod still fits
     (plugins/defaultpreemption, SelectVictimsOnNode). With equal priority, the earlier pod is more important.
-    Disruption budgets are not known here, so none is spared for one.
+    Disruption budgets are not known here, so none is spared for one. The devices of a pod stay taken meanwhile, as the
+    scheduler sees it: it evicts none for its claims.
     """
     lower = sorted((each for each in node.pods if each.priority < pod.priority), key=lambda each: -each.priority)
     if not lower:
@@ -86,11 +96,11 @@ def victims_on(pod: PodInfo, node: NodeInfo) -> list[PodInfo] | None:
     for each in lower:
         node.remove(each)
     victims: list[PodInfo] | None = None
-    if not any(node.lacks(pod)):
+    if Filters(pod, stage).fits(node):
         victims = []
         for each in lower:
             node.add(each)
-            if any(node.lacks(pod)):
+            if not Filters(pod, stage).fits(node):
                 node.remove(each)
                 victims.append(each)
     for each in lower if victims is None else victims:
@@ -108,8 +118,10 @@ def cheapest(candidates: Sequence[tuple[NodeInfo, list[PodInfo]]]) -> list[tuple
     return [(node, victims) for node, victims in candidates if _cost(victims) == least]
 
 
-def _candidates(pod: PodInfo, nodes: Iterable[NodeInfo]) -> list[tuple[NodeInfo, list[PodInfo]]]:
-    found = ((node, victims_on(pod, node)) for node in nodes)
+def candidates_for(pod: PodInfo, stage: Stage) -> list[tuple[NodeInfo, list[PodInfo]]]:
+    """Return the nodes that a pod would fit if others left, each with those that have to."""
+    filters = Filters(pod, stage)
+    found = ((node, victims_on(pod, node, stage)) for node in stage.nodes if filters.may_fit(node))
     return [(node, victims) for node, victims in found if victims]
 
 

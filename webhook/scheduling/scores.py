@@ -1,18 +1,23 @@
 """Scores nodes as kube-scheduler does with its default plugins (pkg/scheduler/apis/config/v1/default_plugins.go).
 
-Not played are the scores of inter-pod affinity, of topology spread and of images that a node has already.
+Not played is the score of images that a node has already.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
+from webhook.scheduling.filters import Filters
 from webhook.scheduling.infos import CPU, MEMORY, NodeInfo, PodInfo
+from webhook.scheduling.peers import affinities, evennesses
 
 MOST = 100
 """The highest score of a plugin."""
 
-TAINTS, AFFINITY = 3, 2
-"""The weights of the plugins TaintToleration and NodeAffinity; the others have a weight of 1."""
+TAINTS, AFFINITY, SPREAD, PEERS, CLAIMS = 3, 2, 2, 2, 2
+"""The weights of TaintToleration, NodeAffinity, PodTopologySpread, InterPodAffinity and DynamicResources.
+
+The others have a weight of 1.
+"""
 
 
 class Strategy(StrEnum):
@@ -22,22 +27,32 @@ class Strategy(StrEnum):
     PACK = "pack"
 
 
-def best(pod: PodInfo, nodes: Sequence[NodeInfo], strategy: Strategy) -> list[NodeInfo]:
-    """Return the nodes with the highest score, in their order. The scheduler takes one of them by chance."""
+def best(filters: Filters, nodes: Sequence[NodeInfo], every: Sequence[NodeInfo], strategy: Strategy) -> list[NodeInfo]:
+    """Return the nodes with the highest score, in their order. The scheduler takes one of them by chance.
+
+    `nodes` are those that the pod fits, and `every` are all.
+    """
     if len(nodes) < 2:
         return [*nodes]
-    totals = _totals(pod, nodes, strategy)
+    totals = _totals(filters, nodes, every, strategy)
     highest = max(totals)
     return [node for node, total in zip(nodes, totals, strict=True) if total == highest]
 
 
-def _totals(pod: PodInfo, nodes: Sequence[NodeInfo], strategy: Strategy) -> list[int]:
+def _totals(filters: Filters, nodes: Sequence[NodeInfo], every: Sequence[NodeInfo], strategy: Strategy) -> list[int]:
+    pod = filters.pod
     untolerated = _normalized([_softly_tainted(pod, node) for node in nodes], reverse=True)
     preferred = _normalized([_preference(pod, node) for node in nodes]) if pod.preferred else [0] * len(nodes)
+    spread, peers = evennesses(pod, nodes, every), affinities(pod, nodes, every)
+    claims = _normalized([filters.rank(node) for node in nodes])
     room = _least if strategy is Strategy.SPREAD else _most
+    weighed = zip(untolerated, preferred, spread, peers, claims, strict=True)
+    weights = TAINTS, AFFINITY, SPREAD, PEERS, CLAIMS
     return [
-        TAINTS * taint + AFFINITY * liking + room(pod, node) + _balance(pod, node)
-        for node, taint, liking in zip(nodes, untolerated, preferred, strict=True)
+        sum(weight * score for weight, score in zip(weights, scores, strict=True))
+        + room(pod, node)
+        + _balance(pod, node)
+        for node, scores in zip(nodes, weighed, strict=True)
     ]
 
 

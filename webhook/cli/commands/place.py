@@ -13,10 +13,11 @@ from webhook.scheduling.scores import Strategy
 
 _MORE = (
     "Each pod is admitted as the webhook would, and then put on a node as kube-scheduler does with its default "
-    "plugins: resources, node selection, taints, priorities and preemption, and the scores of cpu and memory. Where "
-    "several nodes are as good, the scheduler takes one by chance; here the first is taken, and the others are named. "
-    "A workload counts for as many pods as its replicas or its parallelism say. Affinity between pods, spread "
-    "constraints and claims are not counted, and a note says so where a pod has some. Volumes are not counted either."
+    "plugins: resources, node selection, taints, affinity between pods, topology spread, claims for devices, "
+    "priorities and preemption, and the scores of all these. Where several nodes are as good, the scheduler takes one "
+    "by chance; here the first is taken, and the others are named. A workload counts for as many pods as its replicas "
+    "or its parallelism say. Claims need the ResourceSlices and DeviceClasses of the cluster among the facts, and "
+    "slicewarden[claims] for their selectors; a pod whose claims are not played says so. Volumes are not counted."
 )
 
 _STATUS = {
@@ -85,7 +86,7 @@ def command(
     inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
     target = inputs.Target(kubeconfig, context, None) if live else None
-    known, unknown = inputs.known(facts, target, [engine.policy])
+    known, unknown = inputs.known(facts, target, [engine.policy], whole=True)
     items = [item for path in paths for item in inputs.load_objects(path)]
     played = placing.placing(items, [*known], engine, at_once=at_once, strategy=Strategy(strategy))
     outputs.say(map(str, (*unknown, *played.problems)))
