@@ -1,0 +1,252 @@
+"""The agent and the thawer as processes: killed, stopped, told to end. Whoever was frozen runs, by real freezes."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.bed import COMMAND, SLEEP, Container, api_server, containers, pod, policy, writable
+from tests.support.waiting import until
+from webhook.agent.freezer import Freezer
+from webhook.agent.ledger import Ledger
+from webhook.agent.thawer import DEAD, LATE, OVERDUE, SILENT, Thawer, thaw
+
+LOST = 15
+
+
+class Node:
+    """A node whose containers want all of one card, with the commands that run on it."""
+
+    def __init__(self, folder: Path, card: Any, here: list[Container], kubeconfig: str, words: dict[str, Any]) -> None:
+        self.folder, self.card, self.here, self.kubeconfig = folder, card, here, kubeconfig
+        self.run, self.policy = folder / "run", policy(folder, **words)
+        for each in here:
+            card.hold(each.process.pid, 1000, sm=30)
+        card.set(busy=100)
+
+    @contextmanager
+    def command(self, *words: str, **environment: str) -> "Iterator[subprocess.Popen[str]]":
+        line, variables = [*COMMAND, *words, "--ledger", str(self.run)], {**self.card.environment, **environment}
+        with (self.folder / f"{words[0]}.log").open("a") as log:
+            process = subprocess.Popen(line, env=variables, stdout=log, text=True)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def agent(self, *more: str) -> "Any":
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = int(free.getsockname()[1])
+        listen = ("--listen", f"127.0.0.1:{port}")
+        return self.command(
+            "agent", "--node", "n", "--kubeconfig", self.kubeconfig, "--policy", self.policy, *listen, *more
+        )
+
+    def thawer(self, silence: str = "1") -> "Any":
+        return self.command("thaw", "--watch", "--silence", silence)
+
+    @property
+    def frozen(self) -> int:
+        return sum(each.frozen for each in self.here)
+
+    def waits(self, count: int) -> None:
+        until(lambda: self.frozen == count, f"{count} are frozen")
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / f"{name}.log").read_text().splitlines()]
+
+
+@contextmanager
+def node(tmp_path: Path, card: Any, count: int = 3, **words: Any) -> Iterator[Node]:
+    with containers(count) as here, api_server(tmp_path, [pod(each) for each in here]) as kubeconfig:
+        yield Node(tmp_path, card, here, kubeconfig, words)
+
+
+@pytest.mark.thorough
+def test_it_freezes_those_that_wait_and_lets_all_run_when_it_is_told_to_end(card: Any, tmp_path: Path) -> None:
+    with node(tmp_path, card, 50) as one, one.agent() as agent:
+        one.waits(49)
+        agent.send_signal(signal.SIGTERM)
+        assert agent.wait(10) == 0
+        assert one.frozen == 0
+        assert Ledger(one.run).read().until == {}
+
+
+@pytest.mark.thorough
+def test_when_the_agent_is_killed_or_stopped_the_thawer_lets_all_run(card: Any, tmp_path: Path) -> None:
+    with node(tmp_path, card) as one, one.thawer():
+        with one.agent() as agent:
+            one.waits(2)
+            agent.kill()
+            one.waits(0)
+        with one.agent() as agent:
+            one.waits(2)
+            agent.send_signal(signal.SIGSTOP)
+            one.waits(0)
+            agent.send_signal(signal.SIGCONT)  # it finds that they were thawed, lets them rest, and goes on
+            until(lambda: bool(Ledger(one.run).beaten), "it looks again")
+            assert agent.poll() is None
+        assert {line["why"] for line in one.log("thaw") if line["message"] == "thawed"} == {DEAD, SILENT}
+
+
+@pytest.mark.thorough
+def test_when_both_are_killed_a_command_by_hand_or_a_new_start_lets_all_run(card: Any, tmp_path: Path) -> None:
+    with node(tmp_path, card) as one:
+        with one.agent() as agent:
+            one.waits(2)
+            agent.kill()
+            agent.wait()
+        assert one.frozen == 2
+        with one.command("thaw") as by_hand:
+            assert by_hand.wait(10) == 0
+        assert one.frozen == 0
+        with one.agent() as agent:
+            one.waits(2)
+            agent.kill()
+            agent.wait()
+        assert one.frozen == 2
+        (one.folder / "broken").mkdir()
+        (one.folder / "broken" / "pynvml.py").write_text("import time; time.sleep(600)")
+        with _without_nvml(one):  # it hangs as it is imported
+            one.waits(0)
+
+
+def _without_nvml(one: Node) -> Any:
+    words = ("agent", "--node", "n", "--kubeconfig", one.kubeconfig, "--policy", one.policy)
+    return one.command(*words, PYTHONPATH=str(one.folder / "broken"))
+
+
+@pytest.mark.thorough
+def test_a_lost_card_lets_all_run(card: Any, tmp_path: Path) -> None:
+    with node(tmp_path, card) as one, one.agent() as agent:
+        one.waits(2)
+        card.set(fault=LOST)
+        one.waits(0)
+        assert agent.poll() is None
+
+
+@pytest.mark.thorough
+def test_watching_alone_freezes_nobody_and_a_second_agent_says_that_it_is_one(card: Any, tmp_path: Path) -> None:
+    with node(tmp_path, card) as one:
+        with one.agent("--watch-only"):
+            time.sleep(2.5)
+            assert one.frozen == 0
+            assert not one.run.exists()
+        with one.agent() as first:
+            one.waits(2)
+            with one.agent():
+                said = {"message": "no turns", "error": "another agent runs on this node"}
+                until(lambda: any(said.items() <= line.items() for line in one.log("agent")), "it says so")
+                assert one.frozen == 2
+                first.kill()
+                first.wait()
+                until(lambda: any(line.get("message") == "thawed what the ledger names" for line in one.log("agent")))
+
+
+@pytest.mark.thorough
+def test_a_stopped_thawer_stays_while_the_agent_lives(card: Any, tmp_path: Path) -> None:
+    with node(tmp_path, card) as one, one.thawer() as thawer:
+        with one.agent() as agent:
+            one.waits(2)
+            thawer.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert thawer.poll() is None
+            agent.kill()
+            one.waits(0)
+        assert thawer.wait(10) == 0
+
+
+# The thawer's looks
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[tuple[Container, Ledger, Freezer]]:
+    freezer = Freezer(writable())
+    with containers(1, SLEEP) as (one,):
+        book = Ledger(tmp_path / "run")
+        assert book.take() == ""
+        assert freezer.freeze([one.path]) == {}
+        yield one, book, freezer
+        book.leave()
+
+
+def test_the_thawer_thaws_what_is_frozen_for_too_long(frozen: tuple[Container, Ledger, Freezer]) -> None:
+    one, book, freezer = frozen
+    book.write({one.path: 100.0})
+    now = 100.0
+    thawer = Thawer(Ledger(book.folder), freezer, clock=lambda: now)
+    assert thawer.look() == ({}, OVERDUE)
+    now = 100.0 + LATE + 0.1
+    assert thawer.look() == ({one.path: ""}, OVERDUE)
+    assert thawer.look() == ({}, OVERDUE)
+
+
+def test_the_thawer_goes_by_the_looks_of_the_agent_and_by_no_clock_of_the_day(
+    frozen: tuple[Container, Ledger, Freezer],
+) -> None:
+    one, book, freezer = frozen
+    book.write({one.path: 1e12})
+    now = 100.0
+    thawer = Thawer(Ledger(book.folder), freezer, silence=3, clock=lambda: now)
+    for _ in range(5):
+        now += 2.9
+        book.beat()
+        assert thawer.look() == ({}, OVERDUE)
+    now += 3.1
+    assert thawer.look() == ({one.path: ""}, SILENT)
+
+
+def test_the_thawer_empties_the_ledger_of_a_dead_agent_and_gives_the_lock_back(
+    frozen: tuple[Container, Ledger, Freezer],
+) -> None:
+    one, book, freezer = frozen
+    book.write({one.path: 1e12})
+    thawer = Thawer(Ledger(book.folder), freezer)
+    assert thawer.look() == ({}, OVERDUE)
+    book.leave()
+    assert (thawer.look(), thawer.dead) == (({one.path: ""}, DEAD), True)
+    assert book.read().until == {}
+    assert book.take(tries=1) == ""
+
+
+def test_the_thawer_leaves_alone_whom_the_ledger_does_not_name(frozen: tuple[Container, Ledger, Freezer]) -> None:
+    one, book, freezer = frozen
+    book.write({})
+    book.leave()
+    assert Thawer(Ledger(book.folder), freezer).look() == ({}, DEAD)
+    assert one.frozen
+
+
+def test_by_hand_beside_a_living_agent_all_are_thawed_and_its_ledger_is_its_own(
+    frozen: tuple[Container, Ledger, Freezer],
+) -> None:
+    one, book, freezer = frozen
+    book.write({one.path: 1e12})
+    assert thaw(Ledger(book.folder), freezer) == {one.path: ""}
+    assert book.read().until == {one.path: 1e12}
+    assert not freezer.asked(one.path)
+
+
+def test_what_cannot_be_thawed_stays_in_the_ledger(frozen: tuple[Container, Ledger, Freezer]) -> None:
+    one, book, _ = frozen
+
+    class Broken(Freezer):
+        def thaw(self, path: str) -> str:
+            return f"{path[:0]}Permission denied"
+
+    book.write({one.path: 1e12})
+    assert thaw(book, Broken(writable())) == {one.path: "Permission denied"}
+    assert book.read().until == {one.path: 0.0}
+    book.leave()
+    assert Thawer(Ledger(book.folder), Broken(writable())).look() == ({one.path: "Permission denied"}, DEAD)
+    assert book.read().until == {one.path: 0.0}
