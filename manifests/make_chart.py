@@ -61,6 +61,28 @@ TAINTS = "            {{- if .Values.agent.taints }}\n            - --taint\n   
 """What components/agent-taints adds to the agent's arguments."""
 
 
+TURNS = "{{- if and .Values.agent.acts .Values.agent.turns }}\n"
+LEDGER = "            - {name: ledger, mountPath: /run/slicewarden}\n"
+THAWER = (
+    "        - name: thawer\n"
+    "          image: {{ .Values.image | quote }}\n"
+    "          args: [thaw, --watch]\n"
+    "          resources:\n"
+    "            requests: {cpu: 5m, memory: 24Mi}\n"
+    "            limits: {memory: 64Mi}\n"
+    "          securityContext: {privileged: true, readOnlyRootFilesystem: true}\n"
+    "          volumeMounts:\n"
+    "            - {name: cgroups, mountPath: /sys/fs/cgroup}\n"
+)
+"""What components/agent-turns adds: the container that thaws for an agent that cannot, and what both share."""
+
+
+def _turns(text: str, indent: int) -> str:
+    """Write a text where containers take turns."""
+    blank = " " * indent
+    return f"{blank}{TURNS}{text}{blank}{{{{- end }}}}\n"
+
+
 def _acts() -> dict[str, str]:
     """What components/agent-acts changes in the agent's pods, where the values say so, and what pods get besides."""
     watching = (
@@ -73,6 +95,7 @@ def _acts() -> dict[str, str]:
     )
     mount, volume = "            - {name: tmp, mountPath: /tmp}\n", "emptyDir: {medium: Memory, sizeLimit: 16Mi}\n"
     argument, containers = "            - --watch-only\n", "\n      containers:\n"
+    ports = "          ports:\n"
     secrets = "\n      {{- with .Values.imagePullSecrets }}\n      imagePullSecrets: {{ toJson . }}\n      {{- end }}"
     return {
         watching: _either("      securityContext: {runAsUser: 0, runAsGroup: 0}\n", watching, 6),
@@ -80,8 +103,14 @@ def _acts() -> dict[str, str]:
             "          securityContext: {privileged: true, readOnlyRootFilesystem: true}\n", confined, 10
         ),
         argument: _either("", argument, 12) + TAINTS,
-        mount: mount + _either("            - {name: cgroups, mountPath: /sys/fs/cgroup}\n", "", 12),
-        volume: volume + _either("        - name: cgroups\n          hostPath: {path: /sys/fs/cgroup}\n", "", 8),
+        mount: mount
+        + _either("            - {name: cgroups, mountPath: /sys/fs/cgroup}\n", "", 12)
+        + _turns(LEDGER, 12)
+        + _turns(THAWER + LEDGER, 8),
+        volume: volume
+        + _either("        - name: cgroups\n          hostPath: {path: /sys/fs/cgroup}\n", "", 8)
+        + _turns("        - name: ledger\n          hostPath: {path: /run/slicewarden, type: DirectoryOrCreate}\n", 8),
+        ports: _turns("          lifecycle: {preStop: {exec: {command: [slicewarden, thaw]}}}\n", 10) + ports,
         containers: secrets + containers,
     }
 

@@ -10,13 +10,16 @@ from tests import ROOT
 from tests.support.command_lines import read as read_command
 from tests.support.manifests import COMPONENTS, read
 from webhook import rules
-from webhook.agent import agent, node
+from webhook.agent import agent, ledger, node
+from webhook.agent.turns import PAUSE_ENDED, PAUSED
 from webhook.cli import inputs
+from webhook.cli.commands import thaw
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Request
 
 AGENT, ACTS, TAINTS = COMPONENTS / "agent", COMPONENTS / "agent-acts", COMPONENTS / "agent-taints"
+TURNS = COMPONENTS / "agent-turns"
 OBJECTS = [each for name in ("namespace", "rbac", "policy", "daemonset") for each in read(AGENT / f"{name}.yaml")]
 SAMPLE = ROOT / "policies" / "sample.yaml"
 
@@ -41,10 +44,10 @@ def patched(component: Path, item: Any) -> Any:
 
 
 def test_every_file_of_the_component_is_used() -> None:
-    for folder in (AGENT, ACTS, TAINTS):
+    for folder in (AGENT, ACTS, TAINTS, TURNS):
         (kustomization,) = read(folder / "kustomization.yaml")
         files = {file.name for file in folder.iterdir()} - {"kustomization.yaml"}
-        assert set(kustomization["resources"]) == files
+        assert set(kustomization.get("resources", ())) == files
 
 
 def test_its_rights_are_what_it_reads_and_the_events_that_it_writes() -> None:
@@ -93,6 +96,26 @@ def test_only_the_one_that_acts_is_privileged_and_has_the_cgroups() -> None:
         assert pod["securityContext"].get("runAsNonRoot", False) is not acts
 
 
+def test_the_thawer_shares_the_ledger_and_the_cgroups_with_the_agent_and_nothing_else() -> None:
+    pod = patched(TURNS, acting())["spec"]["template"]["spec"]
+    agents, thawer = pod["containers"]
+    mounts = {each["mountPath"] for each in agents["volumeMounts"]} & {
+        each["mountPath"] for each in thawer["volumeMounts"]
+    }
+    assert mounts == {str(ledger.FOLDER), "/sys/fs/cgroup"} == {each["mountPath"] for each in thawer["volumeMounts"]}
+    assert thawer["image"] == agents["image"]
+    assert read_command(*thawer["args"]) == {"watch": True, "folder": str(ledger.FOLDER), "silence": ledger.SILENCE}
+    command, *by_hand = agents["lifecycle"]["preStop"]["exec"]["command"]
+    assert (command, read_command(*by_hand)["watch"]) == ("slicewarden", False)
+    assert read_command(*agents["args"])["ledger"] == str(ledger.FOLDER)
+    assert pod["terminationGracePeriodSeconds"] > thaw.LEAVE_SECONDS
+
+
+def test_the_component_for_turns_goes_with_the_others_in_either_order() -> None:
+    item = patched(TAINTS, patched(TURNS, acting()))
+    assert [each["name"] for each in item["spec"]["template"]["spec"]["containers"]] == ["agent", "thawer"]
+
+
 def policy(tmp_path: Path, *, exempting: bool) -> Any:
     """The sample policy, with its lines for the agent as they are after the comment signs are gone."""
     lines = SAMPLE.read_text("utf-8").splitlines()
@@ -112,9 +135,12 @@ def denied(tmp_path: Path, item: Any, *, exempting: bool) -> set[str]:
     return {result.rule for result in verdict.results}
 
 
-@pytest.mark.parametrize("acts", [False, True])
-def test_the_sample_policy_admits_it_with_its_exemption_and_names_each_rule_without(tmp_path: Path, acts: bool) -> None:
+@pytest.mark.parametrize(("acts", "turns"), [(False, False), (True, False), (True, True)])
+def test_the_sample_policy_admits_it_with_its_exemption_and_names_each_rule_without(
+    tmp_path: Path, acts: bool, turns: bool
+) -> None:
     item = acting() if acts else one("DaemonSet")
+    item = patched(TURNS, item) if turns else item
     expected = {"host-namespaces", "visible-devices", *(["device-path", "privileged-container"] if acts else [])}
     assert denied(tmp_path, item, exempting=False) == expected
     assert denied(tmp_path, item, exempting=True) == expected  # they are recorded
@@ -122,6 +148,7 @@ def test_the_sample_policy_admits_it_with_its_exemption_and_names_each_rule_with
 
 def test_the_names_in_events_and_the_manifests_are_those_of_the_page() -> None:
     page = (ROOT / "docs" / "agent.md").read_text("utf-8")
-    for word in ("GPUStranger", "GPUMemoryOver", "slicewarden-node", "components/agent-acts"):
+    words = ("GPUStranger", "GPUMemoryOver", PAUSED, PAUSE_ENDED, "slicewarden-node", str(ledger.FOLDER))
+    for word in (*words, "components/agent-acts", "components/agent-turns"):
         assert word in page
     assert agent.REPORTER == "slicewarden.dev/agent"

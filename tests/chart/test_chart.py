@@ -88,12 +88,14 @@ def test_provided_certificates_need_no_keeper(run: Run, kustomized: Kustomized) 
     assert made == objects
 
 
-@pytest.mark.parametrize("acts", [False, True])
-def test_the_agent_is_its_components_on_an_overlay(run: Run, tmp_path: Path, acts: bool) -> None:
+@pytest.mark.parametrize(("acts", "turns"), [(False, False), (True, False), (True, True)])
+def test_the_agent_is_its_components_on_an_overlay(run: Run, tmp_path: Path, acts: bool, turns: bool) -> None:
     """They take the overlay's policy, so they are rendered with one."""
-    objects = by_name(composed(run, tmp_path, "agent", *(["agent-acts"] if acts else [])))
+    more = [*(["agent-acts"] if acts else []), *(["agent-turns"] if turns else [])]
+    objects = by_name(composed(run, tmp_path, "agent", *more))
     del objects["Namespace", "", "slicewarden-system"]
-    values = ("--set=mode=enforce", "--set=agent.enabled=true", f"--set=agent.acts={str(acts).lower()}")
+    said = {"agent.enabled": True, "agent.acts": acts, "agent.turns": turns}
+    values = ("--set=mode=enforce", *(f"--set={key}={str(value).lower()}" for key, value in said.items()))
     assert by_name(template(run, *values)) == objects
     assert (
         objects["ConfigMap", "slicewarden-node", "slicewarden-node-policy"]["data"]["policy.yaml"] == POLICY.read_text()
