@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.gpu.containers import Containers, container_id
 from tests.support.card.state import State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
@@ -24,9 +26,11 @@ from webhook.agent.nvml import Cards
 from webhook.agent.places import Place
 from webhook.agent.pods import Name
 from webhook.agent.processes import Process, Processes
-from webhook.agent.standing import Standing
+from webhook.agent.standing import Standing, standing
 from webhook.agent.view import Known
+from webhook.cli import inputs
 from webhook.cluster.client import Api, connect
+from webhook.facts.snapshot import Facts, Node
 from webhook.policy.model import EVICT, KILL, Over
 
 UID, ID, OTHER = "11111111-2222-3333-4444-555555555555", "ab" * 32, "cd" * 32
@@ -193,8 +197,8 @@ def container() -> Iterator[Container]:
     made.end()
 
 
-def acting(rules: Over, container: Container, standing: Known | None = None, **more: Any) -> Agent:
-    one = standing or known()
+def acting(rules: Over, container: Container, own: Known | None = None, **more: Any) -> Agent:
+    one = own or known()
     folders = Folders(container.root)
     return Agent(lambda: {ID: one}, lambda: rules, lambda _: None, folders=folders, watch_only=False, **more)
 
@@ -202,7 +206,6 @@ def acting(rules: Over, container: Container, standing: Known | None = None, **m
 def test_a_kill_ends_the_largest_process_after_the_grace_and_a_neighbour_finds_memory(
     card: State, container: Container
 ) -> None:
-    """The neighbour's own allocation is a subtraction here: the card says how much is free."""
     large, small = container.run(), container.run()
     card.hold(large, 20000)
     card.hold(small, 1000)
@@ -222,13 +225,87 @@ def test_a_kill_ends_the_largest_process_after_the_grace_and_a_neighbour_finds_m
     assert (reading.used, reading.total) == (1000, 24576)
 
 
-@pytest.mark.parametrize("standing", [{"ending": True}, {"init": True}, {"exempt": "x"}, {"allowance": None}])
+def test_a_kill_that_failed_is_tried_again_after_another_grace(
+    card: State, container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card.hold(container.run(), 9000)
+    now, refused = [0.0], list[float]()
+
+    def refuse(_: int) -> int:
+        refused.append(now[0])
+        raise PermissionError(1, "Operation not permitted")
+
+    one = acting(Over(KILL, grace=5, pressure=0), container, clock=lambda: now[0])
+    with monkeypatch.context() as patched:
+        patched.setattr("os.pidfd_open", refuse)
+        for second in range(10):
+            now[0] = float(second)
+            one.round()
+    assert refused == [5.0]
+    assert container.alive()
+    assert 'slicewarden_node_acts_total{act="Kill",outcome="failed"} 1.0' in one.metrics.text().decode()
+    now[0] = 10.0
+    one.round()
+    until(lambda: not container.alive(), "it was killed")
+    one.close()
+
+
+def test_a_neighbour_whose_allocation_failed_gets_its_memory_after_the_kill(made: Containers) -> None:
+    """Real processes of CUDA on the pretended card; the seconds are those of the wall, with a grace of one."""
+    hog, neighbour = made.run(made.make()), made.run(made.make())
+    assert hog.take(20000)
+    assert not neighbour.take(6000)
+    folders = Folders(made.root)
+    rules = Over(KILL, grace=1, pressure=80)
+    one = Agent(lambda: {container_id(0): known()}, lambda: rules, lambda _: None, folders=folders, watch_only=False)
+    begin = time.monotonic()
+    while not neighbour.take(6000):
+        assert time.monotonic() - begin < 30
+        one.round()
+        time.sleep(0.05)
+    print(f"a neighbour had its memory {time.monotonic() - begin:.2f} s after the hog was seen, at a grace of 1 s")
+    one.close()
+    assert (hog.process.wait(5), neighbour.alive) == (-9, True)
+
+
+def test_an_exemption_of_the_policy_keeps_a_component_from_every_act(card: State, container: Container) -> None:
+    """From the policy's words to the processes: the same pod is killed without the exemption."""
+    spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu.shared": "1"}}}]}
+    spec["serviceAccountName"] = "nvidia-dcgm-exporter"
+    item = {"metadata": {"namespace": "gpu-operator", "name": "job"}, "spec": spec}
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A10-SHARED",
+        "nvidia.com/gpu.memory": "23028",
+        "nvidia.com/gpu.replicas": "4",
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    }
+    policy = inputs.load_sample()
+    card.set(limits=1)
+    for exemptions in (policy.exemptions, ()):
+        own = replace(policy, exemptions=exemptions)
+        found = Known(NAME, "u-1", standing(item, "main", own, Facts(), Node("n", labels)))
+        assert found.standing.allowance is not None
+        card.hold(container.run(), 20000)
+        now = [0.0]
+        driven = found._replace(standing=found.standing._replace(driver=True))
+        one = acting(Over(KILL, grace=5, pressure=0), container, driven, clock=lambda now=now: now[0])
+        for second in range(0, 20, 2):
+            now[0] = float(second)
+            one.round()
+        assert bool(card.limits()) is not bool(exemptions)
+        if not exemptions:
+            until(lambda: not container.alive(), "both processes are killed")
+        one.close()
+        assert bool(container.alive()) is bool(exemptions)
+
+
+@pytest.mark.parametrize("more", [{"ending": True}, {"init": True}, {"exempt": "x"}, {"allowance": None}])
 def test_who_starts_ends_is_exempt_or_has_no_allowance_is_never_killed(
-    card: State, container: Container, standing: dict[str, Any]
+    card: State, container: Container, more: dict[str, Any]
 ) -> None:
     card.hold(container.run(), 24000)
     now = [0.0]
-    own = known(**standing)
+    own = known(**more)
     one = acting(Over(KILL, grace=5, pressure=0), container, own, clock=lambda: now[0])
     for second in range(0, 40, 2):
         now[0] = float(second)

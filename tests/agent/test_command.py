@@ -1,5 +1,6 @@
 """`slicewarden agent` as a process of its own, on the pretended card and with a pretended API server."""
 
+import gc
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +24,12 @@ from tests.support.card.state import State
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
 from webhook.agent import node as watched
+from webhook.agent import places
 from webhook.agent.agent import AGAIN, Agent
 from webhook.agent.nvml import Unavailable
 from webhook.agent.places import place
 from webhook.agent.pods import Name
+from webhook.agent.processes import Process
 from webhook.agent.standing import Standing
 from webhook.agent.view import Known
 from webhook.cli import inputs
@@ -268,3 +272,36 @@ def test_a_restart_changes_no_series_but_counters(card: State) -> None:
         lines = one.metrics.text().decode().splitlines()
         texts.append([line for line in lines if "_look_" not in line and "_total" not in line])
     assert texts[0] == texts[1]
+
+
+def test_five_hundred_pods_that_came_and_went_leave_no_series_and_no_memory(
+    card: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card.hold(os.getpid(), 9000, sm=5, stamp=9)
+    place = places.Place("", "", "/kubepods/x", 2)
+    known: dict[str, Known] = {}
+    one = Agent(lambda: known, lambda: Over(grace=0), lambda _: None)
+    monkeypatch.setattr(one._processes, "find", lambda pids: {pid: Process(pid, 1, "p", place) for pid in pids})
+
+    def pods(first: int, last: int) -> int:
+        nonlocal place, known
+        for number in range(first, last):
+            place = places.Place(f"uid-{number}", f"{number:064x}", f"/kubepods/{number}", 2)
+            name = Name("team", f"job-{number}", "main")
+            known = {place.container: Known(name, f"uid-{number}", Standing(asks=number % 2 == 0, allowance=4000))}
+            one.round()
+            assert number % 50 or f'pod="job-{number}"' in one.metrics.text().decode()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    pods(0, 50)
+    tracemalloc.start()
+    try:
+        before = pods(50, 100)
+        assert pods(100, 600) - before < 20_000  # bytes; a name for each of 500 pods would be more
+    finally:
+        tracemalloc.stop()
+    place, known = None, {}  # type: ignore[assignment]
+    one.round()
+    one.close()
+    assert "job-" not in one.metrics.text().decode()

@@ -195,6 +195,26 @@ def test_over_is_told_after_the_grace_and_not_before_and_once_a_crossing() -> No
     assert anew == []
 
 
+def test_use_that_swings_across_the_line_a_hundred_times_is_told_twice() -> None:
+    rules, since, told = Over(grace=5), Since(), list[float]()
+    for swing in range(100):
+        for second, mib in ((0.0, 9000), (5.0, 9000), (6.0, 100)):
+            one, now = row(mib), swing * 7 + second
+            since, found = over.decide(since, now, [one], rules, [one.use.place.container])
+            told += [now for act in found if act.do == TELL]
+    assert told == [5.0, 614.0]  # the first crossing that begins ten minutes after the one that was told
+
+
+def test_a_stranger_whose_processes_come_and_go_is_told_once_until_its_container_ends() -> None:
+    one, since, told = row(asks=False), Since(), 0
+    for now in range(0, 7200, 100):
+        since, found = over.decide(since, float(now), [one] * (now // 100 % 2), Over(), [one.use.place.container])
+        told += len(found)
+    assert told == 1
+    since, _ = over.decide(since, 8000.0, [], Over(), [])
+    assert since == Since()
+
+
 def test_a_deed_comes_with_the_grace_and_again_after_another() -> None:
     rules, since, done = Over(KILL, grace=5, pressure=0), Since(), []
     for now in count(0):
@@ -225,6 +245,7 @@ def test_nobody_within_the_allowance_is_ever_acted_on(steps: list[tuple[float, i
     rules, since, now = Over(action, grace=3, pressure=0), Since(), 0.0
     for pause, mib in steps:
         now += pause
-        since, found = over.decide(since, now, [row(mib)], rules)
+        one = row(mib)
+        since, found = over.decide(since, now, [one], rules, [one.use.place.container])
         assert mib > 4064 or not found
         assert set(since.acted) <= set(since.over)

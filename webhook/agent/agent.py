@@ -103,7 +103,7 @@ class Agent:
         if self.turns is not None:
             self.turns.step(cards, known, self.contention())
         every = rows(cards, known)
-        self._since, acts = over.decide(self._since, begin, every, rules)
+        self._since, acts = over.decide(self._since, begin, every, rules, known.keys())
         for act in acts:
             self._do(act, rules)
         self._mourn(self._cards, cards, every)

@@ -1,6 +1,6 @@
 """Decides what to do about a container that takes more of a card than it was admitted with. Values in, values out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,26 +26,39 @@ ABOVE, STRANGER = "GPUMemoryOver", "GPUStranger"
 
 @dataclass(frozen=True)
 class Since:
-    """The state between looks: since when each is over, when it was last acted on, and what was reported."""
+    """The state between looks: since when each is over, when it was last acted on, and when what was told of it."""
 
     over: Mapping[Key, float] = field(default_factory=dict)
     acted: Mapping[Key, float] = field(default_factory=dict)
-    told: frozenset[tuple[Key, str]] = frozenset()
+    told: Mapping[tuple[Key, str], float] = field(default_factory=dict)
 
 
-def decide(before: Since, now: float, rows: Iterable[Row], rules: Over) -> tuple[Since, tuple[Act, ...]]:
+QUIET = 600.0
+"""Seconds for which a container that goes over again and again is not told of again."""
+
+
+def decide(
+    before: Since, now: float, rows: Iterable[Row], rules: Over, present: Collection[str] = ()
+) -> tuple[Since, tuple[Act, ...]]:
     """Return what is remembered after a look, and what to do. `now` is in seconds of a monotonic clock.
 
-    `rules` are what the policy says of the node's pool. A crossing is told once. A deed is repeated after another
-    `grace` for as long as the container is over.
+    `rules` are what the policy says of the node's pool, `present` the ids of the containers on the node. A crossing is
+    told once, and of a container at most once in QUIET; a stranger is told once, though its processes come and go. A
+    deed is repeated after another `grace` for as long as the container is over.
     """
-    over, acted, told, acts = dict[Key, float](), dict[Key, float](), set[tuple[Key, str]](), list[Act]()
+    over, acted, acts = dict[Key, float](), dict[Key, float](), list[Act]()
+    told = {
+        (key, reason): at
+        for (key, reason), at in before.told.items()
+        if key[0] in present and (reason == STRANGER or now - at < QUIET)
+    }
     for row in rows:
         key = row.use.place.container, row.reading.uuid
         match row.state(rules.slack):
             case State.STRANGER:
-                told.add((key, STRANGER))
-                if (key, STRANGER) not in before.told:
+                known = before.told.get((key, STRANGER))
+                told[key, STRANGER] = now if known is None else known
+                if known is None:
                     why = (
                         f"has processes on GPU {row.reading.uuid}, but asks for no GPU; find the way by which it got in"
                     )
@@ -54,12 +67,13 @@ def decide(before: Since, now: float, rows: Iterable[Row], rules: Over) -> tuple
                 over[key] = before.over.get(key, now)
                 if now - over[key] < rules.grace:
                     continue
-                told.add((key, ABOVE))
+                known = told.get((key, ABOVE), before.told.get((key, ABOVE)) if key in before.over else None)
+                told[key, ABOVE] = now if known is None else known
                 why = (
                     f"takes more than its {row.allowance} MiB of GPU {row.reading.uuid}; "
                     f"lower what it allocates, or ask for a larger slice"
                 )
-                if (key, ABOVE) not in before.told:
+                if known is None:
                     acts.append(Act(TELL, row, ABOVE, why))
                 last = before.acted.get(key)
                 if last is not None:
@@ -67,7 +81,7 @@ def decide(before: Since, now: float, rows: Iterable[Row], rules: Over) -> tuple
                 if _acts(row, rules) and (last is None or now - last >= rules.grace):
                     acted[key] = now
                     acts.append(Act(rules.action, row, ABOVE, why))
-    return Since(over, acted, frozenset(told)), tuple(acts)
+    return Since(over, acted, told), tuple(acts)
 
 
 def _acts(row: Row, rules: Over) -> bool:
