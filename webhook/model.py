@@ -21,10 +21,15 @@ T = TypeVar("T")
 def immutable(cls: type[T]) -> type[T]:
     """Make a dataclass whose fields are set once, and that is equal to itself alone.
 
-    mypy refuses to write to a field. A frozen dataclass refuses it at run time too, and takes three times as long to
-    make; this is for the classes of which every review makes one.
+    mypy refuses to write to a field. A frozen dataclass refuses it at run time too: it takes three times as long to
+    make an object of, and to define.
     """
-    return dataclass(eq=False)(cls)
+    cls.__repr__ = _fields  # type: ignore[method-assign]
+    return dataclass(eq=False, repr=False)(cls)
+
+
+def _fields(self: object) -> str:
+    return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 class Action(StrEnum):

@@ -4,12 +4,12 @@ Source: k8s.io/api resource/v1 types.go, and resource/v1beta1 for requests witho
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from webhook.api import quantity
 from webhook.api.fields import as_kind, as_map, entries, items, section, text, texts
-from webhook.model import Object, Path, Request, Requester
+from webhook.model import Object, Path, Request, Requester, immutable
 
 CLASS, CLAIM, TEMPLATE = "DeviceClass", "ResourceClaim", "ResourceClaimTemplate"
 GROUP = "resource.k8s.io"
@@ -72,7 +72,7 @@ class DeviceConfig(NamedTuple):
     parameters: Any
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class DeviceClaim:
     """A ResourceClaim, a ResourceClaimTemplate or a DeviceClass (`kind`). A DeviceClass has no requests.
 

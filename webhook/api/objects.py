@@ -4,7 +4,7 @@ A view reads an object as the API server stores it. It raises Malformed for a wr
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, cast
@@ -16,7 +16,7 @@ from webhook.api.pods import CONTAINER_LISTS, POD, REQUIRED_AFFINITY, Pod, pod_o
 from webhook.api.templates import found, pods, shared_cost
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
-from webhook.model import Object, Path, Request, Requester
+from webhook.model import Object, Path, Request, Requester, immutable
 
 CONFIG_MAP = ("", "ConfigMap")
 LABELLED = (("", "Namespace"), ("", "Node"))
@@ -25,7 +25,7 @@ CLUSTER_POLICY = ("nvidia.com", "ClusterPolicy")
 REVISION = ("apps", "ControllerRevision")
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class ConfigMap:
     """A ConfigMap: the texts of `data` and the base64 of `binaryData`, by key.
 
@@ -41,7 +41,7 @@ class ConfigMap:
     old: "ConfigMap | None" = None
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Labelled:
     """A Namespace or a Node (`kind`) with the labels that rules judge. `old` is None when it is created."""
 
@@ -57,7 +57,7 @@ class Labelled:
         return self.name if self.kind == "Namespace" else ""
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Binding:
     """The binding of a pod to a node.
 
@@ -72,7 +72,7 @@ class Binding:
     old: "Binding | None" = None
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class ClusterPolicy:
     """The device plugin's configuration in a ClusterPolicy of the GPU Operator.
 
@@ -90,7 +90,7 @@ class ClusterPolicy:
     base = ("spec", "devicePlugin", "config")
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Revision:
     """A ControllerRevision: a former pod template, as a patch that the workload's controller may apply again."""
 
@@ -100,7 +100,7 @@ class Revision:
     old: "Revision | None" = None
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class PodGroup:
     """A PodGroup or a Workload: the priority classes of groups of pods, with their paths.
 

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -16,11 +16,11 @@ from webhook.deviceplugin.decoders import Fault
 from webhook.documents.goyaml import is_clean, parse
 from webhook.documents.marks import Mark, Unread, Unreadable
 from webhook.facts.installations import Installation
-from webhook.model import Finding, Path, dotted
+from webhook.model import Finding, Path, dotted, immutable
 from webhook.policy.model import Policy
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Config:
     """One key of a ConfigMap, read as the plugin reads it. `error` is the reason if it cannot be read.
 

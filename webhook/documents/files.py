@@ -7,17 +7,16 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import IO, Any
 
 from webhook.documents.documents import Document, Skips, Source, stream, unskipped, whole
-from webhook.model import Object, Path, Problem
+from webhook.model import Object, Path, Problem, immutable
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Item:
     """One Kubernetes object: a document, or the item at `base` of a List in it.
 

@@ -23,7 +23,7 @@ MAX_VALUES = 200_000
 """Values in a document, once its aliases are expanded."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Open:
     """A map or a list that is still being read."""
 
@@ -40,7 +40,7 @@ class _Open:
     own_keys: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Anchor:
     """The value of an anchor. `size` counts its values; `calls`, as in go-yaml, counts keys and aliases too."""
 

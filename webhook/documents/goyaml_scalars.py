@@ -1,8 +1,8 @@
 """Resolves scalars as go-yaml v2 does (YAML 1.1, resolve.go), and numbers as JSON does (encoding/json encode.go)."""
 
-import calendar
 import math
 import re
+from datetime import date
 from typing import Any
 
 _WORDS: dict[str, Any] = {
@@ -73,8 +73,9 @@ def is_timestamp(text: str) -> bool:
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         return False
-    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
-    if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year or 2000, month)[1]:
+    try:  # Go has a year 0, which is a leap year
+        date(int(match["year"]) or 2000, int(match["month"]), int(match["day"]))
+    except ValueError:
         return False
     time = match["time"] or match["plain"]
     if time is None:

@@ -19,7 +19,7 @@ class Unread(Unreadable):
     """The text is too large, too deep or too unusual to be read here, though other readers may accept it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Mark:
     """The line where a value starts. For a block scalar (`|`) `text` is the line of its first character, else 0.
 

@@ -4,7 +4,7 @@ A request that fails the conditions (`engine/conditions.py`) never reaches the w
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +13,7 @@ from webhook.catalog.workloads import BUILT_IN
 from webhook.engine import conditions
 from webhook.facts.snapshot import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
+from webhook.model import immutable
 from webhook.policy.model import Policy
 from webhook.policy.scopes import NAME_LABEL
 
@@ -38,7 +39,7 @@ Asked = tuple[str, tuple[str, ...], tuple[str, ...]]
 BOTH = ("CREATE", "UPDATE")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Webhook:
     """One webhook of a configuration: its rules, and its condition (a name and an expression).
 

@@ -4,11 +4,11 @@ Source: kubernetes-sigs/kueue apis/kueue, ResourceFlavor, ClusterQueue and Local
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.model import Object
+from webhook.model import Object, immutable
 
 GROUP = "kueue.x-k8s.io"
 FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE = ((GROUP, kind) for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue"))
@@ -29,7 +29,7 @@ class Quota(NamedTuple):
     resources: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Queues:
     """Flavours and the quotas of ClusterQueues by name, and the namespaces whose LocalQueues lead to each."""
 

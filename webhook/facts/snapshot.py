@@ -16,7 +16,7 @@ from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.facts import queues
 from webhook.facts.installations import Installation, Texts, of_cluster_policy, of_daemon_set
 from webhook.facts.queues import Queues
-from webhook.model import Malformed, Object
+from webhook.model import Malformed, Object, immutable
 
 KINDS = frozenset(
     {
@@ -115,7 +115,7 @@ class Device(NamedTuple):
     uncounted: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Facts:
     """A snapshot: labels of namespaces by name, nodes, and the sharing and the holders of GPUs.
 

@@ -1,17 +1,16 @@
 """The input and the output of a lint."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import NamedTuple, TypeVar
 
 from webhook.facts.snapshot import Facts, Node
-from webhook.model import Action, Object, Path
+from webhook.model import Action, Object, Path, immutable
 from webhook.policy.model import Policy, Pool
 from webhook.policy.scopes import Scope
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Linted:
     """The input of a lint: a policy, its `spec` as written, and the facts.
 

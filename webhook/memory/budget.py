@@ -1,7 +1,7 @@
 """Computes how much memory of a shared card one process may take."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from webhook.api.selectors import NOWHERE, Choice, integer
 from webhook.facts.snapshot import Facts, Node
 from webhook.gpu.claims import Slice
 from webhook.gpu.device_classes import devices_of
+from webhook.model import immutable
 from webhook.policy.model import Card, Policy, Pool
 from webhook.text.words import shown
 
@@ -84,7 +85,7 @@ def quoted(said: object, example: str) -> str:
     return example if isinstance(said, str) else f'"{example}" with its quotes: an annotation is a text'
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@immutable
 class Budget:
     """A cap and the sum behind it. All memory is in MiB.
 

@@ -1,10 +1,9 @@
 """The actions of a policy on findings, where they differ by rule, pod or release."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 
-from webhook.model import Action
+from webhook.model import Action, immutable
 from webhook.policy.scopes import Scope
 
 EVERY_RULE = "*"
@@ -20,7 +19,7 @@ def release(text: str) -> Release:
     return major, minor
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Override:
     """Other actions for certain pods: those in a scope (None: everywhere), and in certain pools if any are named."""
 
@@ -33,7 +32,7 @@ class Override:
         return self.actions.get(rule, self.actions.get(EVERY_RULE))
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Exemption:
     """Pods whose findings are only recorded, for certain rules or for all if none are named.
 

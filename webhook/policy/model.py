@@ -10,7 +10,7 @@ from webhook.catalog import gpu_requests
 from webhook.catalog.names import Names
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
-from webhook.model import Action, Object
+from webhook.model import Action, Object, immutable
 from webhook.policy.actions import EVERY_RULE, Exemption, Override, Release
 from webhook.policy.resources import GPUResources, ResourceNames
 from webhook.policy.scopes import CONTROLLERS, NAME_LABEL, SCHEDULER, Grant, Requesters, Scope
@@ -160,7 +160,7 @@ class Queue(NamedTuple):
     names: Names | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class PriorityScope:
     """Lets certain pods with GPUs name some priority classes: by trust, scope and pools, as far as they are said."""
 
@@ -170,7 +170,7 @@ class PriorityScope:
     pools: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Pool:
     """GPUs that are handed out in the same way. With a `circle`, only pods of its namespaces may use them.
 
@@ -243,7 +243,7 @@ class AllowedPath(NamedTuple):
     writable: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Forms:
     """The names by which pods request GPUs, in addition to NVIDIA's own and those that pools offer.
 
@@ -275,7 +275,7 @@ class Guard(NamedTuple):
     taint: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Policy:
     """A GPUSharingPolicy that has been checked.
 

@@ -6,13 +6,13 @@ from functools import cached_property
 
 from webhook.api.selectors import Selector
 from webhook.catalog.names import Names
-from webhook.model import Requester
+from webhook.model import Requester, immutable
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label that holds a namespace's name. The API server sets it, and no one can change it (KEP-2161)."""
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Scope:
     """Pods: those in named or selected namespaces, and only those of certain service accounts if any are given.
 
@@ -79,7 +79,7 @@ Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/controller_po
 """
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Grant:
     """Lets the pods of a scope be trusted, and only in certain pools if any are named.
 

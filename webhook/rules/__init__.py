@@ -6,7 +6,6 @@ They are found by walking this folder; the file's name is the rule's id.
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
@@ -19,7 +18,7 @@ from webhook.cel.clauses import Clause
 from webhook.deviceplugin.review import ConfigMapReview
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
-from webhook.model import Finding
+from webhook.model import Finding, immutable
 from webhook.policy.actions import Release, release
 from webhook.policy.model import Policy
 from webhook.review import Review
@@ -39,7 +38,7 @@ def review_of(subject: Subject, policy: Policy, facts: Facts, allowance: Allowan
     return REVIEWS.get(type(subject), Review)(subject, policy, facts, allowance or Allowance())
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Rule:
     """A rule: its id, what it judges, the function that judges, and its page (the module's docstring).
 

@@ -22,7 +22,7 @@ from webhook.api.objects import judges
 from webhook.catalog import passive
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
-from webhook.documents import files, helm
+from webhook.documents import files
 from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
@@ -207,6 +207,8 @@ def _charts(reading: Reading, names: Iterable[str]) -> tuple[dict[str, Read], li
     A chart that cannot be rendered is missing there. Its problem is in the second result, once for all charts that
     have the same.
     """
+    from webhook.documents import helm  # only for --render: to run a program takes long to import
+
     charts, alike = dict[str, Read](), dict[str, list[str]]()
     for chart in dict.fromkeys(folders.chart_of(name) for name in names if name not in reading.given):
         if not chart:

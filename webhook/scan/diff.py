@@ -9,7 +9,7 @@ from typing import NamedTuple
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.model import Action, Path, Problem, Result, Verdict
+from webhook.model import Action, Path, Problem, Result, Verdict, immutable
 from webhook.policy.model import Policy
 from webhook.scan import judge as check
 from webhook.scan.results import (
@@ -49,7 +49,7 @@ class Difference:
     after: Action | None
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Changed:
     """An object that the two policies judge differently, with the `effects` in the order of Effect."""
 
@@ -78,7 +78,7 @@ class Compared(NamedTuple):
     same: Changed | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Change:
     """The effects of a change of policy on a run. Unchanged objects are only counted, but those of `same` listed.
 

@@ -16,7 +16,7 @@ from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.memory.budget import ALL, Refused, wish
-from webhook.model import Action, Malformed, Object, Path, Problem, Request, dotted
+from webhook.model import Action, Malformed, Object, Path, Problem, Request, dotted, immutable
 from webhook.policy.model import Policy, Pool
 from webhook.scan import live
 from webhook.scan.claiming import Claims, claims_among
@@ -38,7 +38,7 @@ SYSTEM: Priorities = {"system-cluster-critical": (2_000_000_000, True), "system-
 """The priority classes that every cluster has (kubernetes pkg/apis/scheduling/v1/helpers.go)."""
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Player:
     """A pod that plays: as it is admitted (`info`) and as it is written (`bare`).
 

@@ -25,6 +25,7 @@ from webhook.model import (
     Unusable,
     Verdict,
     dotted,
+    immutable,
 )
 from webhook.policy.load import problems
 from webhook.policy.schemas import schema, schema_errors
@@ -34,7 +35,7 @@ KIND = "PolicyTest"
 ALLOWED, WARNED, DENIED = "allowed", "warned", "denied"
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Case:
     """A case of a PolicyTest: objects with an expectation, at a path of the document."""
 
@@ -53,7 +54,7 @@ class Case:
         return self.document.line((*self.path, *keys))
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Suite:
     """A valid PolicyTest. The paths are relative to its file."""
 
@@ -74,7 +75,7 @@ class Failure:
     got: str
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Outcome:
     """The result of a case. `found` are the findings of its objects, which help to correct it."""
 
@@ -89,7 +90,7 @@ class Outcome:
         return not self.failures
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class SuiteRun:
     """The outcomes of all cases, the problems in the files, and the time of the run."""
 

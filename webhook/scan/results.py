@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from webhook.api import admission
 from webhook.api.fields import group_kind
@@ -13,11 +13,13 @@ from webhook.api.objects import judged_kinds
 from webhook.catalog.places import Workloads
 from webhook.documents.files import Item
 from webhook.memory.explain import Landing
-from webhook.model import Action, Object, Problem, Result, Verdict, dotted
-from webhook.scan.sharing import PoolUse
+from webhook.model import Action, Object, Problem, Result, Verdict, dotted, immutable
 from webhook.scan.unjudged import Place
 from webhook.text.spelling import Guesses
 from webhook.text.words import listed, several, shown
+
+if TYPE_CHECKING:
+    from webhook.scan.sharing import PoolUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Unjudged(NamedTuple):
             yield f"{first.file}:{first.line}: {name} is not judged, but {first.text}{others}; {way}"
 
 
-@dataclass(frozen=True, eq=False)
+@immutable
 class Report:
     """The results of one run.
 
@@ -155,7 +157,7 @@ class Report:
     at: datetime | None = None
     unjudged: tuple[Unjudged, ...] = ()
     support: str = ""
-    pools: tuple[PoolUse, ...] | None = None
+    pools: "tuple[PoolUse, ...] | None" = None
     left_alone: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()

@@ -3,20 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from webhook import reports, rules
 from webhook.cli import inputs, options, outputs, parser
-from webhook.cli import patched as manifests
 from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
 from webhook.model import Problem
-from webhook.scan import batches, sharing
+from webhook.policy.model import Policy
+from webhook.scan import batches
 from webhook.scan.results import Report, only
 from webhook.text.terminal import Look
+
+if TYPE_CHECKING:
+    from webhook.scan.sharing import PoolUse
 
 _MORE = (
     "The objects of a run are facts for each other: a Namespace in it gives its labels. A saved AdmissionReview is "
@@ -114,9 +118,12 @@ def command(
     inputs.note_sample(policy)
     engine = Engine(inputs.load_policy(policy), rules.walk())
     now = datetime.now(UTC)
-    goals = manifests.targets(paths, patched) if patched else {}
-    if patched and "-" in paths:
-        manifests.hold_standard_input()
+    if patched:
+        from webhook.cli import patched as manifests  # which other runs do not need
+
+        goals = manifests.targets(paths, patched)
+        if "-" in paths:
+            manifests.hold_standard_input()
     objects = batches.read(
         paths,
         namespace,
@@ -135,7 +142,7 @@ def command(
     formats_wanted = {report.format for report in wanted}
     diffs = explain or not formats_wanted.isdisjoint(("html", "markdown"))
     report = objects.judge(engine, all_facts, at=now, explained=explain, diffs=diffs, system=system)
-    pools = sharing.overview(engine.policy, all_facts) if "html" in formats_wanted else None
+    pools = _pools(engine.policy, all_facts) if "html" in formats_wanted else None
     problems = [*unknown, *report.problems]
     if not (allow_empty or problems or report.objects or "-" in paths):
         problems.append(Problem(paths[0], 0, "no Kubernetes object in it; --allow-empty accepts that"))
@@ -149,7 +156,7 @@ def command(
     if patched:
         manifests.write(objects, engine, all_facts, goals, system=system)
     rendering = _counted if statistics else reports.render
-    outputs.write(wanted, lambda name, look: rendering(name, report, look), aside=patched == manifests.STANDARD)
+    outputs.write(wanted, lambda name, look: rendering(name, report, look), aside=patched == "-")
     return options.status(
         fail_on,
         denied=report.count(allowed=False) > 0,
@@ -157,6 +164,12 @@ def command(
         unjudged=report.unjudged_pods > 0,
         unusable=bool(report.problems),
     )
+
+
+def _pools(policy: Policy, facts: Facts) -> "tuple[PoolUse, ...]":
+    from webhook.scan import sharing  # which other reports do not need
+
+    return sharing.overview(policy, facts)
 
 
 def _counted(name: str, report: Report, look: Look) -> str:

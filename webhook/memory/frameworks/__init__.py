@@ -10,11 +10,11 @@ default its name), `SHIMMED` (what the shim caps of it),
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 
 from webhook.memory.steps import Cap, Environment, Step
 from webhook.memory.tables import Defeat, Section, Variable
+from webhook.model import immutable
 
 Merge = Callable[[Environment, Cap], Iterator[Step]]
 
@@ -24,7 +24,7 @@ def nothing(_: Cap) -> Iterator[str]:
     yield from ()
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Framework:
     """A framework: its name in a policy, its tables, and the function that merges a cap into an environment."""
 

@@ -5,10 +5,10 @@ when the annotation changes (kubernetes/website, "Expose Pod Information to Cont
 """
 
 import hashlib
+import pkgutil
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -52,7 +52,7 @@ EARLIER: frozenset[str] = frozenset()
 @cache
 def code() -> str:
     """The text of this release: ASCII, less than 8 KiB."""
-    return files(__package__).joinpath(FILE).read_text("ascii")
+    return (pkgutil.get_data(__package__, FILE) or b"").decode("ascii")
 
 
 @cache

@@ -1,0 +1,48 @@
+"""The start of a command imports only what the command needs. Most of its time is imports."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODULES = """
+import sys
+from webhook.cli.main import main
+main(sys.argv[1:])
+print(*{name.partition(".")[0] for name in sys.modules}, *sys.modules, file=sys.stderr)
+"""
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n"
+
+SERVING = {"aiohttp", "asyncio", "flask", "jinja2", "werkzeug", "prometheus_client", "ssl", "webhook.serving"}
+CLUSTER = {"kubernetes", "urllib3", "webhook.cluster"}
+PROGRAMS = {"multiprocessing", "subprocess", "tempfile", "importlib.resources"}
+"""What runs other programs or unpacks files; each takes milliseconds to import."""
+OTHERS = {"cryptography", "hypothesis", "jsonschema", "webhook.agent", "webhook.floor", "webhook.scheduling"}
+UNSHOWN = {"webhook.scan.sharing", "webhook.cli.patched"}
+"""What `check` needs for HTML and for --patched alone."""
+JUDGING = {"yaml", "webhook.rules", "webhook.engine", "webhook.documents"}
+
+
+@pytest.mark.parametrize(
+    ("command", "forbidden"),
+    [
+        (
+            ["check", "pod.yaml"],
+            SERVING | CLUSTER | PROGRAMS | OTHERS | {"webhook.scan.sharing", "webhook.cli.patched"},
+        ),
+        (["--help"], SERVING | CLUSTER | PROGRAMS | OTHERS | JUDGING),
+        (["version"], SERVING | CLUSTER | OTHERS | JUDGING),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_imports_nothing_that_it_does_not_need(
+    command: list[str], forbidden: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pod.yaml").write_text(POD, "utf-8")
+    run = subprocess.run([sys.executable, "-c", MODULES, *command], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    imported = {*run.stderr.splitlines()[-1].split()}
+    assert "click" in imported
+    assert not imported & forbidden
