@@ -8,12 +8,26 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from bench import agent, apiserver, audit, check, decision, growth, https, instructions, limits, peers, rivals, shim
+from bench import (
+    agent,
+    apiserver,
+    audit,
+    check,
+    decision,
+    growth,
+    https,
+    instructions,
+    limits,
+    peers,
+    rivals,
+    shim,
+    turns,
+)
 from bench.generator import CannotRun, Wrong
 
 PARTS = (
     *("decision", "instructions", "growth", "limits", "check", "rivals"),
-    *("https", "apiserver", "audit", "shim", "agent"),
+    *("https", "apiserver", "audit", "shim", "agent", "turns"),
 )
 
 
@@ -35,6 +49,7 @@ def main() -> int:
             "audit",
             "shim",
             "agent",
+            "turns",
         ),
         help="one of them; all without it",
     )
@@ -78,7 +93,9 @@ def main() -> int:
         if arguments.which in (None, "shim"):
             print(f"## The start of Python with the memory shim\n\n{shim.run()}\n", flush=True)
         if arguments.which in (None, "agent"):
-            print(f"## The agent of a node, on a pretended card\n\n{agent.run()}", flush=True)
+            print(f"## The agent of a node, on a pretended card\n\n{agent.run()}\n", flush=True)
+        if arguments.which in (None, "turns"):
+            print(f"## Turns on a contended card\n\n{turns.run()}", flush=True)
     except CannotRun as error:
         print(error, file=sys.stderr)
         return 2

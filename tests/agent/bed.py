@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -162,3 +164,53 @@ def api_server(folder: Path, pods: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield str(file)
         finally:
             ended.set()
+
+
+class Node:
+    """A node whose containers want all of one card, with the commands that run on it."""
+
+    def __init__(self, folder: Path, card: Any, here: list[Container], kubeconfig: str, words: dict[str, Any]) -> None:
+        self.folder, self.card, self.here, self.kubeconfig = folder, card, here, kubeconfig
+        self.run, self.policy = folder / "run", policy(folder, **words)
+        self.slots = [card.hold(each.process.pid, 1000, sm=30) for each in here]
+        card.set(busy=100)
+
+    @contextmanager
+    def command(self, *words: str, **environment: str) -> "Iterator[subprocess.Popen[str]]":
+        line, variables = [*COMMAND, *words, "--ledger", str(self.run)], {**self.card.environment, **environment}
+        with (self.folder / f"{words[0]}.log").open("a") as log:
+            process = subprocess.Popen(line, env=variables, stdout=log, text=True)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def agent(self, *more: str) -> "Any":
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = int(free.getsockname()[1])
+        listen = ("--listen", f"127.0.0.1:{port}")
+        return self.command(
+            "agent", "--node", "n", "--kubeconfig", self.kubeconfig, "--policy", self.policy, *listen, *more
+        )
+
+    def thawer(self, silence: str = "1") -> "Any":
+        return self.command("thaw", "--watch", "--silence", silence)
+
+    @property
+    def frozen(self) -> int:
+        return sum(each.frozen for each in self.here)
+
+    def waits(self, count: int) -> None:
+        until(lambda: self.frozen == count, f"{count} are frozen")
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / f"{name}.log").read_text().splitlines()]
+
+
+@contextmanager
+def node(tmp_path: Path, card: Any, count: int = 3, **words: Any) -> Iterator[Node]:
+    with containers(count) as here, api_server(tmp_path, [pod(each) for each in here]) as kubeconfig:
+        yield Node(tmp_path, card, here, kubeconfig, words)

@@ -1,75 +1,23 @@
 """The agent and the thawer as processes: killed, stopped, told to end. Whoever was frozen runs, by real freezes."""
 
-import json
+import os
+import random
 import signal
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agent.bed import COMMAND, SLEEP, Container, api_server, containers, pod, policy, writable
+from tests.agent.bed import SLEEP, Container, Node, containers, node, writable
 from tests.support.waiting import until
 from webhook.agent.freezer import Freezer
 from webhook.agent.ledger import Ledger
 from webhook.agent.thawer import DEAD, LATE, OVERDUE, SILENT, Thawer, thaw
 
 LOST = 15
-
-
-class Node:
-    """A node whose containers want all of one card, with the commands that run on it."""
-
-    def __init__(self, folder: Path, card: Any, here: list[Container], kubeconfig: str, words: dict[str, Any]) -> None:
-        self.folder, self.card, self.here, self.kubeconfig = folder, card, here, kubeconfig
-        self.run, self.policy = folder / "run", policy(folder, **words)
-        for each in here:
-            card.hold(each.process.pid, 1000, sm=30)
-        card.set(busy=100)
-
-    @contextmanager
-    def command(self, *words: str, **environment: str) -> "Iterator[subprocess.Popen[str]]":
-        line, variables = [*COMMAND, *words, "--ledger", str(self.run)], {**self.card.environment, **environment}
-        with (self.folder / f"{words[0]}.log").open("a") as log:
-            process = subprocess.Popen(line, env=variables, stdout=log, text=True)
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-            process.wait()
-
-    def agent(self, *more: str) -> "Any":
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
-        listen = ("--listen", f"127.0.0.1:{port}")
-        return self.command(
-            "agent", "--node", "n", "--kubeconfig", self.kubeconfig, "--policy", self.policy, *listen, *more
-        )
-
-    def thawer(self, silence: str = "1") -> "Any":
-        return self.command("thaw", "--watch", "--silence", silence)
-
-    @property
-    def frozen(self) -> int:
-        return sum(each.frozen for each in self.here)
-
-    def waits(self, count: int) -> None:
-        until(lambda: self.frozen == count, f"{count} are frozen")
-
-    def log(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / f"{name}.log").read_text().splitlines()]
-
-
-@contextmanager
-def node(tmp_path: Path, card: Any, count: int = 3, **words: Any) -> Iterator[Node]:
-    with containers(count) as here, api_server(tmp_path, [pod(each) for each in here]) as kubeconfig:
-        yield Node(tmp_path, card, here, kubeconfig, words)
 
 
 @pytest.mark.thorough
@@ -250,3 +198,57 @@ def test_what_cannot_be_thawed_stays_in_the_ledger(frozen: tuple[Container, Ledg
     book.leave()
     assert Thawer(Ledger(book.folder), Broken(writable())).look() == ({one.path: "Permission denied"}, DEAD)
     assert book.read().until == {one.path: 0.0}
+
+
+# A long time of everything at once
+
+
+def resident(pid: int) -> int:
+    """KiB of a process's memory."""
+    line = next(each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("VmRSS"))
+    return int(line.split()[1])
+
+
+@pytest.mark.thorough
+def test_after_arrivals_ends_and_kills_of_the_agent_nobody_is_frozen_and_no_memory_has_grown(
+    card: Any, tmp_path: Path
+) -> None:
+    """SOAK_SECONDS=1200 goes on for 20 minutes."""
+    rng, end = random.Random(58), time.monotonic() + float(os.environ.get("SOAK_SECONDS", "20"))  # noqa: S311
+    words = {"mode": "Turns", "turnSeconds": 1, "longestSeconds": 5, "restSeconds": 1}
+    jobs: dict[int, tuple[Any, int]] = {}
+    most, kills, seen = dict[int, int](), 0, 0
+    with node(tmp_path, card, 6, **words) as one, one.thawer() as thawer, ExitStack() as started:
+        try:
+            agent = started.enter_context(one.agent())
+            while time.monotonic() < end or kills == 0:
+                number = rng.randrange(6)
+                if number in jobs:
+                    job, slot = jobs.pop(number)
+                    card.free(slot)
+                    job.kill()
+                    job.wait()
+                elif not one.here[number].frozen:  # a process that enters a frozen cgroup stands still before its start
+                    job = one.here[number].run("sleep", "600")
+                    jobs[number] = job, card.hold(job.pid, 500, sm=20)
+                card.set(busy=rng.choice((0, 60, 100, 100, 100)))
+                if rng.random() < 0.01 or (kills == 0 and time.monotonic() > end - 10):
+                    kills += 1
+                    agent.send_signal(rng.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)))
+                    agent.wait(20)
+                    one.waits(0)
+                    agent = started.enter_context(one.agent())
+                seen = max(seen, one.frozen)
+                for process in (agent, thawer):
+                    most.setdefault(process.pid, 0)
+                    most[process.pid] = max(most[process.pid], resident(process.pid))
+                time.sleep(rng.uniform(0.05, 0.3))
+            agent.kill()
+            one.waits(0)
+        finally:
+            for job, _ in jobs.values():
+                job.kill()
+                job.wait()
+        assert seen > 0
+        assert max(most.values()) < 120 * 1024
+        assert most[thawer.pid] < 48 * 1024

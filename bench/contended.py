@@ -1,0 +1,123 @@
+"""A contended card in the model of the study that the turns follow: its Table 1, and what the planner makes of it.
+
+SIMULATION, fitted to Table 1 of the study (RTX 3090, one product of two matrices of 13,312² in each container). Nothing
+here was measured on a card. The planner is the agent's own; its looks, NVML's sample period and freezes are played.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.agent.literal import manage
+from webhook.agent import plan
+from webhook.policy.model import FIRST_COME, Contention
+
+TABLE_1 = {1: 11.30, 2: 23.84, 3: 35.46, 5: 58.97, 10: 117.09}
+"""Seconds until the last of so many containers has ended that run at once, by the study."""
+
+START, COPY, KERNEL, END = 0.083, 0.106, 10.7946, 0.3185
+"""Seconds that one container needs alone: of its host, of the one copy engine, of the card, and of its host again."""
+
+SWITCH = 0.0735
+"""Part of the card's time that is lost while kernels of several containers take turns by time-slicing."""
+
+STEP, LOOK, SAMPLE = 0.01, 0.1, 1 / 6
+"""Seconds of a step of the model, between two looks of the agent, and of NVML's sample period."""
+
+RULES = Contention(FIRST_COME, longest=10**6)
+
+
+class Ends(NamedTuple):
+    """Seconds until the last container has ended, and until each has on average."""
+
+    last: float
+    mean: float
+
+
+@dataclass
+class Job:
+    """What a container still has to do, in seconds of each stage, and whether it is frozen."""
+
+    start: float = START
+    copy: float = COPY
+    kernel: float = KERNEL
+    end: float = END
+    frozen: bool = False
+    ended: float | None = None
+
+
+Manager = Callable[[float, int, dict[str, Job], dict[str, int]], None]
+"""Freezes and thaws, given the time, the card's use, and those that are left, with the use of each."""
+
+
+def together(count: int) -> Ends:
+    """All run at once."""
+    return _run(count, lambda *_: None)
+
+
+def one_after_the_other(count: int) -> Ends:
+    """Each is started when the one before it has ended."""
+    alone = together(1).last
+    return Ends(count * alone, alone * (count + 1) / 2)
+
+
+def managed(count: int) -> Ends:
+    """The agent's planner freezes those that wait."""
+    state = plan.State(found=frozenset())
+
+    def look(now: float, busy: int, left: dict[str, Job], shares: dict[str, int]) -> None:
+        nonlocal state
+        here = tuple(
+            plan.Container(key, frozenset("A"), int(key), shares.get(key, 0), RULES.longest) for key in sorted(left)
+        )
+        state, actions = plan.plan(state, plan.Seen(now, {"A": plan.Card(busy, 0, 1)}, here), RULES)
+        for act in actions:
+            if act.container in left:
+                left[act.container].frozen = act.do is plan.Do.FREEZE
+
+    return _run(count, look)
+
+
+def to_the_letter(count: int) -> Ends:
+    """The study's algorithm as it is written (tests/agent/literal.py)."""
+    running = 0
+
+    def look(_now: float, busy: int, left: dict[str, Job], _shares: dict[str, int]) -> None:
+        nonlocal running
+        tasks = sorted(left)
+        running, still = manage(running, busy, 0.0, tasks)
+        for key in tasks:
+            left[key].frozen = key in still
+
+    return _run(count, look)
+
+
+def _run(count: int, manager: Manager) -> Ends:
+    """Play so many containers that arrive together, and a manager that looks at them."""
+    jobs = {f"{number:03d}": Job() for number in range(count)}
+    now, worked, since = 0.0, dict[str, float](), 0.0
+    busy, shares, looked = 0, dict[str, int](), -1.0
+    while left := {key: job for key, job in jobs.items() if job.ended is None}:
+        if now - looked >= LOOK - STEP / 2:
+            looked = now
+            manager(now, busy, left, shares)
+        kernels = [key for key, job in left.items() if job.start <= 0 and job.copy <= 0 and job.kernel > 0]
+        copies = [job for job in left.values() if job.start <= 0 < job.copy and not job.frozen]
+        for job in left.values():
+            if not job.frozen and job.start > 0:
+                job.start -= STEP
+            elif not job.frozen and job.copy <= 0 and job.kernel <= 0:
+                job.end -= STEP
+                job.ended = now + STEP if job.end <= 0 else None
+        for job in copies:
+            job.copy -= STEP / len(copies)
+        for key in kernels:  # a kernel that is queued runs to its end, whether its host is frozen or not
+            part = STEP / len(kernels)
+            jobs[key].kernel -= part / (1 + SWITCH if len(kernels) > 1 else 1)
+            worked[key] = worked.get(key, 0.0) + part
+        now += STEP
+        if now - since >= SAMPLE:
+            shares = {key: round(100 * part / (now - since)) for key, part in worked.items()}
+            busy, worked, since = min(100, round(100 * sum(worked.values()) / (now - since))), {}, now
+    ends = [job.ended or 0.0 for job in jobs.values()]
+    return Ends(max(ends), sum(ends) / count)

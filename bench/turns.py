@@ -1,0 +1,127 @@
+"""What turns on a contended card are worth, in a simulation, and how soon the agent and the thawer act, for real."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+from bench import contended
+from bench.contended import TABLE_1
+from bench.generator import CannotRun
+from bench.tables import markdown
+from tests.agent.bed import Container, Node, node
+from tests.support.card import state
+from tests.support.card.library import CannotCompile, library
+from tests.support.waiting import until
+from webhook.agent.cgroups import mount
+from webhook.agent.freezer import Freezer
+
+COUNTS = (2, 3, 5, 10)
+TIMES = 5
+SILENCE = 1.0
+"""Seconds that the thawer waits for a silent agent, to be done sooner than with its usual 3."""
+
+
+def run() -> str:
+    """Play and measure, and write both tables. Raises CannotRun without a C compiler or a cgroup v2 to write to."""
+    return f"{played()}\n\n{measured()}"
+
+
+def played() -> str:
+    """Write the table of the simulation."""
+    rows = []
+    for count in COUNTS:
+        ways = (contended.together, contended.managed, contended.one_after_the_other, contended.to_the_letter)
+        ends = [way(count) for way in ways]
+        rows.append((str(count), f"{TABLE_1[count]:.2f}", *(f"{each.last:.1f} / {each.mean:.1f}" for each in ends)))
+    head = ("containers", "Table 1", "together", "FirstCome", "one after the other", "Algorithm 2 to the letter")
+    table = markdown(head, rows)
+    return (
+        "Simulation, fitted to the study's Table 1 (RTX 3090, products of matrices of 13,312²): seconds until the last "
+        f"one has ended / until each has on average.\n\n{table}"
+    )
+
+
+def measured() -> str:
+    """Measure real processes in real cgroups, and write the table: milliseconds, median and longest."""
+    root = mount()
+    if root is None or not os.access(root, os.W_OK):
+        raise CannotRun("turns need a cgroup v2 that this user may write to")
+    try:
+        library()
+    except CannotCompile as error:
+        raise CannotRun(str(error)) from error
+    rows = []
+    for what, measure in (
+        ("arrival to frozen, three containers run already", _arrivals),
+        ("agent told to end, to 50 thawed", _ends),
+        ("agent killed, to 50 thawed", _deaths),
+        (f"agent stopped, to 50 thawed (silence {SILENCE:.0f} s)", _stops),
+    ):
+        taken = [1e3 * each for each in measure()]
+        rows.append((what, f"{median(taken):.0f} ms", f"{max(taken):.0f} ms"))
+    return markdown(("by real freezes, on a pretended card", "median", "longest"), rows)
+
+
+@contextmanager
+def _node(count: int) -> Iterator[Node]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        card = state.State(folder / "card")
+        with node(folder, card, count) as one:
+            yield one
+
+
+def _wait(holds: Callable[[], bool]) -> float:
+    begin = time.monotonic()
+    until(holds, pause=0.001)
+    return time.monotonic() - begin
+
+
+def _thawed(one: Node) -> bool:
+    return all((each.folder / "cgroup.freeze").read_text().strip() == "0" for each in one.here)
+
+
+def _after(number: signal.Signals, *, thawer: bool) -> Iterator[float]:
+    with _node(50) as one, ExitStack() as stack:
+        if thawer:
+            stack.enter_context(one.thawer(str(SILENCE)))
+        for _ in range(TIMES):
+            with one.agent() as agent:
+                one.waits(49)
+                agent.send_signal(number)
+                yield _wait(lambda: _thawed(one))
+
+
+def _ends() -> Iterator[float]:
+    yield from _after(signal.SIGTERM, thawer=False)
+
+
+def _deaths() -> Iterator[float]:
+    yield from _after(signal.SIGKILL, thawer=True)
+
+
+def _stops() -> Iterator[float]:
+    yield from _after(signal.SIGSTOP, thawer=True)
+
+
+def _arrivals() -> Iterator[float]:
+    with _node(4) as one:
+        *_, last = one.here
+        slot = one.slots[-1]
+        one.card.free(slot)
+        with one.agent():
+            until(lambda: sum(each.frozen for each in one.here[:3]) == 2)
+            for _ in range(TIMES):
+                one.card.hold(last.process.pid, 1000, sm=30)
+                yield _wait(lambda last=last: _asked(last))  # type: ignore[misc]
+                one.card.free(slot)
+                until(lambda last=last: not _asked(last))  # type: ignore[misc]
+
+
+def _asked(one: Container) -> bool:
+    return bool(Freezer(one.folder.parents[2]).asked(f"/{one.folder.relative_to(one.folder.parents[2])}"))
