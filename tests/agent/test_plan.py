@@ -1,8 +1,10 @@
 """Who runs on a contended card: scenes, random lives, the study's algorithm to the letter, and mutants."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -154,3 +156,14 @@ def survives(planner: ModuleType) -> bool:
 @pytest.mark.parametrize("fault", MUTANTS)
 def test_a_planner_with_this_fault_is_caught(fault: str) -> None:
     assert not survives(mutated(*MUTANTS[fault]))
+
+
+# The list of what turns must do
+
+
+def test_each_test_of_the_list_is_there() -> None:
+    folder = Path(__file__).parent
+    sources = "\n".join(file.read_text("utf-8") for file in folder.glob("*.py"))
+    named = re.findall(r"`([a-z_]+)`", (folder / "turns.md").read_text("utf-8"))
+    assert len(named) > 40
+    assert [name for name in named if f"def {name}(" not in sources] == []

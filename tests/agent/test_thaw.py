@@ -13,9 +13,12 @@ import pytest
 
 from tests.agent.bed import SLEEP, Container, Node, containers, node, writable
 from tests.support.waiting import until
+from webhook.agent import cgroups
 from webhook.agent.freezer import Freezer
 from webhook.agent.ledger import Ledger
 from webhook.agent.thawer import DEAD, LATE, OVERDUE, SILENT, Thawer, thaw
+from webhook.cli import main as cli
+from webhook.cli.commands import agent
 
 LOST = 15
 
@@ -114,11 +117,36 @@ def test_a_stopped_thawer_stays_while_the_agent_lives(card: Any, tmp_path: Path)
         assert thawer.wait(10) == 0
 
 
+def test_without_a_mount_that_can_be_written_to_nobody_is_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On version 1 there is none; a read-only one refuses root as well, which os.access tells."""
+    monkeypatch.setattr(cgroups, "mount", lambda: None)
+    assert agent._thawed(tmp_path / "run")[1] is None
+    assert cli.main(["thaw", "--ledger", str(tmp_path)]) == 2
+    assert "there is no whole mount of version 2" in capsys.readouterr().err
+    monkeypatch.setattr(cgroups, "mount", lambda: tmp_path / "missing")
+    assert agent._thawed(tmp_path / "run")[1] is None
+    assert not (tmp_path / "run").exists()
+
+
+def test_by_hand_it_says_whom_it_thawed(frozen: "Frozen", capsys: pytest.CaptureFixture[str]) -> None:
+    one, book, _ = frozen
+    book.write({one.path: 1e12})
+    book.leave()
+    assert cli.main(["thaw", "--ledger", str(book.folder)]) == 0
+    assert capsys.readouterr().out == f"{one.path}: thawed\n"
+    assert cli.main(["thaw", "--ledger", str(book.folder)]) == 0
+    assert capsys.readouterr().out == "the ledger names no container\n"
+
+
 # The thawer's looks
+
+Frozen = tuple[Container, Ledger, Freezer]
 
 
 @pytest.fixture
-def frozen(tmp_path: Path) -> Iterator[tuple[Container, Ledger, Freezer]]:
+def frozen(tmp_path: Path) -> Iterator[Frozen]:
     freezer = Freezer(writable())
     with containers(1, SLEEP) as (one,):
         book = Ledger(tmp_path / "run")
@@ -128,7 +156,7 @@ def frozen(tmp_path: Path) -> Iterator[tuple[Container, Ledger, Freezer]]:
         book.leave()
 
 
-def test_the_thawer_thaws_what_is_frozen_for_too_long(frozen: tuple[Container, Ledger, Freezer]) -> None:
+def test_the_thawer_thaws_what_is_frozen_for_too_long(frozen: Frozen) -> None:
     one, book, freezer = frozen
     book.write({one.path: 100.0})
     now = 100.0
@@ -140,7 +168,7 @@ def test_the_thawer_thaws_what_is_frozen_for_too_long(frozen: tuple[Container, L
 
 
 def test_the_thawer_goes_by_the_looks_of_the_agent_and_by_no_clock_of_the_day(
-    frozen: tuple[Container, Ledger, Freezer],
+    frozen: Frozen,
 ) -> None:
     one, book, freezer = frozen
     book.write({one.path: 1e12})
@@ -155,7 +183,7 @@ def test_the_thawer_goes_by_the_looks_of_the_agent_and_by_no_clock_of_the_day(
 
 
 def test_the_thawer_empties_the_ledger_of_a_dead_agent_and_gives_the_lock_back(
-    frozen: tuple[Container, Ledger, Freezer],
+    frozen: Frozen,
 ) -> None:
     one, book, freezer = frozen
     book.write({one.path: 1e12})
@@ -167,7 +195,7 @@ def test_the_thawer_empties_the_ledger_of_a_dead_agent_and_gives_the_lock_back(
     assert book.take(tries=1) == ""
 
 
-def test_the_thawer_leaves_alone_whom_the_ledger_does_not_name(frozen: tuple[Container, Ledger, Freezer]) -> None:
+def test_the_thawer_leaves_alone_whom_the_ledger_does_not_name(frozen: Frozen) -> None:
     one, book, freezer = frozen
     book.write({})
     book.leave()
@@ -176,7 +204,7 @@ def test_the_thawer_leaves_alone_whom_the_ledger_does_not_name(frozen: tuple[Con
 
 
 def test_by_hand_beside_a_living_agent_all_are_thawed_and_its_ledger_is_its_own(
-    frozen: tuple[Container, Ledger, Freezer],
+    frozen: Frozen,
 ) -> None:
     one, book, freezer = frozen
     book.write({one.path: 1e12})
@@ -185,7 +213,7 @@ def test_by_hand_beside_a_living_agent_all_are_thawed_and_its_ledger_is_its_own(
     assert not freezer.asked(one.path)
 
 
-def test_what_cannot_be_thawed_stays_in_the_ledger(frozen: tuple[Container, Ledger, Freezer]) -> None:
+def test_what_cannot_be_thawed_stays_in_the_ledger(frozen: Frozen) -> None:
     one, book, _ = frozen
 
     class Broken(Freezer):

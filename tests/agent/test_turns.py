@@ -275,6 +275,21 @@ def test_a_ledger_that_cannot_be_written_lets_all_run(node: Node, monkeypatch: p
     ]
 
 
+def test_a_torn_ledger_is_thawed_and_written_anew_before_anybody_is_frozen(node: Node) -> None:
+    node.turns.close()
+    one, two, _ = node.here
+    assert node.freezer.freeze([one.path, two.path]) == {}
+    file = node.book.folder / "frozen"
+    file.write_text(f"\0\0{{]\n12.5 {one.path}\nsoon {two.path}\n9 {two.path[:-7]}")
+    node.turns = node.fresh()
+    node.step(busy=0)
+    assert node.frozen == []
+    assert file.read_text() == ""
+    assert [line for line in node.logged if line["message"] == "thawed what the ledger names"] == [
+        {"message": "thawed what the ledger names", "thawed": 2, "failed": 0, "strange": 2}
+    ]
+
+
 def test_a_second_agent_only_watches_and_goes_on_when_the_first_one_is_gone(node: Node) -> None:
     node.step(busy=0)
     second = Node.__new__(Node)
