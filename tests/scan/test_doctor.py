@@ -19,6 +19,9 @@ from webhook.cli import main as cli
 from webhook.cluster.installation import Asked as Powers
 from webhook.cluster.installation import Installation, Unread
 from webhook.engine.registration import configurations
+from webhook.floor.answers import Answer
+from webhook.floor.policies import floor
+from webhook.rules import walk
 from webhook.scan import doctor
 from webhook.scan.doctor import Check, Examined, State
 
@@ -32,6 +35,15 @@ MUTATING, VALIDATING = (
 POLICY_MAP, SERVING = f"{HOME}/configmaps/slicewarden-policy-x", f"{HOME}/secrets/slicewarden-serving"
 REVIEWS, PROBE = "/apis/authorization.k8s.io/v1/subjectaccessreviews", "/api/v1/namespaces/default/pods"
 
+FLOOR = [
+    f"/apis/admissionregistration.k8s.io/v1/{each}"
+    for each in ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+]
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+BY_FLOOR = (
+    "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'slicewarden-pods' with binding 'slicewarden-pods' denied"
+)
 DENIED = 'admission webhook "pods.slicewarden.dev" denied the request: visible-devices: …'
 
 
@@ -79,6 +91,7 @@ class World:
             self.items[path] = deepcopy(made)
             for hook in self.items[path]["webhooks"]:
                 hook["clientConfig"]["caBundle"] = bundle
+        self.install(floor(policy, walk(), Answer.BY_RULE))
         series = {
             "slicewarden_facts_loaded": 1.0,
             'slicewarden_facts_age_seconds{kind="Node"}': 12.0,
@@ -95,6 +108,15 @@ class World:
         ):
             self.items[path] = {"metadata": {}, "items": [each for each in _facts() if each["kind"] == kind]}
 
+    def install(self, made: list[Any]) -> None:
+        """Have this floor, as the API server lists it: without the kinds of items."""
+        for number, path in enumerate(FLOOR):
+            items = [{key: value for key, value in each.items() if key != "kind"} for each in deepcopy(made[number::2])]
+            self.items[path] = {"items": items}
+
+    def watch_floor(self) -> None:
+        self.items[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"].append("--floor=ByRule")
+
     @staticmethod
     def pod(name: str, node: str, *, ready: bool = True) -> Any:
         status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
@@ -108,6 +130,8 @@ class World:
         self.items[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"].append("--audit-only")
         for hook in self.hooks():
             hook["failurePolicy"] = "Ignore"
+        for each in self.items[FLOOR[1]]["items"]:
+            each["spec"]["validationActions"] = ["Audit"]
         self.items[PROBE] = {"kind": "Pod"}
         self.counts = 1
 
@@ -161,7 +185,7 @@ def ask(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any
 
 NAMES = {
     *("replicas", "mode", "policy", "lint", "registration", "certificate", "caBundle", "endpoints", "facts", "guard"),
-    *("permissions", "calls"),
+    *("permissions", "calls", "floor"),
 }
 
 
@@ -183,12 +207,31 @@ def test_audit_mode_is_no_error_if_a_replica_counts_the_dry_run(world: World, as
     assert "no replica was asked" in ask().having("error")["calls"]
 
 
+def test_a_floor_that_answers_first_does_not_hide_the_webhook(world: World, ask: Any) -> None:
+    world.items.update({PROBE: (422, BY_FLOOR), DEPLOYMENTS: (400, DENIED.replace("pods.", "workloads."))})
+    assert "calls" in ask().having("ok")
+    world.items.update({DEPLOYMENTS: {"kind": "Deployment"}})
+    assert "was let in" in ask().having("error")["calls"]
+    world.install([])
+    assert "it is in files" in ask().having("ok")["floor"]
+
+
 def _edit(world: World, path: str, old: str, new: str) -> None:
     world.items[path] = json.loads(json.dumps(world.items[path]).replace(old, new))
 
 
 def _series(world: World, name: str, value: float) -> None:
     world.series["b"][name] = value
+
+
+def _watched(world: World, made: list[Any]) -> None:
+    world.install(made)
+    world.watch_floor()
+
+
+def _audit_beside_a_floor(world: World) -> None:
+    world.audit()
+    world.install(floor(policy_of(POLICY), walk(), Answer.DENY))
 
 
 Break = Callable[[World], Any]
@@ -210,6 +253,24 @@ ERRORS: list[tuple[Break, str, str, str]] = [
         "was made from policy",
     ),
     (lambda w: w.items.pop(VALIDATING), "registration", "error", "is not registered"),
+    (lambda w: w.install([]), "floor", "warning", "nothing holds what the policy denies"),
+    (lambda w: _watched(w, []), "floor", "error", "and none is there"),
+    (lambda w: w.items[FLOOR[1]]["items"].pop(), "floor", "error", "its binding is missing"),
+    (lambda w: w.items[FLOOR[0]]["items"].pop(), "floor", "error", "is missing"),
+    (
+        lambda w: w.items[FLOOR[1]]["items"][0]["spec"].update(validationActions=["Audit"]),
+        "floor",
+        "error",
+        "actions are Audit, not Deny and Audit",
+    ),
+    (
+        lambda w: _watched(w, floor(policy_of(POLICY), walk(), Answer.DENY)),
+        "floor",
+        "error",
+        "slicewarden-pods-audited: its binding is missing",
+    ),
+    (lambda w: _audit_beside_a_floor(w), "floor", "warning", "audit mode, but the floor denies"),
+    (lambda w: _edit(w, FLOOR[0], "broad-toleration: ", "another: "), "floor", "error", "validations differs"),
     (lambda w: w.items.pop(SERVING), "certificate", "error", "the Secret of the serving certificate is not there"),
     (lambda w: w.items[SERVING].update(data={}), "certificate", "error", "no certificate under tls.crt"),
     (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(3)[0]}), "certificate", "warning", "ends 20"),
@@ -254,6 +315,7 @@ def test_every_error_of_doctor_has_a_way_out(
 UNKNOWN: list[tuple[Break, str]] = [
     (lambda w: w.items.update({MUTATING: (403, "is forbidden")}), "registration"),
     (lambda w: w.items.update({SERVING: (403, "is forbidden")}), "certificate"),
+    (lambda w: w.items.update({FLOOR[1]: (403, "is forbidden")}), "floor"),
     (lambda w: w.items.update({SLICES: (403, "is forbidden")}), "endpoints"),
     (lambda w: w.items.update({REVIEWS: (403, "is forbidden")}), "permissions"),
     (lambda w: w.items.update({PROBE: (403, "pods is forbidden")}), "calls"),
@@ -296,12 +358,12 @@ def test_the_table_has_the_way_out_below_what_is_wrong(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "warning    replicas      1 of 2 replicas are ready"
     assert lines[1] == f"{' ' * 25}{doctor.LOGS}"
-    assert lines[-1] == "12 checks: 1 warning, 11 ok"
+    assert lines[-1] == "13 checks: 1 warning, 12 ok"
 
 
 def test_without_an_installation_every_check_fails_or_is_unknown() -> None:
     gone = Unread(404, "not found")
-    read = Installation((gone, gone), gone, gone, gone, gone, gone)
+    read = Installation((gone, gone), (gone, gone), gone, gone, gone, gone, gone)
     checks = doctor.examine(Examined(read, Powers(), datetime.now(UTC), None, "no policy"))
     assert {check.state for check in checks} <= {State.ERROR, State.UNKNOWN}
     assert (

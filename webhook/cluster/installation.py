@@ -3,12 +3,14 @@
 Nothing is written: the only object that is created is created as a dry run.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from webhook.cluster import client
 from webhook.cluster.client import NOT_FOUND, Api, Resource, StatusError, Unreachable
+from webhook.cluster.registered import POLICIES
 from webhook.cluster.watch import READ_WITHIN, namespaces, resources
 from webhook.model import Object
 from webhook.policy.model import Policy
@@ -20,6 +22,10 @@ METRICS_PORT = 8080
 OK = 200
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+PART = f"app.kubernetes.io/part-of={NAME}"
+BY_FLOOR = re.compile(rf"ValidatingAdmissionPolicy '{NAME}-[^']*'")
+"""How the API server begins to say that the floor denies (apiserver pkg/admission/plugin/policy/validating)."""
 VERBS = ("get", "list", "watch")
 
 
@@ -40,9 +46,13 @@ Answer = Object | Unread
 
 @dataclass(frozen=True)
 class Installation:
-    """The objects that were read. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`)."""
+    """The objects that were read. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`).
+
+    `floor` are the lists of ValidatingAdmissionPolicies and of their bindings.
+    """
 
     configurations: tuple[Answer, ...]
+    floor: tuple[Answer, ...]
     deployment: Answer
     pods: Answer
     endpoints: Answer
@@ -56,12 +66,15 @@ class Asked:
 
     `permissions` has each of a power and whether the service account holds it; `metrics` the series of each ready pod,
     before and after the probe; `probe` the answer to the dry run of a pod that the policy denies, None without one.
+    The floor answers before the webhook: where it denied the pod, `floor` is its answer, and `probe` that to a
+    Deployment of such pods, which the floor leaves to the webhook.
     """
 
     permissions: Mapping[str, bool | Unread] = field(default_factory=dict)
     before: Mapping[str, Mapping[str, float] | Unread] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, float] | Unread] = field(default_factory=dict)
     probe: Answer | None = None
+    floor: str = ""
 
 
 def read(api: Api) -> Installation:
@@ -69,8 +82,10 @@ def read(api: Api) -> Installation:
     inside = f"/api/v1/namespaces/{NAMESPACE}"
     deployment = _get(api, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")
     return Installation(
-        configurations=tuple(
-            _get(api, f"/apis/admissionregistration.k8s.io/v1/{each}/{NAME}") for each in CONFIGURATIONS
+        configurations=tuple(_get(api, f"{ADMISSION}/{each}/{NAME}") for each in CONFIGURATIONS),
+        floor=tuple(
+            _get(api, f"{ADMISSION}/{each}", {"labelSelector": f"app.kubernetes.io/part-of={NAME}"})
+            for each in POLICIES
         ),
         deployment=deployment,
         pods=_get(api, f"{inside}/pods", {"labelSelector": f"app.kubernetes.io/name={NAME}"}),
@@ -87,9 +102,12 @@ def read(api: Api) -> Installation:
 def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> Asked:
     """Ask what the service account may do, what the ready pods count, and what becomes of a pod as a dry run."""
     before = {name: metrics(api, name) for name in ready}
-    answer = None if probe is None else _dry_run(api, probe)
+    answer = None if probe is None else _dry_run(api, "/api/v1", "pods", probe)
+    floor = answer.why if isinstance(answer, Unread) and BY_FLOOR.search(answer.why) else ""
+    if floor and probe is not None:
+        answer = _dry_run(api, "/apis/apps/v1", "deployments", _deployment(probe))
     after = {name: metrics(api, name) for name in ready} if answer is not None else before
-    return Asked(permissions(api, policy), before, after, answer)
+    return Asked(permissions(api, policy), before, after, answer, floor)
 
 
 def permissions(api: Api, policy: Policy) -> dict[str, bool | Unread]:
@@ -156,8 +174,15 @@ def _post(api: Api, path: str, body: Object, query: Mapping[str, Any] | None = N
     return answer
 
 
-def _dry_run(api: Api, pod: Object) -> Answer:
-    return _post(api, f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod, {"dryRun": "All"})
+def _dry_run(api: Api, root: str, plural: str, item: Object) -> Answer:
+    return _post(api, f"{root}/namespaces/{item['metadata']['namespace']}/{plural}", item, {"dryRun": "All"})
+
+
+def _deployment(pod: Object) -> Object:
+    labels = {"app": NAME}
+    template = {"metadata": {"labels": labels}, "spec": pod["spec"]}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": pod["metadata"], "spec": spec}
 
 
 def _power(resource: Resource, verb: str) -> str:

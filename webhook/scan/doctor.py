@@ -12,9 +12,12 @@ from certs.read import Certificate, blocks, certificates, signed
 from webhook.cluster.installation import Asked, Installation, Unread
 from webhook.engine import registered
 from webhook.facts.snapshot import Facts
+from webhook.floor import current, policies
+from webhook.floor.answers import Answer
 from webhook.gpu import guard
 from webhook.model import Mode, Object
 from webhook.policy.model import Policy
+from webhook.rules import walk
 from webhook.text.words import listed, several, shown
 
 SOON = timedelta(days=14)
@@ -76,9 +79,7 @@ def mode(deployment: Object | Unread) -> Mode | None:
     """Return the mode in which a Deployment runs the webhook; None where it could not be read."""
     if isinstance(deployment, Unread):
         return None
-    containers = _spec(deployment).get("template", {}).get("spec", {}).get("containers") or ()
-    audit = any("--audit-only" in (each.get("args") or ()) for each in containers)
-    return Mode.AUDIT if audit else Mode.ENFORCE
+    return Mode.AUDIT if "--audit-only" in _arguments(deployment) else Mode.ENFORCE
 
 
 def ready(pods: Object | Unread) -> list[Object]:
@@ -180,6 +181,62 @@ def registration(of: Examined) -> Iterator[Check]:
         yield Check("registration", State.ERROR, line, REGISTER)
     if not differing:
         yield Check("registration", State.OK, f"made from policy {of.policy.digest}")
+
+
+def floor(of: Examined) -> Iterator[Check]:
+    """Whether the floor is there, the one that the policy needs, and as strict as it is to be."""
+    name, lists = "floor", of.read.floor
+    for each in lists:
+        if isinstance(each, Unread) and not each.absent:
+            yield _unknown(name, each)
+            return
+    if of.policy is None:
+        return
+    found = [
+        {**item, "kind": kind}
+        for kind, each in zip(current.KINDS, lists, strict=True)
+        if not isinstance(each, Unread)
+        for item in each.get("items") or ()
+    ]
+    audits = mode(of.read.deployment) is Mode.AUDIT
+    answer = _watched(of.read.deployment) or current.made_with(found) or Answer.DENY
+    way = f"`slicewarden floor --policy POLICY --actions {answer} | kubectl apply -f -`"
+    if not found:
+        yield _without_floor(of, answer, way, audits=audits)
+        return
+    wanted = policies.floor(of.policy, walk(), answer)
+    wanted = current.recording(wanted) if audits else wanted
+    watched = _watched(of.read.deployment) is not None
+    # Without --floor the actions are the owner's choice, but for those of a floor by rule.
+    actions = watched or (answer is Answer.BY_RULE and not current.only_records(found))
+    if audits and not current.only_records(found):
+        says = f"the webhook runs in audit mode, but the floor denies: actions {current.told(found)}"
+        yield Check(name, State.WARNING, says, "list the component floor before audit-mode, and apply your overlay")
+        return
+    differing = current.differences(wanted, found, actions=actions)
+    for line in differing:
+        yield Check(name, State.ERROR, line, "delete it" if line.endswith("delete it") else way)
+    if not differing:
+        yield Check(name, State.OK, f"made from policy {of.policy.digest}, actions: {current.told(found)}")
+
+
+def _without_floor(of: Examined, answer: Answer, way: str, *, audits: bool) -> Check:
+    if of.asked.floor:
+        return Check("floor", State.OK, "it is in files of the API server, and denies a pod that is to be denied")
+    if _watched(of.read.deployment):
+        return Check("floor", State.ERROR, f"the webhook is to watch a floor {answer}, and none is there", way)
+    if audits:
+        return Check("floor", State.OK, "none, and audit mode denies nothing")
+    return Check("floor", State.WARNING, f"none is there: {current.LOST}", way.replace(Answer.DENY, Answer.BY_RULE))
+
+
+def _watched(deployment: Object | Unread) -> Answer | None:
+    """Return the answer of the floor that the webhook is to watch."""
+    for argument in _arguments(deployment):
+        option, _, value = argument.partition("=")
+        if option == "--floor" and value in set(Answer):
+            return Answer(value)
+    return None
 
 
 def certificate(of: Examined) -> Iterator[Check]:
@@ -306,7 +363,7 @@ def reached(of: Examined) -> Iterator[Check]:
         elif "slicewarden.dev" in answer.why:
             yield Check(name, State.ERROR, f"the API server cannot call the webhook: {shown(answer.why)}", LOGS)
         else:
-            way = "ask as one who may create pods in the namespace default"
+            way = "ask as one who may create pods and Deployments in the namespace default"
             yield Check(name, State.UNKNOWN, f"a dry run was refused by another: {shown(answer.why)}", way)
         return
     if mode(of.read.deployment) is Mode.ENFORCE:
@@ -330,6 +387,7 @@ CHECKS: tuple[Checker, ...] = (
     policy,
     lints,
     registration,
+    floor,
     certificate,
     endpoints,
     facts_age,
@@ -352,6 +410,13 @@ def _unread(name: str, unread: Unread, absent: str, way: str) -> Check:
 
 def _spec(item: Object) -> Any:
     return item.get("spec") or {}
+
+
+def _arguments(deployment: Object | Unread) -> list[str]:
+    if isinstance(deployment, Unread):
+        return []
+    containers = _spec(deployment).get("template", {}).get("spec", {}).get("containers") or ()
+    return [str(argument) for each in containers for argument in each.get("args") or ()]
 
 
 def _is_ready(pod: Object) -> bool:
