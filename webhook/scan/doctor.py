@@ -204,8 +204,8 @@ def floor(of: Examined) -> Iterator[Check]:
     if not found:
         yield _without_floor(of, answer, way, audits=audits)
         return
-    wanted = policies.floor(of.policy, walk(), answer)
-    wanted = current.recording(wanted) if audits else wanted
+    made = policies.floor(of.policy, walk(), answer)
+    wanted = current.recording(made) if audits else made
     watched = _watched(of.read.deployment) is not None
     # Without --floor the actions are the owner's choice, but for those of a floor by rule.
     actions = watched or (answer is Answer.BY_RULE and not current.only_records(found))
