@@ -14,6 +14,7 @@ from bench import (
     audit,
     check,
     decision,
+    floor,
     growth,
     https,
     instructions,
@@ -27,7 +28,7 @@ from bench.generator import CannotRun, Wrong
 
 PARTS = (
     *("decision", "instructions", "growth", "limits", "check", "rivals"),
-    *("https", "apiserver", "audit", "shim", "agent", "turns"),
+    *("https", "apiserver", "floor", "audit", "shim", "agent", "turns"),
 )
 
 
@@ -37,20 +38,7 @@ def main() -> int:
     parser.add_argument(
         "which",
         nargs="?",
-        choices=(
-            "decision",
-            "instructions",
-            "growth",
-            "limits",
-            "check",
-            "rivals",
-            "https",
-            "apiserver",
-            "audit",
-            "shim",
-            "agent",
-            "turns",
-        ),
+        choices=PARTS,
         help="one of them; all without it",
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
@@ -88,6 +76,8 @@ def main() -> int:
             print(f"## HTTPS on loopback\n\n{table}\n", flush=True)
         if arguments.which in (None, "apiserver"):
             print(f"## Through the API server\n\n{apiserver.run(arguments.rounds, arguments.seconds)}\n", flush=True)
+        if arguments.which in (None, "floor"):
+            print(f"## The floor\n\n{floor.run(arguments.rounds, arguments.seconds)}\n", flush=True)
         if arguments.which in (None, "audit"):
             print(f"## Audit of a cluster\n\n{audit.run(5_000, arguments.rounds)}\n", flush=True)
         if arguments.which in (None, "shim"):

@@ -71,6 +71,7 @@ class Bench:
 
     folder: Path
     cluster: Cluster
+    trusted: list[str]
     servers: dict[str, Server]
     registrations: dict[str, list[dict[str, Any]]]
     seconds: float
@@ -113,9 +114,7 @@ class Bench:
             self.folder / "load",
             f"{webhook}, {load.payload.name}, {load.connections} connections",
             *("-url", self.cluster.url + PODS),
-            *("-ca", str(self.cluster.folder / "ca.crt")),
-            *("-cert", str(self.folder / "client.crt")),
-            *("-key", str(self.folder / "client.key")),
+            *self.trusted,
             *("-body", str(body)),
             *(("-expect", str(expect)) if steered else ()),
             *("-conns", str(load.connections)),
@@ -177,6 +176,17 @@ def sent(payload: Payload) -> dict[str, Any]:
     return pod
 
 
+def client(cluster: Cluster, folder: Path) -> list[str]:
+    """Write an administrator's certificate for the load generator, and return its flags."""
+    assert cluster.authority is not None  # noqa: S101 - one of our own has it
+    pair = pki.client_pair(cluster.authority, "bench", ("system:masters",))
+    for file, pem in {"client.crt": pair.certificate_pem, "client.key": pair.key_pem}.items():
+        (folder / file).touch(mode=0o600)
+        (folder / file).write_bytes(pem)
+    files = {"-ca": cluster.folder / "ca.crt", "-cert": folder / "client.crt", "-key": folder / "client.key"}
+    return [part for flag, file in files.items() for part in (flag, str(file))]
+
+
 @contextmanager
 def _bench(programs: Path, seconds: float) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="slicewarden-bench-") as name, ExitStack() as stack:
@@ -185,11 +195,7 @@ def _bench(programs: Path, seconds: float) -> Iterator[Bench]:
             generator.build(program, folder)
         certificates(folder)
         cluster = stack.enter_context(control_plane.serving(folder, programs))
-        assert cluster.authority is not None  # noqa: S101 - one of our own has it
-        pair = pki.client_pair(cluster.authority, "bench", ("system:masters",))
-        for file, pem in {"client.crt": pair.certificate_pem, "client.key": pair.key_pem}.items():
-            (folder / file).touch(mode=0o600)
-            (folder / file).write_bytes(pem)
+        trusted = client(cluster, folder)
         cluster.do("create", "namespace", NAMESPACE)
         cluster.do("create", "serviceaccount", "default", f"--namespace={NAMESPACE}")
         commands = {OURS: SERVE, YARDSTICK: [str(folder / "yardstick")]}
@@ -198,7 +204,7 @@ def _bench(programs: Path, seconds: float) -> Iterator[Bench]:
         bundle = certs.ca_bundle((folder / "ca.crt").read_bytes())
         built = cluster.do("kustomize", str(ENFORCE))
         registrations = {each: _registration(built, server.port, bundle) for each, server in servers.items()}
-        yield Bench(folder, cluster, servers, registrations, seconds)
+        yield Bench(folder, cluster, trusted, servers, registrations, seconds)
 
 
 def _registration(built: str, port: int, bundle: str) -> list[dict[str, Any]]:

@@ -46,13 +46,20 @@ def build(name: str, folder: Path) -> Path:
 
 def load(program: Path, what: str, *flags: str) -> Report:
     """Run the load generator; raises Wrong, naming the load, if a single reply was not as expected."""
+    (report,) = by_turns(program, what, *flags)
+    return report
+
+
+def by_turns(program: Path, what: str, *flags: str) -> list[Report]:
+    """Run the load generator, and return a report for `-url` and one for `-other` if it is given. Raises Wrong."""
     done = subprocess.run([str(program), *flags], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Wrong(f"the load generator failed: {done.stderr.strip()}")
-    report = json.loads(done.stdout)
-    if report["failures"] or not report["requests"]:
-        raise Wrong(
-            f"{what}: {report['failures']} of {report['requests']} replies were wrong, "
-            f"the last one: {report.get('failure')}"
-        )
-    return Report(report["requests"], report["rps"], report["p50_ms"], report["p99_ms"])
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    for report in reports:
+        if report["failures"] or not report["requests"]:
+            raise Wrong(
+                f"{what}: {report['failures']} of {report['requests']} replies were wrong, "
+                f"the last one: {report.get('failure')}"
+            )
+    return [Report(each["requests"], each["rps"], each["p50_ms"], each["p99_ms"]) for each in reports]

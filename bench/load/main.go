@@ -1,5 +1,5 @@
 // A load generator for admission webhooks, and for the API server in front of them: HTTPS with kept HTTP/1.1
-// connections, as kube-apiserver has them, one request in flight on each. Every reply is checked. Prints one JSON object.
+// connections, as kube-apiserver has them, one request in flight on each. Every reply is checked. Prints one JSON object for each URL.
 package main
 
 import (
@@ -34,7 +34,7 @@ type report struct {
 
 type load struct {
 	client   *http.Client
-	url      string
+	urls     []string
 	body     []byte
 	status   int
 	wanted   [][]byte
@@ -46,7 +46,7 @@ type load struct {
 
 // What one connection saw.
 type seen struct {
-	latencies []time.Duration
+	latencies [][]time.Duration // by the URLs
 	failures  int
 	failure   string
 }
@@ -59,9 +59,9 @@ func (l *load) numbered(text []byte, number int64) []byte {
 	return bytes.ReplaceAll(text, l.number, fmt.Appendf(nil, "%0*d", len(l.number), number))
 }
 
-func (l *load) send() error {
+func (l *load) send(url string) error {
 	number := l.sent.Add(1)
-	request, err := http.NewRequest(http.MethodPost, l.url, bytes.NewReader(l.numbered(l.body, number)))
+	request, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(l.numbered(l.body, number)))
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,11 @@ func (l *load) send() error {
 	return nil
 }
 
-func (s *seen) note(start time.Time, err error) {
-	s.latencies = append(s.latencies, time.Since(start))
+// The URLs take turns on each connection, so that whatever else the machine does befalls each of them alike.
+func (s *seen) send(l *load, turn int, start time.Time) {
+	at := turn % len(l.urls)
+	err := l.send(l.urls[at])
+	s.latencies[at] = append(s.latencies[at], time.Since(start))
 	if err != nil {
 		s.failures++
 		s.failure = err.Error()
@@ -100,9 +103,9 @@ func (s *seen) note(start time.Time, err error) {
 
 // Each connection sends its next request when it has the reply to the last.
 func (l *load) closed(connections int, end time.Time) []seen {
-	return together(connections, func(s *seen) {
-		for start := time.Now(); start.Before(end); start = time.Now() {
-			s.note(start, l.send())
+	return l.together(connections, func(s *seen) {
+		for turn, start := 0, time.Now(); start.Before(end); turn, start = turn+1, time.Now() {
+			s.send(l, turn, start)
 		}
 	})
 }
@@ -119,21 +122,23 @@ func (l *load) open(connections int, rate float64, end time.Time) []seen {
 			due <- next
 		}
 	}()
-	return together(connections, func(s *seen) {
+	return l.together(connections, func(s *seen) {
+		turn := 0
 		for start := range due {
-			s.note(start, l.send())
+			s.send(l, turn, start)
+			turn++
 		}
 	})
 }
 
-func together(connections int, work func(*seen)) []seen {
+func (l *load) together(connections int, work func(*seen)) []seen {
 	all := make([]seen, connections)
 	var group sync.WaitGroup
 	for i := range all {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			all[i].latencies = make([]time.Duration, 0, 1<<16)
+			all[i].latencies = make([][]time.Duration, len(l.urls))
 			work(&all[i])
 		}()
 	}
@@ -141,11 +146,11 @@ func together(connections int, work func(*seen)) []seen {
 	return all
 }
 
-func summary(all []seen, took time.Duration) report {
+func summary(all []seen, at int, took time.Duration) report {
 	var r report
 	var latencies []time.Duration
 	for i := range all {
-		latencies = append(latencies, all[i].latencies...)
+		latencies = append(latencies, all[i].latencies[at]...)
 		r.Failures += all[i].failures
 		if all[i].failure != "" {
 			r.Failure = all[i].failure
@@ -156,17 +161,18 @@ func summary(all []seen, took time.Duration) report {
 	if r.Requests == 0 {
 		return r
 	}
-	at := func(percent int) float64 {
+	percentile := func(percent int) float64 {
 		index := max(0, (len(latencies)*percent+99)/100-1)
 		return float64(latencies[index]) / float64(time.Millisecond)
 	}
 	r.RPS = float64(r.Requests) / took.Seconds()
-	r.P50, r.P90, r.P99, r.Max = at(50), at(90), at(99), at(100)
+	r.P50, r.P90, r.P99, r.Max = percentile(50), percentile(90), percentile(99), percentile(100)
 	return r
 }
 
 func main() {
 	url := flag.String("url", "", "where to POST")
+	other := flag.String("other", "", "where to POST every second request; one more JSON object tells of these")
 	ca := flag.String("ca", "", "CA certificate, PEM")
 	cert := flag.String("cert", "", "client certificate, PEM; empty for none")
 	key := flag.String("key", "", "its key, PEM")
@@ -179,7 +185,10 @@ func main() {
 	duration := flag.Duration("duration", 3*time.Second, "how long")
 	rate := flag.Float64("rate", 0, "requests a second, whatever the replies do; 0: as fast as they come")
 	flag.Parse()
-	l := &load{url: *url, number: []byte(*number)}
+	l := &load{urls: []string{*url}, number: []byte(*number)}
+	if *other != "" {
+		l.urls = append(l.urls, *other)
+	}
 	err := l.prepare(*body, *expect)
 	if err == nil {
 		err = l.connect(*ca, *cert, *key, *connections)
@@ -195,10 +204,13 @@ func main() {
 	} else {
 		all = l.closed(*connections, start.Add(*duration))
 	}
-	r := summary(all, time.Since(start))
-	r.Connections = l.opened.Load()
-	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
-		os.Exit(2)
+	took := time.Since(start)
+	for at := range l.urls {
+		r := summary(all, at, took)
+		r.Connections = l.opened.Load()
+		if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+			os.Exit(2)
+		}
 	}
 }
 

@@ -2,16 +2,17 @@
 
 import json
 import re
-import ssl
+import socket
 import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.e2e.conftest import Space
-from tests.e2e.control_plane import Cluster, eventually
-from tests.e2e.guard import MUTATE, VALIDATE, Guard, rendered
-from tests.e2e.objects import Object, pod
+from tests.e2e.control_plane import eventually
+from tests.e2e.guard import MUTATE, VALIDATE, Guard
+from tests.e2e.objects import TRUSTED, Object, pod
+from tests.support.manifests import COMPONENTS, read
 from tests.support.policies import POLICY, policy_of
 from webhook.cli import main as cli
 from webhook.floor.answers import Answer
@@ -22,7 +23,6 @@ ADMISSION = "admissionregistration.k8s.io"
 KINDS = f"validatingadmissionpolicies.{ADMISSION},validatingadmissionpolicybindings.{ADMISSION}"
 BY_FLOOR, BY_WEBHOOK = "ValidatingAdmissionPolicy 'slicewarden-pods", 'admission webhook "pods.slicewarden.dev" denied'
 PRIVILEGED = {"securityContext": {"privileged": True}}
-TWO = {"nvidia.com/gpu": 2}
 
 
 def privileged(namespace: str) -> Object:
@@ -34,7 +34,10 @@ def privileged(namespace: str) -> Object:
 
 def greedy(namespace: str) -> Object:
     """A pod that the floor by rule only records."""
-    return pod("greedy", namespace, TWO)
+    item = pod("greedy", namespace, {"nvidia.com/gpu.shared": 1}, TRUSTED)
+    first, *_ = item["spec"]["containers"]
+    item["spec"]["containers"].append({**first, "name": "second"})
+    return item
 
 
 Install = Callable[[Answer], None]
@@ -59,13 +62,11 @@ def refusal(guard: Guard, item: Object) -> str:
     return guard.cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=json.dumps(item)).stderr
 
 
-def test_mutation_comes_first_then_the_floor_and_then_validation(
-    guarded: Guard, install: Install, strangers: str
-) -> None:
+def test_mutation_comes_first_then_the_floor_and_then_validation(guarded: Guard, install: Install, team: str) -> None:
     """So a pod that /mutate mends passes the floor, and users read the floor's message where both deny."""
     install(Answer.DENY)
-    assert guarded.reached_by(pod("mended", strangers), refused=False) == [MUTATE, VALIDATE]
-    for item, rule in ((privileged(strangers), "privileged-container"), (greedy(strangers), "multiple-slices")):
+    assert guarded.reached_by(pod("mended", team), refused=False) == [MUTATE, VALIDATE]
+    for item, rule in ((privileged(team), "privileged-container"), (greedy(team), "multiple-slices")):
         assert guarded.reached_by(item, refused=True) == [MUTATE]
         said = refusal(guarded, item)
         assert BY_FLOOR in said
@@ -73,74 +74,69 @@ def test_mutation_comes_first_then_the_floor_and_then_validation(
         assert "webhook" not in said.replace("mutating webhook", "")
 
 
-def test_by_rule_users_read_the_webhooks_message_for_what_can_wait(
-    guarded: Guard, install: Install, strangers: str
-) -> None:
+def test_by_rule_users_read_the_webhooks_message_for_what_can_wait(guarded: Guard, install: Install, team: str) -> None:
     install(Answer.BY_RULE)
-    assert guarded.reached_by(privileged(strangers), refused=True) == [MUTATE]
-    assert guarded.reached_by(greedy(strangers), refused=True) == [MUTATE, VALIDATE]
-    said = refusal(guarded, greedy(strangers))
+    assert guarded.reached_by(privileged(team), refused=True) == [MUTATE]
+    assert guarded.reached_by(greedy(team), refused=True) == [MUTATE, VALIDATE]
+    said = refusal(guarded, greedy(team))
     assert BY_WEBHOOK in said
     assert "nvidia.com/gpu" in said  # the field that the floor's message does not name
 
 
-def test_a_floor_that_records_leaves_every_word_to_the_webhook(
-    guarded: Guard, install: Install, strangers: str
-) -> None:
+def test_a_floor_that_records_leaves_every_word_to_the_webhook(guarded: Guard, install: Install, team: str) -> None:
     install(Answer.AUDIT)
-    for item in (privileged(strangers), greedy(strangers)):
+    for item in (privileged(team), greedy(team)):
         assert guarded.reached_by(item, refused=True) == [MUTATE, VALIDATE]
         assert BY_WEBHOOK in refusal(guarded, item)
     install(Answer.WARN)
     assert eventually(
-        lambda: "Warning: Validation failed for ValidatingAdmissionPolicy" in refusal(guarded, greedy(strangers))
+        lambda: "Warning: Validation failed for ValidatingAdmissionPolicy" in refusal(guarded, greedy(team))
     )
 
 
 @pytest.fixture
-def watched(guarded: Guard) -> Iterator[Cluster]:
-    """The webhook watches the floor, with the powers that the component gives it."""
-    parts = [
-        each for each in rendered(guarded.cluster, "components/floor-watch") if each["kind"].startswith("ClusterRole")
-    ]
+def watched(guarded: Guard) -> Iterator[str]:
+    """Where the metrics are of a webhook that watches the floor, with the powers that the component gives it."""
+    parts = read(COMPONENTS / "floor-watch" / "rbac.yaml")
     guarded.install(*parts)
-    guarded.judge_by(None, "--floor=ByRule")
-    yield guarded.cluster
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    guarded.judge_by(None, "--floor=ByRule", f"--health-listen=127.0.0.1:{port}")
+    yield f"http://127.0.0.1:{port}/metrics"
     guarded.judge_by()
     listed = {"apiVersion": "v1", "kind": "List", "items": parts}
     guarded.cluster.do("delete", "--filename=-", stdin=json.dumps(listed))
 
 
-def states(guard: Guard) -> dict[str, int]:
+def states(metrics: str) -> dict[str, int]:
     """The policies and bindings of the floor by state, as the webhook's metrics count them; without those of none."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with urllib.request.urlopen(f"{guard.url}/metrics", timeout=10, context=context) as answer:
+    with urllib.request.urlopen(metrics, timeout=10) as answer:
         text = answer.read().decode()
     found = re.findall(r'^slicewarden_floor_objects\{state="(\w+)"\} (\S+)$', text, re.MULTILINE)
     return {state: int(float(number)) for state, number in found if float(number)}
 
 
 def test_removal_and_weakening_of_the_floor_are_told_by_metrics_log_and_command(
-    guarded: Guard, watched: Cluster, install: Install, capsys: pytest.CaptureFixture[str]
+    guarded: Guard, watched: str, install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = len(floor(policy_of(POLICY), walk(), Answer.BY_RULE))
-    assert eventually(lambda: states(guarded) == {"missing": whole})
+    assert eventually(lambda: states(watched) == {"missing": whole})
     install(Answer.BY_RULE)
-    assert eventually(lambda: states(guarded) == {"current": whole}), states(guarded)
-    asks = ["floor", "--policy", str(POLICY), "--check", "--live", "--kubeconfig", str(watched.kubeconfig())]
+    assert eventually(lambda: states(watched) == {"current": whole}), states(watched)
+    cluster = guarded.cluster
+    asks = ["floor", "--policy", str(POLICY), "--check", "--live", "--kubeconfig", str(cluster.kubeconfig())]
     assert cli.main(asks) == 0
     assert capsys.readouterr().out.endswith(", actions: ByRule\n")
 
     binding = f"validatingadmissionpolicybinding.{ADMISSION}/slicewarden-pods"
     weaker = {"spec": {"validationActions": ["Audit"]}}
-    watched.do("patch", binding, "--type=merge", f"--patch={json.dumps(weaker)}")
-    assert eventually(lambda: states(guarded) == {"current": whole - 1, "differing": 1}, 10), states(guarded)
+    cluster.do("patch", binding, "--type=merge", f"--patch={json.dumps(weaker)}")
+    assert eventually(lambda: states(watched) == {"current": whole - 1, "differing": 1}, 10), states(watched)
     assert cli.main(asks) == 1
     assert "slicewarden-pods: actions are Audit, not Deny and Audit" in capsys.readouterr().out
 
-    watched.do("delete", binding)
-    assert eventually(lambda: states(guarded) == {"current": whole - 1, "missing": 1}, 10), states(guarded)
+    cluster.do("delete", binding)
+    assert eventually(lambda: states(watched) == {"current": whole - 1, "missing": 1}, 10), states(watched)
     assert cli.main(asks) == 1
     assert "slicewarden-pods: its binding is missing, so it is not in force" in capsys.readouterr().out
     differences = [each["differences"] for each in guarded.logged() if each.get("message") == "floor differs"]

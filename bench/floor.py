@@ -1,0 +1,196 @@
+"""What the floor adds to a pod's creation at a real API server, without any webhook."""
+
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench import apiserver, generator, payloads, tables
+from bench.decision import ROOT
+from bench.generator import WARM_UP, CannotRun, Report, Wrong
+from bench.payloads import Payload
+from tests.e2e import binaries, control_plane
+from tests.e2e.control_plane import Cluster
+from webhook import rules
+from webhook.api import admission, jsonpatch
+from webhook.cli.inputs import load_policy
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.floor.policies import floor
+
+AIM = 1.05
+"""The most that p99 with the floor may be, in those without."""
+
+FLOORED, BARE = "floored", "bare"
+"""The namespaces of pods with the floor and without it."""
+
+POLICY = ROOT / "policies" / "sample.yaml"
+CHECKS = re.compile(
+    r"^apiserver_validating_admission_policy_check_duration_seconds_(count|sum)"
+    r'\{[^}]*policy="slicewarden-pods".*\} (\S+)$',
+    re.MULTILINE,
+)
+"""Where the API server counts the checks of a policy, and their seconds (apiserver pkg/admission/plugin/policy)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One measured round: pods of both namespaces, created by turns, and the API server's own ms for a check."""
+
+    bare: Report
+    floored: Report
+    check: float
+
+
+def run(rounds: int, seconds: float) -> str:
+    """Measure, and return the table with the aim. Raises CannotRun or Wrong."""
+    try:
+        programs = binaries.find()
+    except binaries.Missing as missing:
+        raise CannotRun(str(missing)) from missing
+    gpu, plain = payloads.small(), payloads.plain()
+    measured: dict[tuple[Payload, int], list[Round]] = {}
+    try:
+        with _bench(programs) as bench:
+            for payload, connections in ((gpu, 1), (gpu, 8), (plain, 1)):
+                print(f"{payload.name}, {connections} connections", file=sys.stderr)
+                measured[payload, connections] = [bench.round(payload, connections, seconds) for _ in range(rounds)]
+    except control_plane.Failed as failed:
+        raise Wrong(str(failed)) from failed
+    ratios = [each.floored.p99 / each.bare.p99 for each in measured[gpu, 1]]
+    return f"{_table(measured)}\n\n{_verdict(ratios, measured[gpu, 1])}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """An API server with a floor that is bound to one of two namespaces."""
+
+    folder: Path
+    cluster: Cluster
+    trusted: list[str]
+
+    def round(self, payload: Payload, connections: int, seconds: float) -> Round:
+        """Warm up, create pods in both namespaces by turns, and delete them."""
+        self.create(payload, connections, WARM_UP)
+        before = self.checks()
+        bare, floored = self.create(payload, connections, seconds)
+        count, took = (now - then for now, then in zip(self.checks(), before, strict=True))
+        for namespace in (BARE, FLOORED):
+            self.cluster.do("delete", f"--raw={_pods(namespace)}")
+        return Round(bare, floored, 1000 * took / count if count else 0.0)
+
+    def create(self, payload: Payload, connections: int, seconds: float) -> tuple[Report, Report]:
+        """Create pods by turns; raises Wrong if a single one was refused."""
+        pod = steered(payload)
+        body, expect = self.folder / "pod.json", self.folder / "selector.json"
+        body.write_bytes(orjson.dumps(pod))
+        selector = pod["spec"].get("nodeSelector")
+        expect.write_bytes(orjson.dumps(selector, option=orjson.OPT_SORT_KEYS))
+        bare, floored = generator.by_turns(
+            self.folder / "load",
+            f"{payload.name}, {connections} connections",
+            *("-url", self.cluster.url + _pods(BARE), "-other", self.cluster.url + _pods(FLOORED)),
+            *self.trusted,
+            *("-body", str(body)),
+            *(("-expect", str(expect)) if selector else ()),
+            *("-conns", str(connections), "-duration", f"{seconds}s"),
+        )
+        return bare, floored
+
+    def checks(self) -> tuple[float, float]:
+        """How often the API server evaluated the pods' policy so far, and the seconds it took."""
+        found = CHECKS.findall(self.cluster.do("get", "--raw=/metrics"))
+        count, total = (sum(float(value) for name, value in found if name == each) for each in ("count", "sum"))
+        return count, total
+
+
+def steered(payload: Payload) -> dict[str, Any]:
+    """The pod of a payload as /mutate leaves it, without a namespace."""
+    engine, facts = Engine(load_policy(str(POLICY)), rules.walk()), Facts.of([])
+    pod = apiserver.sent(payload)
+    pod["metadata"]["namespace"] = FLOORED
+    verdict = engine.judge(admission.decode(admission.wrap(pod)), facts)
+    if not verdict.allowed:
+        raise Wrong(f"{payload.name}: the policy denies it: {verdict.results}")
+    made: Any = jsonpatch.apply(pod, verdict.patch)
+    del made["metadata"]["namespace"]
+    return dict(made)
+
+
+def _pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+@contextmanager
+def _bench(programs: Path) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="slicewarden-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        generator.build("load", folder)
+        cluster = stack.enter_context(control_plane.serving(folder, programs))
+        for namespace in (FLOORED, BARE):
+            cluster.do("create", "namespace", namespace)
+            cluster.do("create", "serviceaccount", "default", f"--namespace={namespace}")
+        made = floor(load_policy(str(POLICY)), rules.walk())
+        here = {"matchLabels": {"kubernetes.io/metadata.name": FLOORED}}
+        for each in made:
+            if "policyName" in each["spec"]:
+                each["spec"] = {**each["spec"], "matchResources": {"namespaceSelector": here}}
+        applied = cluster.apply(*made)
+        if applied.returncode:
+            raise Wrong(applied.stderr.strip())
+        pod = orjson.dumps(apiserver.sent(payloads.small())).decode()
+
+        def denied(namespace: str) -> bool:
+            text = pod.replace('"namespace":"vision"', f'"namespace":"{namespace}"')
+            return (
+                "slicewarden-pods" in cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=text).stderr
+            )
+
+        cluster.wait_until("the floor is in force", lambda: denied(FLOORED))
+        if denied(BARE):
+            raise Wrong("the floor is in force in both namespaces")
+        yield Bench(folder, cluster, apiserver.client(cluster, folder))
+
+
+def _table(measured: dict[tuple[Payload, int], list[Round]]) -> str:
+    head = ("pod", "connections", "p50 ms without", "with", "p99 ms without", "with", "p50", "p99", "ms of a check")
+    rows = [
+        (
+            payload.name,
+            str(connections),
+            *(
+                tables.spread([getattr(getattr(each, which), name) for each in some], ".2f")
+                for name in ("p50", "p99")
+                for which in ("bare", "floored")
+            ),
+            *(
+                tables.spread([getattr(each.floored, name) / getattr(each.bare, name) for each in some], ".3f")
+                for name in ("p50", "p99")
+            ),
+            f"{statistics.median(each.check for each in some):.3f}",
+        )
+        for (payload, connections), some in measured.items()
+    ]
+    text = (
+        "With the floor and without it, by turns on the same connections; the last but one columns are with to without:"
+    )
+    return f"{text}\n\n{tables.markdown(head, rows)}"
+
+
+def _verdict(ratios: list[float], rounds: list[Round]) -> str:
+    ratio, check = statistics.median(ratios), statistics.median(each.check for each in rounds)
+    aim = f"Aim: p99 of a GPU pod over one connection with the floor at most {AIM} of that without: {ratio:.3f}"
+    if ratio <= AIM:
+        return f"{aim}, met."
+    p50 = statistics.median(each.bare.p50 for each in rounds)
+    return (
+        f"{aim}, missed. A check takes {check:.2f} ms by the API server's own count, which is {check / p50:.2f} of the "
+        f"{p50:.2f} ms that a creation takes without it, with a store in memory."
+    )
