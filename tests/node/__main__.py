@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tests.e2e import binaries
 from tests.node import bed, images, product, programs
-from tests.support.go_programs import Missing, say
+from tests.support.go_programs import Missing, Unbuilt, say
 
 HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """Return pytest's exit status; 0 after one line where this machine cannot be a node."""
+    """Return pytest's exit status; 0 after one line where this machine cannot be a node, 1 where a build fails."""
     if lack := bed.lacking():
         say(f"skipped: {lack}")
         return 0
@@ -20,7 +20,10 @@ def main() -> int:
     try:
         binaries.find()
         places = programs.find()
-        images.pause(), images.tools(), images.nvidia(places), product.image()
+        images.pause(), images.tools(), images.nvidia(places), product.built_again(), product.before()
+    except Unbuilt as unbuilt:
+        say(f"error: {unbuilt}")
+        return 1
     except Missing as missing:
         say(f"skipped: {missing}")
         return 0

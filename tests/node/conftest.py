@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.node import images, nodes, nvidia, product, programs
 from tests.node.bed import INSIDE_VARIABLE
 from tests.node.labels import label
 from tests.node.nodes import GPU_NODE, WORKER, Bed, Node
+from tests.node.replicas import all_ready
 from tests.support.manifests import commands
 
 STAGES = ("audited", "enforced")
@@ -37,7 +39,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     places = programs.find()
     common = [images.pause(), *images.tools()]
     given = {GPU_NODE: [*common, images.nvidia(places), product.image()], WORKER: [*common, product.image()]}
-    runtimes = {GPU_NODE: partial(nvidia.runtime, programs=places)}
+    runtimes = {GPU_NODE: partial(nvidia.runtimes, programs=places)}
     with nodes.running(tmp_path_factory.mktemp("node"), binaries.find(), places, given, runtimes) as started:
         yield started
 
@@ -62,12 +64,15 @@ def shared(cluster: Cluster) -> Cluster:
     return cluster
 
 
-Sh = Callable[[str], str]
+class Sh(Protocol):
+    """Runs commands in a folder, which is the top folder of the clone, and returns what they print."""
+
+    def __call__(self, text: str, folder: Path = ROOT) -> str: ...
 
 
 @pytest.fixture(scope="session")
 def sh(cluster: Cluster) -> Sh:
-    """Run commands as a reader of the pages would, in the top folder of the clone."""
+    """Run commands as a reader of the pages would."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{cluster.binaries}:{os.environ['PATH']}",
@@ -75,9 +80,9 @@ def sh(cluster: Cluster) -> Sh:
         "HOME": str(cluster.folder),
     }
 
-    def sh(text: str) -> str:
+    def sh(text: str, folder: Path = ROOT) -> str:
         command = ["bash", "-euo", "pipefail", "-c", text]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -105,13 +110,5 @@ def enforced(audited: Cluster, sh: Sh) -> Cluster:
     """The same, enforced, and no pod of audit mode left to answer."""
     _, second = commands()["In this order"]
     sh(second)
-    assert eventually(partial(only_new_pods, audited), 60)
+    assert eventually(partial(all_ready, audited), 60)
     return audited
-
-
-def only_new_pods(cluster: Cluster) -> bool:
-    """Tell whether a rollout is over: `rollout status` does not wait for the pods that end."""
-    found = cluster.get("pods", "--namespace=slicewarden-system", "--selector=app.kubernetes.io/name=slicewarden")[
-        "items"
-    ]
-    return len(found) == 3 and all("deletionTimestamp" not in each["metadata"] for each in found)

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from tests.node import programs
-from tests.support.go_programs import Missing, cache
+from tests.support.go_programs import Missing, Unbuilt, cache
 
 HERE = Path(__file__).resolve().parent
 PAUSE, TOOLS, GREEDY, LEGACY, NVIDIA = (
@@ -119,7 +119,7 @@ def compiled(source: Path, *options: str) -> Path:
         command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", *options, "-o", str(partial), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Missing(f"{source.name} could not be compiled: {done.stderr}")
+            raise Unbuilt(f"{source.name} could not be compiled: {done.stderr}")
         partial.replace(place)
     return place
 

@@ -48,8 +48,7 @@ def discovered(cluster: Cluster, node: Node, config: str = "shared-4") -> dict[s
     return dict(line.split("=", 1) for line in lines)
 
 
-def label(cluster: Cluster, node: Node) -> None:
+def label(cluster: Cluster, node: Node, config: str = "shared-4") -> None:
     """Give the node these labels, as NFD does."""
-    cluster.do(
-        "label", "node", node.name, "--overwrite", *(f"{key}={it}" for key, it in discovered(cluster, node).items())
-    )
+    found = discovered(cluster, node, config)
+    cluster.do("label", "node", node.name, "--overwrite", *(f"{key}={it}" for key, it in found.items()))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.e2e import control_plane
@@ -44,9 +45,15 @@ NO_EVICTION = {"memory.available": "0%", "nodefs.available": "0%", "nodefs.inode
 class Node:
     """A kubelet and its containerd."""
 
-    def __init__(self, cluster: Cluster, programs: Mapping[str, Path], name: str, index: int, runtime: str) -> None:
-        """Give it its mounts, addresses and control groups; `runtime` is the program that starts its containers."""
-        self.cluster, self.programs, self.name, self.index, self.runtime = cluster, programs, name, index, runtime
+    def __init__(
+        self, cluster: Cluster, programs: Mapping[str, Path], name: str, index: int, runtimes: Mapping[str, str]
+    ) -> None:
+        """Give it its mounts, addresses and control groups.
+
+        `runtimes` are the programs that start its containers, by the handler that a RuntimeClass names; `runc` is the
+        one where none is named.
+        """
+        self.cluster, self.programs, self.name, self.index, self.runtimes = cluster, programs, name, index, runtimes
         self.home = cluster.folder / name
         self.store = cache() / "node" / "containerd" / name
         self.store.mkdir(parents=True, exist_ok=True)
@@ -112,12 +119,24 @@ class Node:
         path = '--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}'
         return self.cluster.kubectl("get", "node", self.name, path).stdout == "True"
 
-    def freezer_of(self, container: str) -> Path:
-        """The file that freezes (`FROZEN`) and thaws (`THAWED`) a container, by its id as a pod's status has it."""
-        (found,) = (HIERARCHIES / "freezer" / self.name).rglob(container.removeprefix("containerd://"))
-        return found / "freezer.state"
+    def group_of(self, container: str, hierarchy: str) -> Path:
+        """The control group of a container in a hierarchy, by its id as a pod's status has it."""
+        (found,) = (HIERARCHIES / hierarchy / self.name).rglob(container.removeprefix("containerd://"))
+        return found
 
     def _containerd_config(self) -> str:
+        table = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes'
+        runtimes = "".join(
+            f"""
+{table}.{handler}]
+runtime_type = "io.containerd.runc.v2"
+pod_annotations = ["cdi.k8s.io/*"]  # passed on to the runtime, as administrators may have it
+{table}.{handler}.options]
+BinaryName = "{program}"
+SystemdCgroup = false
+"""
+            for handler, program in self.runtimes.items()
+        )
         return f"""
 version = 3
 root = "{self.store}"
@@ -136,13 +155,7 @@ restrict_oom_score_adj = true  # to lower it takes CAP_SYS_RESOURCE
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{self.programs["bridge"].parent}"]
 conf_dir = "{self.home}/cni"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-pod_annotations = ["cdi.k8s.io/*"]  # passed on to the runtime, as administrators may have it
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-BinaryName = "{self.runtime}"
-SystemdCgroup = false
-"""
+{runtimes}"""
 
 
 def _network(index: int) -> dict[str, Any]:
@@ -205,9 +218,38 @@ def _proxy_config(kubeconfig: Path) -> dict[str, Any]:
 class Bed(dict[str, Node]):
     """The nodes by name, and their cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, programs: Mapping[str, Path]) -> None:
         super().__init__()
-        self.cluster = cluster
+        self.cluster, self.programs = cluster, programs
+
+    def begin(self, name: str, runtimes: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Begin a node, without its kubelet; `runtimes` are what starts its containers, if not runc alone."""
+        self[name] = Node(
+            self.cluster, self.programs, name, len(self), {"runc": str(self.programs["runc"]), **runtimes}
+        )
+        self[name].start_containerd()
+
+    def add(self, name: str, images: Sequence[Image]) -> Node:
+        """Add a node to the cluster, and wait until it is ready."""
+        self.begin(name)
+        self[name].import_images(images)
+        self[name].start_kubelet()
+        self.cluster.wait_until(f"{name} is ready", self[name].is_ready)
+        return self[name]
+
+    def remove(self, name: str) -> None:
+        """Take a node away, as one that is switched off; its pods go with it."""
+        self.cluster.stop(f"kubelet-{name}")
+        self.cluster.do("delete", "node", name)
+        # Its containers are nobody's now: their network and processes end with the bed.
+        self.cluster.do(
+            "delete",
+            "pods",
+            "--all-namespaces",
+            f"--field-selector=spec.nodeName={name}",
+            "--force",
+            "--grace-period=0",
+        )
 
 
 @contextmanager
@@ -225,23 +267,21 @@ def running(
     binaries: Path,
     programs: Mapping[str, Path],
     images: Mapping[str, Sequence[Image]],
-    runtimes: Mapping[str, Callable[[Path], str]],
+    runtimes: Mapping[str, Callable[[Path], Mapping[str, str]]],
 ) -> Iterator[Bed]:
     """Run a cluster of real nodes, each with its images, until the block ends.
 
     `binaries` holds the control plane's programs, `programs` says where the nodes' are. A node's containers are started
-    by runc, unless `runtimes` makes another program for it in the folder that it is given.
+    by runc, unless `runtimes` makes other programs for it in the folder that it is given.
     """
     with (
         _alone(),
         control_plane.serving(folder, binaries, ("NodeRestriction",), API_SERVER_FLAGS) as cluster,
     ):
         control_plane.start_controllers(cluster, "--node-monitor-grace-period=40s")
-        bed = Bed(cluster)
-        for index, name in enumerate(images):
-            runtime = runtimes[name](cluster.folder) if name in runtimes else str(programs["runc"])
-            bed[name] = Node(cluster, programs, name, index, runtime)
-            bed[name].start_containerd()
+        bed = Bed(cluster, programs)
+        for name in images:
+            bed.begin(name, runtimes[name](cluster.folder) if name in runtimes else {})
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: node.import_images(images[node.name]), bed.values()))
         for node in bed.values():

@@ -1,10 +1,12 @@
 """NVIDIA's side of a node: its container runtime for all containers, and its device plugin as its chart installs it.
 
-The container runtime gives what a CDI specification holds, which `nvidia-ctk cdi generate` writes on a real node.
+In mode `cdi` the container runtime gives what a specification holds, which `nvidia-ctk cdi generate` writes on a real
+node. In `jit-cdi`, which `auto` becomes on most nodes, it makes that by itself; in `legacy` a program in C gives it.
 """
 
 import json
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.control_plane import Cluster, eventually
-from tests.node.images import NVIDIA
+from tests.node.images import NVIDIA, nvml
 from tests.node.nodes import GPU_NODE
 from tests.support.card.library import library
 from tests.support.card.state import State
@@ -29,33 +31,76 @@ CONFIGS = {
     "shared-4": {"failRequestsGreaterThanOne": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]},
     "shared-8": {"failRequestsGreaterThanOne": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 8}]},
     "renamed": {"renameByDefault": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]},
+    "twice": {"resources": [{"name": "gpu", "replicas": 2}, {"name": "nvidia.com/gpu", "replicas": 3}]},
+    "one-card": {"resources": [{"name": "nvidia.com/gpu", "devices": [0], "rename": "gpu.part", "replicas": 4}]},
+    "partitions": {"resources": [{"name": "nvidia.com/mig-1g.5gb", "replicas": 4}]},
 }
 """The `timeSlicing` of each configuration that the node can choose; `whole` shares nothing."""
+MODES = {"cdi": "runc", "legacy": "nvidia-legacy", "jit-cdi": "nvidia-jit-cdi"}
+"""The modes of NVIDIA's container runtime, and the handlers by which the node knows them."""
+DRIVER = "580.65.06"
+"""The driver's version, as nvml.c has it."""
 LABEL = "nvidia.com/device-plugin.config"
 
 
-def runtime(folder: Path, programs: Mapping[str, Path]) -> str:
-    """Set NVIDIA's container runtime up in a folder, and return the program that containerd is to start."""
+def runtimes(folder: Path, programs: Mapping[str, Path]) -> dict[str, str]:
+    """Set NVIDIA's container runtime up in a folder, once for each mode, and return what containerd is to start.
+
+    `cdi` starts the containers that choose no RuntimeClass. The others have handlers of their own: `legacy`, whose hook
+    calls a stand-in for nvidia-container-cli, which is C; and `jit-cdi`, which asks the pretended NVML by itself.
+    """
     home = folder / "nvidia-container-runtime"
     home.mkdir()
     cards = State(home / "cards", len(CARDS), MIB_OF_CARD, name="NVIDIA A100-SXM4-40GB", uuids=CARDS)
-    (home / "cdi.json").write_text(json.dumps(specification(cards.file)))
-    (home / "config.toml").write_text(f"""
+    return {handler: _runtime(home / mode, programs, mode, cards.file) for mode, handler in MODES.items()}
+
+
+def _runtime(home: Path, programs: Mapping[str, Path], mode: str, cards: Path) -> str:
+    settings = home / "nvidia-container-runtime"
+    settings.mkdir(parents=True)
+    (home / "cdi.json").write_text(json.dumps(specification(cards)))
+    started = f"XDG_CONFIG_HOME={shlex.quote(str(home))} exec"
+    hook = _script(
+        home / "nvidia-container-runtime-hook", f'{started} {programs["nvidia-container-runtime-hook"]} "$@"'
+    )
+    stand_in = _script(home / "nvidia-container-cli", (HERE / "nvidia-container-cli.sh").read_text("utf-8"))
+    (settings / "config.toml").write_text(f"""
 accept-nvidia-visible-devices-as-volume-mounts = true
+[nvidia-container-cli]
+path = "{stand_in}"
+root = "{_driver(home / "driver")}"
+[nvidia-container-runtime-hook]
+path = "{hook}"
+skip-mode-detection = true
+[nvidia-ctk]
+path = "/bin/true"
 [nvidia-container-runtime]
 debug = "{home}/log"
 runtimes = ["{programs["runc"]}"]
-mode = "cdi"
+mode = "{mode}"
 [nvidia-container-runtime.modes.cdi]
 spec-dirs = ["{home}"]
 default-kind = "nvidia.com/gpu"
 annotation-prefixes = ["cdi.k8s.io/"]
 """)
-    starter = folder / "start-container"
-    program = shlex.quote(str(programs["nvidia-container-runtime"]))
-    starter.write_text(f'#!/bin/sh\nXDG_CONFIG_HOME={shlex.quote(str(folder))} exec {program} "$@"\n')
-    starter.chmod(0o755)
-    return str(starter)
+    return _script(home / "start-container", f'{started} {programs["nvidia-container-runtime"]} "$@"')
+
+
+def _script(place: Path, text: str) -> str:
+    place.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+    place.chmod(0o755)
+    return str(place)
+
+
+def _driver(root: Path) -> Path:
+    """A driver's root: its libraries by their version, all of them the pretended NVML, and the cards."""
+    libraries = root / "usr/lib/x86_64-linux-gnu"
+    libraries.mkdir(parents=True)
+    for name in ("libnvidia-ml.so", "libcuda.so"):
+        shutil.copy(nvml(), libraries / f"{name}.{DRIVER}")
+    (libraries / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{DRIVER}")
+    (root / "dev").symlink_to("/dev")
+    return root
 
 
 def specification(cards: Path) -> dict[str, Any]:

@@ -53,7 +53,12 @@ RECIPES = (
         ldflags=LAZILY,
         cgo=True,
     ),
-    Recipe("nvidia", {"nvidia-container-runtime": f"{TOOLKIT}/cmd/nvidia-container-runtime"}, ldflags=LAZILY, cgo=True),
+    Recipe(
+        "nvidia",
+        {name: f"{TOOLKIT}/cmd/{name}" for name in ("nvidia-container-runtime", "nvidia-container-runtime-hook")},
+        ldflags=LAZILY,
+        cgo=True,
+    ),
 )
 NAMES = tuple(name for recipe in RECIPES for name in recipe.packages)
 

@@ -1,4 +1,4 @@
-"""Doors by NVIDIA's container runtime: open for a real container where nothing of ours is, and shut where it is."""
+"""Doors by NVIDIA's container runtime, in each of its modes: open for a real container without us, and shut with us."""
 
 import json
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.node.images import GREEDY, LEGACY
+from tests.node.nvidia import MODES
 from tests.node.pods import cards, create, pod, said
 from tests.support.objects import Object
 
@@ -53,41 +54,76 @@ DOORS = {
 }
 
 
-def opened(name: str, door: Door, **spec: Any) -> Object:
-    made = pod(name, door.container, door.gpus, **(door.spec or {}), **spec)
+BY_MODE = [
+    (mode, door)
+    for mode in MODES
+    for door in DOORS
+    # The runtime has no part in the last two, and reads annotations in the mode `cdi` alone (runtime_factory.go).
+    if mode == "cdi" or door not in ("annotation-of-cdi", "privileged", "path-of-a-card")
+]
+"""Each door in the modes of the runtime that it leads through."""
+IMAGES = {"greedy-image": GREEDY, "legacy-image": LEGACY}
+
+in_each_mode = pytest.mark.parametrize("mode", MODES)
+
+
+def opened(name: str, door: Door, mode: str, **spec: Any) -> Object:
+    made = pod(name, door.container, door.gpus, **(door.spec or {}), **by_class(mode), **spec)
     made["metadata"]["annotations"] = door.annotations or {}
     return made
 
 
+def by_class(mode: str) -> Object:
+    """The RuntimeClass of a pod whose containers NVIDIA's runtime starts in a mode."""
+    return {} if MODES[mode] == "runc" else {"runtimeClassName": MODES[mode]}
+
+
 @pytest.fixture(scope="module")
-def tried(shared: Cluster) -> Iterator[Cluster]:
-    """Each door tried by a pod, with no webhook there."""
-    shared.do("create", "configmap", "wishes", f"--from-literal={VISIBLE}=all")
-    images = {"greedy-image": GREEDY, "legacy-image": LEGACY}
-    create(shared, *(pod(name, {"image": image}) for name, image in images.items()))
-    create(shared, *(opened(name, door) for name, door in DOORS.items()), pod("plain"), pod("one", gpus=1))
-    yield shared
-    shared.do("delete", "pods", "--all", "--wait")
+def classes(shared: Cluster) -> Cluster:
+    """The cluster with a RuntimeClass for each mode that is not the node's default."""
+    made = [
+        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}
+        for name in MODES.values()
+        if name != "runc"
+    ]
+    assert shared.apply(*made).returncode == 0
+    return shared
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_door_is_open_where_nothing_shuts_it(tried: Cluster, door: str) -> None:
-    seen = cards(said(tried, door))
+@pytest.fixture(scope="module")
+def tried(classes: Cluster) -> Iterator[Cluster]:
+    """Each door tried by a pod in each mode, with no webhook there."""
+    classes.do("create", "configmap", "wishes", f"--from-literal={VISIBLE}=all")
+    create(classes, *(opened(f"{mode}-{door}", DOORS[door], mode) for mode, door in BY_MODE))
+    for mode in MODES:
+        chosen = by_class(mode)
+        create(classes, *(pod(f"{mode}-{name}", {"image": image}, **chosen) for name, image in IMAGES.items()))
+        create(classes, pod(f"{mode}-plain", **chosen), pod(f"{mode}-one", gpus=1, **chosen))
+    yield classes
+    classes.do("delete", "pods", "--all", "--wait")
+
+
+@pytest.mark.parametrize(("mode", "door"), BY_MODE)
+def test_a_door_is_open_where_nothing_shuts_it(tried: Cluster, mode: str, door: str) -> None:
+    seen = cards(said(tried, f"{mode}-{door}"))
     asked_for = DOORS[door].gpus
     assert len(seen) > asked_for, seen
 
 
-@pytest.mark.parametrize("image", ["greedy-image", "legacy-image"])
-def test_an_image_opens_the_cards_by_itself_where_nothing_shuts_them(tried: Cluster, image: str) -> None:
-    assert cards(said(tried, image)) == BOTH
+@in_each_mode
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_opens_the_cards_by_itself_where_nothing_shuts_them(tried: Cluster, mode: str, image: str) -> None:
+    assert cards(said(tried, f"{mode}-{image}")) == BOTH
 
 
-def test_a_pod_that_asks_for_nothing_gets_nothing(tried: Cluster) -> None:
-    assert cards(said(tried, "plain")) == NONE
+@in_each_mode
+def test_a_pod_that_asks_for_nothing_gets_nothing(tried: Cluster, mode: str) -> None:
+    assert cards(said(tried, f"{mode}-plain")) == NONE
 
 
-def test_a_pod_that_asks_for_one_card_gets_one(tried: Cluster) -> None:
-    assert len(cards(said(tried, "one"))) == 1
+@in_each_mode
+def test_a_pod_that_asks_for_one_card_gets_one(tried: Cluster, mode: str) -> None:
+    assert len(cards(said(tried, f"{mode}-one"))) == 1
 
 
 # With us
@@ -117,28 +153,33 @@ def shared_pod(name: str, container: Object | None = None, gpus: int = 1, **spec
     return made
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_the_door_is_shut(enforced: Cluster, team: str, door: str) -> None:
-    item = opened("shut", DOORS[door])
+@pytest.mark.parametrize(("mode", "door"), BY_MODE)
+def test_the_door_is_shut(enforced: Cluster, team: str, mode: str, door: str) -> None:
+    item = opened("shut", DOORS[door], mode)
     item["metadata"] |= {"namespace": team, "annotations": TRUST | (DOORS[door].annotations or {})}
     done = enforced.kubectl("create", "--filename=-", stdin=json.dumps(item), user=TENANT)
     assert done.returncode
     assert f"{DOORS[door].rule}:" in done.stderr
 
 
-def test_an_image_that_sees_cards_by_itself_sees_none(enforced: Cluster, team: str) -> None:
+def test_an_image_that_sees_cards_by_itself_sees_none(enforced: Cluster, classes: Cluster, team: str) -> None:
     """Its variable is what NVIDIA's own images have."""
-    for name, image in (("greedy-image", GREEDY), ("legacy-image", LEGACY)):
-        item = pod(name, {"image": image}, namespace=team)
+    del classes
+    tried = {f"{mode}-{name}": (mode, image) for mode in MODES for name, image in IMAGES.items()}
+    for name, (mode, image) in tried.items():
+        item = pod(name, {"image": image}, namespace=team, **by_class(mode))
         enforced.do("create", "--filename=-", stdin=json.dumps(item), user=TENANT)
+    for name in tried:
         assert cards(said(enforced, name, team)) == NONE
 
 
-def test_each_honest_pod_has_its_one_card_and_no_other(enforced: Cluster, team: str) -> None:
-    for name in ("honest-1", "honest-2"):
-        enforced.do("create", "--filename=-", stdin=json.dumps(shared_pod(name)), user=TENANT)
-    for name in ("honest-1", "honest-2"):
-        assert len(cards(said(enforced, name, team))) == 1
+def test_each_honest_pod_has_its_one_card_and_no_other(enforced: Cluster, classes: Cluster, team: str) -> None:
+    del classes
+    for mode in MODES:
+        item = shared_pod(f"honest-{mode}", **by_class(mode))
+        enforced.do("create", "--filename=-", stdin=json.dumps(item), user=TENANT)
+    for mode in MODES:
+        assert len(cards(said(enforced, f"honest-{mode}", team))) == 1
 
 
 def test_two_slices_for_one_container_are_refused_before_the_plugin_has_to(enforced: Cluster, team: str) -> None:

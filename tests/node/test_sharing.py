@@ -1,5 +1,7 @@
-"""Sharing configurations by NVIDIA's running device plugin: it exits where our reader refuses, shares as it says."""
+"""Sharing configurations by NVIDIA's running device plugin: it exits where ours refuses, shares as ours says."""
 
+import json
+import re
 import shlex
 import subprocess
 import time
@@ -12,11 +14,18 @@ import pytest
 from tests.conformance.record import recorded
 from tests.conformance.rule import UNREAD, engine, findings
 from tests.e2e.control_plane import Cluster, eventually
+from tests.node.conftest import Sh
 from tests.node.images import nvml
+from tests.node.labels import label
 from tests.node.nodes import Node
-from tests.node.nvidia import OPERATOR, choose, resources
-from tests.node.pods import create, ended, pod
+from tests.node.nvidia import CARDS, OPERATOR, choose, configurations, resources
+from tests.node.pods import cards, create, ended, pod, said
+from tests.support.policies import facts_of
+from webhook.deviceplugin.configmaps import held
+from webhook.deviceplugin.usage import GPU, SHARED, after, renamed, shares
+from webhook.facts.snapshot import Node as FactsNode
 from webhook.policy.model import Policy
+from webhook.scan.sharing import overview
 
 EACH = 3
 """Texts of each group of the conformance tests that are refused, and as many that are not."""
@@ -28,12 +37,47 @@ PATIENCE = 20
 """Seconds that the plugin may take until it runs or exits."""
 
 
-@pytest.mark.parametrize(
-    ("config", "advertised"),
-    [("shared-8", {"gpu": 16}), ("renamed", {"gpu.shared": 8}), ("whole", {"gpu": 2}), ("shared-4", {"gpu": 8})],
-)
-def test_a_node_advertises_what_its_label_chooses(shared: Cluster, config: str, advertised: dict[str, int]) -> None:
+def read(text: str) -> tuple[dict[str, int], dict[str, str]]:
+    """What our reader makes of a configuration on a node with two cards: resources with their counts, and labels."""
+    plugin, node = held(text), FactsNode("any", {f"{GPU}.product": "NVIDIA-A100-SXM4-40GB", f"{GPU}.count": "2"})
+    (replicas,) = [each.replicas for each in shares(plugin, node)] or [1]
+    name = GPU + SHARED if renamed(plugin.section) and replicas > 1 else GPU
+    return {name.partition("/")[2]: len(CARDS) * replicas}, dict(after(node, plugin))
+
+
+@pytest.mark.parametrize("config", ["renamed", "twice", "one-card", "partitions", "whole", "shared-8", "shared-4"])
+def test_the_node_advertises_what_our_reader_makes_of_the_configuration_that_its_label_chooses(
+    shared: Cluster, config: str
+) -> None:
+    advertised, _ = read(configurations()[config])
     choose(shared, config, **advertised)
+
+
+@pytest.mark.parametrize("config", ["renamed", "whole", "shared-4"])
+def test_labels_facts_caps_and_pools_say_what_the_node_advertises(
+    shared: Cluster, gpu_node: Node, sh: Sh, sample_policy: Policy, config: str
+) -> None:
+    advertised, labels = read(configurations()[config])
+    choose(shared, config, **advertised)
+    label(shared, gpu_node, config)
+    found = shared.get("node", gpu_node.name)["metadata"]["labels"]
+    told = ("sharing-strategy", "replicas", "product", "count")
+    assert {key: found[f"{GPU}.{key}"] for key in told} == {key: labels[f"{GPU}.{key}"] for key in told}
+
+    file = shared.folder / f"{config}.json"
+    sh(f"slicewarden facts --live > {file}")
+    facts = facts_of(file)
+    (node,) = (each for each in facts.nodes if each.name == gpu_node.name)
+    assert {name.partition("/")[2]: count for name, count in node.resources.items() if count} == advertised
+    (pool,) = (pool for pool in overview(sample_policy, facts) if [each.name for each in pool.nodes] == [node.name])
+    assert {each.resource.partition("/")[2]: each.offered for each in pool.amounts if each.offered} == advertised
+
+    ((_, count),) = advertised.items()
+    assert pool.shared == (count > len(CARDS))
+    caps = sh(f"slicewarden explain caps --policy policies/sample.yaml --facts {file}").splitlines()
+    rows = [line.split()[1:5] for line in caps if labels[f"{GPU}.product"] in line.split()]
+    replicas = labels[f"{GPU}.replicas"]
+    assert rows == ([[labels[f"{GPU}.product"], "1", "40960", replicas]] if pool.shared else [])
 
 
 def test_a_request_for_two_slices_of_one_fails_on_the_node(shared: Cluster) -> None:
@@ -45,18 +89,34 @@ def test_a_request_for_two_slices_of_one_fails_on_the_node(shared: Cluster) -> N
 
 
 @pytest.fixture
+def lenient(shared: Cluster) -> Iterator[Cluster]:
+    """A node whose configuration says nothing of requests for more than one slice."""
+    choose(shared, "twice", gpu=6)
+    yield shared
+    choose(shared, "shared-4", gpu=8)
+
+
+def test_two_slices_are_handed_out_where_the_configuration_does_not_fail_such_requests(lenient: Cluster) -> None:
+    create(lenient, pod("two", gpus=2))
+    assert len(cards(said(lenient, "two"))) in (1, 2)
+    lenient.do("delete", "pod", "two")
+
+
+BROKEN = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}\n"
+
+
+def write(cluster: Cluster, name: str, text: str) -> None:
+    """Give the ConfigMap of the plugin's configurations another text under a key."""
+    patch = json.dumps({"data": {name: text}})
+    cluster.do(
+        "patch", "configmap", "time-slicing-config", f"--namespace={OPERATOR}", "--type=merge", f"--patch={patch}"
+    )
+
+
+@pytest.fixture
 def broken(shared: Cluster) -> Iterator[Cluster]:
     """A node that chooses a configuration on which the plugin exits."""
-    text = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}"
-    entry = f'--patch={{"data": {{"broken": "version: v1\\n{text}\\n"}}}}'
-    shared.do(
-        "patch",
-        "configmap",
-        "time-slicing-config",
-        f"--namespace={OPERATOR}",
-        "--type=merge",
-        entry.replace("\n", "\\n"),
-    )
+    write(shared, "broken", BROKEN)
     # The ConfigMap is mounted: what is new in it reaches the plugin's pod by its kubelet's next synchronization.
     shared.do("delete", "pods", f"--namespace={OPERATOR}", "--selector=app=nvidia-device-plugin", "--wait")
     assert eventually(lambda: resources(shared) == {"nvidia.com/gpu": 8}, 60)
@@ -65,11 +125,15 @@ def broken(shared: Cluster) -> Iterator[Cluster]:
     choose(shared, "shared-4", gpu=8)
 
 
-def test_a_configuration_that_is_refused_leaves_the_node_without_a_gpu_until_another_is_chosen(broken: Cluster) -> None:
+def test_a_configuration_that_is_refused_leaves_the_node_without_a_gpu_until_it_is_mended(
+    broken: Cluster,
+) -> None:
     assert eventually(lambda: resources(broken) == {}, 60)
     assert resources(broken, "capacity")["nvidia.com/gpu"] == 8
     log = ("logs", "daemonset/nvidia-device-plugin", f"--namespace={OPERATOR}", "--container=nvidia-device-plugin")
     assert eventually(lambda: "number of replicas must be >= 2" in broken.kubectl(*log).stdout, 60)
+    write(broken, "broken", BROKEN.replace("replicas: 1", "replicas: 5"))
+    assert eventually(lambda: resources(broken) == {GPU: 10}, 120)
 
 
 def chosen() -> list[tuple[str, str]]:
@@ -119,6 +183,11 @@ def runs(node: Node, folder: Path, text: str) -> tuple[bool, str]:
     return False, log.read_text()
 
 
+def served(log: str) -> set[str]:
+    """The resources that it began to serve."""
+    return set(re.findall(r"Starting to serve '([^']+)'", log))
+
+
 def test_the_running_plugin_exits_on_what_our_reader_refuses_and_runs_on_what_it_takes(
     plugin: tuple[Node, Path], sample_policy: Policy
 ) -> None:
@@ -129,7 +198,8 @@ def test_the_running_plugin_exits_on_what_our_reader_refuses_and_runs_on_what_it
             continue
         count += 1
         started, log = runs(*plugin, text)
-        if started == bool(said):
+        expected = set() if said else {f"nvidia.com/{name}" for name in read(text)[0]}
+        if started == bool(said) or not served(log) <= expected:
             wrong.append((text, said, recorded_refusal, log[-600:]))
     assert not wrong, "\n\n".join(map(str, wrong))
     assert count > 60

@@ -17,6 +17,10 @@ class Missing(Exception):
     """What has to be installed, in one line."""
 
 
+class Unbuilt(Missing):
+    """What could not be built, though all that it needs seemed to be there."""
+
+
 def cache() -> Path:
     """The folder of what is built once, whatever the tree."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slicewarden"
@@ -82,7 +86,7 @@ def _build(name: str, package: str, pins: Path, folder: Path, ldflags: str, tags
             package,
         ]
         if subprocess.run(command, cwd=pins, env=environment, stdout=sys.stderr, check=False).returncode:
-            raise Missing(f"{name} could not be built")
+            raise Unbuilt(f"{name} could not be built")
         output.replace(folder / name)
 
 

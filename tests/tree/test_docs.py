@@ -33,6 +33,7 @@ each_page = pytest.mark.parametrize("page", READERS, ids=lambda page: str(page.r
 ELSEWHERE = {
     "(cd": "builds what we are measured beside, which needs Go",
     "awk": "shapes what kubectl prints",
+    "buildah": "needs a base image of a registry; make node runs it on another",
     "cd": "goes to another folder",
     "crane": "asks a registry; tests/facts has what it prints",
     "curl": "asks a webhook that runs; the last test of this page has one",

@@ -1,0 +1,87 @@
+"""The webhook's replicas, and a stream of pods while something happens to them: what is bad never gets in."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tests.e2e.control_plane import Cluster
+from tests.node.pods import pod
+from tests.support.objects import Object
+
+SYSTEM, OURS = "--namespace=slicewarden-system", "--selector=app.kubernetes.io/name=slicewarden"
+GOOD = pod("good", gpus=1)
+BAD = pod("bad", {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]})
+CREATE = ("create", "--dry-run=server", "--filename=-")
+
+
+class Replica(NamedTuple):
+    """A pod of the webhook: its name, node and address, and the id of its container."""
+
+    pod: str
+    node: str
+    address: str
+    container: str
+
+
+def pods_of_ours(cluster: Cluster) -> list[Object]:
+    """The webhook's pods, those that end among them."""
+    found: list[Object] = cluster.get("pods", SYSTEM, OURS)["items"]
+    return found
+
+
+def replicas(cluster: Cluster) -> list[Replica]:
+    """The webhook's replicas, each of which runs."""
+    return [
+        Replica(each["metadata"]["name"], each["spec"]["nodeName"], each["status"]["podIP"], status["containerID"])
+        for each in pods_of_ours(cluster)
+        for status in each["status"]["containerStatuses"]
+    ]
+
+
+def all_ready(cluster: Cluster) -> bool:
+    """Whether three replicas are ready and no other is left; `rollout status` does not wait for those that end."""
+    found = pods_of_ours(cluster)
+    ready = cluster.get("deployment", "slicewarden", SYSTEM)["status"].get("readyReplicas")
+    return ready == len(found) == 3 and all("deletionTimestamp" not in each["metadata"] for each in found)
+
+
+class Stream:
+    """Pods created for show, one good and one bad in turn, and what was answered wrongly."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.count, self.refused, self.admitted = cluster, 0, list[str](), list[str]()
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        """Create pods until it is to end."""
+        while not self._end.is_set():
+            good = self.cluster.kubectl(*CREATE, stdin=json.dumps(GOOD))
+            bad = self.cluster.kubectl(*CREATE, stdin=json.dumps(BAD))
+            self.count += 2
+            if good.returncode:
+                self.refused.append(good.stderr)
+            if not bad.returncode:
+                self.admitted.append(bad.stdout)
+
+    def end(self) -> None:
+        """Say that it is to end."""
+        self._end.set()
+
+
+@contextmanager
+def stream(cluster: Cluster, refused: int = 0) -> Iterator[Stream]:
+    """Create pods until the block ends, which fails where one was judged wrongly; so many good ones may be refused."""
+    made = Stream(cluster)
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.end()
+        thread.join()
+    print(f"{made.count} pods, {len(made.refused)} refused that were good")
+    assert made.count > 10
+    assert not made.admitted
+    assert len(made.refused) <= refused, f"{len(made.refused)} of {made.count}: {made.refused}"

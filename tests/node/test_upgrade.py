@@ -1,0 +1,75 @@
+"""From the release before to this one and back, with one policy, under a stream of pods: none is judged wrongly.
+
+There has been no release yet: a commit stands for the one before (tests/node/product.py).
+"""
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.e2e.control_plane import Cluster, eventually
+from tests.node import product
+from tests.node.conftest import Sh
+from tests.node.nodes import GPU_NODE, WORKER, Bed
+from tests.node.replicas import SYSTEM, all_ready, stream
+from tests.support.manifests import commands
+
+OVERLAY = "manifests/overlays/enforce"
+APPLY = f"kubectl apply -k {OVERLAY}\nkubectl rollout status deployment/slicewarden {SYSTEM}"
+
+
+@pytest.fixture
+def before(enforced: Cluster, bed: Bed, sh: Sh, tmp_path: Path) -> Iterator[Path]:
+    """The folder of the release before, which is installed; after it this release is again, as it was."""
+    image, tree = product.before(), tmp_path / "before"
+    if image is None:
+        pytest.skip(f"the history of this clone does not reach {product.BEFORE}, which stands for the release before")
+    product.checked_out(tree)
+    bed[WORKER].import_images([image])
+    with (tree / OVERLAY / "kustomization.yaml").open("a") as overlay:
+        overlay.write("images: [{name: slicewarden, newTag: before}]\n")
+    # It knows nodes with GPUs by the GPU Operator's label alone.
+    enforced.do("label", "node", GPU_NODE, "nvidia.com/gpu.present=true")
+    sh(APPLY, tree)
+    assert eventually(partial(all_ready, enforced), 60)
+    yield tree
+    sh(APPLY)
+    assert eventually(partial(all_ready, enforced), 60)
+    enforced.do("label", "node", GPU_NODE, "nvidia.com/gpu.present-")
+
+
+@pytest.fixture
+def after(before: Path, tmp_path: Path) -> Path:
+    """A clone of this release, beside the policy of the one before."""
+    clone = tmp_path / "after"
+    for name in ("manifests", "policies"):
+        shutil.copytree(ROOT / name, clone / name)
+    shutil.copy(before / "policies/sample.yaml", clone / "policy.yaml")
+    return clone
+
+
+def images_of(cluster: Cluster) -> str:
+    """The image that the Deployment names."""
+    path = "--output=jsonpath={.spec.template.spec.containers[*].image}"
+    return cluster.do("get", "deployment", "slicewarden", SYSTEM, path)
+
+
+def test_an_upgrade_and_its_way_back(enforced: Cluster, sh: Sh, before: Path, after: Path) -> None:
+    del before
+    assert images_of(enforced) == "slicewarden:before"
+    (upgrade, *_) = commands()["Upgrade it, or change the policy"]
+    # The first line judges the reader's own manifests, and a difference is what `kubectl diff` fails for.
+    lines = [line for line in upgrade.splitlines() if not line.startswith(("slicewarden check", "kubectl diff"))]
+    with stream(enforced):
+        sh("\n".join(lines), after)
+        assert eventually(partial(all_ready, enforced), 60)
+    assert images_of(enforced) == "slicewarden:0.1.0"
+    with stream(enforced):
+        sh(f"kubectl rollout undo deployment/slicewarden {SYSTEM}")
+        sh(f"kubectl rollout status deployment/slicewarden {SYSTEM}")
+        assert eventually(partial(all_ready, enforced), 60)
+    assert images_of(enforced) == "slicewarden:before"
