@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
 
-from bench.gpu import limits, nvml, truth
+from bench.gpu import contention, limits, nvml, truth
 from bench.gpu.containers import Unwritable
 from bench.gpu.injected import Denied, injected
 from bench.gpu.tables import about, table
@@ -54,8 +54,9 @@ def main() -> int:
     """Exit status: 0 measured, or no card; 1 something did not hold or a program broke; 2 nothing to measure with."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="What holds on the card of this machine.")
     parser.add_argument(
-        "which", nargs="?", choices=("caps", "truth", "limits"), default="caps",
-        help="the frameworks' caps, as without it; what the agent tells of containers; or the driver's limits of them",
+        "which", nargs="?", choices=("caps", "truth", "limits", "contention"), default="caps",
+        help="the frameworks' caps, as without it; what the agent tells of containers; the driver's limits of them; or "
+        "what turns are worth",
     )  # fmt: skip
     parser.add_argument("--slices", type=int, default=4, help="programs that share the card (4)")
     parser.add_argument(
@@ -106,7 +107,7 @@ def _of_containers(card: nvml.Card, which: str) -> int:
     from webhook.agent.nvml import Unavailable
 
     try:
-        written, good = {"truth": truth, "limits": limits}[which].run(card)
+        written, good = {"truth": truth, "limits": limits, "contention": contention}[which].run(card)
     except (Unwritable, Unavailable) as error:
         print(f"nothing measured: {error}", file=sys.stderr)
         return 2

@@ -1,8 +1,9 @@
 """A program on a card: takes memory and works as it is told on its standard input, and answers each line with one.
 
 `take MIB` answers with CUDA's error (0, or 2 for out of memory), `give` frees what was taken last, `work ROUNDS` queues
-a kernel of so many rounds, and `wait` answers when all that was queued is done. Run as a file by any Python, on a
-machine with NVIDIA's driver; it imports nothing of ours, and needs no CUDA toolkit.
+a kernel of so many rounds, and `wait` answers when all that was queued is done. `steps COUNT ROUNDS` does both so
+often, as a training does that reads its loss. Run as a file by any Python, on a machine with NVIDIA's driver; it
+imports nothing of ours, and needs no CUDA toolkit.
 """
 
 import ctypes
@@ -46,6 +47,19 @@ done(cuda.cuDeviceGet(ctypes.byref(device), 0))
 done(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
 done(cuda.cuCtxSetCurrent(context))
 taken: list[ctypes.c_size_t] = []
+
+
+def launch(number: int) -> int:
+    """Queue a kernel of so many rounds."""
+    if kernel.value is None:
+        done(cuda.cuModuleLoadData(ctypes.byref(module), KERNEL))
+        done(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"work"))
+        done(cuda.cuMemAlloc_v2(ctypes.byref(out), ctypes.c_size_t(4)))
+    rounds = ctypes.c_uint64(number)
+    given = (ctypes.c_void_p * 2)(ctypes.addressof(rounds), ctypes.addressof(out))
+    return int(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, given, None))
+
+
 print("ready", flush=True)
 for line in sys.stdin:
     word, *numbers = line.split()
@@ -58,13 +72,10 @@ for line in sys.stdin:
     elif word == "give":
         error = cuda.cuMemFree_v2(taken.pop())
     elif word == "work":
-        if kernel.value is None:
-            done(cuda.cuModuleLoadData(ctypes.byref(module), KERNEL))
-            done(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"work"))
-            done(cuda.cuMemAlloc_v2(ctypes.byref(out), ctypes.c_size_t(4)))
-        rounds = ctypes.c_uint64(int(numbers[0]))
-        given = (ctypes.c_void_p * 2)(ctypes.addressof(rounds), ctypes.addressof(out))
-        error = cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, given, None)
+        error = launch(int(numbers[0]))
+    elif word == "steps":
+        for _ in range(int(numbers[0])):
+            error = error or launch(int(numbers[1])) or cuda.cuCtxSynchronize()
     elif word == "wait":
         error = cuda.cuCtxSynchronize()
     print(error, flush=True)

@@ -1,5 +1,6 @@
 """The file that the pretended cards' library works on; its layout is card.h's."""
 
+import fcntl
 import mmap
 import os
 import struct
@@ -9,12 +10,14 @@ from pathlib import Path
 from tests.support.card.library import library
 
 CARDS, SLOTS, LIMITS = 4, 640, 64
-WORDS = struct.Struct("=7Q")
+WORDS, LOCK = struct.Struct("=7Q"), struct.Struct("hhqqi4x")
 SLOT, LIMIT = struct.Struct("=10Q256s"), struct.Struct("=512sQQ")
 FIELDS = (
     *("present", "total", "reserved", "busy", "fault", "instances", "small", "limits", "xid", "garbage"),
     *("peak", "refused"),
 )
+SM, QUEUED = 3 * 8, 8 * 8
+"""Where a slot has the part of the SMs' time, and the work that was queued; behind each comes what belongs to it."""
 TEXT = 64
 HEAD, WORD = 16, 8
 SLOTS_AT = WORD * len(FIELDS) + 2 * TEXT
@@ -31,6 +34,13 @@ NAME = "Pretended Card"
 def uuid(card: int = 0) -> str:
     """The UUID of a card that a test gave none."""
     return f"GPU-00000000-0000-0000-0000-{card:012}"
+
+
+def _locked(descriptor: int, at: int) -> bool:
+    """Tell whether another process holds the lock on a slot (man 2 fcntl, F_GETLK)."""
+    asked = LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+    kind, *_ = LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    return bool(kind != fcntl.F_UNLCK)
 
 
 def start_of(pid: int) -> int:
@@ -98,6 +108,35 @@ class State:
         """Let a process hold nothing any more."""
         at = self._card(card) + SLOTS_AT + SLOT.size * slot
         self._map[at : at + SLOT.size] = bytes(SLOT.size)
+
+    # What clock.py gives out: the time of the first card, in microseconds.
+
+    def start(self, microseconds: int) -> None:
+        """Let the clock go on."""
+        self._map[WORD:HEAD] = struct.pack("=Q", self._word(WORD) + microseconds)
+
+    def due(self) -> dict[int, int]:
+        """Return the work that is queued and not done, by slot. A process that has ended queues none any more."""
+        found = {}
+        with self.file.open("rb") as opened:
+            for slot in range(SLOTS):
+                at = self._card(0) + SLOTS_AT + SLOT.size * slot
+                if not self._word(at):
+                    break  # slots are taken from the first on
+                queued, done = self._word(at + QUEUED), self._word(at + QUEUED + WORD)
+                if queued > done and _locked(opened.fileno(), at):
+                    found[slot] = queued - done
+        return found
+
+    def work(self, slot: int, microseconds: int) -> None:
+        """Do some work of a process."""
+        at = self._card(0) + SLOTS_AT + SLOT.size * slot + QUEUED + WORD
+        self._map[at : at + WORD] = struct.pack("=Q", self._word(at) + microseconds)
+
+    def sample(self, slot: int, sm: int, stamp: int) -> None:
+        """Write a process's part of the SMs' time."""
+        at = self._card(0) + SLOTS_AT + SLOT.size * slot + SM
+        self._map[at : at + 2 * WORD] = struct.pack("=QQ", sm, stamp)
 
     def limits(self, card: int = 0) -> dict[str, int]:
         """The hard limits that the driver enforces, in MiB, by the path of the cgroup."""
