@@ -19,6 +19,7 @@ from webhook.agent.pauses import Pause
 from webhook.agent.standing import standing
 from webhook.catalog import gangs
 from webhook.cli import inputs
+from webhook.cli import main as cli
 from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 
@@ -228,3 +229,29 @@ def test_a_frozen_tcp_server_fails_its_probe_when_its_backlog_is_full() -> None:
 def test_the_page_names_the_signs_of_a_group() -> None:
     page = (ROOT / "docs" / "agent.md").read_text("utf-8")
     assert all(name in page for name in (*gangs.VARIABLES, "slicewarden.dev/pausable"))
+
+
+def test_a_command_tells_who_may_stand_still_for_how_long_and_why_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = [
+        item({"livenessProbe": {**HTTP, "periodSeconds": 5}}, metadata={"name": "probed"}),
+        item(metadata={"name": "plain"}),
+        item(metadata={"name": "whole"}, own={"resources": {"limits": {"nvidia.com/gpu": "2"}}}),
+        item({"env": [{"name": "WORLD_SIZE", "value": "4"}]}, metadata={"name": "gang"}),
+        item({"resources": {}}, metadata={"name": "none"}),
+    ]
+    pods[1]["metadata"]["annotations"] = {}
+    for each in pods[:1] + pods[2:]:
+        each["metadata"]["annotations"] = {"slicewarden.dev/pausable": "true"}
+    file = tmp_path / "pods.yaml"
+    file.write_text(yaml.safe_dump_all(pods))
+    assert cli.main(["explain", "turns", str(file), "--policy", policy(tmp_path)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "object container pool may stand still and why, or why not",
+        "Pod team/probed main shared 10 s then it runs for 15 s at least",
+        "Pod team/plain main shared never its pod does not say slicewarden.dev/pausable",
+        "Pod team/whole main exclusive never the pool's containers take no turns",
+        "Pod team/gang main shared never its pod is one of a group (WORLD_SIZE)",
+    ]

@@ -14,7 +14,7 @@ COMMANDS: Mapping[str, str] = {
     "agent": "watch this node's GPUs; set limits, evict, kill and freeze where the policy says so",
     "thaw": "let run what the agent of this node has frozen",
     "demo": "take a tour: the real webhook on loopback, and a sample cluster",
-    "explain": "show how memory caps are calculated",
+    "explain": "show how memory caps are calculated, and who may be paused",
     "rules": "list the rules, or show the page of one",
     "schema": "print the JSON Schema of a policy or of its tests, for editors",
     "doctor": "ask a live cluster what is wrong with the installation",

@@ -1,23 +1,31 @@
-"""`slicewarden explain`: show how memory caps are calculated."""
+"""`slicewarden explain`: show how memory caps are calculated, and who may be paused."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import click
 
 from webhook import rules
+from webhook.agent.pauses import Pause, pause
+from webhook.api.objects import subjects
+from webhook.api.pods import Pod
 from webhook.cli import inputs, options, outputs, parser
+from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.gpu.review import PodReview
 from webhook.memory import explain, page
 from webhook.model import Object, Problem, Unusable
-from webhook.policy.model import Policy
+from webhook.policy.model import Policy, Pool
+from webhook.text import tables
 from webhook.text.spelling import hint
 
 command = parser.Group(
     "explain",
-    help="Show how memory caps are calculated: the sums for every pool, and the variables of each framework.",
+    help="Show how memory caps are calculated: the sums for every pool, and the variables of each framework; and which "
+    "containers may be paused on a contended GPU.",
     no_args_is_help=True,
     subcommand_metavar="TOPIC [ARGS]...",
     page=parser.Page(
@@ -75,6 +83,65 @@ def _pods(paths: Sequence[str], policy: Policy, items: Sequence[Object]) -> int:
     outputs.show(explain.covered((title, *one) for title, landing in landings for one in landing.capped))
     outputs.say(map(str, report.problems))
     return options.UNUSABLE if report.problems else 0
+
+
+STANDSTILLS = ("object", "container", "pool", "may stand still", "and why, or why not")
+
+
+@command.command(
+    cls=parser.Command,
+    page=parser.Page(("slicewarden explain turns deploy/ --policy policies/",), parser.SHOWN),
+    short_help="which containers may be paused on a contended GPU, and for how long",
+    help="Write which containers with a GPU the agent may freeze until their turn, by the policy (node.contention), "
+    "the annotation slicewarden.dev/pausable and the containers' probes, and for how long; or why it never does.",
+)
+@click.argument("paths", nargs=-1, type=options.PATH, metavar="FILE...", required=True, help="manifests")
+@options.policy()
+@options.facts()
+def turns(paths: Sequence[str], policy: str | None, facts: Sequence[str]) -> int:
+    """Write how long the containers of some files may stand still."""
+    from webhook.scan import batches
+
+    inputs.note_sample(policy)
+    loaded = inputs.load_policy(policy)
+    objects = batches.read(paths, workloads=loaded.workloads)
+    known = Facts.of((*(item.value for item in inputs.load_facts(facts)), *objects.facts))
+    rows = [row for found in objects.each(partial(_standstills, policy=loaded, facts=known)) for row in found]
+    lines = tables.columns([STANDSTILLS, *rows]) if rows else ["no container with a GPU"]
+    outputs.show("\n".join(lines) + "\n")
+    outputs.say(map(str, objects.problems))
+    return options.UNUSABLE if [*objects.problems] else 0
+
+
+def _standstills(item: Item, policy: Policy, facts: Facts) -> list[tuple[str, ...]]:
+    """Return a row for each container of an object that asks for a GPU, as the agent judges its pods.
+
+    One that the webhook would refuse counts for the first pool that has what it asks for.
+    """
+    from webhook.scan import live
+
+    rows: list[tuple[str, ...]] = []
+    value = item.value
+    for subject in subjects(live.request(value, policy, facts), value, workloads=policy.workloads):
+        if not isinstance(subject, Pod):
+            continue
+        review = PodReview(subject, policy, facts)
+        asked = {request.resource for request in review.requests}
+        offering = (pool for pool in policy.pools if any(name in pool.resources for name in asked))
+        pool = (review.placement and review.placement.pool) or next(offering, None)
+        for container in subject.containers:
+            if container.path not in review.gpu_containers:
+                continue
+            bears = pause(review, container, pool) if pool else "no pool has what its pod asks for"
+            may = f"{bears.longest} s" if isinstance(bears, Pause) else "never"
+            why = bears if isinstance(bears, str) else f"then it runs for {max(bears.rest, _rest(pool))} s at least"
+            title = f"{value['kind']} {'/'.join(filter(None, (subject.namespace, value['metadata'].get('name'))))}"
+            rows.append((title, container.name, pool.name if pool else "-", may, why))
+    return rows
+
+
+def _rest(pool: Pool | None) -> int:
+    return pool.contention.rest if pool else 0
 
 
 @command.command(
