@@ -47,6 +47,15 @@ class Verdict(NamedTuple):
         return {message.partition(":")[0] for message in self.denied}
 
 
+class Changed(NamedTuple):
+    """An object as policies leave it, by their names, with what failed."""
+
+    object: Object
+    errors: list[str]
+    patched: list[str]
+    cost: int
+
+
 class Evaluator:
     """The running program."""
 
@@ -74,6 +83,21 @@ class Evaluator:
     def judge(self, by: str, request: Object, labels: Mapping[str, str] | None) -> Verdict:
         """Judge a request, in a namespace with these labels, by a set of policies."""
         return Verdict(**self._program.ask({"by": by, "request": request, "namespace": labels or {}}))
+
+    def changing(self, policies: Iterable[Object]) -> str:
+        """Have MutatingAdmissionPolicies compiled, and return the name of the set. Fails with what does not compile."""
+        some = [each for each in policies if each["kind"] == "MutatingAdmissionPolicy"]
+        key = json.dumps(some, sort_keys=True)
+        if key not in self._sets:
+            name = f"set-{len(self._sets)}"
+            assert self._program.ask({"by": name, "mutations": some}) == []
+            self._sets[key] = name
+        return self._sets[key]
+
+    def changed(self, by: str, request: Object, labels: Mapping[str, str] | None) -> Changed:
+        """Return what a set of policies makes of a request's object, in a namespace with these labels."""
+        asked = {"by": by, "request": request, "namespace": labels or {}, "mutate": True}
+        return Changed(**self._program.ask(asked))
 
 
 @contextmanager

@@ -1,10 +1,12 @@
-// Judges requests by ValidatingAdmissionPolicies with the API server's own code, and says what that cost.
+// Judges and changes requests by admission policies with the API server's own code, and says what that cost.
 //
 // Reads a question a line from standard input, in JSON, and answers each with a line:
 //
 //	{"by": NAME, "policies": [...]}  compiles policies, and answers with what does not compile
 //	{"request": {...}}               answers with the objects as the API server has them, or why it refuses them
 //	{"by": NAME, "request": {...}}   judges them by those policies
+//	{"by": NAME, "mutations": [...]} compiles MutatingAdmissionPolicies likewise
+//	{"by": NAME, "request": {...}, "mutate": true}  answers with the object as they leave it, and with what failed
 //
 // A request is an AdmissionRequest. A namespace comes with its labels.
 package main
@@ -28,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
@@ -47,6 +50,8 @@ import (
 
 type question struct {
 	Policies  []v1.ValidatingAdmissionPolicy `json:"policies"`
+	Mutations []v1.MutatingAdmissionPolicy   `json:"mutations"`
+	Mutate    bool                           `json:"mutate"`
 	By        string                         `json:"by"`
 	Request   *admissionv1.AdmissionRequest  `json:"request"`
 	Namespace map[string]string              `json:"namespace"`
@@ -69,6 +74,21 @@ type verdict struct {
 	Condition int64    `json:"condition"`
 }
 
+// mutated is an object as policies leave it.
+type mutated struct {
+	Object  runtime.Object `json:"object,omitempty"`
+	Errors  []string       `json:"errors"`
+	Patched []string       `json:"patched"`
+	Cost    int64          `json:"cost"`
+}
+
+type mutator struct {
+	policy   v1.MutatingAdmissionPolicy
+	matcher  matchconditions.Matcher
+	compiler *cel.CompositedCompiler
+	patches  []cel.MutatingEvaluator
+}
+
 type compiled struct {
 	policy      v1.ValidatingAdmissionPolicy
 	matcher     matchconditions.Matcher
@@ -79,7 +99,7 @@ type compiled struct {
 
 func main() {
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
-	policies := map[string][]compiled{}
+	policies, mutators := map[string][]compiled{}, map[string][]mutator{}
 	for {
 		var asked question
 		if err := in.Decode(&asked); err == io.EOF {
@@ -95,6 +115,10 @@ func main() {
 				made, errors := compile(each)
 				policies[asked.By], failed = append(policies[asked.By], made), append(failed, errors...)
 			}
+			for _, each := range asked.Mutations {
+				made, errors := compileMutator(each)
+				mutators[asked.By], failed = append(mutators[asked.By], made), append(failed, errors...)
+			}
 			answer = failed
 		default:
 			object, old, err := objects(asked.Request)
@@ -106,6 +130,8 @@ func main() {
 				answer = found
 			} else if err != nil {
 				answer = verdict{Refused: err.Error(), Asked: []string{}, Denied: []string{}, Errors: []string{}}
+			} else if asked.Mutate {
+				answer = mutate(asked, object, mutators[asked.By])
 			} else {
 				answer = judge(asked, object, old, policies[asked.By])
 			}
@@ -161,6 +187,87 @@ func compile(policy v1.ValidatingAdmissionPolicy) (compiled, []string) {
 	}
 	made.validator = validating.NewValidator(made.validations, made.matcher, noted, said, policy.Spec.FailurePolicy, nil)
 	return made, errors
+}
+
+// compileMutator does what compilePolicy in plugin/policy/mutating/compilation.go does.
+func compileMutator(policy v1.MutatingAdmissionPolicy) (mutator, []string) {
+	declared := cel.OptionalVariableDeclarations{HasParams: policy.Spec.ParamKind != nil, HasAuthorizer: true}
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var errors []string
+	defaulted, inner := policy.DeepCopy(), admissionregistration.MutatingAdmissionPolicy{}
+	legacyscheme.Scheme.Default(defaulted)
+	if err := legacyscheme.Scheme.Convert(defaulted, &inner, nil); err != nil {
+		return mutator{}, []string{err.Error()}
+	}
+	for _, each := range admissionvalidation.ValidateMutatingAdmissionPolicy(&inner) {
+		errors = append(errors, fmt.Sprintf("%s: %v", policy.Name, each))
+	}
+	for _, each := range policy.Spec.Variables {
+		named := &validating.Variable{Name: each.Name, Expression: each.Expression}
+		if found := compiler.CompileAndStoreVariable(named, declared, environment.NewExpressions); found.Error != nil {
+			errors = append(errors, fmt.Sprintf("%s: variable %s: %v", policy.Name, each.Name, found.Error))
+		}
+	}
+	var conditions []cel.ExpressionAccessor
+	for i := range policy.Spec.MatchConditions {
+		conditions = append(conditions, (*matchconditions.MatchCondition)(&policy.Spec.MatchConditions[i]))
+	}
+	matcher := matchconditions.NewMatcher(compiler.CompileCondition(conditions, declared, environment.NewExpressions), policy.Spec.FailurePolicy, "policy", "validate", policy.Name)
+	made := mutator{policy: policy, matcher: matcher, compiler: compiler}
+	patching := declared
+	patching.HasPatchTypes = true
+	for _, each := range policy.Spec.Mutations {
+		compiled := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: each.JSONPatch.Expression}, patching, environment.NewExpressions)
+		for _, err := range compiled.CompilationErrors() {
+			errors = append(errors, fmt.Sprintf("%s: %v", policy.Name, err))
+		}
+		made.patches = append(made.patches, compiled)
+	}
+	return made, errors
+}
+
+// mutate does what dispatchInvocations and dispatchOne in plugin/policy/mutating/dispatcher.go do, once.
+func mutate(asked question, object runtime.Object, policies []mutator) mutated {
+	attributes, namespace, resource := requested(asked, object, nil)
+	found := mutated{Object: object, Errors: []string{}, Patched: []string{}}
+	versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: attributes.GetKind()}
+	versioned.VersionedObject.Set(object)
+	interfaces := admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme)
+	for _, each := range policies {
+		if !matches(each.policy.Spec.MatchConstraints.ResourceRules, attributes) {
+			continue
+		}
+		ctx := each.compiler.CreateContext(context.Background())
+		match := each.matcher.Match(ctx, versioned, nil, nil)
+		if match.Error != nil {
+			found.Errors = append(found.Errors, match.Error.Error())
+		}
+		if match.Error != nil || !match.Matches {
+			continue
+		}
+		found.Patched = append(found.Patched, each.policy.Name)
+		for _, evaluator := range each.patches {
+			made := cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(attributes.GetKind()))
+			_, left, err := evaluator.ForInput(each.compiler.CreateContext(context.Background()), versioned, made, cel.OptionalVariableBindings{}, namespace, celconfig.RuntimeCELCostBudget)
+			if err == nil {
+				found.Cost = max(found.Cost, celconfig.RuntimeCELCostBudget-left)
+			}
+			changed, err := patch.NewJSONPatcher(evaluator).Patch(ctx, patch.Request{
+				MatchedResource: resource, VersionedAttributes: versioned, ObjectInterfaces: interfaces, Namespace: namespace,
+			}, celconfig.RuntimeCELCostBudget)
+			if err != nil {
+				found.Errors = append(found.Errors, err.Error())
+				continue
+			}
+			interfaces.GetObjectDefaulter().Default(changed)
+			versioned.UpdateObject(changed)
+		}
+	}
+	found.Object = versioned.VersionedObject.Object()
+	return found
 }
 
 // valid says why the API server would not store a policy.
@@ -236,8 +343,9 @@ func decode(raw runtime.RawExtension) (runtime.Object, runtime.Object, error) {
 	return object, inner, nil
 }
 
-func judge(asked question, object, old runtime.Object, policies []compiled) verdict {
-	request, found := asked.Request, verdict{Asked: []string{}, Denied: []string{}, Errors: []string{}}
+// requested returns what the API server knows of a request beside its objects.
+func requested(asked question, object, old runtime.Object) (admission.Attributes, *corev1.Namespace, schema.GroupVersionResource) {
+	request := asked.Request
 	some := object
 	if some == nil {
 		some = old
@@ -251,8 +359,15 @@ func judge(asked question, object, old runtime.Object, policies []compiled) verd
 	if request.Namespace != "" && kind.Kind != "Namespace" {
 		namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: request.Namespace, Labels: asked.Namespace}}
 	}
+	return attributes, namespace, resource
+}
+
+func judge(asked question, object, old runtime.Object, policies []compiled) verdict {
+	found := verdict{Asked: []string{}, Denied: []string{}, Errors: []string{}}
+	attributes, namespace, resource := requested(asked, object, old)
+	kind := attributes.GetKind()
 	for _, each := range policies {
-		if !matches(each.policy, attributes) {
+		if !matches(each.policy.Spec.MatchConstraints.ResourceRules, attributes) {
 			continue
 		}
 		versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: kind}
@@ -288,8 +403,8 @@ func judge(asked question, object, old runtime.Object, policies []compiled) verd
 	return found
 }
 
-func matches(policy v1.ValidatingAdmissionPolicy, attributes admission.Attributes) bool {
-	for _, each := range policy.Spec.MatchConstraints.ResourceRules {
+func matches(asked []v1.NamedRuleWithOperations, attributes admission.Attributes) bool {
+	for _, each := range asked {
 		if matcher := (rules.Matcher{Rule: each.RuleWithOperations, Attr: attributes}); matcher.Matches() {
 			return true
 		}

@@ -133,17 +133,36 @@ class Validation(NamedTuple):
 
 def _validations(asked: Asked, policy: Policy, rules: Iterable[Rule]) -> Iterator[Validation]:
     for rule in rules:
-        eased = any_of(_eased(each, asked, policy) for each in (rule.id, *NEEDS.get(rule.id, ())))
-        if rule.floor is not None and eased != "true":
+        easing = any_of(eased(each, asked, policy) for each in (rule.id, *NEEDS.get(rule.id, ())))
+        if rule.floor is not None and easing != "true":
             for clause in rule.floor(policy):
                 if asked in clause.asked:
-                    yield Validation(rule.id, clause, eased)
+                    yield Validation(rule.id, clause, easing)
 
 
-def _policy(name: str, asked: Asked, policy: Policy, webhook: Webhook, validations: Sequence[Validation]) -> Made:
+def matching(asked: Asked, webhook: Webhook) -> Made:
+    """Write which requests a policy is asked about: those that the webhook of the registration hears of."""
     condition, expression = webhook.condition
     elsewhere = f"!({variables.namespace(asked)} in {array(webhook.excluded or ())})"
     conditions = [{"name": "not-left-alone", "expression": elsewhere}] if webhook.excluded else []
+    return {
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "resourceRules": [
+                {
+                    "apiGroups": [group],
+                    "apiVersions": ["v1"],
+                    "operations": [each for each in operations if each in SOURCES[asked].operations],
+                    "resources": [*resources],
+                }
+                for group, resources, operations in webhook.rules
+            ],
+        },
+        "matchConditions": [*conditions, {"name": condition, "expression": expression}],
+    }
+
+
+def _policy(name: str, asked: Asked, policy: Policy, webhook: Webhook, validations: Sequence[Validation]) -> Made:
     eased = _numbered({each.eased for each in validations} - {"false"})
     own = {name: value for each in validations for name, value in each.clause.variables}
     own |= {name: expression for expression, name in eased.items()}
@@ -153,19 +172,7 @@ def _policy(name: str, asked: Asked, policy: Policy, webhook: Webhook, validatio
         "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {
-                "matchPolicy": "Equivalent",
-                "resourceRules": [
-                    {
-                        "apiGroups": [group],
-                        "apiVersions": ["v1"],
-                        "operations": [each for each in operations if each in SOURCES[asked].operations],
-                        "resources": [*resources],
-                    }
-                    for group, resources, operations in webhook.rules
-                ],
-            },
-            "matchConditions": [*conditions, {"name": condition, "expression": expression}],
+            **matching(asked, webhook),
             "variables": [
                 {"name": each, "expression": value} for each, value in (*variables.of(asked, policy), *own.items())
             ],
@@ -199,12 +206,12 @@ def _binding(name: str, policy: Policy, answer: Answer) -> Made:
     }
 
 
-def _eased(rule: str, asked: Asked, policy: Policy) -> str:
+def eased(rule: str, asked: Asked, policy: Policy, pools: str = "variables.willing") -> str:
     """Tell where the policy does less than to refuse what a rule finds, as Engine._action does.
 
     CEL has no clock, so an exemption with an end holds until the floor is made again. Of an override for certain pools
     it is not certain that it is the pod's: one that eases counts for every pod that may be its, and one that denies
-    does not count.
+    does not count. `pools` is an expression for the pools that may be the pod's.
     """
     if policy.action(rule) is not Action.DENY:
         return "true"
@@ -213,16 +220,16 @@ def _eased(rule: str, asked: Asked, policy: Policy) -> str:
         action = policy.overriding(override, rule)
         if action is None or (override.pools and action is Action.DENY):
             continue
-        here = _overrides(override, asked)
+        here = _overrides(override, asked, pools)
         result = all_of((negated(here), result)) if action is Action.DENY else any_of((here, result))
     return any_of((*(_exempts(each, rule, asked) for each in policy.exemptions), result))
 
 
-def _overrides(override: Override, asked: Asked) -> str:
+def _overrides(override: Override, asked: Asked, pools: str) -> str:
     scope = covers(override.scope) if override.scope is not None else "true"
     if not override.pools or asked is not Asked.PODS:
         return scope
-    return all_of((scope, f"variables.willing.exists(p, p in {array(sorted(override.pools))})"))
+    return all_of((scope, f"{pools}.exists(p, p in {array(sorted(override.pools))})"))
 
 
 def _exempts(exemption: Exemption, rule: str, asked: Asked) -> str:

@@ -212,11 +212,11 @@ def _held(pool: Pool) -> str:
         )
         selected = all_of((f"{key} in variables.selector", holds("variables.selector", requirement)))
         clauses.append(any_of((selected, in_terms)))
-    clauses += [f"object.spec.?tolerations.orValue([]).exists(t, {_tolerates(each)})" for each in pool.tolerations]
+    clauses += [f"object.spec.?tolerations.orValue([]).exists(t, {tolerates(each)})" for each in pool.tolerations]
     return all_of(clauses)
 
 
-def _tolerates(wanted: Object) -> str:
+def tolerates(wanted: Object) -> str:
     """Tell whether toleration `t` tolerates all that another does, as unsteered_pod._covers does."""
     key, seconds = text(wanted["key"]), wanted.get("tolerationSeconds")
     effect = one_of("t.?effect.orValue('')", ("", wanted.get("effect") or ""))
