@@ -21,7 +21,7 @@ from webhook.memory import annotation, environment
 from webhook.memory.budget import MEMORY, PROCESSES, nodes, smallest
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
 from webhook.memory.steps import Cap, Kind
-from webhook.model import Object
+from webhook.model import Action, Object
 from webhook.policy.model import Policy, Pool
 from webhook.rules import Rule
 
@@ -308,3 +308,32 @@ def literal(path: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return text(value) if isinstance(value, str) else str(value)
+
+
+# What is left out
+
+
+def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Capping]) -> Iterator[str]:
+    """Yield what a cluster lacks that has the floor and these mutations, and no webhook: a sentence each."""
+    yield "pods with required node affinity of their own, or with claims, are not steered: they have to name their pool"
+    yield "debug containers get no variables: they have to set them"
+    others = [p.name for p in policy.pools if p.sharing in policy.capped_sharing and p.name not in capped]
+    if others:
+        yield f"pools of several sizes of cards, or of none known, have no caps: {', '.join(others)}"
+    for name, capping in capped.items():
+        yield f"caps of pool {name} are those of one card ({capping.card}): make them again when its nodes change"
+    if capped:
+        yield (
+            f"containers that set one of the variables of memory have to set all; {MEMORY} and {PROCESSES} are not "
+            "read; images, commands and arguments are not read either"
+        )
+    if policy.shim:
+        yield "the shim is given to no container"
+    denied = [rule for rule in rules if policy.action(rule.id) is Action.DENY]
+    weaker = [rule.id for rule in denied if rule.floor and not (rule.floor.__doc__ or "").startswith("Exact")]
+    yield f"rules that deny less than the webhook: {', '.join(weaker)}"
+    yield f"rules that nobody asks: {', '.join(rule.id for rule in denied if rule.floor is None)}"
+    yield "workloads are not judged, only their pods; nothing warns, and nothing is counted or told as an Event"
+    ending = [each.name for each in policy.exemptions if each.until]
+    if ending:
+        yield f"exemptions that end hold until the floor is made again: {', '.join(ending)}"

@@ -1,11 +1,14 @@
 """`slicewarden floor`: print what the API server can hold of a policy by itself."""
 
+from collections.abc import Sequence
+
 import click
 
 from webhook import rules
 from webhook.cli import checks, inputs, options, outputs, parser
 from webhook.documents import goyaml_writer
-from webhook.floor import policies
+from webhook.facts.snapshot import Facts
+from webhook.floor import mutations, policies
 from webhook.floor.answers import Answer
 from webhook.text.words import shown
 
@@ -18,6 +21,7 @@ FORMS = ("vap", "static")
         (
             "slicewarden floor --policy policies/ > floor.yaml",
             "slicewarden floor --policy policies/ --actions ByRule | kubectl apply -f -",
+            "slicewarden floor --policy policies/ --mutate --facts cluster.json > floor.yaml",
             "slicewarden floor --policy policies/ --check floor.yaml",
             "slicewarden floor --policy policies/ --check --live",
             "slicewarden floor --policy policies/ --as static > /etc/kubernetes/admission/policies/slicewarden.yaml",
@@ -47,6 +51,13 @@ FORMS = ("vap", "static")
     "that can wait for the webhook, and Deny for the others; default: Deny. --check compares them if they are given, "
     "and else names those that it found",
 )
+@click.option(
+    "--mutate",
+    is_flag=True,
+    help="print a MutatingAdmissionPolicy too, by which the API server steers, guards and caps pods as far as it can, "
+    "so that a small cluster needs no webhook; comments say what is missing then; needs Kubernetes 1.36",
+)
+@options.facts()
 @options.cluster
 def command(
     file: str | None,
@@ -55,6 +66,8 @@ def command(
     actions: str | None,
     check: bool,
     live: bool,
+    mutate: bool,
+    facts: Sequence[str],
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
@@ -64,6 +77,8 @@ def command(
     if static and live:
         files = "no API shows the static form; compare the file of each control plane node"
         raise click.UsageError(f"{files}: slicewarden floor --as static --check FILE")
+    if mutate and (static or check):
+        raise click.UsageError(f"--mutate cannot be used with {'--as static' if static else '--check'}; leave it out")
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
@@ -78,6 +93,11 @@ def command(
         f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden floor`. Make it again with each policy "
         "and\n# with each release.\n"
     )
+    if mutate:
+        known = Facts.of(item.value for item in inputs.load_facts(facts))
+        made += mutations.mutating(loaded, rules.walk(), known)
+        missing = mutations.unwritten(loaded, rules.walk(), mutations.cappings(loaded, known))
+        outputs.show("# Without the webhook this is missing:\n" + "".join(f"# - {each}\n" for each in missing))
     for each in made:
         outputs.show("---\n" + goyaml_writer.write(each))
     return 0

@@ -1,0 +1,72 @@
+"""What `slicewarden floor --mutate` prints, and what it says is missing."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.policies import POLICY, policy_of
+from webhook import rules
+from webhook.cel.clauses import Asked
+from webhook.cli import main as cli
+from webhook.engine.registration import configurations
+from webhook.facts.snapshot import Facts, Node
+from webhook.floor.mutations import cappings, literal, mutating, unwritten
+from webhook.floor.policies import floor
+from webhook.model import Action
+
+SAMPLE = policy_of(POLICY)
+
+
+def card(name: str, memory: int, replicas: int) -> Node:
+    labels = {
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+        "nvidia.com/gpu.product": "Tesla-T4",
+        "nvidia.com/gpu.memory": str(memory),
+        "nvidia.com/gpu.replicas": str(replicas),
+    }
+    return Node(name, labels)
+
+
+def test_it_is_asked_about_new_pods_that_the_registration_sends() -> None:
+    made, binding = mutating(SAMPLE, rules.walk(), Facts())
+    (hook,) = configurations(SAMPLE)[0]["webhooks"]
+    (rule,) = made["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE"])
+    assert hook["matchConditions"][0] in made["spec"]["matchConditions"]
+    (same,) = (
+        each
+        for each in floor(SAMPLE, rules.walk())
+        if each["metadata"]["name"] == f"slicewarden-{Asked.PODS}" and "validations" in each["spec"]
+    )
+    assert made["spec"]["matchConditions"][:2] == same["spec"]["matchConditions"]
+    assert binding["spec"]["policyName"] == made["metadata"]["name"]
+
+
+def test_caps_follow_the_cards_that_are_known_if_they_have_one_size() -> None:
+    assert "Tesla-T4, 15360 MiB in 4 slices" in cappings(SAMPLE, Facts())["shared"].card
+    one = Facts(nodes=(card("a", 24576, 2), card("b", 24576, 2)))
+    assert "24576 MiB in 2 slices" in cappings(SAMPLE, one)["shared"].card
+    two = Facts(nodes=(card("a", 24576, 2), card("b", 24576, 4)))
+    assert cappings(SAMPLE, two) == {}
+    assert any("have no caps: shared" in line for line in unwritten(SAMPLE, rules.walk(), {}))
+
+
+def test_nothing_is_written_that_the_policy_does_not_deny() -> None:
+    warned = replace(SAMPLE, actions={"*": Action.WARN})
+    assert mutating(warned, rules.walk(), Facts()) == []
+    steered = replace(SAMPLE, actions={"*": Action.WARN, "unsteered-pod": Action.DENY})
+    (mutation,) = mutating(steered, rules.walk(), Facts())[0]["spec"]["mutations"]
+    assert "env" not in mutation["jsonPatch"]["expression"]
+
+
+def test_a_value_is_written_as_the_api_server_types_it() -> None:
+    value = {"key": "it's", "seconds": 5, "on": True, "values": ["a"]}
+    assert literal("Object.spec.t", value) == "Object.spec.t{key: 'it\\'s', seconds: 5, on: true, values: ['a']}"
+
+
+@pytest.mark.parametrize("other", [["--as", "static"], ["--check", "floor.yaml"]])
+def test_mutations_are_neither_compared_nor_written_as_files(
+    other: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["floor", "--policy", str(POLICY), "--mutate", *other]) == 2
+    assert f"--mutate cannot be used with {' '.join(other[:1])}" in capsys.readouterr().err
