@@ -12,12 +12,13 @@ import yaml
 
 from tests import ROOT
 from tests.e2e import control_plane
-from tests.e2e.access import bound, refusal
-from tests.e2e.control_plane import Cluster, User, eventually
+from tests.e2e.access import refusal
+from tests.e2e.control_plane import Cluster, eventually
+from tests.e2e.floored import CREATE, FACTS_OF, FLAGS, TENANT, prepare
 from tests.e2e.objects import TRUSTED, Object, pod
 from tests.evaluator.evaluator import request_for
 from tests.support.fixtures import FILES, FIXTURES, fixture
-from tests.support.policies import FACTS, POLICY, facts_of, policy_of
+from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
@@ -28,13 +29,8 @@ from webhook.engine.registration import NAME, configurations
 from webhook.floor.answers import Answer
 from webhook.floor.policies import floor, static
 
-TENANT = User("tenant", ("system:authenticated",))
-"""May do everything by RBAC, and is no administrator of the policy."""
 PASSED = json.loads((ROOT / "tests" / "evaluator" / "missed.json").read_text("utf-8"))["let pass"]
-FLAGS = ("--disable-admission-plugins=ServiceAccount,RuntimeClass",)
-"""No controller makes service accounts here, and nobody makes runtime classes."""
 POLICIES = "validatingadmissionpolicies"
-FACTS_OF = facts_of(FACTS)
 
 
 @pytest.fixture(scope="module")
@@ -47,25 +43,12 @@ def floored(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield cluster
 
 
-def prepare(cluster: Cluster) -> None:
-    cluster.wait_until("the namespaces are there", lambda: cluster.kubectl("get", "ns", "kube-system").returncode == 0)
-    spaces = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
-        for name, labels in FACTS_OF.namespaces.items()
-    ]
-    assert cluster.apply(*spaces).returncode == 0
-    assert cluster.apply(bound("ClusterRoleBinding", "tenant", "cluster-admin", TENANT.name)).returncode == 0
-
-
 def holds(cluster: Cluster) -> bool:
     """Tell whether the floor denies a pod that the webhook did not steer."""
     return (
         "ValidatingAdmissionPolicy 'slicewarden-pods"
         in cluster.kubectl(*CREATE, user=TENANT, stdin=json.dumps(pod("a", "visitors"))).stderr
     )
-
-
-CREATE = ("create", "--dry-run=server", "--filename=-")
 
 
 def of_rules() -> Iterator[tuple[str, Any, bool]]:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster, eventually
+from tests.e2e.floored import CREATE, FACTS_OF, FLAGS, TENANT, prepare
 from tests.e2e.objects import TRUSTED, Object, pod
-from tests.e2e.test_floor import CREATE, FACTS_OF, FLAGS, TENANT, prepare
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.api import jsonpatch

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from tests.support import strategies
@@ -11,6 +12,17 @@ from webhook.policy.model import Policy
 
 Object = dict[str, Any]
 Door = Callable[[st.DrawFn, Object], None]
+
+POLICIES = ("sample.yaml", "cloud/policy.yaml", "inference/policy.yaml", "lab/policy.yaml", "university/policy.yaml")
+"""The policies for which pods are generated."""
+
+generating = settings(
+    derandomize=False,  # others in every run
+    database=None,
+    deadline=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
 
 PATHS = (
     "/data",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from tests import ROOT
 from tests.evaluator import generated
 from tests.evaluator.evaluator import Changed, Evaluator, request_for
-from tests.evaluator.test_floor import POLICIES, generating
+from tests.evaluator.generated import POLICIES, generating
 from tests.support.fixtures import FOLDERS, files_of, fixture
 from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
@@ -139,7 +139,7 @@ def test_generated_pods_are_changed_as_the_engine_changes_them(evaluator: Evalua
         f"\n{both.judged} judged, {both.allowed} allowed, {both.changed} changed, {both.alike} whole, {both.most} units"
     )
     assert both.changed > 100
-    assert both.alike > 100 or policy.shim
+    assert both.alike > 40 or policy.shim
 
 
 def test_pods_of_the_fixtures_are_changed_as_the_engine_changes_them(evaluator: Evaluator) -> None:
@@ -166,4 +166,4 @@ def test_caps_are_written_where_all_cards_of_a_pool_are_of_one_size(evaluator: E
         both.add(request_for(pod))
 
     created()
-    assert both.alike > 100
+    assert both.alike > 40
