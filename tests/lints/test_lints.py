@@ -459,7 +459,14 @@ CASES |= {
     ],
 }
 
-ELSEWHERE = {"flavor-against-pool", "labelless-pool", "shared-device", "uncounted-device"}
+ELSEWHERE = {
+    "evicting-default",
+    "flavor-against-pool",
+    "labelless-pool",
+    "missing-class",
+    "shared-device",
+    "uncounted-device",
+}
 """The lints that test_queues_and_devices.py tries, with facts of their own."""
 
 

@@ -147,3 +147,38 @@ def test_with_a_gpu_cluster_pools_by_labels_that_no_node_has_never_hold_a_pod() 
     assert found(SAMPLE, "labelless-pool", node(zone="a")) == []
     assert found(SAMPLE, "labelless-pool", CLUSTER, node(**{"nvidia.com/gpu.present": "true"})) == []
     assert found(CLASSES, "labelless-pool", CLUSTER, node(zone="a")) == []
+
+
+def priority_class(value: int, **more: object) -> Object:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "p"},
+        "value": value,
+        **more,
+    }
+
+
+def test_a_default_class_that_evicts_is_told_where_untrusted_pods_may_not() -> None:
+    never = SAMPLE.replace("  pools:\n", "  untrusted: {preempt: Never}\n  pools:\n", 1)
+    (text,) = found(never, "evicting-default", priority_class(5, globalDefault=True))
+    assert "untrusted pods that name no class are refused" in text
+    for harmless in ({}, {"globalDefault": True, "preemptionPolicy": "Never"}):
+        assert found(never, "evicting-default", priority_class(5, **harmless)) == []
+    assert found(never, "evicting-default", priority_class(0, globalDefault=True)) == []
+    assert found(SAMPLE, "evicting-default", priority_class(5, globalDefault=True)) == []
+
+
+def test_a_class_of_a_pool_that_was_deleted_is_told() -> None:
+    policy = SAMPLE.replace(
+        "    - name: shared\n", "    - name: shared\n      deviceClasses: [slices.example.com]\n", 1
+    )
+
+    def there(name: str) -> Object:
+        spec: Object = {"selectors": []}
+        return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+    (text,) = found(policy, "missing-class", there("other.example.com"))
+    assert 'there is no DeviceClass "slices.example.com", so claims for it wait' in text
+    assert found(policy, "missing-class", there("slices.example.com")) == []
+    assert found(policy, "missing-class") == []

@@ -230,6 +230,25 @@ def test_the_samples_examples_of_exemptions_can_be_used_as_they_are() -> None:
         assert not scope.covers("calico-system", None, "default")
 
 
+def test_a_pool_of_claims_alone_assumes_a_card_without_replicas() -> None:
+    """A claim says how much it takes; of a resource only the number of slices does."""
+    words = "assume: {memory: 15360Mi, replicas: 4}"
+    assert words in SMALL
+    (problem,) = problems_of(SMALL.replace(words, "assume: {memory: 15360Mi}"))
+    assert "needs replicas: the slices of a card that pods request as a resource" in problem
+    claims = SMALL.replace(words, "assume: {memory: 15360Mi}").replace(
+        "resources: [nvidia.com/gpu]", "deviceClasses: [a.b]", 1
+    )
+    assumed = policy_of(claims).pools[0].assume
+    assert assumed is not None
+    assert assumed.memory == 15360
+
+
+def test_pods_without_trust_may_preempt_unless_the_policy_says_never() -> None:
+    assert policy_of(SMALL).untrusted_preempt
+    assert not policy_of(f"{SMALL}  untrusted: {{preempt: Never}}\n").untrusted_preempt
+
+
 def test_every_key_of_a_policy_is_read() -> None:
     policy = policy_of(SMALL)
     assert policy.name == "small"

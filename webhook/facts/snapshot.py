@@ -43,8 +43,19 @@ SLICE = (GROUP, "ResourceSlice")
 
 GPU_CLUSTER = ("nvidia.com", "GPUCluster")
 
+PRIORITY_CLASS = ("scheduling.k8s.io", "PriorityClass")
+
 FILE_KINDS = frozenset(
-    (*DEVICES, SLICE, COMPUTE_DOMAIN, GPU_CLUSTER, queues.FLAVOR, queues.CLUSTER_QUEUE, queues.LOCAL_QUEUE)
+    (
+        *DEVICES,
+        SLICE,
+        COMPUTE_DOMAIN,
+        GPU_CLUSTER,
+        PRIORITY_CLASS,
+        queues.FLAVOR,
+        queues.CLUSTER_QUEUE,
+        queues.LOCAL_QUEUE,
+    )
 )
 """The group and kind of more facts. Of a cluster, devices alone are read, and only for pools of device classes."""
 
@@ -99,6 +110,18 @@ class DeviceClass(NamedTuple):
     resource: str = ""
 
 
+class PriorityClass(NamedTuple):
+    """A PriorityClass: its value, whether its pods evict others, and whether it is that of pods which name none."""
+
+    value: int
+    preempts: bool = True
+    default: bool = False
+
+
+SYSTEM_CLASS = PriorityClass(2_000_000_000)
+"""The least of the classes `system-*`, which every cluster has (kubernetes pkg/apis/scheduling/v1/helpers.go)."""
+
+
 class Device(NamedTuple):
     """A device in a ResourceSlice of a driver, on a node (empty for devices of several nodes).
 
@@ -136,6 +159,8 @@ class Facts:
     """The devices of all ResourceSlices."""
     queues: Queues = field(default_factory=Queues)
     """The queues of Kueue. Only from files."""
+    priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+    """The PriorityClasses by name. Only from files."""
     gpu_clusters: tuple[str, ...] = ()
     """The names of the GPU Operator's GPUClusters, which stand in for a ClusterPolicy. Only from files."""
     today: date | None = None
@@ -165,6 +190,7 @@ class Facts:
         quotas: dict[str, tuple[queues.Quota, ...]] = {}
         local: dict[tuple[str, str], str] = {}
         gpu_clusters: dict[str, None] = {}
+        priorities: dict[str, PriorityClass] = {}
         channels: dict[tuple[str, str, str], tuple[DeviceRequest, ...]] = {}
         for item in objects:
             metadata = mapping(item.get("metadata"))
@@ -200,6 +226,10 @@ class Facts:
                     local[namespace, name] = string(mapping(item.get("spec")).get("clusterQueue"))
                 case kind if kind == GPU_CLUSTER:
                     gpu_clusters[name] = None
+                case kind if kind == PRIORITY_CLASS:
+                    value, never = item.get("value"), item.get("preemptionPolicy") == "Never"
+                    default = item.get("globalDefault") is True
+                    priorities[name] = PriorityClass(value if type(value) is int else 0, not never, default)
                 case ("nvidia.com", "ClusterPolicy"):
                     installations["ClusterPolicy", "", name] = of_cluster_policy(name, mapping(item.get("spec")))
         return cls(
@@ -212,6 +242,7 @@ class Facts:
             {**channels, **{place: requests for place, requests in claimed.items() if requests is not None}},
             tuple(device for each in slices.values() for device in each),
             Queues(flavors, quotas, queues.leading(local)),
+            priorities,
             tuple(gpu_clusters),
         )
 
@@ -244,6 +275,8 @@ def kept(item: Object) -> Object | None:
             result["spec"] = {"template": {"spec": parts}}
         case ("resource.k8s.io", "ResourceClaim") if _FROM_TEMPLATE in mapping(metadata.get("annotations")):
             return None  # a pod names the template, and there is one such claim for each pod
+        case kind if kind == PRIORITY_CLASS:
+            result |= {key: item[key] for key in ("value", "preemptionPolicy", "globalDefault") if key in item}
         case kind if kind in FILE_KINDS:
             result["spec"] = spec
         case ("nvidia.com", "ClusterPolicy"):

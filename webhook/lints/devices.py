@@ -6,7 +6,7 @@ from webhook.facts.snapshot import VENDOR
 from webhook.gpu.device_classes import devices_of
 from webhook.lints.base import Found, Linted, Table, at
 from webhook.model import Action
-from webhook.text.words import listed
+from webhook.text.words import listed, shown
 
 
 def shared_device(of: Linted) -> Iterator[Found]:
@@ -72,4 +72,31 @@ def labelless_pool(of: Linted) -> Iterator[Found]:
 
 _LABELS = f"{VENDOR}gpu."
 
-LINTS: Table = {shared_device: Action.DENY, uncounted_device: Action.WARN, labelless_pool: Action.DENY}
+
+def missing_class(of: Linted) -> Iterator[Found]:
+    """A device class of a pool does not exist.
+
+    Claims for it wait until it does: it was deleted, has another name now, or its driver is not installed. Whoever
+    writes a class of that name decides which devices the pool's claims get, so only administrators may
+    (`foreign-device-class`). Only where DeviceClasses are among the facts, and for names without `*`.
+
+    Way out: install the driver, correct the name, or remove the class from the pool.
+    """
+    if not of.facts.device_classes:
+        return
+    for path, pool in at("pools", of.policy.pools):
+        for index, name in enumerate(pool.device_classes.patterns):
+            if "*" not in name and name not in of.facts.device_classes:
+                yield Found(
+                    (*path, "deviceClasses", index),
+                    f"there is no DeviceClass {shown(name)}, so claims for it wait; install its driver, or "
+                    "correct the name",
+                )
+
+
+LINTS: Table = {
+    shared_device: Action.DENY,
+    uncounted_device: Action.WARN,
+    labelless_pool: Action.DENY,
+    missing_class: Action.WARN,
+}

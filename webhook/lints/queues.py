@@ -109,4 +109,23 @@ def _tainted(offering: Offering, flavor: Flavor, where: str) -> Iterator[Found]:
             )
 
 
-LINTS: Table = {flavor_against_pool: Action.WARN}
+def evicting_default(of: Linted) -> Iterator[Found]:
+    """The cluster's default priority class evicts, and pods without trust may not.
+
+    With `untrusted: {preempt: Never}` each pod without trust that asks for a GPU and names no class is refused then.
+    Only where PriorityClasses are among the facts.
+
+    Way out: give the default class `preemptionPolicy: Never`, or a value of 0. Or tell users which class to name.
+    """
+    if of.policy.untrusted_preempt or not any(UNTRUSTED in pool.trust for pool in of.policy.pools):
+        return
+    for name, known in sorted(of.facts.priority_classes.items()):
+        if known.default and known.preempts and known.value > 0:
+            yield Found(
+                ("spec", "untrusted", "preempt"),
+                f"PriorityClass {shown(name)} is the cluster's default, with value {known.value}, and evicts: "
+                "untrusted pods that name no class are refused; give it preemptionPolicy: Never",
+            )
+
+
+LINTS: Table = {flavor_against_pool: Action.WARN, evicting_default: Action.WARN}

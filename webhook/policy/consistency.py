@@ -59,6 +59,8 @@ def inconsistencies(spec: Object) -> Iterator[tuple[Path, str]]:
             yield (*at, "node", "dead"), f"is for GPUs that pods share; {way}"
         if "contention" in pool.get("node", {}) and pool["sharing"] != "time-slicing":
             yield (*at, "node", "contention"), "is for time-sliced GPUs alone; remove it from this pool"
+        if "resources" in pool and "assume" in pool and "replicas" not in pool["assume"]:
+            yield (*at, "assume"), "needs replicas: the slices of a card that pods request as a resource"
         if "nodes" in pool and not selectors[index].requirements:
             yield (*at, "nodes"), "is empty, and would match every node; name labels"
         if key := contradiction(selectors[index].requirements):

@@ -59,6 +59,7 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         "unified": tuple(memory["unified"]) if "unified" in memory else None,
         "capped_sharing": frozenset(memory["sharing"]) if "sharing" in memory else None,
         "defeats": Action(memory["defeats"]) if "defeats" in memory else None,
+        "untrusted_preempt": False if "preempt" in spec.get("untrusted", {}) else None,
         "support": _support(spec["support"]) if "support" in spec else None,
     }
     context, reserve = (
@@ -234,7 +235,7 @@ def _pool(value: Object) -> Pool:
         tolerations=tuple(value.get("tolerations", ())),
         max_request=1 if shared else value.get("maxRequest"),
         max_replicas=value.get("maxReplicas"),
-        assume=assume and Card(assume.get("product", ""), mib(assume["memory"]), assume["replicas"]),
+        assume=assume and Card(assume.get("product", ""), mib(assume["memory"]), assume.get("replicas", 1)),
         circle=_scope(value["circle"]) if "circle" in value else None,
         driver_limits=value.get("memoryLimit") == DRIVER,
         device_classes=Names(classes),

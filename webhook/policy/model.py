@@ -317,6 +317,8 @@ class Policy:
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
     priorities: tuple[PriorityScope, ...] = ()
+    untrusted_preempt: bool = True
+    """Whether pods without trust may evict pods of a lower priority."""
     forms: Forms = Forms()
     guard: Guard | None = None
     support: str = ""

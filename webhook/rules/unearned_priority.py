@@ -6,6 +6,10 @@ under `priorities` who may name which classes with a GPU: by trust, by namespace
 and so is every class for pods without a GPU. A PodGroup or a Workload (scheduling.k8s.io) has a class of its own, by
 which its whole gang evicts. It is judged by its namespace, since its pods are not known yet.
 
+With `untrusted: {preempt: Never}` a pod without trust evicts nobody: its class has to have `preemptionPolicy: Never`,
+unless its value is 0 or less. The API server writes both into pods. For a template the class has to be among the facts;
+of one that is not the rule only warns.
+
 Way out: name a class that the message does not refuse, or none. Or ask an administrator to add your namespace to an
 entry of `priorities`.
 """
@@ -17,6 +21,7 @@ from webhook.api.objects import PodGroup
 from webhook.cel.clauses import Clause
 from webhook.cel.policies import reaches
 from webhook.cel.write import all_of, any_of, named, one_of
+from webhook.facts.snapshot import SYSTEM_CLASS, PriorityClass
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, PriorityScope
@@ -28,9 +33,13 @@ SINCE = "0.1"
 
 def check(review: PodReview | Review[PodGroup]) -> Iterator[Finding]:
     """Flag priority classes of pods with GPUs, and of groups of pods, that no entry of the policy gives to them."""
-    if not review.policy.priorities:
-        return
-    yield from _of_pod(review) if isinstance(review, PodReview) else _of_group(review)
+    if isinstance(review, PodReview):
+        if review.policy.priorities:
+            yield from _of_pod(review)
+        if not review.policy.untrusted_preempt:
+            yield from _evicting(review)
+    elif review.policy.priorities:
+        yield from _of_group(review)
 
 
 def _of_pod(review: PodReview) -> Iterator[Finding]:
@@ -51,6 +60,36 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
         f"class {shown(name)} with a GPU is for {_whom(entries)}, and this pod is {placement.level}, in namespace "
         f"{shown(pod.namespace)} and {f'pool {pool}' if pool else 'no pool'}; name another class, or none",
     )
+
+
+def _evicting(review: PodReview) -> Iterator[Finding]:
+    """Flag a pod without trust that would evict others."""
+    pod, placement, classes = review.subject, review.placement, review.facts.priority_classes
+    if placement is None or placement.level != UNTRUSTED:
+        return
+    path = pod.at("spec", "priorityClassName")
+    name = text(pod.spec, "priorityClassName", pod.at("spec"))
+    value, default = pod.spec.get("priority"), (each for each in classes.values() if each.default)
+    if type(value) is int:
+        own: PriorityClass | None = PriorityClass(value, pod.spec.get("preemptionPolicy") != "Never")
+    elif name:
+        own = classes.get(name, SYSTEM_CLASS if name.startswith("system-") else None)
+    else:
+        own = next(default, PriorityClass(0))
+    if own is None:
+        yield Finding(
+            path,
+            f"class {shown(name)} is not among the facts: if its value is above 0 and its preemptionPolicy is not "
+            f"Never, its pods are refused, since {UNTRUSTED} pods evict nobody",
+            advice=True,
+        )
+    elif own.preempts and own.value > 0:
+        by = f"class {shown(name)}" if name else "the class of pods that name none"
+        yield Finding(
+            path,
+            f"{by} has priority {own.value} and evicts pods of a lower one, which {UNTRUSTED} pods may not; name a "
+            "class with preemptionPolicy: Never",
+        )
 
 
 def _of_group(review: Review[PodGroup]) -> Iterator[Finding]:

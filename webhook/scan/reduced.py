@@ -20,7 +20,7 @@ from webhook.deviceplugin.usage import VARIABLES
 from webhook.documents import goyaml_writer
 from webhook.facts import images
 from webhook.facts.installations import Installation, of_daemon_set
-from webhook.facts.snapshot import FILE_KINDS, GPU_CLUSTER, Facts, kept
+from webhook.facts.snapshot import FILE_KINDS, GPU_CLUSTER, PRIORITY_CLASS, Facts, kept
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -128,6 +128,8 @@ def slim(item: Object, policy: Policy) -> Object | None:
         return _named(item, name, {"spec": _cluster_policy(part["spec"])})
     if kind == CONFIG_MAP:
         return _named(item, name, {"data": dict(part["data"])})
+    if kind == PRIORITY_CLASS:
+        return _named(item, name, {key: part[key] for key in part if key not in ("apiVersion", "kind", "metadata")})
     if kind in FILE_KINDS:
         return _named(item, name, {"spec": {} if kind == GPU_CLUSTER else _without_config(part["spec"])})
     return _named(item, name, {}, labels)
