@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from tests.e2e.queueing import program as kueue
 from tests.support.go_programs import Missing as Missing
 from tests.support.go_programs import built, lacking, say
 
@@ -59,6 +60,8 @@ def main() -> int:
     """Print the folder with the programs that are named, or with all; 2 after one line on what is missing."""
     try:
         print(find(sys.argv[1:] or tuple(PACKAGES)))
+        if not sys.argv[1:]:
+            kueue()
     except Missing as missing:
         say(str(missing))
         return 2

@@ -39,6 +39,26 @@ def client_pair(authority: certs.Pair, user: str, groups: tuple[str, ...]) -> ce
     return certs.Pair(certificate.public_bytes(Encoding.PEM), _private(key))
 
 
+def named_authority(name: str) -> certs.Pair:
+    """A CA whose certificate is for its own name too, with an RSA key, as OPA's cert-controller asks."""
+    key, now = rsa.generate_private_key(65537, 2048), datetime.now(UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=366))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    return certs.Pair(certificate.public_bytes(Encoding.PEM), private)
+
+
 def signing_keys() -> tuple[bytes, bytes]:
     """A private key and its public key, for the tokens of service accounts."""
     key = ec.generate_private_key(ec.SECP256R1())
