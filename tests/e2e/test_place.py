@@ -20,6 +20,7 @@ from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster, User, eventually
 from webhook.scan.claiming import Claims, claims_among
 from webhook.scheduling import scores
+from webhook.scheduling.allocation import Unreadable
 from webhook.scheduling.filters import Filters
 from webhook.scheduling.infos import PodInfo, node_info, pod_info
 from webhook.scheduling.play import candidates_for, cheapest
@@ -448,7 +449,10 @@ class Scene:
     def differs(self, info: PodInfo, real: str) -> str:
         """Put a pod where it really is; say how that differs from where it would be played to; empty if it does not."""
         filters = Filters(info, self.stage)
-        fitting = [node for node in self.stage.nodes if filters.fits(node)]
+        try:
+            fitting = [node for node in self.stage.nodes if filters.fits(node)]
+        except Unreadable:  # the scheduler gives it up, too
+            fitting = []
         expected = [node.name for node in scores.best(filters, fitting, self.stage.nodes, Strategy.SPREAD)]
         agrees = real in expected or not (real or expected)
         if real:

@@ -152,6 +152,14 @@ def test_all_devices_are_had_or_none() -> None:
     assert got(of, claim(exactly(allocationMode="All"))) is None
 
 
+def test_all_devices_that_a_constraint_refuses_end_the_search() -> None:
+    """The scheduler takes such a claim for a mistake, and tries no other node."""
+    models = [device(name, attributes={"model": {"string": name}}) for name in "12"]
+    ask = claim(exactly(allocationMode="All"), constraints=[{"matchAttribute": f"{DRIVER}/model"}])
+    with pytest.raises(Unreadable, match="gpu.example.com/n/2 because a claim constraint would not be satisfied"):
+        got(stock(slices(*models)), ask)
+
+
 def test_nothing_is_taken_of_a_pool_that_is_not_whole() -> None:
     item = slices(device("gpu"))
     item["spec"]["pool"]["resourceSliceCount"] = 2

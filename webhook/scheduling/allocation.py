@@ -37,7 +37,10 @@ STEPS = 20_000
 
 
 class Unreadable(Exception):
-    """A selector that cannot be evaluated, or a search without an end; the scheduler gives the pod up, too."""
+    """A selector that cannot be evaluated, a search without an end, or all devices where a constraint refuses one.
+
+    The scheduler gives the pod up then, whatever other nodes have (allocator_incubating.go, errors of Allocate).
+    """
 
 
 Allocation = tuple[tuple[Held, ...], ...]
@@ -167,7 +170,11 @@ class _Search:
             return False
         before = len(self._held[number])
         for index in all_:
+            device = self._offered[index][1]
             held = self._usable(number, request, rank, *self._offered[index])
+            if held is None and self._usable(number, request, rank, *self._offered[index], constrained=False):
+                name = "/".join(device.id)
+                raise Unreadable(f"cannot add device {name} because a claim constraint would not be satisfied")
             if held is None:
                 del self._held[number][before:]
                 return False
@@ -209,7 +216,16 @@ class _Search:
         for held in self._held:
             yield from held
 
-    def _usable(self, number: int, request: DeviceRequest, rank: int, pool: DevicePool, device: Device) -> Held | None:
+    def _usable(
+        self,
+        number: int,
+        request: DeviceRequest,
+        rank: int,
+        pool: DevicePool,
+        device: Device,
+        *,
+        constrained: bool = True,
+    ) -> Held | None:
         """Return a device as the request would have it; None if it is in use, too small, tainted or constrained."""
         amounts = self._fits(request, device)
         if amounts is None or self._in_use(number, request, device) or not self._counted(pool, device):
@@ -219,7 +235,7 @@ class _Search:
             blocks = taint.effect in ("NoSchedule", "NoExecute")
             if blocks and not any(_tolerates(each, taint) for each in tolerated):
                 return None
-        if not self._allowed(number, request, device):
+        if constrained and not self._allowed(number, request, device):
             return None
         return Held(device, request.name, amounts if device.shared else None, request.admin, rank)
 
