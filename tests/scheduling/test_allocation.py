@@ -156,7 +156,7 @@ def test_all_devices_that_a_constraint_refuses_end_the_search() -> None:
     """The scheduler takes such a claim for a mistake, and tries no other node."""
     models = [device(name, attributes={"model": {"string": name}}) for name in "12"]
     ask = claim(exactly(allocationMode="All"), constraints=[{"matchAttribute": f"{DRIVER}/model"}])
-    with pytest.raises(Unreadable, match="gpu.example.com/n/2 because a claim constraint would not be satisfied"):
+    with pytest.raises(Unreadable, match=r"gpu\.example\.com/n/2 because a claim constraint would not be satisfied"):
         got(stock(slices(*models)), ask)
 
 
