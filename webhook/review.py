@@ -43,6 +43,11 @@ class Review(Generic[S_co]):
     facts: Facts
     allowance: Allowance = field(default_factory=Allowance)
 
+    @property
+    def traits(self) -> frozenset[str] | None:
+        """The traits of the subject by which rules are asked; None if all rules are."""
+        return None
+
     @shared
     def origin(self) -> tuple[str, Mapping[str, str] | None, str]:
         """The values by which a scope decides: namespace, its labels (None: unknown), and service account or "".

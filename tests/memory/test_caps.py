@@ -604,7 +604,8 @@ def test_one_node_with_unified_memory_disables_fractions_in_its_pool() -> None:
 
 
 def step(image: str, words: list[str], *, append: bool = True) -> Step | None:
-    return command_line.merge(image, words, CAP, append=append)
+    program, clearly = command_line.program(image, words)
+    return program and command_line.merge(program, words, CAP, append=append and clearly)
 
 
 VLLM = "--gpu-memory-utilization"

@@ -3,7 +3,7 @@
 A view reads an object as the API server stores it. It raises Malformed for a wrong type.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -155,11 +155,16 @@ def subjects(
     """
     allowance = allowance or Allowance()
     if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
-        return
-    before = {_place(view): view for view in _views(request, old, workloads, allowance)} if old is not None else {}
-    for subject in _views(request, item, workloads, allowance):
-        known = before.get(_place(subject))
-        # Both have the same kind: they come from one request.
+        return iter(())
+    views = _views(request, item, workloads, allowance)
+    return views if old is None else _replacing(_views(request, old, workloads, allowance), views)
+
+
+def _replacing(before: Iterable[Subject], after: Iterable[Subject]) -> Iterator[Subject]:
+    """Yield the views of an object, each with the view that it replaces. All have the same kind."""
+    olds = {_place(view): view for view in before}
+    for subject in after:
+        known = olds.get(_place(subject))
         yield replace(cast("Any", subject), old=known) if known is not None else subject
 
 

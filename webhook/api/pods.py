@@ -23,6 +23,9 @@ KUBELETS = "system:nodes"
 CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
+_TEXTS = frozenset((str,))
+
+
 class EnvVar(NamedTuple):
     """One entry of a container's `env`. `value` is None if it comes from `valueFrom`."""
 
@@ -63,11 +66,11 @@ class Container(NamedTuple):
         """Return its variables with these names. The last of two with one name counts, as it does for the kubelet."""
         result, path = {}, (*self.path, "env")
         for index, entry in entries(self.spec, "env", self.path):
-            name, value = entry.get("name"), entry.get("value")
+            name = entry.get("name")
             if type(name) is not str:  # this runs for every variable, so `text` is called only for the odd one
                 name = text(entry, "name", path)
             if name in names:
-                at = (*path, index)
+                at, value = (*path, index), entry.get("value")
                 if entry.get("valueFrom"):
                     value = None
                 elif type(value) is not str:
@@ -86,7 +89,7 @@ class Container(NamedTuple):
     def words(self) -> list[str]:
         """The command line as far as the pod gives it: `command`, then `args`."""
         words = [*items(self.spec, "command", self.path), *items(self.spec, "args", self.path)]
-        if not all(isinstance(word, str) for word in words):
+        if not _TEXTS.issuperset(map(type, words)):
             raise Malformed(self.path, "command and args must be lists of strings")
         return words
 

@@ -1,8 +1,8 @@
 """Judges a request by the policy and the facts. The webhook and the command line share this one path."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any, get_args
 
 from webhook.allowance import FINDING, Allowance, Late, TooLarge, TooLate, no_deadline
@@ -15,7 +15,7 @@ from webhook.gpu.review import PodReview
 from webhook.model import Action, Finding, Fix, Malformed, Mode, Object, Request, Result, Verdict, dotted
 from webhook.policy.model import Policy
 from webhook.review import Review
-from webhook.rules import Rule, review_of
+from webhook.rules import Rule, asked, review_of
 from webhook.text.words import line
 
 CREATE, UPDATE, DELETE, CONNECT = "CREATE", "UPDATE", "DELETE", "CONNECT"
@@ -51,8 +51,10 @@ class Engine:
     def __init__(self, policy: Policy, rules: Sequence[Rule]) -> None:
         self.policy = policy
         self.rules = tuple(rules)
-        self._rules_of = {each: [r for r in rules if issubclass(each, r.subject)] for each in get_args(Subject)}
-        self._mending = [rule for rule in self._rules_of[Pod] if rule.mends]
+        self._rules_of = {each: tuple(r for r in rules if issubclass(each, r.subject)) for each in get_args(Subject)}
+        self._mending = tuple(rule for rule in self._rules_of[Pod] if rule.mends)
+        # Few sets of traits are those of nearly all pods.
+        self._looking = {kind: lru_cache(maxsize=256)(partial(asked, own)) for kind, own in self._rules_of.items()}
 
     def mutate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
         """Answer `/mutate`: a patch with the fixes of all findings that the policy denies. No rule denies here.
@@ -171,7 +173,7 @@ class Engine:
         for review in self._reviews(request, item, facts, allowance):
             if review.subject.mirror:  # the object is a Pod, so its subject is no template
                 continue
-            for rule, findings in self._findings(review, self._mending):
+            for rule, findings in self._findings(review, self._menders):
                 if self._action(rule.id, review)[0] is Action.DENY:
                     for finding in findings:
                         if not finding.advice:
@@ -183,7 +185,7 @@ class Engine:
         return [
             result
             for review in self._reviews(request, item, facts, allowance, old)
-            for result in self._results(review, self._rules_of[type(review.subject)])
+            for result in self._results(review)
             if not _fixed_later(review.subject, result)
         ]
 
@@ -194,8 +196,8 @@ class Engine:
         for subject in subjects(request, item, old, self.policy.workloads, allowance):
             yield review_of(subject, self.policy, facts, allowance)
 
-    def _results(self, review: Review[Any], rules: Iterable[Rule]) -> Iterator[Result]:
-        for rule, findings in self._findings(review, rules):
+    def _results(self, review: Review[Any]) -> Iterator[Result]:
+        for rule, findings in self._findings(review, self._askable):
             action, exemption = self._action(rule.id, review)
             for finding in findings:
                 message = f"{finding.message}; {_LEFT_OUT[action]}" if finding.left_out else finding.message
@@ -203,31 +205,40 @@ class Engine:
                     finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)
 
-    def _findings(self, review: Review[Any], rules: Iterable[Rule]) -> Iterator[tuple[Rule, list[Finding]]]:
+    def _findings(
+        self, review: Review[Any], rules: Callable[[Review[Any]], Iterable[Rule]]
+    ) -> Iterator[tuple[Rule, list[Finding]]]:
         """Yield each rule that has findings, with these as the rule gives them, but for their place in the object."""
-        allowance, late = review.allowance, review.allowance.late
-        findings: list[Finding] = []
-        for rule in rules:
-            if late():
-                raise TooLate
-            try:
+        allowance, late, rule = review.allowance, review.allowance.late, None
+        try:
+            for rule in rules(review):
+                if late():
+                    raise TooLate
+                findings: list[Finding] = []
                 for finding in rule.check(review):
                     allowance.spend("findings", 1, FINDING + len(finding.parts))
                     if finding.fixes and not rule.mends:  # /mutate would not apply it, and /validate would rely on it
                         raise TypeError("a fix from a rule that does not say MENDS")
                     findings.append(_located(finding, review.subject))
-            except TooLate:
+                if findings:
+                    yield rule, findings
+        except TooLate:
+            raise
+        except Malformed as error:
+            if isinstance(error, TooLarge) or not isinstance(review.subject, Pod):
                 raise
-            except Malformed as error:
-                if isinstance(error, TooLarge) or not isinstance(review.subject, Pod):
-                    raise
-                path, within = review.subject.located(error.path)
-                raise Malformed(path, f"{dotted(within)}: {error.message}" if within else error.message) from error
-            except Exception as error:
-                raise RuleBroke(rule.id) from error
-            if findings:
-                yield rule, findings
-                findings = []
+            path, within = review.subject.located(error.path)
+            raise Malformed(path, f"{dotted(within)}: {error.message}" if within else error.message) from error
+        except Exception as error:
+            raise RuleBroke(rule.id if rule else "traits") from error
+
+    def _askable(self, review: Review[Any]) -> Iterable[Rule]:
+        """Return the rules that may find something."""
+        return self._looking[type(review.subject)](review.traits)
+
+    def _menders(self, _: Review[Any]) -> Iterable[Rule]:
+        """Return the rules that have fixes: so few that the traits would cost more than to ask all."""
+        return self._mending
 
     def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
         """Return the action on a rule's findings, and the name of the exemption if that is the reason."""

@@ -1,7 +1,7 @@
 """Finds the doors to GPUs that a pod opens. One pass looks for everything that the tables in `catalog/` list."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from webhook.api.fields import entries, flag, items, section, text, texts
 from webhook.api.pods import Container, Pod
@@ -60,9 +60,9 @@ class Exposure:
         vars(self).setdefault(door, []).append(opening)
 
     @property
-    def doors(self) -> Collection[str]:
+    def doors(self) -> Collection[Door]:
         """The doors that the pod opens."""
-        return vars(self).keys()
+        return cast("Collection[Door]", vars(self).keys())
 
 
 def of(pod: Pod) -> Exposure:

@@ -41,7 +41,8 @@ def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     if not pod.namespace:  # of a cluster-scoped object: each namespace that uses it has its own trust
         return Claim(asked, policy.pool_names, UNTRUSTED if asked == UNTRUSTED else TRUSTED, withheld=False)
     labels = facts.namespaces.get(pod.namespace)
-    grants = [grant for grant in policy.grants if grant.scope.covers(pod.namespace, labels, pod.service_account)]
+    account = pod.service_account if policy.grants else ""
+    grants = [grant for grant in policy.grants if grant.scope.covers(pod.namespace, labels, account)]
     applied = [grant.pools or policy.pool_names for grant in grants if _applies(grant, pod, policy)]
     pools: frozenset[str] = frozenset().union(*applied)
     wanted = (TRUSTED if pod.partial else policy.default_trust) if asked is None else asked
@@ -121,14 +122,18 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     the result is the pool that would take the most; other rules flag the number.
     """
     count = sum(asked.values())
-    willing = [p for p in policy.pools if not _refusal(p, asked, pod, claimed, facts)]
+    offering = [p for p in policy.pools if all(map(p.resources.__contains__, asked))]
+    willing = [p for p in offering if not closed(p, pod.namespace, claimed, facts)]
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     share = claimed.level == TRUSTED and count == 1
     right = [p for p in fitting if p.shared == share] or fitting
+    for pool in right:  # nearly every pod gets the first
+        if clash(pod, pool) is None:
+            return Placement(asked, claimed.in_(pool), pool)
     too_small = sorted(
         (p for p in willing if p not in fitting), key=lambda p: (p.shared != share, -(p.max_request or 0))
     )
-    for pool in (*right, *too_small):
+    for pool in too_small:
         if clash(pod, pool) is None:
             return Placement(asked, claimed.in_(pool), pool)
     if pools := right or too_small:

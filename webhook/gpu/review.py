@@ -1,20 +1,55 @@
 """The review of a pod, with what rules share about it."""
 
 from dataclasses import replace
+from typing import Literal
 
 from webhook.api.pods import Pod
 from webhook.gpu import claims, exposure, guard, placement, requests
 from webhook.gpu.claims import Use
-from webhook.gpu.exposure import Exposure
+from webhook.gpu.exposure import Door, Exposure
 from webhook.gpu.placement import Claim, Placement
 from webhook.gpu.requests import GPURequest, ResourceEntry
 from webhook.model import Path
 from webhook.policy.model import TRUSTED, UNTRUSTED
 from webhook.review import Review, shared
 
+Trait = (
+    Door
+    | Literal["gpu", "extended resource", "claim", "trust", "node name", "host namespace", "spread"]
+    | Literal["old", "daemon", "unread"]
+)
+"""A property that few pods have: a door that they open, a part that they name, or what they are."""
+
 
 class PodReview(Review[Pod]):
     """The review of a pod, or of a workload's template of one. A property raises Malformed for a wrong shape."""
+
+    @shared
+    def traits(self) -> frozenset[str]:
+        """The traits of the pod. A rule says by `LOOKS_AT` without which of them it has nothing to look at."""
+        pod, spec = self.subject, self.subject.spec
+        found: list[Trait] = [*self.exposure.doors]
+        if self.extended_resources:
+            found.append("extended resource")
+        if self.asks:
+            found.append("gpu")
+        if "resourceClaims" in spec or any("claims" in (c.spec.get("resources") or ()) for c in pod.containers):
+            found.append("claim")
+        if self.policy.annotation in pod.annotations:
+            found.append("trust")
+        if pod.old is not None:
+            found.append("old")
+        if "nodeName" in spec:
+            found.append("node name")
+        if "hostPID" in spec or "hostIPC" in spec:
+            found.append("host namespace")
+        if "topologySpreadConstraints" in spec or "affinity" in spec:
+            found.append("spread")
+        if pod.daemon:
+            found.append("daemon")
+        if pod.unread:
+            found.append("unread")
+        return frozenset(found)
 
     @shared
     def extended_resources(self) -> tuple[ResourceEntry, ...]:

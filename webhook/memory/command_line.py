@@ -120,23 +120,25 @@ def started(words: Sequence[str]) -> Program | None:
     return None
 
 
-def merge(image: str, words: Sequence[str], budget: Budget, *, append: bool) -> Step | None:
-    """Return the step that limits the program of a container, or None.
+def program(image: str, words: Sequence[str]) -> tuple[Program | None, bool]:
+    """Return the program of a container, and whether its command clearly starts it. Else it is known by the image."""
+    clearly = started(words)
+    return (_IMAGES.get(image), False) if clearly is None else (clearly, True)
 
-    A step of kind ADD has the argument to append as its value. This needs `append`, a command that clearly starts the
-    program, and no such argument yet.
+
+def merge(program: Program, words: Sequence[str], budget: Budget, *, append: bool) -> Step | None:
+    """Return the step that limits a program, or None.
+
+    A step of kind ADD has the argument to append as its value. This needs `append`, and no such argument yet.
     """
-    program = clearly = started(words)
-    if program is None:
-        program = _IMAGES.get(image)
-    if program is None or budget.unified:
+    if budget.unified:
         return None
     if not program.flag:
         return Step(Kind.UNSURE, program.name, NO_LIMIT, details=(("advice", program.advice),))
     value = _value(program.flag, words)
     ours = f"{program.flag}={budget.fraction}"
     details = (("flag", program.flag), ("ours", ours))
-    if value is None and append and clearly:
+    if value is None and append:
         return Step(Kind.ADD, program.name, LACKS_FLAG, ours, details=details)
     if value is None:
         return Step(Kind.UNSURE, program.name, NO_FLAG, details=details)
@@ -146,10 +148,9 @@ def merge(image: str, words: Sequence[str], budget: Budget, *, append: bool) -> 
     return None
 
 
-def limited(image: str, words: Sequence[str], step: Step | None, budget: Budget) -> str:
-    """Return the name of the program that an argument limits to its slice, also one that a step appends; else ""."""
-    program = started(words) or _IMAGES.get(image)
-    if program is None or not program.flag or budget.unified or (step is not None and step.kind is not Kind.ADD):
+def limited(program: Program, step: Step | None, budget: Budget) -> str:
+    """Return the program's name if an argument limits it to its slice, also one that a step appends; else ""."""
+    if not program.flag or budget.unified or (step is not None and step.kind is not Kind.ADD):
         return ""
     return program.name
 

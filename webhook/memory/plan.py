@@ -206,7 +206,8 @@ def size(review: PodReview, pool: Pool) -> Cap | Problem:
         wished = wish(pod.annotations)
     except Refused as error:
         return Problem(error.message, error.annotation)
-    wished = wished._replace(claimed=slice_of(review.claims, pool))
+    if review.claims:
+        wished = wished._replace(claimed=slice_of(review.claims, pool))
     selection = Selection.of(pod, pool)
     budget = smallest(pool, policy, facts, wished, selection)
     whole = budget if wished.memory is None else smallest(pool, policy, facts, wished._replace(memory=None), selection)
@@ -286,8 +287,12 @@ def _container(
     if cap.driver:
         steps = tuple([step for step in steps if step.kind not in _BY_VARIABLE_ALONE])
     words = container.words
-    argument = command_line.merge(image, words, cap.budget, append=cap.policy.append_arguments)
-    limited = command_line.limited(image, words, argument, cap.budget)
+    program, clearly = command_line.program(image, words)
+    argument = limited = None
+    if program is not None:
+        append = clearly and cap.policy.append_arguments
+        argument = command_line.merge(program, words, cap.budget, append=append)
+        limited = command_line.limited(program, argument, cap.budget)
     past: tuple[Lowered, ...] = ()
     if before is not None and before.lowered:
         history = before.history(container.name, values)
@@ -300,7 +305,7 @@ def _container(
         argument,
         past,
         shim(container, env),
-        limited,
+        limited or "",
         hami.sign(container, env, plugin),
         image,
     )

@@ -25,9 +25,9 @@ class Scope:
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
         """Tell whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
-        if self.service_accounts and service_account not in self._accounts:
-            return False
-        return self.reaches(namespace, labels)
+        if namespace not in self.namespaces and not self.reaches(namespace, labels):
+            return False  # most scopes: by their namespaces alone
+        return not self.service_accounts or service_account in self._accounts
 
     @cached_property
     def _accounts(self) -> Names:

@@ -5,7 +5,7 @@ They are found by walking this folder; the file's name is the rule's id.
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
@@ -17,7 +17,7 @@ from webhook.api.pods import Pod
 from webhook.cel.clauses import Clause
 from webhook.deviceplugin.review import ConfigMapReview
 from webhook.facts.snapshot import Facts
-from webhook.gpu.review import PodReview
+from webhook.gpu.review import PodReview, Trait
 from webhook.model import Finding, immutable
 from webhook.policy.actions import Release, release
 from webhook.policy.model import Policy
@@ -43,7 +43,7 @@ class Rule:
     """A rule: its id, what it judges, the function that judges, and its page (the module's docstring).
 
     Only one that `mends` is asked for fixes, and only its findings may have any. `since` is the release that brought
-    it.
+    it. About a pod without any of the traits that it `looks_at` it is not asked; None stands for every pod.
     """
 
     id: str
@@ -52,6 +52,7 @@ class Rule:
     page: str
     mends: bool = False
     since: Release = (0, 0)
+    looks_at: frozenset[Trait] | None = None
     floor: Floor | None = None
     """The clauses that the API server holds by itself; its docstring says how much less they find than `check`."""
 
@@ -66,6 +67,7 @@ def walk() -> tuple[Rule, ...]:
     """Load every rule of this folder, sorted by id. A rule judges the subjects of the reviews that its parameter names.
 
     One whose findings have fixes says so by `MENDS = True`. `SINCE` is the release that brings it, as `"0.1"`.
+    `LOOKS_AT` are the traits without which it finds nothing in a pod.
     """
     return tuple(sorted(map(_rule, (m.name for m in pkgutil.iter_modules(__path__))), key=lambda r: r.id))
 
@@ -79,7 +81,16 @@ def _rule(name: str) -> Rule:
     mends = getattr(module, "MENDS", False)
     since = release(getattr(module, "SINCE", FIRST))
     floor = getattr(module, "floor", None)
-    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends, since, floor)
+    looks_at = getattr(module, "LOOKS_AT", None)
+    traits = None if looks_at is None else frozenset(looks_at)
+    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends, since, traits, floor)
+
+
+def asked(rules: Iterable[Rule], traits: frozenset[str] | None) -> tuple[Rule, ...]:
+    """Return the rules that may find something in a subject with these traits (None: not known)."""
+    return tuple(
+        rule for rule in rules if rule.looks_at is None or traits is None or not rule.looks_at.isdisjoint(traits)
+    )
 
 
 def _subjects(annotation: Any) -> Iterator[type[Subject]]:

@@ -18,6 +18,8 @@ from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
+LOOKS_AT = ("old",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a text that is not what it was."""

@@ -19,6 +19,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("old",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a trust annotation that is not what it was."""

@@ -22,6 +22,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("node name",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag pods that come with a node; one that the scheduler has put on a node had none before."""

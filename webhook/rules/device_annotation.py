@@ -23,6 +23,8 @@ from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
+LOOKS_AT = ("device_annotations",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag annotations that have a container runtime add devices."""

@@ -21,6 +21,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("device_mounts",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag mounts whose place begins as the folder does that is read as a list of devices."""

@@ -27,6 +27,8 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("host_paths",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag the hostPath volumes that lead to GPUs, in one finding."""

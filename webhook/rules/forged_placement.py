@@ -24,6 +24,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("placements",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag what only a scheduler writes, from anyone but one that the policy names, or an administrator."""

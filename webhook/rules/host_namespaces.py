@@ -18,6 +18,8 @@ from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
+LOOKS_AT = ("host namespace",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag pods in their node's process or IPC namespace."""

@@ -27,6 +27,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("limit_variables", "limit_mounts")
+
 _WAY = "remove it, and build what has to be loaded into the image"
 
 

@@ -36,6 +36,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("extended resource", "gpu")
+
 
 def check(review: PodReview | Review[DeviceClaim]) -> Iterator[Finding]:
     """Flag quantities that are not whole numbers from 1, requests that are not their limit, and more than one slice."""

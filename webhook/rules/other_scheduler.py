@@ -20,6 +20,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("gpu",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a `schedulerName` other than that of the pool. An absent one is that of Kubernetes' own scheduler."""

@@ -22,6 +22,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("privileges",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag privileged containers, Windows host processes and capabilities that give devices."""

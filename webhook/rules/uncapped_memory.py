@@ -36,6 +36,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("gpu", "claim")
+
 MENDS = True
 
 

@@ -32,6 +32,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("trust",)
+
 
 def check(review: PodReview | Review[Revision | DeviceClaim]) -> Iterator[Finding]:
     """Flag a trust annotation that is no trust level, or that no grant covers, and revisions that may bring one."""

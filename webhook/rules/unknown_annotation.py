@@ -20,6 +20,8 @@ from webhook.policy.model import PAUSABLE
 
 SINCE = "0.1"
 
+LOOKS_AT = ("gpu",)
+
 PREFIX = "slicewarden.dev/"
 SAID = (MEMORY, PROCESSES, PAUSABLE, TORCH_VERSION, CHOICE, IMAGE_PATH)
 """The annotations that pods may have in addition to their trust."""

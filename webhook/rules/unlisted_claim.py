@@ -32,6 +32,8 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("claim",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag claims of pods that the policy does not let claim devices. One that is known to hold no GPU only warns."""

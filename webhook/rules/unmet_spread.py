@@ -24,6 +24,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("spread",)
+
 MOST = 8
 """How many constraints of a pod are compared with the nodes: more than any pod needs."""
 

@@ -29,6 +29,8 @@ from webhook.text.words import listed, shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("gpu",)
+
 ON_PODS = frozenset(("DaemonSet", "Pod", "PodTemplate", "ReplicaSet", "ReplicationController"))
 """Kinds that Kueue does not manage: it reads the label on their pods (kueue pkg/controller/jobs/pod)."""
 

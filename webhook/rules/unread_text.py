@@ -17,6 +17,8 @@ from webhook.model import Finding
 
 SINCE = "0.1"
 
+LOOKS_AT = ("unread",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a text that cannot be judged; it warns at most."""

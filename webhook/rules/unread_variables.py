@@ -21,6 +21,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("variables_from",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag entries of `envFrom` that may hold what counts over the device plugin."""

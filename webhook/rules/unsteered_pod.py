@@ -52,29 +52,28 @@ def check(review: PodReview) -> Iterator[Finding]:
     if placement is None:
         yield from _misspelt(review)
         return
-    pool, wants = placement.pool, _wants(placement)
+    pool = placement.pool
     if pool is None:
         path = review.asks[0]
         why, way = ", ".join(placement.refusals), _what_to_ask(review, placement.totals)
         if review.trust_would_do:
             way += f", or set the annotation {policy.annotation}: {TRUSTED}, which is granted to this pod"
-        nowhere = why if why.startswith("no pool offers ") else f"no pool takes {wants}: {why}"
+        nowhere = why if why.startswith("no pool offers ") else f"no pool takes {_wants(placement)}: {why}"
         yield Finding(path, f"{nowhere}; {way}")
     elif placement.clash is not None:
         own, needed = placement.clash.tenant, placement.clash.pool
         yield Finding(
             placement.clash.path,
-            f"pool {pool.name} takes {wants}, but node selection {shown(own, quotes=False)} excludes its nodes "
-            f"({needed}); remove it{_instead(review, pool)}",
+            f"pool {pool.name} takes {_wants(placement)}, but node selection {shown(own, quotes=False)} excludes its "
+            f"nodes ({needed}); remove it{_instead(review, pool)}",
             parts=(f"{pool.name}: {own}",),
         )
     elif not pool.shared and pool.max_request is not None and placement.count > pool.max_request:
         path = review.asks[0]
         yield Finding(
             path,
-            f"{wants} requests more than pool {pool.name} gives to one pod; request at most {pool.max_request}, or "
-            f"split "
-            "the work",
+            f"{_wants(placement)} requests more than pool {pool.name} gives to one pod; request at most "
+            f"{pool.max_request}, or split the work",
         )
     else:
         fixes, missing = _steering(pod, pool)

@@ -17,6 +17,8 @@ from webhook.model import Finding
 
 SINCE = "0.1"
 
+LOOKS_AT = ("daemon",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag templates of DaemonSets that are made for GPU nodes and will be kept off them."""

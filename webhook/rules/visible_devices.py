@@ -21,6 +21,8 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
+LOOKS_AT = ("variables",)
+
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag values that open something, and values that are not known before the pod runs."""

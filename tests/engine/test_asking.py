@@ -1,0 +1,1 @@
+"""Rules are asked only about pods with a trait that they look at, and no finding is lost by that."""
