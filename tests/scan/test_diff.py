@@ -243,7 +243,16 @@ def test_unreadable_input_is_status_2_and_the_rest_is_compared(run: Any, tmp_pat
     status, out, _ = run(LESS, options=("--fail-on", "any"))
     assert status == 2
     assert "denied, patched otherwise  pods.yaml:" in out
-    assert out.endswith("2 errors\n")
+    assert "; 2 errors\n" in out
+
+
+def test_a_change_of_the_floor_is_told_by_its_rules(run: Any) -> None:
+    line = "the floor holds otherwise "
+    assert line not in run(("  name: sample\n", "  name: renamed\n"))[1]
+    out = run(WARN, options=JSON)[1]
+    assert json.loads(out)["floor"] == {"added": [], "removed": ["multiple-slices"], "changed": []}
+    assert "the floor holds no longer multiple-slices; where it is installed, make it again" in run(WARN)[1]
+    assert line in run(LESS)[1]
 
 
 def test_rules_are_chosen_and_changes_are_counted(run: Any) -> None:

@@ -310,7 +310,8 @@ def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(s
     devices = {("resource.k8s.io", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}") for _, kind in DEVICES}
     workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
     facts = {(each.group, each.plural) for each in (*watch.READ, *watch.READ_DEVICES)}
-    assert allowed == {(*each, "list") for each in devices | workloads | facts}
+    held = {(each.group, each.plural) for each in floor_watch.READ}
+    assert allowed == {(*each, "list") for each in devices | workloads | facts | held}
 
 
 def test_the_audit_runs_with_arguments_that_the_command_takes() -> None:

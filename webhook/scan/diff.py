@@ -9,8 +9,10 @@ from typing import NamedTuple
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.floor.standing import Changes, changes
 from webhook.model import Action, Path, Problem, Result, Verdict, immutable
 from webhook.policy.model import Policy
+from webhook.rules import walk
 from webhook.scan import judge as check
 from webhook.scan.results import (
     Judged,
@@ -82,7 +84,8 @@ class Compared(NamedTuple):
 class Change:
     """The effects of a change of policy on a run. Unchanged objects are only counted, but those of `same` listed.
 
-    `pools` show who shares which GPUs under the new policy, if a report shows them.
+    `pools` show who shares which GPUs under the new policy, if a report shows them. `floor` says of which rules the
+    floors of the policies hold other things.
     """
 
     old: Policy
@@ -96,6 +99,7 @@ class Change:
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
     same: tuple[Changed, ...] = ()
+    floor: Changes = field(default_factory=Changes)
 
     @classmethod
     def of(cls, old: Engine, new: Engine, compared: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
@@ -121,15 +125,18 @@ class Change:
             unjudged,
             left_alone=alone,
             same=tuple(same),
+            floor=changes(old.policy, new.policy, walk()),
         )
 
     @property
     def notes(self) -> Iterator[str]:
-        """Lines on what was not judged."""
+        """Lines on what was not judged, and on the floor if it changes."""
         if self.unjudged:
             yield passed_over(self.unjudged)
         yield from self.unread
         yield from left_alone(self.left_alone)
+        if self.floor:
+            yield self.floor.line
 
     def having(self, effect: Effect) -> list[Changed]:
         """The objects that have this effect."""

@@ -21,6 +21,9 @@ from webhook.text.words import listed, several, shown
 if TYPE_CHECKING:
     from webhook.scan.sharing import PoolUse
 
+if TYPE_CHECKING:
+    from webhook.floor.standing import Standing
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -145,7 +148,8 @@ class Report:
     policy's name, `digest` its hash, `support` where the denied may ask for help, and `at` the time of the run, if
     reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` are the numbers of
     objects by namespace about which the webhook is never asked. `warnings` are places of files that were read as
-    kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged.
+    kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged. `floor` is that
+    of the cluster, if it was read.
     """
 
     judged: tuple[Judged, ...]
@@ -162,6 +166,7 @@ class Report:
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
     everything: bool = False
+    floor: "Standing | None" = None
 
     @property
     def help(self) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,10 @@ from webhook.cli import inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.floor import current
+from webhook.floor.standing import Standing, standing
 from webhook.gpu import guard
+from webhook.model import Unusable
 from webhook.reports import audit_report
 from webhook.reports import statistics as counts
 from webhook.scan import audit, live, occupancy, sharing
@@ -20,6 +24,9 @@ from webhook.scan.results import Report, only
 from webhook.telemetry import progress
 from webhook.text.terminal import Look
 from webhook.text.words import several
+
+if TYPE_CHECKING:
+    from webhook.cluster.client import Api
 
 
 def _html(report: Report, look: Look, count: int) -> str:
@@ -45,7 +52,8 @@ FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for p
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
     help="Judge everything that runs in a live cluster: objects that were admitted while no webhook was asked, pods in "
-    "the wrong pool, pods that can reach a GPU without a request for one. It needs list rights only.",
+    "the wrong pool, pods that can reach a GPU without a request for one. It says what the floor holds. It needs list "
+    "rights only.",
 )
 @options.policy()
 @options.cluster
@@ -103,6 +111,7 @@ def command(
             problems += publish.publish(api, form, engine.policy.name, result.judged, kinds, namespace, tell)
     _caution(guard.unguarded(engine.policy, facts), result.passed_over)
     report = _chosen(result.report(problems, datetime.now(UTC)), everything=everything)
+    report = replace(report, floor=_floor(api, engine))
     if any(each.format == "html" for each in wanted):
         report = replace(report, pools=sharing.overview(engine.policy, result.facts))
     outputs.say(reports.unshown((each.format for each in wanted), report))
@@ -113,6 +122,17 @@ def command(
         warned=report.warned > 0,
         unusable=bool(report.problems),
     )
+
+
+def _floor(api: "Api", engine: Engine) -> Standing | None:
+    from webhook.cluster import registered
+
+    try:
+        found = registered.policies(api, current.SELECTOR)
+    except Unusable as error:
+        outputs.say([f"note: the floor could not be read: {error.problems[0]}"])
+        return None
+    return standing(engine.policy, rules.walk(), found)
 
 
 def _chosen(report: Report, *, everything: bool) -> Report:
