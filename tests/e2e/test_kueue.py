@@ -54,8 +54,9 @@ def queued_policy(cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="module")
-def kueue(guard: Guard) -> Iterator[Kueue]:
+def kueue(programs: Path, guard: Guard) -> Iterator[Kueue]:
     """Kueue, and the webhook by a policy that names its queues."""
+    del programs  # a control plane of our own, which reaches Kueue on this machine
     try:
         queueing.program()
         started = Kueue(guard.cluster)
