@@ -182,7 +182,9 @@ def _field(draw: st.DrawFn, pod: Object) -> None:
 
 def turn(draw: st.DrawFn, pod: Object) -> None:
     """Who schedules the pod, whom it may evict, and in which queue it waits."""
-    pod["spec"] |= draw(st.sampled_from(({}, {}, {"priorityClassName": "urgent"}, {"schedulerName": "kai-scheduler"})))
+    pod["spec"] |= draw(
+        st.sampled_from(({}, {}, {"priorityClassName": "urgent"}, {"priority": 5}, {"schedulerName": "kai-scheduler"}))
+    )
     queue = draw(st.sampled_from(("team-vision", "team-vision", "other", "")))
     part = draw(st.sampled_from(("labels", "labels", "annotations")))
     pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), "kueue.x-k8s.io/queue-name": queue}

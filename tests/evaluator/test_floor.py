@@ -125,6 +125,7 @@ def test_no_pod_is_denied_where_pools_have_queues_and_schedulers(evaluator: Eval
             PriorityScope(urgent, trust=frozenset({"trusted"}), pools=frozenset({"shared"})),
             PriorityScope(urgent, scope=Scope(frozenset({"vision"}), None, frozenset())),
         ),
+        untrusted_preempt=False,
         forms=replace(policy.forms, claims=(Scope(frozenset({"vision", "visitors"}), None, frozenset()),)),
     )
     into, comparison = Compared(), Comparison(evaluator, policy, facts)
@@ -137,7 +138,7 @@ def test_no_pod_is_denied_where_pools_have_queues_and_schedulers(evaluator: Eval
 
     created()
     said(into)
-    assert into.allowed * 5 >= into.judged
+    assert into.allowed > 150
     for rule in ("other-scheduler", "unearned-priority", "unqueued-pod"):
         assert into.denied[rule] > len(into.missed.get(rule, ()))
 

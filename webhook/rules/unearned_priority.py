@@ -132,22 +132,33 @@ def floor(policy: Policy) -> Iterator[Clause]:
 
     Pods with claims alone, and groups of pods, pass.
     """
+    unplaced = "size(variables.asked) == 0 || size(variables.pools) == 0"
+    if not policy.untrusted_preempt:  # the API server writes the value and the preemptionPolicy of the class into pods
+        yield Clause(
+            f"{unplaced} || variables.pools.exists(p, {_TRUSTED})"
+            " || object.spec.?priority.orValue(0) <= 0 || object.spec.?preemptionPolicy.orValue('') == 'Never'",
+            f"the class evicts other pods, which {UNTRUSTED} pods may not; name a class with preemptionPolicy: Never",
+            places="'class ' + object.spec.?priorityClassName.orValue('')",
+        )
     if not policy.priorities:
         return
     listed_ = any_of(named("name", entry.classes) for entry in policy.priorities)
     fits = any_of(_fits(entry) for entry in policy.priorities)
     yield Clause(
-        "size(variables.asked) == 0 || size(variables.pools) == 0 || [object.spec.?priorityClassName.orValue('')]"
+        f"{unplaced} || [object.spec.?priorityClassName.orValue('')]"
         f".all(name, !({listed_}) || variables.pools.exists(p, {fits}))",
         "the policy gives this class to other pods with GPUs; name another class, or none",
         places="'class ' + object.spec.?priorityClassName.orValue('')",
     )
 
 
+_TRUSTED = "(variables.trusted && p in variables.granted)"
+"""Whether the pod is trusted in pool `p`."""
+
+
 def _fits(entry: PriorityScope) -> str:
     """Tell whether an entry lets a pod of pool `p` name class `name`."""
-    trusted = "(variables.trusted && p in variables.granted)"
-    level = {TRUSTED: trusted, UNTRUSTED: f"!{trusted}"}
+    level = {TRUSTED: _TRUSTED, UNTRUSTED: f"!{_TRUSTED}"}
     return all_of(
         (
             named("name", entry.classes),
