@@ -15,7 +15,7 @@ from tests import ROOT
 from tests.e2e.control_plane import Cluster, eventually
 from tests.node.conftest import Sh
 from tests.node.nodes import GPU_NODE
-from tests.node.nvidia import CARDS, MIB_OF_CARD
+from tests.node.nvidia import CARDS, MIB_OF_CARD, STATE
 from tests.node.pods import create, pod
 from tests.support.card.state import State
 from tests.support.objects import Object
@@ -87,7 +87,9 @@ def agent(cluster: Cluster) -> Object:
 
 def table(cluster: Cluster) -> dict[str, list[str]]:
     """What --once prints, by the pods' names: the words of each line."""
-    command = ("slicewarden", "agent", "--once", "--policy", "/etc/slicewarden/policy/policy.yaml")
+    # The runtime gives the variables of a card to a container, and not to what is run in it later.
+    once = ("slicewarden", "agent", "--once", "--policy", "/etc/slicewarden/policy/policy.yaml")
+    command = ("env", f"CARD_STATE={STATE}", *once)
     shown = cluster.do("exec", agent(cluster)["metadata"]["name"], AGENT, "--", *command)
     lines = (re.split(r"  +", line.strip()) for line in shown.splitlines())
     return {line[1].partition("/")[2]: line for line in lines if len(line) == 7 and "/" in line[1]}
@@ -119,7 +121,7 @@ def test_a_pod_that_a_kubelet_started_has_its_name_its_memory_and_its_allowance(
 def test_a_process_of_a_pod_that_asked_for_no_gpu_is_named_as_a_stranger(watched: Cluster) -> None:
     create(watched, taking("stranger", 300, env={"NVIDIA_VISIBLE_DEVICES": "all"}))
     assert eventually(partial(told, watched, over.STRANGER, "stranger"), 60)
-    assert table(watched)["stranger"][3:] == ["300", "-", "-", "stranger"]
+    assert table(watched)["stranger"][3:] == ["300", "-", "0", "stranger"]
     watched.do("delete", "pod", "stranger", f"--namespace={TEAM}")
     assert eventually(lambda: 'pod="stranger"' not in metrics(watched))
 
