@@ -34,12 +34,17 @@ POLICIES = {
 
 
 def policies(api: Api, label: str) -> list[Object]:
-    """Read the ValidatingAdmissionPolicies with a label, as `key=value`, and their bindings. Raises Unusable."""
+    """Read the ValidatingAdmissionPolicies with a label, as `key=value`, and their bindings. Raises Unusable.
+
+    An API server that has no such kind has none of them.
+    """
     found: list[Object] = []
     for plural, kind in POLICIES.items():
         try:
             items = client.ask(api, f"{ROOT}/{plural}?labelSelector={quote(label)}").get("items") or ()
         except (StatusError, client.Unreachable) as error:
+            if isinstance(error, StatusError) and error.status == NOT_FOUND:
+                continue
             raise Unusable((Problem(plural, 0, str(error)),)) from error
         found += ({**item, "kind": kind} for item in items)
     return found
