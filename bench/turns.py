@@ -22,8 +22,8 @@ from webhook.agent.freezer import Freezer
 
 COUNTS = (2, 3, 5, 10)
 TIMES = 5
-SILENCE = 1.0
-"""Seconds that the thawer waits for a silent agent, to be done sooner than with its usual 3."""
+SILENCE = 3.0
+"""Seconds that the thawer waits for a silent agent, which is its default."""
 
 
 def run() -> str:

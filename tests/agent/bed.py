@@ -196,7 +196,7 @@ class Node:
             "agent", "--node", "n", "--kubeconfig", self.kubeconfig, "--policy", self.policy, *listen, *more
         )
 
-    def thawer(self, silence: str = "1") -> "Any":
+    def thawer(self, silence: str = "3") -> "Any":
         return self.command("thaw", "--watch", "--silence", silence)
 
     @property

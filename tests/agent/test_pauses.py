@@ -172,6 +172,7 @@ def answers(port: int, timeout: float) -> bool:
         connection.close()
 
 
+@pytest.mark.thorough
 def test_a_frozen_server_fails_its_threshold_of_http_probes_one_period_after_its_bound_and_not_within_it() -> None:
     """As the kubelet probes: every `period`, and a failure is no answer within `timeout`. `threshold` is 3."""
     period, timeout, threshold = 0.4, 0.2, 3

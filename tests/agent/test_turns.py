@@ -69,7 +69,8 @@ class Node:
 
     @property
     def frozen(self) -> list[int]:
-        return [number for number, each in enumerate(self.here) if each.frozen]
+        """Whom the kernel is asked to freeze: it takes a moment to say that one runs again."""
+        return [number for number, each in enumerate(self.here) if Freezer(writable()).asked(each.path)]
 
     @property
     def written(self) -> set[str]:

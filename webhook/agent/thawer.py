@@ -9,7 +9,7 @@ from collections.abc import Callable
 from webhook.agent.freezer import Freezer
 from webhook.agent.ledger import SILENCE, Ledger
 
-PERIOD = 0.1
+PERIOD = 0.05
 """Seconds between two questions whether the agent lives."""
 
 LATE = 1.0
