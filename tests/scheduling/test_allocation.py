@@ -127,6 +127,9 @@ def test_a_card_and_its_parts_take_the_same_counters() -> None:
         item["spec"]["pool"]["resourceSliceCount"] = 2
     assert got(stock(counters, parts), claim(exactly(), exactly())) == [["half-0", "half-1"]]
     assert got(stock(counters, parts), claim(exactly(), exactly("large"))) is None
+    of = stock(counters, parts)
+    of.taken.add((DRIVER, "n", "card"))
+    assert got(of, claim(exactly("large", adminAccess=True))) is None  # the scheduler counts it twice
 
 
 def test_access_for_administrators_takes_nothing_from_others() -> None:

@@ -267,11 +267,13 @@ class _Search:
         ):
             return True
         left = dict(pool.counters)
-        used = {each.device.id for each in self._all_held()} | self._stock.taken | set(self._stock.shares)
-        for each in pool.devices:
-            if each.id in used or each is device:
-                for counter, amount in each.uses.items():
-                    left[counter] = left.get(counter, 0) - amount
+        before = self._stock.taken | set(self._stock.shares)
+        now = [each.device for each in self._all_held() if not each.device.shared]
+        now += {id(each.device): each.device for each in self._all_held() if each.device.shared}.values()
+        # Access for an administrator counts a second time.
+        for each in (*(one for one in pool.devices if one.id in before), *now, device):
+            for counter, amount in each.uses.items():
+                left[counter] = left.get(counter, 0) - amount
         return all(amount >= 0 for amount in left.values())
 
     def _allowed(self, number: int, request: DeviceRequest, device: Device) -> bool:
