@@ -4,8 +4,10 @@ import sys
 import time
 from pathlib import Path
 
+from tests.chart import helm
 from tests.e2e import binaries
-from tests.node import bed, images, product, programs
+from tests.node import bed, charts, product, programs
+from tests.node.carried import carried
 from tests.support.go_programs import Missing, Unbuilt, say
 
 HERE = Path(__file__).resolve().parent
@@ -20,7 +22,7 @@ def main() -> int:
     try:
         binaries.find()
         places = programs.find()
-        images.pause(), images.tools(), images.nvidia(places), product.built_again(), product.before()
+        helm.find(), charts.find(), carried(places), product.built_again(), product.before()
     except Unbuilt as unbuilt:
         say(f"error: {unbuilt}")
         return 1

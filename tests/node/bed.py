@@ -23,7 +23,13 @@ from typing import NoReturn
 INSIDE = Path(__file__).resolve().with_name("inside.sh")
 HIERARCHIES = Path("/sys/fs/cgroup")
 NAME = "slicewarden-node"
-PROGRAMS = {"ip": "iproute2", "nft": "nftables", "unshare": "util-linux", "nsenter": "util-linux"}
+PROGRAMS = {
+    "ip": "iproute2",
+    "nft": "nftables",
+    "iptables": "iptables",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+}
 """What the bed runs besides its own, and the Debian package of each."""
 UNSHARE = ("unshare", "--cgroup", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
 INSIDE_VARIABLE = "SLICEWARDEN_NODE_BED"

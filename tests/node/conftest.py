@@ -11,12 +11,14 @@ from typing import Protocol
 import pytest
 
 from tests import ROOT
+from tests.chart import helm
 from tests.e2e import binaries
 from tests.e2e.control_plane import Cluster, eventually
-from tests.node import images, nodes, nvidia, product, programs
+from tests.node import nodes, nvidia, programs
 from tests.node.bed import INSIDE_VARIABLE
+from tests.node.carried import carried
 from tests.node.labels import label
-from tests.node.nodes import GPU_NODE, WORKER, Bed, Node
+from tests.node.nodes import GPU_NODE, Bed, Node
 from tests.node.replicas import all_ready
 from tests.support.manifests import commands
 
@@ -37,8 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     """Two real nodes: one with two cards, whose containers NVIDIA's runtime starts, and one without."""
     places = programs.find()
-    common = [images.pause(), *images.tools()]
-    given = {GPU_NODE: [*common, images.nvidia(places), product.image()], WORKER: [*common, product.image()]}
+    given = carried(places)
     runtimes = {GPU_NODE: partial(nvidia.runtimes, programs=places)}
     with nodes.running(tmp_path_factory.mktemp("node"), binaries.find(), places, given, runtimes) as started:
         yield started
@@ -73,9 +74,10 @@ class Sh(Protocol):
 @pytest.fixture(scope="session")
 def sh(cluster: Cluster) -> Sh:
     """Run commands as a reader of the pages would."""
+    places = (Path(sys.executable).parent, cluster.binaries, helm.find().parent)
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{cluster.binaries}:{os.environ['PATH']}",
+        "PATH": os.pathsep.join([*map(str, places), os.environ["PATH"]]),
         "KUBECONFIG": str(cluster.kubeconfig()),
         "HOME": str(cluster.folder),
     }

@@ -15,8 +15,8 @@ from tests.node import programs
 from tests.support.go_programs import Missing, Unbuilt, cache
 
 HERE = Path(__file__).resolve().parent
-PAUSE, TOOLS, GREEDY, LEGACY, NVIDIA = (
-    f"slicewarden.test/{name}:1" for name in ("pause", "tools", "greedy", "legacy", "nvidia")
+PAUSE, TOOLS, GREEDY, LEGACY, NVIDIA, NFD = (
+    f"slicewarden.test/{name}:1" for name in ("pause", "tools", "greedy", "legacy", "nvidia", "nfd")
 )
 OCI = "application/vnd.oci.image"
 LIBRARY = "/usr/local/pretended/libnvidia-ml.so.1"
@@ -97,15 +97,15 @@ def nvidia(places: Mapping[str, Path]) -> Image:
     )
 
 
+def nfd(places: Mapping[str, Path]) -> Image:
+    """The two programs of Node Feature Discovery."""
+    files: dict[str, Path | bytes] = {f"usr/bin/{name}": places[name] for name in ("nfd-master", "nfd-worker")}
+    return made(NFD, files, Env=["PATH=/usr/bin"], User="65532")
+
+
 def nvml() -> Path:
     """The pretended NVML, by the header that NVIDIA's programs are built with."""
-    header = subprocess.run(
-        ["go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml"],
-        cwd=programs.PINS / "nvidia",
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    header = programs.source("nvidia", "github.com/NVIDIA/go-nvml")
     return compiled(HERE / "nvml.c", "-shared", "-fPIC", f"-I{header}/pkg/nvml")
 
 

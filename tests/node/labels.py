@@ -9,7 +9,9 @@ from tests.node.nvidia import OPERATOR
 from tests.node.pods import ended
 from tests.support.objects import Object
 
-OUTPUT = "/run/features/gfd"
+FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
+"""Where Node Feature Discovery's worker reads files of features."""
+OUTPUT = f"{FEATURES}/gfd"
 
 
 def discovered(cluster: Cluster, node: Node, config: str = "shared-4") -> dict[str, str]:
@@ -26,7 +28,7 @@ def discovered(cluster: Cluster, node: Node, config: str = "shared-4") -> dict[s
         "imagePullPolicy": "Never",
         "command": [*command, f"--config-file=/config/{config}", f"--output-file={OUTPUT}"],
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
-        "volumeMounts": [{"name": "out", "mountPath": "/run/features"}, {"name": "configs", "mountPath": "/config"}],
+        "volumeMounts": [{"name": "out", "mountPath": FEATURES}, {"name": "configs", "mountPath": "/config"}],
     }
     spec = {
         "restartPolicy": "Never",
@@ -35,7 +37,7 @@ def discovered(cluster: Cluster, node: Node, config: str = "shared-4") -> dict[s
         "serviceAccountName": "nvidia-device-plugin",
         "containers": [container],
         "volumes": [
-            {"name": "out", "hostPath": {"path": "/run/features", "type": "DirectoryOrCreate"}},
+            {"name": "out", "hostPath": {"path": FEATURES, "type": "DirectoryOrCreate"}},
             {"name": "configs", "configMap": {"name": "time-slicing-config"}},
         ],
     }

@@ -34,6 +34,8 @@ API_SERVER_FLAGS = (
 )
 MOUNTS = """
 for folder in /var/lib /var/log /run; do mount -t tmpfs -o mode=755 tmpfs $folder; done
+mkdir /run/etc /run/etc/upper /run/etc/work  # what lands in /etc stays the node's own
+mount -t overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work etc /etc
 mkdir -p /var/lib/kubelet/device-plugins /var/log/pods /var/log/containers
 mount --make-rshared /
 touch "$0"

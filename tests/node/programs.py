@@ -1,14 +1,17 @@
 """The programs of a node: found in the cache, or built from the pins in `pins/`, each by its maker's own flags."""
 
+import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.e2e.binaries import version_flags
-from tests.support.go_programs import Missing, built, say
+from tests.support.go_programs import Missing, Unbuilt, built, say
 
 PINS = Path(__file__).resolve().parent / "pins"
 WITHOUT_GO = "the tests of a node need Go 1.26 (https://go.dev/dl)"
@@ -16,6 +19,8 @@ CONTAINERD = "github.com/containerd/containerd/v2"
 RUNC = "github.com/opencontainers/runc"
 CNI = "github.com/containernetworking/plugins/plugins"
 PLUGIN = "github.com/NVIDIA/k8s-device-plugin"
+POLICIES = "sigs.k8s.io/kube-network-policies"
+NFD = "sigs.k8s.io/node-feature-discovery"
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
 
 
@@ -59,29 +64,41 @@ RECIPES = (
         ldflags=LAZILY,
         cgo=True,
     ),
+    Recipe("policies", {"kube-network-policies": f"{POLICIES}/cmd/kube-network-policies/standard"}),
+    Recipe("labels", {name: f"{NFD}/cmd/{name}" for name in ("nfd-master", "nfd-worker")}),
 )
 NAMES = tuple(name for recipe in RECIPES for name in recipe.packages)
 
 
 def find(names: Collection[str] = NAMES) -> dict[str, Path]:
     """Return where these programs are, by name; build those that are not in the cache. Raises Missing."""
-    places = {}
-    for recipe in RECIPES:
-        packages = {name: package for name, package in recipe.packages.items() if name in names}
-        if not packages:
-            continue
-        if recipe.cgo and shutil.which("gcc") is None:
-            raise Missing("the tests of a node need a C compiler (apt-get install gcc libc6-dev)")
-        folder = built(
-            PINS / recipe.pins,
-            packages,
-            without_go=WITHOUT_GO,
-            ldflags=f"{recipe.ldflags} {_version_flags(recipe)}".strip(),
-            tags=recipe.tags,
-            cgo=recipe.cgo,
-        )
-        places.update({name: folder / name for name in packages})
-    return places
+    wanted = [(recipe, {key: it for key, it in recipe.packages.items() if key in names}) for recipe in RECIPES]
+    with ThreadPoolExecutor(2) as pool:  # to link a program takes one core
+        folders = list(pool.map(lambda each: _built(*each), wanted))
+    return {name: folder / name for folder, (_, packages) in zip(folders, wanted, strict=True) for name in packages}
+
+
+def _built(recipe: Recipe, packages: Mapping[str, str]) -> Path:
+    """The folder of these programs of a recipe."""
+    if recipe.cgo and packages and shutil.which("gcc") is None:
+        raise Missing("the tests of a node need a C compiler (apt-get install gcc libc6-dev)")
+    return built(
+        PINS / recipe.pins,
+        packages,
+        without_go=WITHOUT_GO,
+        ldflags=f"{recipe.ldflags} {_version_flags(recipe)}".strip(),
+        tags=recipe.tags,
+        cgo=recipe.cgo,
+    )
+
+
+def source(pins: str, module: str) -> Path:
+    """The folder of a module's sources that a folder of `pins` pins."""
+    command = ["go", "mod", "download", "-json", module]
+    done = subprocess.run(command, cwd=PINS / pins, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unbuilt(f"{module}: {done.stdout}{done.stderr}")
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def release(pins: str, module: str) -> str:

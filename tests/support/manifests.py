@@ -32,9 +32,9 @@ def powers(role: Mapping[str, Any]) -> set[tuple[str, str, str]]:
     }
 
 
-def commands() -> dict[str, list[str]]:
-    """The blocks of commands of the README, by the headings above them."""
-    sections = re.split(r"^## ", (ROOT / "manifests" / "README.md").read_text("utf-8"), flags=re.MULTILINE)
+def commands(page: str = "manifests/README.md") -> dict[str, list[str]]:
+    """The blocks of commands of a page, by the headings above them; those of smaller headings belong to the greater."""
+    sections = re.split(r"^## ", (ROOT / page).read_text("utf-8"), flags=re.MULTILINE)
     return {
         section.partition("\n")[0]: re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
         for section in sections

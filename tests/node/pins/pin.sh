@@ -32,3 +32,13 @@ pinned nvidia "NVIDIA's device plugin, what labels nodes and switches configurat
 	github.com/NVIDIA/k8s-device-plugin/cmd/gpu-feature-discovery@v0.19.3 \
 	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-container-runtime@v1.19.1 \
 	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.19.1
+pinned labels "NFD, which brings what GPU Feature Discovery finds to the nodes" "go 1.26.0
+
+replace sigs.k8s.io/node-feature-discovery/api/nfd => sigs.k8s.io/node-feature-discovery/api/nfd v0.18.3" \
+	sigs.k8s.io/node-feature-discovery/cmd/nfd-master@v0.18.3 \
+	sigs.k8s.io/node-feature-discovery/cmd/nfd-worker@v0.18.3
+# kube-network-policies asks for a netlink between two releases, which no checksum database knows.
+pinned policies "what enforces NetworkPolicies" "go 1.26.0
+
+replace github.com/vishvananda/netlink => github.com/vishvananda/netlink v1.3.1" \
+	sigs.k8s.io/kube-network-policies/cmd/kube-network-policies/standard@v1.1.1

@@ -1,0 +1,112 @@
+"""Labels of nodes by GPU Feature Discovery and NFD, while our webhook for nodes is asked about each change."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.e2e.control_plane import Cluster, User, eventually
+from tests.node import charts
+from tests.node.conftest import Sh
+from tests.node.labels import discovered
+from tests.node.nodes import GPU_NODE, Node
+from tests.node.nvidia import OPERATOR
+from tests.node.pods import pod
+from tests.node.replicas import OURS, SYSTEM
+from tests.support.objects import Object
+from webhook.cli.inputs import load_policy
+
+NFD = f"system:serviceaccount:{OPERATOR}:node-feature-discovery"
+PRESENT = "nvidia.com/gpu.present"
+JUDGED = "nvidia.com/gpu.sharing-strategy"
+SAMPLES = {
+    "sample.yaml": {"shared"},
+    "inference/policy.yaml": {"playground"},
+    "lab/policy.yaml": {"shared"},
+    "cloud/policy.yaml": set[str](),  # its nodes are labelled by the cloud
+    "university/policy.yaml": set[str](),  # its nodes are told apart by their cards
+}
+"""The pools of the sample policies that the node is in."""
+
+
+def labels(cluster: Cluster) -> dict[str, str]:
+    """What the node with cards is labelled with, of NVIDIA's."""
+    found: Mapping[str, str] = cluster.get("node", GPU_NODE)["metadata"]["labels"]
+    return {key: value for key, value in found.items() if key.startswith("nvidia.com/gpu.")}
+
+
+@pytest.fixture(scope="module")
+def written(enforced: Cluster, gpu_node: Node, sh: Sh) -> dict[str, str]:
+    """What GPU Feature Discovery wrote into its file, after NFD has brought all of it to a node that had none of it."""
+    found = {key: it for key, it in discovered(enforced, gpu_node).items() if key.startswith("nvidia.com/gpu.")}
+    assert found[JUDGED] == "time-slicing"
+    enforced.do("label", "node", GPU_NODE, *(f"{key}-" for key in labels(enforced)))
+    charts.install(sh, "nfd", OPERATOR)
+    assert eventually(lambda: labels(enforced) == found, 60), (labels(enforced), found)
+    return found
+
+
+def reviews(cluster: Cluster) -> list[Object]:
+    """What the replicas logged of reviews of nodes by NFD."""
+    lines = cluster.do("logs", SYSTEM, OURS, "--tail=-1").splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    return [each for each in found if each.get("kind") == "Node" and each.get("user") == NFD]
+
+
+def test_they_reach_the_node_through_the_webhook_and_none_is_refused(
+    enforced: Cluster, written: dict[str, str]
+) -> None:
+    assert written
+    found = reviews(enforced)
+    assert found
+    assert [each for each in found if not each["allowed"]] == []
+
+
+def test_another_account_with_the_same_rights_may_not_write_them(enforced: Cluster, written: dict[str, str]) -> None:
+    enforced.do("create", "serviceaccount", "stranger", f"--namespace={OPERATOR}")
+    enforced.do(
+        "create", "clusterrolebinding", "stranger", "--clusterrole=node-feature-discovery",
+        f"--serviceaccount={OPERATOR}:stranger",
+    )  # fmt: skip
+    stranger = User(f"system:serviceaccount:{OPERATOR}:stranger")
+    done = enforced.kubectl("label", "node", GPU_NODE, f"{JUDGED}=none", "--overwrite", user=stranger)
+    assert "relabelled-node:" in done.stderr
+    assert labels(enforced) == written
+
+
+@pytest.mark.parametrize("operator", [False, True])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_policy_knows_the_node_with_and_without_the_operator(
+    written: dict[str, str], name: str, operator: bool
+) -> None:
+    policy = load_policy(str(Path(ROOT, "policies", name)))
+    labelled = written | ({PRESENT: "true"} if operator else {})
+    assert {pool.name for pool in policy.pools if pool.nodes.matches(labelled)} == SAMPLES[name]
+
+
+@pytest.mark.parametrize(("node", "marked"), [(GPU_NODE, False), ("worker", True)])
+def test_the_webhook_s_affinity_keeps_it_off_nodes_with_gpus(
+    enforced: Cluster, written: dict[str, str], node: str, marked: bool
+) -> None:
+    """With GPU Feature Discovery's labels alone, and with the Operator's alone."""
+    assert written
+    affinity = enforced.get("deployment", "slicewarden", SYSTEM)["spec"]["template"]["spec"]["affinity"]
+    name = f"kept-off-{node}"
+    item = pod(name, affinity=affinity, nodeSelector={"kubernetes.io/hostname": node})
+    if marked:
+        operator = User(f"system:serviceaccount:{OPERATOR}:gpu-operator", ("system:masters",))
+        enforced.do("label", "node", node, f"{PRESENT}=true", user=operator)
+    enforced.do("create", "--filename=-", stdin=json.dumps(item))
+    try:
+        assert eventually(lambda: unschedulable(enforced, name), 30)
+    finally:
+        enforced.do("delete", "pod", name, "--now")
+        if marked:
+            enforced.do("label", "node", node, f"{PRESENT}-")
+
+
+def unschedulable(cluster: Cluster, name: str) -> bool:
+    conditions = cluster.get("pod", name)["status"].get("conditions", [])
+    return any(each.get("reason") == "Unschedulable" for each in conditions)
