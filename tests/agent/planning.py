@@ -436,7 +436,7 @@ def _holds(planner: Any, rules: Contention, moment: Moment, rested: dict[str, fl
     assert len({*state.queue}) == len(state.queue), seed
     assert rules.mode != OFF or not frozen, seed
     for key in frozen:
-        assert seen.now - state.frozen[key].since < managed[key].longest, seed
+        assert seen.now - state.frozen[key].since < managed[key].longest + 1e-6, seed
     for cards, members in _joined(managed.values()):
         keys = {each.key for each in members}
         assert rules.mode == OFF or keys - frozen, seed  # never all: some one goes on, so none wait for each other
