@@ -164,6 +164,7 @@ REST: list[tuple[str, Env, Env, list[str]]] = [
     ("cupy", {CUPY: ""}, {CUPY: "21.1%"}, ["SET"]),
     ("paddlepaddle", {}, {PADDLE: "3251"}, []),
     ("paddlepaddle", {PADDLE: "3251"}, {PADDLE: "3251"}, []),
+    ("paddlepaddle", {PADDLE: "1"}, {PADDLE: "1"}, []),
     ("paddlepaddle", {PADDLE: "3252"}, {PADDLE: "3251"}, ["LOWER"]),
     ("paddlepaddle", {PADDLE: "-1"}, {PADDLE: "3251"}, ["LOWER"]),
     ("paddlepaddle", {PADDLE: ""}, {PADDLE: "3251"}, ["LOWER"]),
