@@ -19,7 +19,6 @@ _BY_GROUP = {
     "networking.k8s.io": "Ingress IngressClass NetworkPolicy",
     "policy": "PodDisruptionBudget",
     "rbac.authorization.k8s.io": "ClusterRole ClusterRoleBinding Role RoleBinding",
-    "scheduling.k8s.io": "PriorityClass",
     "scheduling.run.ai": "PodGroup Queue",
     "scheduling.sigs.k8s.io": "ElasticQuota PodGroup",
     "scheduling.volcano.sh": "PodGroup Queue",
