@@ -1,7 +1,7 @@
 """Real nodes beside the control plane of tests/e2e: a containerd and a kubelet each, and one kube-proxy. Inside bed.py.
 
 The nodes share a network namespace, and so one kube-proxy. Each has a mount namespace, since the place of the device
-plugins' sockets is a constant, and its own /run, /var/lib, addresses, bridge, port and control groups.
+plugins' sockets is a constant, and its own /run, /srv, /var/lib, addresses, bridge, port and control groups.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ API_SERVER_FLAGS = (
     "--kubelet-preferred-address-types=InternalIP",
 )
 MOUNTS = """
-for folder in /var/lib /var/log /run; do mount -t tmpfs -o mode=755 tmpfs $folder; done
+for folder in /var/lib /var/log /run /srv; do mount -t tmpfs -o mode=755 tmpfs $folder; done
 mkdir /run/etc /run/etc/upper /run/etc/work  # what lands in /etc stays the node's own
 mount -t overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work etc /etc
 mkdir -p /var/lib/kubelet/device-plugins /var/log/pods /var/log/containers
