@@ -1,4 +1,4 @@
-"""What the agent of a node costs: its share of a core at one and at ten looks a second, its memory, and a look's time.
+"""Measures the cost of a node's agent: its share of a core at one and at ten looks a second, its memory, and a look.
 
 The card is pretended (tests/support/card): real processes in real cgroups, NVIDIA's own binding, and a library that
 answers at once. So the time of a look has none of a real driver's.

@@ -36,7 +36,7 @@ class Ends(NamedTuple):
 
 @dataclass
 class Job:
-    """What a container still has to do, in seconds of each stage, and whether it is frozen."""
+    """The work that a container still has to do, in seconds of each stage, and whether it is frozen."""
 
     start: float = START
     copy: float = COPY

@@ -1,4 +1,4 @@
-"""What the floor adds to a pod's creation at a real API server, without any webhook."""
+"""Measures how much the floor adds to a pod's creation at a real API server, without any webhook."""
 
 import re
 import statistics

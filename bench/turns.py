@@ -1,4 +1,4 @@
-"""What turns on a contended card are worth, in a simulation, and how soon the agent and the thawer act, for real."""
+"""Measures the worth of turns on a contended card in a simulation, and how soon the agent and the thawer really act."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
 """Writes what the Helm chart has in common with what kustomize is given: `make chart`.
 
 A template is a file of ours with some of its text replaced by what a value says; the policy, its registration and its
-floor are copied. What is the chart's alone (values, the policy's ConfigMap, notes) is written by hand.
+floor are copied. The chart's own parts (values, the policy's ConfigMap, notes) are written by hand.
 """
 
 import re
@@ -58,7 +58,7 @@ def _addresses(direction: str) -> str:
 
 AGENT = ".Values.agent.enabled"
 TAINTS = "            {{- if .Values.agent.taints }}\n            - --taint\n            {{- end }}\n"
-"""What components/agent-taints adds to the agent's arguments."""
+"""The arguments of the agent that components/agent-taints adds."""
 
 
 TURNS = "{{- if and .Values.agent.acts .Values.agent.turns }}\n"
@@ -74,7 +74,7 @@ THAWER = (
     "          volumeMounts:\n"
     "            - {name: cgroups, mountPath: /sys/fs/cgroup}\n"
 )
-"""What components/agent-turns adds: the container that thaws for an agent that cannot, and what both share."""
+"""The parts that components/agent-turns adds: a container that thaws for an agent that cannot, and what both share."""
 
 
 def _turns(text: str, indent: int) -> str:

@@ -1,4 +1,4 @@
-"""What turns are worth on a real card: programs that compute in steps, together, in a row, and by the agent."""
+"""Measures the worth of turns on a real card: programs that compute in steps, together, in a row, and by the agent."""
 
 import tempfile
 import threading

@@ -6,7 +6,7 @@ from typing import Any
 
 MIB = 2**20
 PRETENDED = "slicewarden_pretended_card"
-"""What the pretended card's library has (tests/support/card/nvml.c), and NVIDIA's has not."""
+"""A symbol that the pretended card's library has (tests/support/card/nvml.c), and NVIDIA's has not."""
 
 
 class NoCard(Exception):

@@ -20,7 +20,7 @@ HEAD = ("processes in", "took (MiB)", "NVML tells", "beside what they took", "se
 
 
 class Told(NamedTuple):
-    """What the agent says of a process: the id of its container, empty for none, and MiB."""
+    """The agent's words on a process: the id of its container, empty for none, and MiB."""
 
     container: str
     mib: int

@@ -1,4 +1,4 @@
-"""The ledger: the containers that may be frozen, on disk before the kernel is asked. Who finds it there thaws them.
+"""The ledger: the containers that may be frozen, in a file before the kernel is asked. Its reader thaws them.
 
 It lies in memory (/run), so it ends with the node, as freezes do. A second file beside it is locked for as long as the
 agent lives, and touched at each look: by it the thawer tells a dead agent and a silent one.

@@ -26,7 +26,7 @@ ABOVE, STRANGER = "GPUMemoryOver", "GPUStranger"
 
 @dataclass(frozen=True)
 class Since:
-    """The state between looks: since when each is over, when it was last acted on, and when what was told of it."""
+    """The state between looks: since when each is over, when it was last acted on, and when each reason was told."""
 
     over: Mapping[Key, float] = field(default_factory=dict)
     acted: Mapping[Key, float] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Since:
 
 
 QUIET = 600.0
-"""Seconds for which a container that goes over again and again is not told of again."""
+"""Seconds for which a container that goes over again and again is not told again."""
 
 
 def decide(

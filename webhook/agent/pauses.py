@@ -23,7 +23,7 @@ TIME_SLICING = "time-slicing"
 _PROBES = ("livenessProbe", "startupProbe")
 _ANSWERED = ("httpGet", "grpc", "tcpSocket")
 _PERIOD, _THRESHOLD, _TIMEOUT = 10, 3, 1
-"""What Kubernetes uses where a probe says nothing (k8s.io/api core/v1 types.go, Probe)."""
+"""The defaults of Kubernetes for a probe that says nothing (k8s.io/api core/v1 types.go, Probe)."""
 
 
 class Pause(NamedTuple):

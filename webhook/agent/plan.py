@@ -22,7 +22,7 @@ LONG_AGO = float("-inf")
 
 
 class Do(StrEnum):
-    """What is done to a container."""
+    """A deed to a container."""
 
     FREEZE = "Freeze"
     THAW = "Thaw"
@@ -87,19 +87,19 @@ class Frozen(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """What is remembered between looks. Sets and times, never counts: a container that is gone is in none of them."""
+    """The memory between looks. Sets and times, never counts: a container that is gone is in none of them."""
 
     queue: tuple[str, ...] = ()
     """All that are managed, in the order of their arrival, or of the end of their last turn."""
     running: Mapping[str, float] = field(default_factory=dict)
-    """Those let run, since when. What neither runs nor is frozen rests: it runs too, but the turn is another's."""
+    """Those let run, since when. One that is neither here nor frozen rests: it runs too, but the turn is another's."""
     frozen: Mapping[str, Frozen] = field(default_factory=dict)
     resting: Mapping[str, float] = field(default_factory=dict)
     """Those that were thawed, and until when they are not frozen again."""
     shown: frozenset[str] = frozenset()
-    """Of those let run, the ones that have used the card since."""
+    """The ones of those let run that have used the card since."""
     found: frozenset[str] | None = None
-    """Of those let run, the ones that ran before anything was planned; None before the first look."""
+    """The ones of those let run that ran before anything was planned; None before the first look."""
     calm: Mapping[str, float] = field(default_factory=dict)
     busy: Mapping[str, float] = field(default_factory=dict)
     changed: Mapping[str, float] = field(default_factory=dict)

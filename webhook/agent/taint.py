@@ -21,7 +21,7 @@ AGAIN, HOLD = 10.0, 60.0
 
 
 class Written(NamedTuple):
-    """What a node says: its dead cards with what happened to each, in which boot, and whether the taint is there."""
+    """An agent's note on a node: the dead cards and what happened to each, the boot, and whether the taint is there."""
 
     cards: Mapping[str, str]
     boot: str

@@ -26,12 +26,13 @@ Command = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What of a policy is compared.
+    """A part of what a policy makes, and how it is compared.
 
     `ours` chooses the objects in question among those of a file, and `read` reads those of a cluster. `absent` says
-    that a file has none. `differences` says what is not as it has to be, `more` what else is told of what is current,
-    and `caution` what the `command` that makes it again would lose. What that prints goes to a file like `file`, and
-    `apply` says what to do then. `none` is said of a cluster without it, where it is compared beside another.
+    that a file has none. `differences` says what is not as it has to be, `more` the rest of the sentence on one that
+    is current, and `caution` what the `command` that makes it again would lose. The command's output goes to a file
+    like `file`, and `apply` says what to do then. `none` is said of a cluster without it, where it is compared beside
+    another.
     """
 
     name: str

@@ -83,10 +83,7 @@ def read(api: Api) -> Installation:
     deployment = _get(api, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")
     return Installation(
         configurations=tuple(_get(api, f"{ADMISSION}/{each}/{NAME}") for each in CONFIGURATIONS),
-        floor=tuple(
-            _get(api, f"{ADMISSION}/{each}", {"labelSelector": f"app.kubernetes.io/part-of={NAME}"})
-            for each in POLICIES
-        ),
+        floor=tuple(_get(api, f"{ADMISSION}/{each}", {"labelSelector": PART}) for each in POLICIES),
         deployment=deployment,
         pods=_get(api, f"{inside}/pods", {"labelSelector": f"app.kubernetes.io/name={NAME}"}),
         endpoints=_get(

@@ -83,11 +83,11 @@ class State(StrEnum):
     MISSING = "missing"
     DIFFERING = "differing"
     UNNEEDED = "unneeded"
-    """Of an older floor, or of another policy's."""
+    """It belongs to an older floor, or to another policy's."""
 
 
 class Difference(NamedTuple):
-    """What of a policy or binding is not as it has to be."""
+    """A part of a policy or binding that is not as it has to be."""
 
     kind: str
     name: str

@@ -310,7 +310,7 @@ def literal(path: str, value: Any) -> str:
     return text(value) if isinstance(value, str) else str(value)
 
 
-# What is left out
+# The parts that are left out
 
 
 def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Capping]) -> Iterator[str]:

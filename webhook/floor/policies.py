@@ -209,8 +209,8 @@ def _binding(name: str, policy: Policy, answer: Answer) -> Made:
 def eased(rule: str, asked: Asked, policy: Policy, pools: str = "variables.willing") -> str:
     """Tell where the policy does less than to refuse what a rule finds, as Engine._action does.
 
-    CEL has no clock, so an exemption with an end holds until the floor is made again. Of an override for certain pools
-    it is not certain that it is the pod's: one that eases counts for every pod that may be its, and one that denies
+    CEL has no clock, so an exemption with an end holds until the floor is made again. It is not certain that an
+    override for certain pools is the pod's: one that eases counts for every pod that may be its, and one that denies
     does not count. `pools` is an expression for the pools that may be the pod's.
     """
     if policy.action(rule) is not Action.DENY:

@@ -160,7 +160,7 @@ def placing(
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """What all pods of a play have around them. `services` are the namespaces and selectors of Services."""
+    """The surroundings of all pods of a play. `services` are the namespaces and selectors of Services."""
 
     facts: Facts
     priorities: Priorities

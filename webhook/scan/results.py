@@ -19,10 +19,8 @@ from webhook.text.spelling import Guesses
 from webhook.text.words import listed, several, shown
 
 if TYPE_CHECKING:
-    from webhook.scan.sharing import PoolUse
-
-if TYPE_CHECKING:
     from webhook.floor.standing import Standing
+    from webhook.scan.sharing import PoolUse
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Unreadable(Exception):
 
 
 Allocation = tuple[tuple[Held, ...], ...]
-"""What each of some claims gets."""
+"""The devices that each of some claims gets."""
 
 
 @dataclass(eq=False)

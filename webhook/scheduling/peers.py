@@ -26,7 +26,7 @@ Pair = tuple[str, str]
 
 
 class Peers:
-    """What the pods that are on nodes now mean for one pod."""
+    """The meaning for one pod of the pods that are on nodes now."""
 
     def __init__(self, pod: PodInfo, nodes: Sequence[NodeInfo]) -> None:
         self.pod = pod

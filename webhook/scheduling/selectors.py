@@ -14,7 +14,7 @@ from webhook.scheduling.allocation import Unreadable
 from webhook.scheduling.devices import Device, Version
 
 EXTRA = "slicewarden[claims]"
-"""What to install for the selectors to be read."""
+"""The package to install for the selectors to be read."""
 
 _QUANTITY, _VERSION = "quantity", "version"
 """Keys of the maps that stand for values that CEL itself has no type for."""

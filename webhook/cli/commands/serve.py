@@ -176,7 +176,7 @@ def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
 
 
 class Beside(NamedTuple):
-    """What a worker does beside answering: it writes Events, and watches a floor, which in audit mode only records."""
+    """The other work of a worker: it writes Events, and watches a floor, which in audit mode only records."""
 
     events: bool
     floor: Answer | None
