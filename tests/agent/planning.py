@@ -1,4 +1,7 @@
-"""What must hold of a planner: scenes of a card, and random lives. Each takes the planner, so mutants can be tried."""
+"""The conditions that a planner must meet: scenes of a card, and random lives.
+
+Each takes the planner, so mutants can be tried.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -220,7 +223,7 @@ def off(planner: Any) -> None:
 
 
 def thawed_by_another(planner: Any) -> None:
-    """What somebody else thawed is not frozen again within `rest`."""
+    """A container that somebody else thawed is not frozen again within `rest`."""
     scene = Scene(planner)
     scene.look(0, 0, "c1", "c2", "c3")
     assert scene.look(1, 100, "c1", "c2", "c3", thawed=("c2",)) == []
@@ -268,7 +271,7 @@ def two_cards(planner: Any) -> None:
 
 
 def the_order_of_arrival(planner: Any) -> None:
-    """Of those that are first seen together, the one whose process was started first comes first."""
+    """The oldest process comes first among those that are first seen together."""
     scene = Scene(planner)
     assert scene.look(0, 0, "c3", "c1", "c2") == ["-c2", "-c3"]
     assert scene.look(1, 100, "c0", "c3", "c2") == ["+c2", "-c0"]
@@ -414,7 +417,7 @@ def life(planner: Any, rng: random.Random, rules: Contention, looks: int = 60) -
 
 
 def lives(planner: Any, seeds: range, rules: Contention) -> None:
-    """What must hold at each look of a life, whoever arrives, works, grows, ends or is killed."""
+    """The conditions at each look of a life, whoever arrives, works, grows, ends or is killed."""
     for seed in seeds:
         rested: dict[str, float] = {}
         moment = None

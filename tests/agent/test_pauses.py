@@ -142,7 +142,7 @@ def test_the_priority_counts_where_the_policy_orders_by_it(turns: Policy, tmp_pa
     assert pause(item(spec={"priority": "high"}), ordered) == Pause(20)
 
 
-# What a frozen server answers
+# The answers of a frozen server
 
 
 SERVER = """

@@ -1,4 +1,4 @@
-"""The agent and the thawer as processes: killed, stopped, told to end. Whoever was frozen runs, by real freezes."""
+"""The agent and the thawer as processes: killed, stopped, told to end. All that were frozen run, by real freezes."""
 
 import os
 import random

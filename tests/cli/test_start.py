@@ -18,10 +18,10 @@ POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name
 SERVING = {"aiohttp", "asyncio", "flask", "jinja2", "werkzeug", "prometheus_client", "ssl", "webhook.serving"}
 CLUSTER = {"kubernetes", "urllib3", "webhook.cluster"}
 PROGRAMS = {"multiprocessing", "subprocess", "tempfile", "importlib.resources"}
-"""What runs other programs or unpacks files; each takes milliseconds to import."""
+"""Modules that run other programs or unpack files; each takes milliseconds to import."""
 OTHERS = {"cryptography", "hypothesis", "jsonschema", "webhook.agent", "webhook.floor", "webhook.scheduling"}
 UNSHOWN = {"webhook.scan.sharing", "webhook.cli.patched"}
-"""What `check` needs for HTML and for --patched alone."""
+"""Modules that `check` needs for HTML and for --patched alone."""
 JUDGING = {"yaml", "webhook.rules", "webhook.engine", "webhook.documents"}
 
 

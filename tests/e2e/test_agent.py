@@ -144,7 +144,7 @@ def test_its_events_are_taken_for_a_pod_and_for_a_node(cluster: Cluster, api: Ap
 
 
 def counted(cluster: Cluster) -> int:
-    """How often the pod was told of."""
+    """The number of Events at the pod."""
     items = cluster.get("events.events.k8s.io", "--namespace=red")["items"]
     (series,) = [each.get("series") for each in items if each["reason"] == dead.REASON]
     return int(series["count"]) if series else 1

@@ -115,7 +115,7 @@ def named(request: Object, name: str) -> Object:
 
 
 KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences")
-"""What of an object's metadata its author writes."""
+"""The parts of an object's metadata that its author writes."""
 
 
 def prepare(sender: Sender, found: list[Case], namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

@@ -19,7 +19,6 @@ from tests.support.go_programs import Missing
 
 GPU, QUEUE = "nvidia.com/gpu", "kueue.x-k8s.io/queue-name"
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
-TOLERATED = {"key": "slicewarden.dev/pool", "operator": "Exists", "effect": "NoSchedule"}
 FLAVORS: dict[str, Object] = {
     "slices": {"nodeLabels": {STRATEGY: "time-slicing"}},
     "whole": {"nodeLabels": {STRATEGY: "none"}},
@@ -119,7 +118,7 @@ def admitted(cluster: Cluster, namespace: str, name: str) -> bool:
 
 
 def workloads_of(cluster: Cluster, namespace: str, name: str) -> list[Object]:
-    """What Kueue makes of a job or a pod."""
+    """The Workload that Kueue makes of a job or a pod."""
     items = cluster.get("workloads.kueue.x-k8s.io", f"--namespace={namespace}")["items"]
     return [
         item for item in items if any(owner["name"] == name for owner in item["metadata"].get("ownerReferences", ()))
@@ -140,7 +139,7 @@ def logged(cluster: Cluster) -> list[str]:
 
 
 def linted(cluster: Cluster, folder: Path) -> dict[str, list[str]]:
-    """What `slicewarden policy lint` says of the flavours that the cluster has, by flavour."""
+    """The findings of `slicewarden policy lint` on the flavours that the cluster has, by flavour."""
     kinds = "namespaces,nodes,configmaps,daemonsets,resourceflavors,clusterqueues,localqueues"
     facts, policy = folder / "facts.json", folder / "policy.yaml"
     facts.write_text(cluster.do("get", "--all-namespaces", kinds, "--output=json"), "utf-8")
@@ -214,7 +213,7 @@ def counted(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
 
 
 def told(cluster: Cluster, namespace: str, name: str) -> str:
-    """What Kueue says of a job's workload."""
+    """The words of Kueue on a job's workload."""
     own = workloads_of(cluster, namespace, name)
     return "\n".join(each["message"] for item in own for each in item.get("status", {}).get("conditions", ()))
 

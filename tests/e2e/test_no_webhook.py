@@ -63,7 +63,7 @@ def alone(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def printed(alone: Cluster) -> str:
-    """What the command printed, in force."""
+    """The printed policies, in force."""
     with pytest.MonkeyPatch.context() as patch:
         said: list[str] = []
         patch.setattr("webhook.cli.outputs.show", said.append)

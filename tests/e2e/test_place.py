@@ -1,8 +1,8 @@
 """`slicewarden place` beside the real kube-scheduler: 500 random scenes, and 150 in which a pod has to evict others.
 
 Each scene has nodes, devices and pods of its own in one cluster: a label keeps the pods on the nodes of their scene.
-What is played is what the API server stores. The pods of a scene come one after the other, and one that waits leaves
-again: else a later one could make room for it, at a time that nobody knows.
+`place` plays the objects that the API server stores. The pods of a scene come one after the other, and one that waits
+leaves again: else a later one could make room for it at an unknown time.
 """
 
 import json

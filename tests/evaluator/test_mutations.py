@@ -1,4 +1,4 @@
-"""What the API server writes by itself is what the engine writes, as the API server's own code has it."""
+"""The API server writes by itself the same as the engine, as the API server's own code has it."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What `slicewarden floor --mutate` prints, and what it says is missing."""
+"""The output of `slicewarden floor --mutate`, and the parts that it says are missing."""
 
 from dataclasses import replace
 

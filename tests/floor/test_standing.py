@@ -1,4 +1,4 @@
-"""What a floor holds of a policy, as audits and comparisons of policies say it."""
+"""The part of a policy that a floor holds, as audits and comparisons of policies say it."""
 
 from dataclasses import replace
 

@@ -22,7 +22,7 @@ class Card:
         object.__setattr__(self, "_state", State(self.file, cards=int(self.mib > 0), mib=self.mib))
 
     def environment(self) -> dict[str, str]:
-        """What a process needs in its environment to find this card and no other. Raises Missing."""
+        """The variables that a process needs in its environment to find this card and no other. Raises Missing."""
         return {
             "LD_LIBRARY_PATH": str(compiled().parent),
             "PYTHONPATH": str(PRETEND),

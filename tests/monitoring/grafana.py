@@ -28,7 +28,7 @@ def faults(dashboard: dict[str, Any]) -> Iterator[str]:
 
 
 def _lost(given: Any, kept: Any, place: str) -> Iterator[str]:
-    """What was not read, as it is not written again."""
+    """The parts that were not read, since they are not written again."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for key, value in given.items():
             if key in kept:

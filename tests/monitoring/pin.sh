@@ -1,6 +1,6 @@
 #!/bin/sh
 # Write go.mod and go.sum again, for another release of Prometheus: tests/monitoring/pin.sh [VERSION]
-# Of the ways by which a server finds what to scrape, Kubernetes' alone: the clients of clouds are half of it.
+# It finds targets by Kubernetes alone: the clients of clouds are half of the server.
 set -eu
 cd "$(dirname "$0")"
 cat >go.mod <<GO

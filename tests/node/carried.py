@@ -1,4 +1,4 @@
-"""What each node carries."""
+"""The files that each node carries."""
 
 from collections.abc import Mapping
 from pathlib import Path

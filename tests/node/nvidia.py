@@ -104,7 +104,7 @@ def _driver(root: Path) -> Path:
 
 
 def specification(cards: Path) -> dict[str, Any]:
-    """What a container gets with each card, by its index and its UUID, and with all (CDI's SPEC.md).
+    """The devices that a container gets with each card, by its index and its UUID, and with all (CDI's SPEC.md).
 
     As on a real node these are the driver's libraries too. `cards` is the file that the pretended ones count in.
     """

@@ -86,7 +86,7 @@ def agent(cluster: Cluster) -> Object:
 
 
 def table(cluster: Cluster) -> dict[str, list[str]]:
-    """What --once prints, by the pods' names: the words of each line."""
+    """The output of --once, by the pods' names: the words of each line."""
     # The runtime gives the variables of a card to a container, and not to what is run in it later.
     once = ("slicewarden", "agent", "--once", "--policy", "/etc/slicewarden/policy/policy.yaml")
     command = ("env", f"CARD_STATE={STATE}", *once)
@@ -96,7 +96,7 @@ def table(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def metrics(cluster: Cluster) -> str:
-    """What the agent is scraped for."""
+    """The metrics of the agent."""
     with urllib.request.urlopen(f"http://{agent(cluster)['status']['podIP']}:8080/metrics", timeout=10) as answer:
         return str(answer.read().decode())
 

@@ -15,14 +15,14 @@ from tests.node.replicas import BAD, CREATE, OURS, SYSTEM, all_ready, stream
 from tests.support.manifests import commands
 
 IMAGE = "registry.example.com/slicewarden@sha256:..."
-"""What stands on the page for the image."""
+"""The image's name on the page."""
 
 
 KINDS = (
     "clusterroles", "clusterrolebindings", "roles", "rolebindings", "configmaps",
     "mutatingwebhookconfigurations", "validatingwebhookconfigurations",
 )  # fmt: skip
-"""Of what an uninstallation might leave behind."""
+"""The kinds of objects that an uninstallation might leave behind."""
 
 
 @pytest.fixture(scope="module")

@@ -32,14 +32,14 @@ SAMPLES = {
 
 
 def labels(cluster: Cluster) -> dict[str, str]:
-    """What the node with cards is labelled with, of NVIDIA's."""
+    """NVIDIA's labels of the node with cards."""
     found: Mapping[str, str] = cluster.get("node", GPU_NODE)["metadata"]["labels"]
     return {key: value for key, value in found.items() if key.startswith("nvidia.com/gpu.")}
 
 
 @pytest.fixture(scope="module")
 def written(enforced: Cluster, gpu_node: Node, sh: Sh) -> dict[str, str]:
-    """What GPU Feature Discovery wrote into its file, after NFD has brought all of it to a node that had none of it."""
+    """The labels that GPU Feature Discovery wrote into its file, after NFD has brought all to a node that had none."""
     found = {key: it for key, it in discovered(enforced, gpu_node).items() if key.startswith("nvidia.com/gpu.")}
     assert found[JUDGED] == "time-slicing"
     enforced.do("label", "node", GPU_NODE, *(f"{key}-" for key in labels(enforced)))
@@ -49,7 +49,7 @@ def written(enforced: Cluster, gpu_node: Node, sh: Sh) -> dict[str, str]:
 
 
 def reviews(cluster: Cluster) -> list[Object]:
-    """What the replicas logged of reviews of nodes by NFD."""
+    """The lines that the replicas logged on reviews of nodes by NFD."""
     lines = cluster.do("logs", SYSTEM, OURS, "--tail=-1").splitlines()
     found = [json.loads(line) for line in lines if line.startswith("{")]
     return [each for each in found if each.get("kind") == "Node" and each.get("user") == NFD]

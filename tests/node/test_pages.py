@@ -1,4 +1,4 @@
-"""What pages show of kubectl's output, against what kubectl prints."""
+"""The pages' copies of kubectl's output are compared with what kubectl prints."""
 
 import re
 from pathlib import Path

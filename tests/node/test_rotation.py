@@ -39,7 +39,7 @@ def test_a_new_ca_takes_over_in_two_days_and_no_pod_is_refused(enforced: Cluster
 
 
 def bundles(store: ClusterStore) -> set[bytes]:
-    """What API servers trust the webhook by."""
+    """The caBundles by which API servers trust the webhook."""
     return set(store.read().bundles.values())
 
 

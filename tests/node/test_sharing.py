@@ -38,7 +38,7 @@ PATIENCE = 20
 
 
 def read(text: str) -> tuple[dict[str, int], dict[str, str]]:
-    """What our reader makes of a configuration on a node with two cards: resources with their counts, and labels."""
+    """Our reading of a configuration on a node with two cards: resources with their counts, and labels."""
     plugin, node = held(text), FactsNode("any", {f"{GPU}.product": "NVIDIA-A100-SXM4-40GB", f"{GPU}.count": "2"})
     (replicas,) = [each.replicas for each in shares(plugin, node)] or [1]
     name = GPU + SHARED if renamed(plugin.section) and replicas > 1 else GPU

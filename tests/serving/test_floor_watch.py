@@ -15,7 +15,7 @@ WANTED = floor(policy_of(POLICY), rules.walk(), Answer.BY_RULE)
 
 
 class Server:
-    """What a watch has heard of an API server, and what became of it."""
+    """The objects that a watch has heard of, and the log and metrics that came of it."""
 
     def __init__(self) -> None:
         self.found: Sequence[Object] | None = None

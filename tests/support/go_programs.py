@@ -18,7 +18,7 @@ class Missing(Exception):
 
 
 class Unbuilt(Missing):
-    """What could not be built, though all that it needs seemed to be there."""
+    """A program could not be built, though all that it needs seemed to be there."""
 
 
 def cache() -> Path:

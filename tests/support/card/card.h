@@ -19,7 +19,7 @@ struct slot {
     char cgroup[256]; /* of a held one: its path below the mount of version 2 */
 };
 
-/* What the driver holds all processes of a cgroup to: the whole path of a folder, and bytes. */
+/* A limit of the driver for all processes of a cgroup: the whole path of a folder, and bytes. */
 struct limit {
     char path[512];
     uint64_t soft, hard;
@@ -52,7 +52,7 @@ uint64_t slot_owner(const struct slot *slot);
 /* The bytes that all processes on a card take. */
 uint64_t card_used(const struct card *card);
 
-/* What follows is about the card of this process: the one that NVIDIA_VISIBLE_DEVICES names, else the first. */
+/* The rest is about the card of this process: the one that NVIDIA_VISIBLE_DEVICES names, else the first. */
 struct card *own_card(void);
 struct slot *own_slot(void);
 size_t card_total(void);
@@ -76,7 +76,7 @@ uintptr_t card_reserve(size_t bytes);
 int card_work(uint64_t microseconds);
 void card_wait(void);
 
-/* What the card is: the attributes of the driver's and the runtime's enums, which agree. Unknown ones are 0. */
+/* The attributes of the card: those of the driver's and the runtime's enums, which agree. Unknown ones are 0. */
 int card_attribute(int which);
 
 #define CARD_BUS "0000:00:04.0"

@@ -1,7 +1,7 @@
 """The time of a pretended card, which its processes share as the study measured it (its Table 1, RTX 3090).
 
 SIMULATION. Processes that have queued work take turns of 2 ms; each turn costs 147 µs when there is another process,
-which is what the table's kernel times ask for. What is queued is done whether its process runs or is frozen. All times
+which is what the table's kernel times ask for. Queued work is done whether its process runs or is frozen. All times
 are in microseconds.
 """
 

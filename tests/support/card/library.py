@@ -15,7 +15,7 @@ NAMES = (
     "libcudart.so.12",
     "libcudart.so.13",
     "libnvidia-ml.so.1",
-    # What frameworks want to see beside them before they look at a card; nothing in these is ever called.
+    # Frameworks want to see these beside them before they look at a card; nothing in these is ever called.
     "libcublas.so.12",
     "libcublas.so.13",
     "libcublasLt.so.12",

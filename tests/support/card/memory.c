@@ -154,7 +154,7 @@ uintptr_t card_reserve(size_t bytes) {
     return start;
 }
 
-/* Work. What is queued is done whether its process runs or is frozen; what was queued by one that ended is not. */
+/* Work. Queued work is done whether its process runs or is frozen, but not after its end. */
 
 static struct state *timed(void) {
     static struct state *state;

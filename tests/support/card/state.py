@@ -26,7 +26,7 @@ CARD = LIMITS_AT + LIMIT.size * LIMITS
 SIZE = HEAD + CARD * CARDS
 MIB = 2**20
 
-LOST, NOT_SUPPORTED = 15, 3
+LOST = 15
 
 NAME = "Pretended Card"
 
@@ -78,7 +78,7 @@ class State:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to find the library and this file."""
+        """The variables that a process needs to find the library and this file."""
         return {**os.environ, "LD_LIBRARY_PATH": str(library().parent), "CARD_STATE": str(self.file)}
 
     def set(self, card: int = 0, **values: int) -> None:
@@ -109,7 +109,7 @@ class State:
         at = self._card(card) + SLOTS_AT + SLOT.size * slot
         self._map[at : at + SLOT.size] = bytes(SLOT.size)
 
-    # What clock.py gives out: the time of the first card, in microseconds.
+    # Time of the first card that clock.py gives out, in microseconds.
 
     def start(self, microseconds: int) -> None:
         """Let the clock go on."""
