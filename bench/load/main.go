@@ -90,7 +90,7 @@ func (l *load) send(url string) error {
 	return nil
 }
 
-// The URLs take turns on each connection, so that whatever else the machine does befalls each of them alike.
+// The URLs take turns on each connection, so that other work of the machine slows all of them alike.
 func (s *seen) send(l *load, turn int, start time.Time) {
 	at := turn % len(l.urls)
 	err := l.send(l.urls[at])
