@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 def main() -> int:
     """Exit status: 0 measured, or no card; 1 something did not hold or a program broke; 2 nothing to measure with."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="What holds on the card of this machine.")
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Measure what this machine's card holds.")
     parser.add_argument(
         "which", nargs="?", choices=("caps", "truth", "limits", "contention"), default="caps",
         help="the frameworks' caps, as without it; what the agent tells of containers; the driver's limits of them; or "

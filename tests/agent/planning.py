@@ -468,7 +468,7 @@ def _holds(planner: Any, rules: Contention, moment: Moment, rested: dict[str, fl
 
 
 def _first(rules: Contention, moment: Moment, keys: set[str], key: str, seed: int) -> None:
-    """Who is let run is the first of those that waited, by priority and then by the queue."""
+    """The first of those that waited is let run, by priority and then by the queue."""
     if rules.mode == OFF or moment.before.found is None or any(c.busy is None for c in moment.seen.cards.values()):
         return
     priorities = {each.key: -each.priority for each in moment.seen.containers}

@@ -109,7 +109,7 @@ OFF, FIRST_COME, TURNS = "Off", "FirstCome", "Turns"
 """How containers take turns on a contended card: not at all, each until it ends, or each for a while."""
 
 OPT_IN, ALL = "OptIn", "All"
-"""Who may be paused: pods that say so themselves, or all that can bear it."""
+"""The pods that may be paused: those that say so themselves, or all that can bear it."""
 
 PAUSABLE = "slicewarden.dev/pausable"
 """The annotation by which a pod says whether it may be paused: `true` or `false`."""
