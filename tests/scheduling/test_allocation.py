@@ -6,8 +6,10 @@ import pytest
 
 from webhook.scheduling.allocation import Stock, Unreadable, held_at, score
 from webhook.scheduling.devices import Claim, Device, Version, Where, claim_of, pools_of
-from webhook.scheduling.infos import NodeInfo
+from webhook.scheduling.infos import NodeInfo, PodInfo
+from webhook.scheduling.play import play
 from webhook.scheduling.selectors import reader
+from webhook.scheduling.stage import Stage
 
 Object = dict[str, Any]
 
@@ -230,3 +232,15 @@ def test_a_selector_that_cannot_be_read_says_so(expression: str, begins: str) ->
         READS(expression, CARD)
     assert str(raised.value).startswith(begins)
     assert "\n" not in str(raised.value)
+
+
+def test_a_pod_whose_selector_cannot_be_read_waits_and_evicts_nobody() -> None:
+    assert READS is not None
+    node = NodeInfo("n", {}, (), {"cpu": 1000, "pods": 110})
+    low = PodInfo("low", {"cpu": 1000}, {})
+    high = PodInfo("high", {"cpu": 1000}, {}, priority=10, claims=(claim(exactly("broken")),))
+    stage = Stage([node], Stock(pools_of([slices(device("gpu-0"))]), {"broken": ("device.driver ==",)}, READS))
+    ran, waits = play([low, high], stage)
+    assert (ran.node, waits.node, waits.evicted) == ("n", "", ())
+    assert next(iter(waits.reasons)).startswith("a selector cannot be read: ")
+    assert [each.name for each in node.pods] == ["low"]

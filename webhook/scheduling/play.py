@@ -63,14 +63,15 @@ def step(pod: PodInfo, stage: Stage, strategy: Strategy, evictor: str = "") -> O
     filters = Filters(pod, stage)
     try:
         refused = {node.name: [*filters.reasons(node)] for node in stage.nodes}
+        fitting = [node for node in stage.nodes if not refused[node.name]]
+        candidates = candidates_for(pod, stage) if pod.preempts and not fitting else []
     except Unreadable as error:
         return Outcome(pod, reasons={str(error): len(stage.nodes)}, evictor=evictor)
-    fitting = [node for node in stage.nodes if not refused[node.name]]
     if fitting:
         first, *others = scores.best(filters, fitting, stage.nodes, strategy)
         stage.put(pod, first, filters.allocations.get(first.name, ()))
         return Outcome(pod, first.name, tuple(node.name for node in others), evictor=evictor)
-    if pod.preempts and (candidates := candidates_for(pod, stage)):
+    if candidates:
         node, victims = cheapest(candidates)[0]
         for victim in victims:
             stage.remove(victim, node)
@@ -88,23 +89,24 @@ def victims_on(pod: PodInfo, node: NodeInfo, stage: Stage) -> list[PodInfo] | No
     All pods of a lower priority leave at first; then each comes back, the most important first, if the pod still fits
     (plugins/defaultpreemption, SelectVictimsOnNode). With equal priority, the earlier pod is more important.
     Disruption budgets are not known here, so none is spared for one. The devices of a pod stay taken meanwhile, as the
-    scheduler sees it: it evicts none for its claims.
+    scheduler sees it: it evicts none for its claims. Raises Unreadable.
     """
     lower = sorted((each for each in node.pods if each.priority < pod.priority), key=lambda each: -each.priority)
     if not lower:
         return None
     for each in lower:
         node.remove(each)
-    victims: list[PodInfo] | None = None
-    if Filters(pod, stage).fits(node):
-        victims = []
-        for each in lower:
+    away, victims = deque(lower), list[PodInfo]()
+    try:
+        if Filters(pod, stage).fits(node):
+            for each in lower:
+                node.add(away.popleft())
+                if not Filters(pod, stage).fits(node):
+                    node.remove(each)
+                    victims.append(each)
+    finally:
+        for each in (*away, *victims):
             node.add(each)
-            if not Filters(pod, stage).fits(node):
-                node.remove(each)
-                victims.append(each)
-    for each in lower if victims is None else victims:
-        node.add(each)
     return victims or None
 
 
