@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -128,14 +130,32 @@ def test_the_floor_is_its_component_on_an_overlay(run: Run, tmp_path: Path, mode
     assert not current.ours(template(run, f"--set=mode={mode}"))
 
 
-def composed(run: Run, folder: Path, *components: str) -> list[Object]:
-    """The overlay `enforce` with components."""
+def images(line: str, run: Run, folder: Path, overlay: str, *components: str) -> set[str]:
+    """The images of an overlay that has components and a line of its own."""
+    objects = composed(run, folder, *components, overlay=overlay, **yaml.safe_load(line or "{}"))
+    return set(re.findall(r'"image": "([^"]*)"', json.dumps(objects)))
+
+
+@pytest.mark.parametrize("overlay", ["audit", "enforce", "cert-manager"])
+def test_an_overlay_with_the_pages_line_names_the_image_in_the_pods_of_its_components_too(
+    run: Run, tmp_path: Path, overlay: str
+) -> None:
+    page = (MANIFESTS / "README.md").read_text("utf-8")
+    line = next(each for each in page.splitlines() if each.startswith("images: "))
+    with_pods = ("agent", "agent-acts", "agent-turns", "audit")
+    assert images("", run, tmp_path, overlay, *with_pods) == {"slicewarden:0.1.0"}
+    assert images(line, run, tmp_path, overlay, *with_pods) == {"registry.example.com/slicewarden@sha256:..."}
+
+
+def composed(run: Run, folder: Path, *components: str, overlay: str = "enforce", **more: Any) -> list[Object]:
+    """An overlay with components and more keys."""
     relative = os.path.relpath(MANIFESTS, folder)
-    overlay = {
-        "resources": [f"{relative}/overlays/enforce"],
+    made_of = {
+        "resources": [f"{relative}/overlays/{overlay}"],
         "components": [f"{relative}/components/{name}" for name in components],
+        **more,
     }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(made_of))
     made = run("kubectl", "kustomize", folder)
     assert made.returncode == 0, made.stderr
     return [*yaml.safe_load_all(made.stdout)]
