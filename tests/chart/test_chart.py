@@ -130,6 +130,12 @@ def test_the_floor_is_its_component_on_an_overlay(run: Run, tmp_path: Path, mode
     assert not current.ours(template(run, f"--set=mode={mode}"))
 
 
+def test_the_floor_only_records_beside_audit_mode_if_it_is_listed_first(run: Run, tmp_path: Path) -> None:
+    """The pages say so. In the other order audit mode's patch does not meet the bindings."""
+    assert current.only_records(composed(run, tmp_path, "floor", "audit-mode"))
+    assert Answer.DENY in current.answers(composed(run, tmp_path, "audit-mode", "floor"))
+
+
 def images(line: str, run: Run, folder: Path, overlay: str, *components: str) -> set[str]:
     """The images of an overlay that has components and a line of its own."""
     objects = composed(run, folder, *components, overlay=overlay, **yaml.safe_load(line or "{}"))

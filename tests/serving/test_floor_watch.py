@@ -6,6 +6,7 @@ from typing import Any
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.floor.answers import Answer
+from webhook.floor.current import recording
 from webhook.floor.policies import floor
 from webhook.model import Object
 from webhook.serving.floor_watch import FloorWatch, kept
@@ -17,10 +18,10 @@ WANTED = floor(policy_of(POLICY), rules.walk(), Answer.BY_RULE)
 class Server:
     """The objects that a watch has heard of, and the log and metrics that came of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, audit: bool = False) -> None:
         self.found: Sequence[Object] | None = None
         self.metrics, self.logged = Metrics(), list[Any]()
-        self.watch = FloorWatch(lambda: self.found, WANTED, self.logged.append, self.metrics)
+        self.watch = FloorWatch(lambda: self.found, WANTED, self.logged.append, self.metrics, audit=audit)
 
     def shows(self, found: Sequence[Object] | None) -> dict[str, float]:
         """Let it have these objects, and return the number of objects by state, but for none."""
@@ -45,6 +46,21 @@ def test_a_floor_that_is_removed_or_weakened_is_told() -> None:
     said = [each["message"] for each in server.logged]
     assert said == ["floor is current", *["floor differs"] * 3, "floor is current"]
     assert server.logged[2]["differences"] == ["slicewarden-pods: actions are Audit, not Deny and Audit"]
+
+
+def test_a_floor_that_denies_in_audit_mode_is_told_with_the_way_out() -> None:
+    server, whole = Server(audit=True), float(len(WANTED))
+    server.shows(WANTED)
+    assert server.shows(recording(WANTED)) == {"current": whole}
+    server.shows([])
+    denies, records, missing = server.logged
+    assert "list components/floor before components/audit-mode" in denies["caution"]
+    assert any("actions are Deny and Audit, not Audit" in line for line in denies["differences"])
+    assert records == {"message": "floor is current"}
+    assert "caution" not in missing
+    enforced = Server()
+    enforced.shows(WANTED[2:])
+    assert "caution" not in enforced.logged[0]
 
 
 def test_what_did_not_change_is_not_told_twice() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from webhook.cluster.client import Resource
 from webhook.floor import current
+from webhook.floor.answers import Answer
 from webhook.floor.current import State
 from webhook.model import Object
 from webhook.telemetry.log import Log
@@ -17,6 +18,11 @@ READ = tuple(
     )
 )
 """The resources that are watched; the ClusterRole in manifests/components/floor-watch allows exactly these."""
+
+CAUTION = (
+    "the floor denies, though the webhook runs with --audit-only; list components/floor before components/audit-mode"
+)
+"""The log's word on a floor that denies in audit mode."""
 
 SECONDS = 2.0
 """Seconds between two looks at what the watch has heard."""
@@ -36,12 +42,15 @@ def kept(item: Object) -> Object | None:
 class FloorWatch:
     """Compares what a watch has heard with what a policy needs, whenever it changed.
 
-    A change is logged once: what is not as it has to be, or that all is.
+    A change is logged once: what is not as it has to be, or that all is. In `audit` mode the floor has to record only,
+    and the log has a caution if it denies.
     """
 
-    def __init__(self, heard: Heard, wanted: Sequence[Object], log: Log, metrics: Metrics) -> None:
-        self._heard, self._wanted = heard, wanted
-        self._log, self._metrics = log, metrics
+    def __init__(
+        self, heard: Heard, wanted: Sequence[Object], log: Log, metrics: Metrics, *, audit: bool = False
+    ) -> None:
+        self._heard, self._wanted = heard, current.recording(wanted) if audit else wanted
+        self._log, self._metrics, self._audit = log, metrics, audit
         self._last: Sequence[Object] | None = None
         self._told: list[str] | None = None
 
@@ -57,13 +66,15 @@ class FloorWatch:
             self._metrics.floor((), unread=True)
         elif found != self._last:
             self._metrics.floor(current.states(self._wanted, found).items(), unread=False)
-            self._tell(current.differences(self._wanted, found, actions=True))
+            denies = self._audit and Answer.DENY in current.answers(found)
+            self._tell(current.differences(self._wanted, found, actions=True), CAUTION if denies else "")
         self._last = found
 
-    def _tell(self, differences: list[str]) -> None:
+    def _tell(self, differences: list[str], caution: str) -> None:
         if differences != self._told:
             self._told = differences
             message = {"message": "floor differs", "differences": differences}
+            message |= {"caution": caution} if caution else {}
             self._log(message if differences else {"message": "floor is current"})
 
     def _follow(self) -> None:

@@ -232,4 +232,4 @@ def _watch_floor(connection: "Api", policy: Policy, answer: Answer, metrics: "Me
             return None
         return [item for kind in current.KINDS for item in followed.objects(kind)]
 
-    floor_watch.FloorWatch(heard, current.recording(wanted) if audit else wanted, log_line, metrics).start()
+    floor_watch.FloorWatch(heard, wanted, log_line, metrics, audit=audit).start()
