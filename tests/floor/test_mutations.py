@@ -1,6 +1,7 @@
 """The output of `slicewarden floor --mutate`, and the parts that it says are missing."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,15 @@ def test_nothing_is_written_that_the_policy_does_not_deny() -> None:
 def test_a_value_is_written_as_the_api_server_types_it() -> None:
     value = {"key": "it's", "seconds": 5, "on": True, "values": ["a"]}
     assert literal("Object.spec.t", value) == "Object.spec.t{key: 'it\\'s', seconds: 5, on: true, values: ['a']}"
+
+
+def test_a_check_says_that_mutations_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, note = tmp_path / "floor.yaml", "note: the MutatingAdmissionPolicy in it is not compared\n"
+    for options, said in (["--mutate"], note), ([], ""):
+        assert cli.main(["floor", "--policy", str(POLICY), *options]) == 0
+        file.write_text(capsys.readouterr().out, "utf-8")
+        assert cli.main(["floor", "--policy", str(POLICY), "--check", str(file)]) == 0
+        assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("other", [["--as", "static"], ["--check", "floor.yaml"]])

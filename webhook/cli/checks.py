@@ -10,7 +10,7 @@ from webhook import rules
 from webhook.cli import inputs, options, outputs
 from webhook.engine import registered
 from webhook.engine.registration import NAME
-from webhook.floor import current, policies
+from webhook.floor import current, mutations, policies
 from webhook.floor.answers import Answer
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
@@ -32,7 +32,7 @@ class Comparison:
     that a file has none. `differences` says what is not as it has to be, `more` the rest of the sentence on one that
     is current, and `caution` what the `command` that makes it again would lose. The command's output goes to a file
     like `file`, and `apply` says what to do then. `none` is said of a cluster without it, where it is compared beside
-    another.
+    another. `passed_over` says which objects of a file are not compared.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Comparison:
     more: Callable[[Sequence[Object]], str] = lambda _: ""
     caution: Callable[[Sequence[Object]], str] = lambda _: ""
     none: str = ""
+    passed_over: Callable[[Iterable[Object]], str] = lambda _: ""
 
 
 def shared(function: Command) -> Command:
@@ -132,7 +133,13 @@ def floor(policy: Policy, source: str | None, answer: Answer | None = None, *, s
         more,
         caution,
         f"no floor; {current.LOST}",
+        _mutations,
     )
+
+
+def _mutations(items: Iterable[Object]) -> str:
+    there = any(item.get("kind") == mutations.POLICY for item in items)
+    return f"note: the {mutations.POLICY} in it is not compared" if there else ""
 
 
 def run(
@@ -156,6 +163,7 @@ def run(
     found = compared.ours(items)
     if not found:
         raise Unusable((Problem(file, 0, compared.absent),))
+    outputs.say(filter(None, (each.passed_over(items) for each in (compared, *beside))))
     others = [(each, each.ours(items)) for each in beside]
     status = _compared(policy, compared, found, file)
     return max([status, *(_compared(policy, each, those, file) for each, those in others if those)])
