@@ -52,6 +52,10 @@ def test_changes_are_those_of_what_is_held_and_not_of_its_words() -> None:
     assert not changes(SAMPLE, replace(SAMPLE, name="renamed", digest="0", support="ask us"), RULES)
     eased = replace(SAMPLE, actions={"device-path": Action.WARN, "*": Action.DENY})
     assert changes(SAMPLE, eased, RULES) == Changes([], ["device-path"], [])
-    assert changes(eased, SAMPLE, RULES).line == "the floor now holds device-path; where it is installed, make it again"
+    assert changes(eased, SAMPLE, RULES).line == (
+        "the floor now also holds device-path; where it is installed, make it again"
+    )
+    both = "the floor now also holds a, and holds b in another way; where it is installed, make it again"
+    assert Changes(["a"], [], ["b"]).line == both
     fewer = replace(SAMPLE, pools=SAMPLE.pools[:-1])
     assert "unsteered-pod" in changes(SAMPLE, fewer, RULES).changed  # it reads the pools by a variable

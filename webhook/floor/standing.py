@@ -106,9 +106,13 @@ class Changes:
     @property
     def line(self) -> str:
         """The same in a line for people; empty without any."""
-        parts = (("now holds", self.added), ("holds no longer", self.removed), ("holds otherwise", self.changed))
-        said = [f"{verb} {listed(some, NAMED)}" for verb, some in parts if some]
-        return f"the floor {', '.join(said)}; where it is installed, make it again" if said else ""
+        parts = (
+            ("now also holds", self.added, ""),
+            ("no longer holds", self.removed, ""),
+            ("holds", self.changed, " in another way"),
+        )
+        said = [f"{verb} {listed(some, NAMED)}{way}" for verb, some, way in parts if some]
+        return f"the floor {', and '.join(said)}; where it is installed, make it again" if said else ""
 
 
 def changes(old: Policy, new: Policy, rules: Sequence[Rule]) -> Changes:
