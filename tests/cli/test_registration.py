@@ -112,7 +112,7 @@ def test_a_floor_beside_the_registration_is_compared_too(check: Any, tmp_path: P
     first, second = done.out.splitlines()
     assert ": the registration is current" in first
     if stale:
-        assert (done.status, second) == (1, f"{file}: slicewarden-pods: validations differs")
+        assert (done.status, second) == (1, f"{file}: slicewarden-pods: its validations differ")
         assert done.err == f"the floor is stale; run: slicewarden floor --policy {POLICY} > {file}\n"
     else:
         assert (done.status, done.err) == (0, "")

@@ -40,7 +40,7 @@ def test_what_is_missing_changed_or_left_over_is_named() -> None:
     left = {**older[0], "metadata": {**older[0]["metadata"], "name": "slicewarden-old"}}
     said = differences(WANTED, [*found, left])
     assert "slicewarden-bindings: is missing" in said
-    assert any(line.endswith(": validations differs") and "slicewarden-pods" in line for line in said)
+    assert any(line.endswith(": its validations differ") and "slicewarden-pods" in line for line in said)
     assert any("was made from policy 0, but this policy is" in line for line in said)
     assert any(line.startswith("slicewarden-old: is not of this policy's floor") for line in said)
 
@@ -55,7 +55,7 @@ def test_the_command_compares_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     file.write_text(text.replace("spec.nodeName bypasses", "spec.nodeName goes past"), "utf-8")
     assert cli.main(["floor", "--policy", str(POLICY), "--check", str(file)]) == 1
     shown = capsys.readouterr()
-    assert shown.out == f"{file}: slicewarden-pods: validations differs\n"
+    assert shown.out == f"{file}: slicewarden-pods: its validations differ\n"
     assert shown.err == f"the floor is stale; run: slicewarden floor --policy {POLICY} > {file}\n"
 
 
@@ -157,6 +157,15 @@ def test_a_floor_by_rule_records_what_can_wait_and_denies_the_rest() -> None:
     assert said[True] | said[False] == everything
 
 
+def test_what_is_left_of_a_floor_by_rule_is_not_said_to_deny() -> None:
+    said = "slicewarden-pods-audited: belongs to a floor with other --actions; it only records; delete it"
+    assert said in differences(WANTED, BY_RULE)
+    assert not any("may deny" in line for line in differences(WANTED, BY_RULE))
+    strict = [{**each, "spec": {**each["spec"], "validationActions": ["Deny"]}} for each in BY_RULE[1::2]]
+    (line,) = (each for each in differences(WANTED, [*BY_RULE[::2], *strict]) if "slicewarden-pods-audited" in each)
+    assert "may deny what the webhook allows; delete it" in line
+
+
 def test_the_page_has_every_rule_that_is_only_recorded_with_its_reason() -> None:
     assert RECORDED.keys() <= {rule.id for rule in rules.walk()}
     page, start, end = ROOT / "docs" / "floor.md", "<!-- recorded -->\n", "<!-- end -->"
@@ -226,13 +235,13 @@ def without(part: str, where: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("part", "where", "said"),
     [
-        ("namespaceSelector", "0", "matchConstraints differs"),
-        ("excludeResourceRules", "0", "matchConstraints differs"),
-        ("matchConditions", "0", "matchConditions differs"),
-        ("failurePolicy", "0", "failurePolicy differs"),
-        ("validations", "0", "validations differs"),
+        ("namespaceSelector", "0", "its matchConstraints differ"),
+        ("excludeResourceRules", "0", "its matchConstraints differ"),
+        ("matchConditions", "0", "its matchConditions differ"),
+        ("failurePolicy", "0", "its failurePolicy differs"),
+        ("validations", "0", "its validations differ"),
         ("matchResources", "1", "has matchResources of its own"),
-        ("policyName", "1", "policyName differs"),
+        ("policyName", "1", "its policyName differs"),
     ],
 )
 def test_whatever_narrows_a_floor_is_a_difference(part: str, where: str, said: str) -> None:

@@ -270,7 +270,7 @@ ERRORS: list[tuple[Break, str, str, str]] = [
         "slicewarden-pods-audited: its binding is missing",
     ),
     (lambda w: _audit_beside_a_floor(w), "floor", "warning", "audit mode, but the floor denies"),
-    (lambda w: _edit(w, FLOOR[0], "broad-toleration: ", "another: "), "floor", "error", "validations differs"),
+    (lambda w: _edit(w, FLOOR[0], "broad-toleration: ", "another: "), "floor", "error", "its validations differ"),
     (lambda w: w.items.pop(SERVING), "certificate", "error", "the Secret of the serving certificate is not there"),
     (lambda w: w.items[SERVING].update(data={}), "certificate", "error", "no certificate under tls.crt"),
     (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(3)[0]}), "certificate", "warning", "ends 20"),

@@ -128,7 +128,10 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
         else:
             yield from (Difference(kind, name, State.DIFFERING, text) for text in _between(each, item, actions))
     for kind, name in there:
+        audited = str(name).removesuffix(STATIC).endswith(AUDITED)
         text = "is not of this policy's floor, and may deny what the webhook allows; delete it"
+        if audited and only_records(item for item in there.values() if _metadata(item).get("name") == name):
+            text = "belongs to a floor with other --actions; it only records; delete it"
         yield Difference(kind, str(name), State.UNNEEDED, text)
 
 
@@ -153,7 +156,7 @@ def _between(wanted: Object, found: Object, actions: bool) -> Iterator[str]:
             if (actions or _guards(wanted)) and {*value} != {*_actions(found)}:
                 yield f"actions are {_said(_actions(found))}, not {_said(value)}"
         elif not _holds(value, spec.get(part)):
-            yield f"{part} differs"
+            yield f"its {part} {'differ' if part.endswith('s') else 'differs'}"
     yield from (f"has {part} of its own" for part in spec if part not in wanted["spec"] and not _default(part, spec))
 
 
