@@ -14,6 +14,7 @@ from webhook.facts.snapshot import Facts, Node
 from webhook.floor.mutations import cappings, literal, mutating, unwritten
 from webhook.floor.policies import floor
 from webhook.model import Action
+from webhook.policy.resources import ResourceNames
 
 SAMPLE = policy_of(POLICY)
 
@@ -50,6 +51,16 @@ def test_caps_follow_the_cards_that_are_known_if_they_have_one_size() -> None:
     two = Facts(nodes=(card("a", 24576, 2), card("b", 24576, 4)))
     assert cappings(SAMPLE, two) == {}
     assert any("have no caps: shared" in line for line in unwritten(SAMPLE, rules.walk(), {}))
+
+
+def test_pools_of_claims_alone_are_not_said_to_have_caps() -> None:
+    pools = [replace(p, resources=ResourceNames((), shares=p.shared)) for p in SAMPLE.pools]
+    claims = replace(SAMPLE, pools=tuple(pools))
+    for policy, whether in (SAMPLE, True), (claims, False):
+        capped = cappings(policy, Facts())
+        assert "shared" in capped
+        assert any("caps of pool shared" in line for line in unwritten(policy, rules.walk(), capped)) is whether
+        assert any("have no caps: shared" in line for line in unwritten(policy, rules.walk(), {})) is whether
 
 
 def test_nothing_is_written_that_the_policy_does_not_deny() -> None:

@@ -317,11 +317,12 @@ def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Cappin
     """Yield what a cluster lacks that has the floor and these mutations, and no webhook: a sentence each."""
     yield "pods with required node affinity of their own, or with claims, are not steered: they have to name their pool"
     yield "debug containers get no variables: they have to set them"
-    others = [p.name for p in policy.pools if p.sharing in policy.capped_sharing and p.name not in capped]
+    asked = [pool for pool in policy.pools if pool.resources.patterns]  # pods with claims are named above
+    others = [p.name for p in asked if p.sharing in policy.capped_sharing and p.name not in capped]
     if others:
         yield f"pools of several sizes of cards, or of none known, have no caps: {', '.join(others)}"
-    for name, capping in capped.items():
-        yield f"caps of pool {name} are those of one card ({capping.card}): make them again when its nodes change"
+    for name in (pool.name for pool in asked if pool.name in capped):
+        yield f"caps of pool {name} are those of one card ({capped[name].card}): make them again when its nodes change"
     if capped:
         yield (
             f"containers that set one of the variables of memory have to set all; {MEMORY} and {PROCESSES} are not "
