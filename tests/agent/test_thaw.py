@@ -140,6 +140,56 @@ def test_by_hand_it_says_whom_it_thawed(frozen: "Frozen", capsys: pytest.Capture
     assert capsys.readouterr().out == "the ledger names no container\n"
 
 
+def test_by_hand_without_a_ledger_it_says_so_and_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cgroups, "mount", lambda: tmp_path)
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "missing", tmp_path / "empty"):
+        assert cli.main(["thaw", "--ledger", str(folder)]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err == f"no ledger in {folder}: has an agent run here? name its folder with --ledger\n"
+    assert [*tmp_path.rglob("*")] == [tmp_path / "empty"]
+
+
+def test_by_hand_after_an_agent_that_froze_nobody_it_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So the agent's preStop succeeds."""
+    monkeypatch.setattr(cgroups, "mount", lambda: tmp_path)
+    book = Ledger(tmp_path / "run")
+    assert book.take() == ""
+    assert cli.main(["thaw", "--ledger", str(book.folder)]) == 0
+    assert capsys.readouterr().out == "the ledger names no container\n"
+    book.leave()
+
+
+def test_by_hand_it_thaws_what_can_be_read_of_a_torn_ledger_and_says_that_it_is_torn(
+    frozen: "Frozen", capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, book, freezer = frozen
+    book.write({one.path: 1e12})
+    with (book.folder / "frozen").open("ab") as file:
+        file.write(b"12.5 /kubep")
+    book.leave()
+    assert cli.main(["thaw", "--ledger", str(book.folder)]) == 1
+    said = capsys.readouterr()
+    assert said.out == f"{one.path}: thawed\n"
+    assert said.err == "the ledger cannot be read in whole: 1 line passed over\n"
+    assert not freezer.asked(one.path)
+
+
+def test_by_hand_it_does_not_say_of_a_ledger_of_garbage_that_it_names_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cgroups, "mount", lambda: tmp_path)
+    (tmp_path / "frozen").write_bytes(b"\x00\xff\nnothing\n")
+    assert cli.main(["thaw", "--ledger", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "the ledger cannot be read in whole: 2 lines passed over\n")
+
+
 # The thawer's looks
 
 Frozen = tuple[Container, Ledger, Freezer]

@@ -86,6 +86,19 @@ class Ledger:
                 return
 
     @property
+    def missing(self) -> bool:
+        """Whether no agent has ever written here. False where that cannot be told."""
+        for file in (self._file, self._lock_file):
+            try:
+                file.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                return False
+            return False
+        return True
+
+    @property
     def beaten(self) -> int:
         """When the agent last said so: a number that changes with each look. 0 where there is no agent's file."""
         try:

@@ -24,7 +24,7 @@ LEAVE_SECONDS = 20.0
         ("slicewarden thaw", "slicewarden thaw --watch"),
         {
             "0": "success, or told to end",
-            "1": "a container could not be thawed",
+            "1": "a container could not be thawed, or no ledger was found, or not all of it could be read",
             "2": "invalid arguments, or no cgroup v2",
             "3": "internal error",
         },
@@ -60,14 +60,22 @@ def command(watch: bool, folder: str, silence: float) -> int:
     if watch:
         _watch(book, freezer, silence)
         return 0
+    if book.missing:
+        outputs.say([f"no ledger in {folder}: has an agent run here? name its folder with --ledger"])
+        return 1
     book.take(tries=1)
     try:
+        strange = book.read().strange
         done = thawer.thaw(book, freezer)
     finally:
         book.leave()
     lines = [f"{path}: {why or 'thawed'}" for path, why in done.items()]
-    outputs.show("\n".join(lines or ["the ledger names no container"]) + "\n")
-    return int(any(done.values()))
+    if strange:
+        outputs.say([f"the ledger cannot be read in whole: {strange} line{'s' * (strange > 1)} passed over"])
+    elif not lines:
+        lines = ["the ledger names no container"]
+    outputs.show("".join(f"{line}\n" for line in lines))
+    return int(bool(strange) or any(done.values()))
 
 
 def _watch(book: Ledger, freezer: Freezer, silence: float) -> None:
