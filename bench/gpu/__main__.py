@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
 
-from bench.gpu import contention, limits, nvml, truth
+from bench.gpu import nvml
 from bench.gpu.containers import Unwritable
 from bench.gpu.injected import Denied, injected
 from bench.gpu.tables import about, table
@@ -104,7 +104,17 @@ def main() -> int:
 
 def _of_containers(card: nvml.Card, which: str) -> int:
     """Measure what needs processes in cgroups, and no framework."""
-    from webhook.agent.nvml import Unavailable
+    try:
+        from bench.gpu import contention, limits, truth
+        from webhook.agent.nvml import Unavailable
+    except ModuleNotFoundError as error:
+        if error.name != "pynvml":
+            raise
+        print(
+            "nothing measured: nvidia-ml-py is not there; install it in a clone: pip install '.[agent]'",
+            file=sys.stderr,
+        )
+        return 2
 
     try:
         written, good = {"truth": truth, "limits": limits, "contention": contention}[which].run(card)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pynvml
@@ -84,3 +85,27 @@ def test_without_a_card_it_says_so_in_one_line_and_measures_nothing() -> None:
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "nothing measured: there is no NVIDIA GPU here (an NVIDIA driver, but no card)\n"
+
+
+@pytest.mark.parametrize("which", ["caps", "truth"])
+def test_without_a_card_and_without_the_binding_it_says_so_in_one_line(tmp_path: Path, which: str) -> None:
+    ran = _without_binding(tmp_path, which, CARD_STATE="/missing")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "nothing measured: there is no NVIDIA GPU here (an NVIDIA driver, but no card)\n"
+
+
+def test_with_a_card_and_without_the_binding_it_says_how_to_install_it(card: State, tmp_path: Path) -> None:
+    ran = _without_binding(tmp_path, "truth", **card.environment)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == (
+        "nothing measured: nvidia-ml-py is not there; install it in a clone: pip install '.[agent]'\n"
+    )
+
+
+def _without_binding(tmp_path: Path, which: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run the bench where importing pynvml fails as it does without the extra."""
+    (tmp_path / "pynvml.py").write_text("raise ModuleNotFoundError(\"No module named 'pynvml'\", name='pynvml')\n")
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    given = {**os.environ, "LD_LIBRARY_PATH": str(library().parent), **environment, "PYTHONPATH": path}
+    command = [sys.executable, "-P", "-m", "bench.gpu", which]
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
