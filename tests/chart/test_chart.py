@@ -26,6 +26,7 @@ from webhook.scan import batches
 
 Kustomized = Callable[[str], list[Object]]
 CHART = MANIFESTS / "chart"
+FLOOR, KUBERNETES = "--set=floor.enabled=true", "--kube-version=1.35.0"
 OVERLAYS = sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir())
 
 
@@ -113,12 +114,41 @@ def test_the_agent_is_its_components_on_an_overlay(run: Run, tmp_path: Path, act
     )
 
 
+@pytest.mark.parametrize(
+    "order",
+    [["agent-acts", "agent"], ["agent-taints", "agent"], ["agent-turns", "agent"], ["agent", "agent-turns"]],
+)
+def test_components_of_the_agent_in_another_order_do_not_render(run: Run, tmp_path: Path, order: list[str]) -> None:
+    with pytest.raises(AssertionError, match=r"nothing selected by DaemonSet|test failed"):
+        composed(run, tmp_path, *order)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (["acts"], "agent.acts needs agent.enabled=true"),
+        (["taints"], "agent.taints needs agent.enabled=true"),
+        (["acts", "turns"], "agent.acts needs agent.enabled=true"),
+        (["turns"], "agent.turns needs agent.enabled=true"),
+        (["enabled", "turns"], "agent.turns needs agent.acts=true"),
+    ],
+)
+def test_the_chart_refuses_values_of_the_agent_that_would_do_nothing(run: Run, values: list[str], why: str) -> None:
+    assert why in refusal(run, *(f"--set=agent.{each}=true" for each in values))
+
+
+def test_the_chart_refuses_the_floor_on_a_kubernetes_that_has_none(run: Run) -> None:
+    assert "floor.enabled needs Kubernetes 1.35" in refusal(run, "--set=floor.enabled=true", "--kube-version=1.34.9")
+    for version in ("1.35.0", "1.35.1-gke.100", "1.36.0"):
+        template(run, "--set=floor.enabled=true", f"--kube-version={version}")
+
+
 @pytest.mark.parametrize("mode", ["enforce", "audit"])
 def test_the_floor_is_its_component_on_an_overlay(run: Run, tmp_path: Path, mode: str) -> None:
     components = ["floor", *(["audit-mode"] if mode == "audit" else [])]
     objects = by_name(composed(run, tmp_path, *components))
     del objects["Namespace", "", "slicewarden-system"]
-    made = template(run, f"--set=mode={mode}", "--set=floor.enabled=true")
+    made = template(run, f"--set=mode={mode}", FLOOR, KUBERNETES)
     assert by_name(without_helms(made)) == objects
     found = current.ours(made)
     assert len(found) > 10
@@ -288,13 +318,13 @@ def test_a_policy_of_ones_own_comes_with_its_floor_too(run: Run, tmp_path: Path)
     for name, made in (("registration", configurations(policy)), ("floor", wanted)):
         files[name].write_text("".join("---\n" + write(each) for each in made), "utf-8")
     own = [f"--set-file={name}={files[name]}" for name in ("policy", "registration")]
-    its = ["--set=floor.enabled=true", f"--set-file=floor.manifests={files['floor']}"]
-    assert current.differences(wanted, template(run, "--set=mode=enforce", *own, *its), actions=True) == []
-    for values in ([*own, its[0]], its):
+    its = [FLOOR, f"--set-file=floor.manifests={files['floor']}"]
+    assert current.differences(wanted, template(run, "--set=mode=enforce", *own, *its, KUBERNETES), actions=True) == []
+    for values in ([*own, its[0], KUBERNETES], [*its, KUBERNETES]):
         assert "policy and floor.manifests are set together" in refusal(run, *values)
     assert "floor.manifests needs floor.enabled=true" in refusal(run, *own, its[1])
     files["floor"].write_text(write(wanted[0]), "utf-8")
-    assert "floor.manifests: needs policies and their bindings" in refusal(run, *own, *its)
+    assert "floor.manifests: needs policies and their bindings" in refusal(run, *own, *its, KUBERNETES)
 
 
 @pytest.mark.parametrize("text", ["kind: Pod\nmetadata: {}\n", "# nothing\n", "- 1\n", "{"])
