@@ -66,10 +66,10 @@ def test_without_the_library_of_the_driver_it_says_so_in_one_line(card: State) -
     assert "NVML" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--events", "--taint"])
-def test_events_and_taints_need_a_node(option: str) -> None:
-    done = once({**os.environ}, option)
-    assert (done.returncode, f"{option}: needs --node" in done.stderr) == (2, True)
+@pytest.mark.parametrize("given", [["--events"], ["--taint"], ["--policy", "policies/sample.yaml"]])
+def test_events_taints_and_a_policy_need_a_node(given: list[str]) -> None:
+    done = once({key: value for key, value in os.environ.items() if key != "NODE_NAME"}, *given)
+    assert (done.returncode, f"{given[0]}: needs --node" in done.stderr) == (2, True)
 
 
 @contextmanager

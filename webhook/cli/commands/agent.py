@@ -26,7 +26,7 @@ NO_FREEZER = "there is no whole mount of cgroup v2 that the agent may write to"
 
 STATUS = {
     "0": "success, or told to end",
-    "2": "invalid arguments or policy, no NVML, or no cluster",
+    "2": "invalid arguments or policy, no cluster, or with --once no NVML",
     "3": "internal error",
 }
 
@@ -90,6 +90,13 @@ def command(
     context: str | None,
 ) -> None:
     """Look once, or until told to end."""
+    for option, given, why in (
+        ("--policy", policy, "by whose pool and card it computes allowances"),
+        ("--events", events, "whose pods the Events are about"),
+        ("--taint", taint, "which is tainted"),
+    ):
+        if given and not node:
+            raise Unusable((Problem(option, 0, f"needs --node, {why}"),))
     acts = not watch_only and not once and node is not None
     frozen = _thawed(Path(ledger)) if acts else None  # before NVML is imported, which may hang or fail
     try:
@@ -97,10 +104,6 @@ def command(
     except ModuleNotFoundError as error:
         way = "install it in a clone of the repository: pip install '.[agent]'"
         raise Unusable((Problem(NVML, 0, f"is not there, and the agent asks NVML by it; {way}"),)) from error
-    if events and not node:
-        raise Unusable((Problem("--events", 0, "needs --node, whose pods the Events are about"),))
-    if taint and not node:
-        raise Unusable((Problem("--taint", 0, "needs --node, which is tainted"),))
     follow = _follow(node, policy, kubeconfig, context) if node else None
     try:
         if once:
