@@ -241,10 +241,13 @@ def test_a_command_tells_who_may_stand_still_for_how_long_and_why_not(
         item(metadata={"name": "whole"}, own={"resources": {"limits": {"nvidia.com/gpu": "2"}}}),
         item({"env": [{"name": "WORLD_SIZE", "value": "4"}]}, metadata={"name": "gang"}),
         item({"resources": {}}, metadata={"name": "none"}),
+        item({"livenessProbe": {**HTTP, "periodSeconds": 2}}, metadata={"name": "hasty"}),
+        item(metadata={"name": "said"}),
     ]
     pods[1]["metadata"]["annotations"] = {}
     for each in pods[:1] + pods[2:]:
         each["metadata"]["annotations"] = {"slicewarden.dev/pausable": "true"}
+    pods[-1]["metadata"]["annotations"] = {"slicewarden.dev/pausable": "yes"}
     file = tmp_path / "pods.yaml"
     file.write_text(yaml.safe_dump_all(pods))
     assert cli.main(["explain", "turns", str(file), "--policy", policy(tmp_path)]) == 0
@@ -255,4 +258,7 @@ def test_a_command_tells_who_may_stand_still_for_how_long_and_why_not(
         "Pod team/plain main shared never its pod does not say slicewarden.dev/pausable",
         "Pod team/whole main exclusive never the pool's containers take no turns",
         "Pod team/gang main shared never its pod is one of a group (WORLD_SIZE)",
+        "Pod team/hasty main shared never its probes bear 4 s, and 5 s are the least; raise failureThreshold or "
+        "periodSeconds",
+        'Pod team/said main shared never slicewarden.dev/pausable is "yes": only "true" counts',
     ]

@@ -14,6 +14,7 @@ from webhook.catalog import gangs
 from webhook.gpu import requests
 from webhook.gpu.review import PodReview
 from webhook.policy.model import ALL, OFF, PAUSABLE, PRIORITY_CLASS, Pool
+from webhook.text.words import shown
 
 SHORTEST = 5
 """Seconds: who does not bear to be frozen for so long is never frozen."""
@@ -39,9 +40,12 @@ def pause(review: PodReview, container: Container, pool: Pool) -> Pause | str:
     rules, pod = pool.contention, review.subject
     if rules.mode == OFF or pool.sharing != TIME_SLICING:
         return "the pool's containers take no turns"
-    if rules.who != ALL and pod.annotations.get(PAUSABLE) != "true":
-        return f"its pod does not say {PAUSABLE}"
-    if rules.who == ALL and pod.annotations.get(PAUSABLE) == "false":
+    said = pod.annotations.get(PAUSABLE)
+    if rules.who != ALL and said != "true":
+        return (
+            f"its pod does not say {PAUSABLE}" if said is None else f'{PAUSABLE} is {shown(said)}: only "true" counts'
+        )
+    if rules.who == ALL and said == "false":
         return f"its pod says that it is not {PAUSABLE.rpartition('/')[2]}"
     own = [request for request in review.requests if request.container.path == container.path]
     if not own or container.list_name != "containers":
@@ -58,7 +62,7 @@ def pause(review: PodReview, container: Container, pool: Pool) -> Pause | str:
     known = [each for each in bounds if each is not None]
     longest = min([rules.longest, *(bears for bears, _ in known)])
     if longest < SHORTEST:
-        return f"its probes bear {longest} s"
+        return f"its probes bear {longest} s, and {SHORTEST} s are the least; raise failureThreshold or periodSeconds"
     rest = max([0, *(needs for _, needs in known)])
     priority = pod.spec.get("priority") if rules.order == PRIORITY_CLASS else 0
     return Pause(longest, rest, priority if type(priority) is int else 0)

@@ -90,7 +90,7 @@ STANDSTILLS = ("object", "container", "pool", "may stand still", "and why, or wh
 
 @command.command(
     cls=parser.Command,
-    page=parser.Page(("slicewarden explain turns deploy/ --policy policies/",), parser.SHOWN),
+    page=parser.Page(("slicewarden explain turns deploy/ --policy policies/ --facts cluster.json",), parser.SHOWN),
     short_help="which containers may be paused on a contended GPU, and for how long",
     help="Write which containers with a GPU the agent may freeze until their turn, by the policy (node.contention), "
     "the annotation slicewarden.dev/pausable and the containers' probes, and for how long; or why it never does.",
