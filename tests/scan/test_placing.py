@@ -15,10 +15,14 @@ from webhook import rules
 from webhook.cli.main import main
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.model import Action
 from webhook.policy.model import Policy
 from webhook.reports import placing_report
 from webhook.scan import advice
+from webhook.scan.judge import judge
 from webhook.scan.placing import Placing, placing
+from webhook.scan.results import Judged
 from webhook.scheduling import selectors
 from webhook.scheduling.scores import Strategy
 from webhook.text.terminal import PLAIN
@@ -73,6 +77,40 @@ def test_what_admission_denies_does_not_play(play: Callable[..., Placing]) -> No
     assert where(placed) == ["refused", "a100-exclusive"]
     assert placed.places[0].player.refused[0].startswith("chosen-node: ")
     assert placed.refused == 1
+
+
+QUEUED = "\n".join(
+    (
+        "apiVersion: slicewarden.dev/v1alpha1",
+        "kind: GPUSharingPolicy",
+        "metadata: {name: queued}",
+        "spec:",
+        "  pools:",
+        "    - name: cards",
+        f"      resources: [{GPU}]",
+        "      nodes: {matchExpressions: [{key: nvidia.com/gpu.product, operator: Exists}]}",
+        "      sharing: none",
+        "      trust: [trusted, untrusted]",
+        "      queue: {kueue: true, names: [team-*]}",
+    )
+)
+
+
+@pytest.mark.parametrize("queue", ["team-a", "other", None])
+@pytest.mark.parametrize(("kind", "version"), [("Job", "batch/v1"), ("Deployment", "apps/v1"), ("Pod", "v1")])
+def test_a_queue_is_looked_for_where_check_looks_for_it(
+    cluster: list[Object], kind: str, version: str, queue: str | None
+) -> None:
+    """Kueue reads its label on the workload, so the pods that its controller makes need none."""
+    engine = Engine(policies.policy_of(QUEUED), rules.walk())
+    item = workload(kind, spec() if kind == "Pod" else {"template": {"spec": spec()}}, version)
+    item["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    judged = judge(alone(item), engine, Facts.of(cluster))
+    assert isinstance(judged, Judged)
+    (place,) = placing([alone(item)], cluster, engine).places
+    denials = [f"{each.rule}: {each.finding.message}" for each in judged.verdict.having(Action.DENY)]
+    assert [*place.player.refused] == denials
+    assert bool(denials) is (queue != "team-a")
 
 
 def test_pods_of_a_shared_node_are_named_to_each_other(play: Callable[..., Placing]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from webhook.api import admission, jsonpatch
 from webhook.api.devices import DeviceRequest
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, string
+from webhook.api.lenient import mapping, mappings, string
 from webhook.api.objects import judges, subjects
 from webhook.api.pods import POD, Pod
 from webhook.api.selectors import NOTHING, Selector
@@ -16,10 +16,12 @@ from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.memory.budget import ALL, Refused, wish
-from webhook.model import Action, Malformed, Object, Path, Problem, Request, dotted, immutable
+from webhook.model import Action, Malformed, Object, Path, Problem, Request, Verdict, dotted, immutable
 from webhook.policy.model import Policy, Pool
 from webhook.scan import live
 from webhook.scan.claiming import Claims, claims_among
+from webhook.scan.judge import judge
+from webhook.scan.results import Judged
 from webhook.scheduling.allocation import Unreadable
 from webhook.scheduling.devices import Device
 from webhook.scheduling.infos import CPU, MEMORY, NodeInfo, PodInfo, asked, node_info, pod_info
@@ -245,12 +247,16 @@ def _players(
     for item in items:
         if not judges(*group_kind(item.value), engine.policy.workloads):
             continue
+        refused = () if group_kind(item.value) == POD else _refused(item, engine, world.facts)
+        if isinstance(refused, Problem):
+            problems.append(refused)
+            continue
         try:
             request = admission.decode(admission.wrap(item.value))
             views = subjects(request, item.value, None, engine.policy.workloads)
             pods = [view for view in views if isinstance(view, Pod)]
             for pod in pods:
-                players += _of_pod(pod, item, request, engine, world, nodes, alone=len(pods) == 1)
+                players += _of_pod(pod, item, request, engine, world, nodes, refused, alone=len(pods) == 1)
         except Malformed as error:
             problems.append(Problem(item.source, item.line(error.path), str(error)))
         except admission.NotAReview as error:
@@ -262,9 +268,20 @@ def _players(
 
 
 def _of_pod(
-    pod: Pod, item: Item, request: Request, engine: Engine, world: _World, nodes: Sequence[str], *, alone: bool
+    pod: Pod,
+    item: Item,
+    request: Request,
+    engine: Engine,
+    world: _World,
+    nodes: Sequence[str],
+    refused: tuple[str, ...],
+    *,
+    alone: bool,
 ) -> Iterator[Player]:
-    """Yield the pods that a Pod is, or that a template makes: as many as the numbers around it say."""
+    """Yield the pods that a Pod is, or that a template makes: as many as the numbers around it say.
+
+    `refused` says why admission denies the workload that has the template.
+    """
     path = pod.located(pod.spec_path)[0]
     part = "" if alone else f" {dotted(path[:-1])}"
     namespace = pod.namespace or "default"
@@ -277,12 +294,14 @@ def _of_pod(
             "namespace": namespace,
             "annotations": dict(pod.annotations),
             "labels": dict(pod.labels),
+            "ownerReferences": _owners(item.value),
         },
         "spec": pod.spec,
     }
-    admitted, refused = (
+    admitted, own = (
         (written, ()) if live.passed_over(item.value, engine.policy) else _admitted(written, engine, world.facts)
     )
+    refused = refused or own
     asks = asked(pod.spec, {})
     gpus = {name: amount for name, amount in asks.items() if amount and name in engine.policy.gpu_resources}
     try:
@@ -310,9 +329,28 @@ def _admitted(pod: Object, engine: Engine, facts: Facts) -> tuple[Object, tuple[
     verdict = engine.judge(admission.decode(admission.wrap(pod)), facts)
     if verdict.malformed is not None:
         return pod, (str(verdict.malformed),)
-    denials = verdict.having(Action.DENY)
-    refused = tuple(f"{result.rule}: {result.finding.message}" for result in denials)
-    return (jsonpatch.apply(pod, verdict.patch) if verdict.patch else pod), refused
+    return (jsonpatch.apply(pod, verdict.patch) if verdict.patch else pod), _denials(verdict)
+
+
+def _refused(item: Item, engine: Engine, facts: Facts) -> tuple[str, ...] | Problem:
+    """Return why admission denies an object as it is written, as `check` says."""
+    judged = judge(item, engine, facts)
+    if isinstance(judged, Problem):
+        return judged
+    return _denials(judged.verdict) if isinstance(judged, Judged) else ()
+
+
+def _denials(verdict: Verdict) -> tuple[str, ...]:
+    return tuple(f"{result.rule}: {result.finding.message}" for result in verdict.having(Action.DENY))
+
+
+def _owners(value: Object) -> list[Mapping[str, Any]]:
+    """Return the owners of a Pod, or of a pod that the controller of a workload makes."""
+    metadata = _metadata(value)
+    if group_kind(value) == POD:
+        return list(mappings(metadata.get("ownerReferences")))
+    own = {key: string(value.get(key)) for key in ("apiVersion", "kind")}
+    return [{**own, "name": string(metadata.get("name")), "controller": True}]
 
 
 def _metadata(value: Object) -> Mapping[str, Any]:
