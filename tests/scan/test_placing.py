@@ -302,6 +302,36 @@ def test_claims_share_a_device_until_its_memory_is_taken(claims: Callable[..., P
     assert (left.pool, left.offered, left.free) == ("slices", 1, 0)
 
 
+BOUNDED = "\n".join(
+    (
+        "apiVersion: slicewarden.dev/v1alpha1",
+        "kind: GPUSharingPolicy",
+        "metadata: {name: bounded}",
+        "spec:",
+        "  pools:",
+        f"    - {{name: slices, sharing: time-slicing, trust: [trusted], deviceClasses: [{CLASS}], maxMemory: 4Gi}}",
+        "  trust: {grants: [{namespaceSelector: {matchLabels: {slicewarden.dev/trust: trusted}}}]}",
+        "  gpus: {claims: [{namespaces: [team]}]}",
+        "  rules: {broad-toleration: Audit}",
+    )
+)
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+@pytest.mark.parametrize("memory", ["4Gi", "8Gi"])
+def test_a_pod_whose_claim_is_denied_is_refused(sharing: list[Object], kind: str, memory: str) -> None:
+    made = template(memory)
+    if kind == "ResourceClaim":
+        made = {**made, "kind": kind, **made["spec"], "metadata": {**made["metadata"], "annotations": TRUST}}
+    engine = Engine(policies.policy_of(BOUNDED), rules.walk())
+    items = [made, claiming("a", **{f"{kind[0].lower()}{kind[1:]}Name": "quarter"})]
+    placed = placing([alone(item) for item in items], sharing, engine)
+    (refused,) = (place.player.refused for place in placed.places)
+    assert placed.refused == (memory == "8Gi")
+    assert all(reason.startswith(f"{kind} quarter is refused: unsized-claim: ") for reason in refused)
+    assert where(placed) == (["refused"] if memory == "8Gi" else ["t4-shared"])
+
+
 def test_pods_that_name_one_claim_share_what_it_got(claims: Callable[..., Placing]) -> None:
     claim = of_devices("ResourceClaim", "one", template("12Gi")["spec"]["spec"], "team")
     placed = claims(claim, claiming("a", resourceClaimName="one"), claiming("b", resourceClaimName="one"))

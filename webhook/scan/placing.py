@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from webhook.api import admission, jsonpatch
-from webhook.api.devices import DeviceRequest
+from webhook.api.devices import CLAIM, GROUP, TEMPLATE, DeviceRequest
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.objects import judges, subjects
@@ -35,6 +35,9 @@ MAX_PODS = 10_000
 """Pods that a run plays at most: each is tried on every node."""
 
 Priorities = Mapping[str, tuple[int, bool]]
+
+Denied = Mapping[tuple[str, str, str], tuple[str, ...]]
+"""Why claims and templates are denied, by kind, namespace and name."""
 
 SYSTEM: Priorities = {"system-cluster-critical": (2_000_000_000, True), "system-node-critical": (2_000_001_000, True)}
 """The priority classes that every cluster has (kubernetes pkg/apis/scheduling/v1/helpers.go)."""
@@ -147,7 +150,9 @@ def placing(
     nodes = [node_info(item) for item in cluster if group_kind(item) == ("", "Node")]
     _settle(nodes, (*cluster, *here), world)
     stage = Stage(nodes, world.claims.stock)
-    players, problems = _players(arriving, engine, world, [node.name for node in nodes])
+    denied, problems = _denied_claims(items, engine, world.facts)
+    players, more = _players(arriving, engine, replace(world, denied=denied), [node.name for node in nodes])
+    problems += more
     entering = [player.info for player in players if not player.refused]
     outcomes = {
         id(outcome.pod): outcome for outcome in play(queued(entering) if at_once else entering, stage, strategy)
@@ -162,12 +167,16 @@ def placing(
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """The surroundings of all pods of a play. `services` are the namespaces and selectors of Services."""
+    """The surroundings of all pods of a play. `services` are the namespaces and selectors of Services.
+
+    `denied` are the claims and templates of the files that admission denies, each with the reasons.
+    """
 
     facts: Facts
     priorities: Priorities
     claims: Claims
     services: tuple[tuple[str, Mapping[str, str]], ...]
+    denied: Denied = field(default_factory=dict)
 
     def info(self, item: Object, name: str, peers: Selector = NOTHING) -> PodInfo:
         """Read a pod."""
@@ -301,7 +310,7 @@ def _of_pod(
     admitted, own = (
         (written, ()) if live.passed_over(item.value, engine.policy) else _admitted(written, engine, world.facts)
     )
-    refused = refused or own
+    refused = refused or (*own, *_denied_to(pod, namespace, world.denied))
     asks = asked(pod.spec, {})
     gpus = {name: amount for name, amount in asks.items() if amount and name in engine.policy.gpu_resources}
     try:
@@ -338,6 +347,29 @@ def _refused(item: Item, engine: Engine, facts: Facts) -> tuple[str, ...] | Prob
     if isinstance(judged, Problem):
         return judged
     return _denials(judged.verdict) if isinstance(judged, Judged) else ()
+
+
+def _denied_claims(items: Iterable[Item], engine: Engine, facts: Facts) -> tuple[Denied, list[Problem]]:
+    """Judge the claims and templates among the files."""
+    denied, problems = dict[tuple[str, str, str], tuple[str, ...]](), list[Problem]()
+    for item in items:
+        group, kind = group_kind(item.value)
+        if group == GROUP and kind in (CLAIM, TEMPLATE):
+            refused = _refused(item, engine, facts)
+            if isinstance(refused, Problem):
+                problems.append(refused)
+            elif refused:
+                denied[kind, *_identity(item.value)] = refused
+    return denied, problems
+
+
+def _denied_to(pod: Pod, namespace: str, denied: Denied) -> Iterator[str]:
+    """Yield why a pod does not start: a claim or a template that it names is denied."""
+    for entry in mappings(pod.spec.get("resourceClaims")):
+        for kind, key in ((CLAIM, "resourceClaimName"), (TEMPLATE, "resourceClaimTemplateName")):
+            name = string(entry.get(key))
+            for reason in denied.get((kind, namespace, name), ()):
+                yield f"{kind} {name} is refused: {reason}"
 
 
 def _denials(verdict: Verdict) -> tuple[str, ...]:
