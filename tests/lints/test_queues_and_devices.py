@@ -126,6 +126,19 @@ def test_a_pool_of_whole_gpus_with_devices_that_are_shared_is_told(shared: bool)
     assert all("class whole.example.com gives GPUs of a to several claims at once" in text for text in texts)
 
 
+def test_devices_of_another_driver_are_no_devices_of_a_class() -> None:
+    (elsewhere, _), (_, whole) = devices("gpu.example.com", shared=True), devices("whole.example.com", shared=True)
+    assert found(CLASSES, "shared-device", elsewhere, whole) == []
+    loose = {"selectors": [{"cel": {"expression": "device.driver == 'whole.example.com' || true"}}]}
+    assert len(found(CLASSES, "shared-device", elsewhere, {**whole, "spec": loose})) == 1
+
+
+def test_a_class_that_is_missing_is_told_once() -> None:
+    elsewhere, other = devices("gpu.example.com", shared=True)
+    assert found(CLASSES, "shared-device", elsewhere, other) == []
+    assert len(found(CLASSES, "missing-class", elsewhere, other)) == 2
+
+
 @pytest.mark.parametrize(("default", "told"), [("0", True), ("1Gi", False), (None, False)])
 def test_devices_that_count_nothing_need_a_bound(default: str | None, told: bool) -> None:
     facts = [*devices("whole.example.com", shared=False), *devices("shared.example.com", shared=True, default=default)]

@@ -1,5 +1,6 @@
 """Tells which device classes are for GPUs: by the policy, by the facts, by known names."""
 
+import re
 from enum import Enum
 
 from webhook.api.fields import entries
@@ -38,13 +39,22 @@ def sort_of(name: str, policy: Policy, facts: Facts) -> Class:
     return Class.UNKNOWN
 
 
+_ONLY = re.compile(r"""\s*device\.driver\s*==\s*(["'])(?P<driver>[^"'\\]+)\1\s*(?:&&|$)""")
+"""Selectors that begin with the driver which a device has to have, and go on with no more than further conditions."""
+
+_LOOSE = re.compile(r"\|\||\?")
+"""Operators of CEL that could undo such a beginning."""
+
+
 def drivers_of(name: str, facts: Facts) -> frozenset[str]:
     """Return the drivers of the known devices that a class may select, by the drivers that its selectors name.
 
-    A class that names none of them may select any.
+    A class that names none of them may select any, unless it has to be of one that is not there.
     """
     known = facts.device_classes.get(name)
     drivers = frozenset(device.driver for device in facts.devices)
+    if known is not None and (only := _ONLY.match(known.selectors)) and not _LOOSE.search(known.selectors):
+        return drivers & {only["driver"]}
     named = {each for each in drivers if known is not None and f'"{each}"' in known.selectors.replace("'", '"')}
     return frozenset(named) or drivers
 

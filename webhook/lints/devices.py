@@ -22,7 +22,8 @@ def shared_device(of: Linted) -> Iterator[Found]:
     for path, pool in at("pools", of.policy.pools):
         for place, name in enumerate(pool.device_classes):
             shared = [device for device in devices_of(name, of.facts) if device.shared]
-            if shared and not pool.shared:
+            missing = of.facts.device_classes and not name.endswith("*") and name not in of.facts.device_classes
+            if shared and not pool.shared and not missing:
                 where = listed(sorted({device.node or device.name for device in shared}), 3)
                 yield Found(
                     (*path, "deviceClasses", place),
