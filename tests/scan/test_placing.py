@@ -200,6 +200,17 @@ def test_priorities_decide_where_all_arrive_at_once(play: Callable[..., Placing]
     assert not any(place.outcome.evicted for place in at_once.places if place.outcome)
 
 
+def test_a_priority_class_that_is_not_known_is_noted(play: Callable[..., Placing], cluster: list[Object]) -> None:
+    pods = [pod("a", priorityClassName="high"), pod("b", priorityClassName="system-node-critical")]
+    note = "PriorityClass high is not among the facts: played with priority 0"
+    assert play(*pods).notes == (note,)
+    assert note in placing_report.table(play(*pods), PLAIN)
+    cluster.append(
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
+    )
+    assert play(*pods).notes == ()
+
+
 def test_what_is_left_is_told_by_pool(play: Callable[..., Placing]) -> None:
     left = {(each.pool, each.resource): each for each in play(pod("whole", 2)).left}
     assert (left["exclusive", GPU].offered, left["exclusive", GPU].free) == (10, 8)

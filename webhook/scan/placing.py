@@ -159,7 +159,7 @@ def placing(
     }
     by_name = {node.name: node for node in nodes}
     places = tuple(_place(player, outcomes.get(id(player.info)), by_name, stage, engine.policy) for player in players)
-    notes = tuple(_notes(nodes, players, len(items) - len(arriving)))
+    notes = (*_notes(nodes, players, len(items) - len(arriving)), *_unknown_classes(players, world.priorities))
     left = (*_left(nodes, engine.policy), *_left_of_classes(stage, engine.policy))
     named = engine.policy.name
     return Placing(places, left, notes, tuple(problems), named, tuple(players), tuple(nodes), cluster)
@@ -479,3 +479,10 @@ def _notes(nodes: Sequence[NodeInfo], players: Sequence[Player], running: int) -
         yield "cpu and memory are not counted: these facts do not have them; give the output of kubectl get -o json"
     for reason, count in Counter(reason for player in players for reason in player.unplayed).items():
         yield f"claims of {several(count, 'pod')} are not counted: {reason}"
+
+
+def _unknown_classes(players: Iterable[Player], priorities: Priorities) -> Iterator[str]:
+    """Note the classes of pods that neither have a priority yet nor name a class that is known."""
+    named = {player.info.priority_class for player in players if not player.refused}
+    for name in sorted(named - {"", *priorities}):
+        yield f"PriorityClass {name} is not among the facts: played with priority 0"

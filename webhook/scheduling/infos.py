@@ -83,6 +83,8 @@ class PodInfo:
     preferred: tuple[tuple[int, Choice], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     priority: int = 0
+    priority_class: str = ""
+    """The class that says its priority; empty if the pod names none, or has a priority already."""
     preempts: bool = True
     node: str = ""
     """The node that the pod names itself, or that it runs on."""
@@ -236,6 +238,7 @@ def pod_info(
             for each in mappings(spec.get("tolerations"))
         ),
         priority=own if type(own) is int else value,
+        priority_class="" if type(own) is int else string(spec.get("priorityClassName")),
         preempts=(spec.get("preemptionPolicy") != "Never") if "preemptionPolicy" in spec else preempts,
         node=string(spec.get("nodeName")),
         namespace=namespace,
