@@ -390,7 +390,9 @@ def test_each_pod_whose_claims_are_not_played_says_so(
     asks = (template("4Gi"), claiming("a", resourceClaimTemplateName="quarter"))
     with monkeypatch.context() as without:
         without.setattr(selectors, "reader", lambda: None)
-        assert "are read with slicewarden[claims] alone" in placing_report.table(claims(*asks), PLAIN)
+        text = placing_report.table(claims(*asks), PLAIN)
+        assert "pip install '.[claims]'" in " ".join(text.split())
+        assert "(no pool)" not in text
     sharing[:] = [item for item in sharing if item["kind"] != "ResourceSlice"]
     placed = claims(*asks)
     assert placed.places[0].player.unplayed == ("no ResourceSlice is among the facts",)
@@ -484,7 +486,8 @@ def test_the_advice_says_what_it_assumes(play: Callable[..., Placing], sample_po
 
 def test_nothing_is_compared_without_a_gpu(sample_policy: Policy) -> None:
     placed = placing([alone(pod("p"))], [], Engine(sample_policy, rules.walk()))
-    assert advice.table(advice.compare(placed, sample_policy)) == "No GPU is known: nothing to compare.\n"
+    told = advice.table(advice.compare(placed, sample_policy))
+    assert told == "No GPU is offered as a resource: devices of claims are not compared.\n"
 
 
 # The reports and the command

@@ -45,9 +45,9 @@ def _lines(place: Place, look: Look) -> Iterator[str]:
         yield from look.wrap(reasons or "the cluster has no node", indent)
     else:
         yield from look.beside(look.paint("lands  ", "allowed"), player.name, indent, "strong")
-        pool = f"pool {place.pool.name}" if place.pool else "no pool"
+        pool = f" (pool {place.pool.name})" if place.pool else "" if player.unplayed else " (no pool)"
         others = f", or on {listed(list(outcome.others), _NAMED)}" if outcome.others else ""
-        yield from look.wrap(f"on {outcome.node} ({pool}){others}{_asks(place)}", indent)
+        yield from look.wrap(f"on {outcome.node}{pool}{others}{_asks(place)}", indent)
         if place.clique:
             yield from look.wrap(f"NVLink clique {place.clique}", indent)
         if place.shares:

@@ -202,7 +202,7 @@ def _pod(player: Player) -> PodInfo:
 def table(rows: Sequence[Row]) -> str:
     """Write the comparison and what it assumes."""
     if not rows:
-        return "No GPU is known: nothing to compare.\n"
+        return "No GPU is offered as a resource: devices of claims are not compared.\n"
     cells: list[tuple[str, ...]] = [("sharing", "devices", "whole", "memory", "land", "wait", "refused")]
     for row in rows:
         memory = f"{row.memory} MiB" if row.memory else "?"

@@ -15,7 +15,7 @@ from webhook.scheduling.allocation import Stock
 from webhook.scheduling.devices import Claim, allocated, claim_of, pools_of
 
 NO_SLICES = "no ResourceSlice is among the facts"
-NO_READER = f"the selectors of device classes are read with {selectors.EXTRA} alone"
+NO_READER = f"install the extra that reads the selectors of device classes: pip install '{selectors.EXTRA}'"
 
 
 @dataclass(eq=False)

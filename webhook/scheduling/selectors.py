@@ -13,8 +13,8 @@ from webhook.api import quantity
 from webhook.scheduling.allocation import Unreadable
 from webhook.scheduling.devices import Device, Version
 
-EXTRA = "slicewarden[claims]"
-"""The package to install for the selectors to be read."""
+EXTRA = ".[claims]"
+"""The package to install, in a clone, for the selectors to be read."""
 
 _QUANTITY, _VERSION = "quantity", "version"
 """Keys of the maps that stand for values that CEL itself has no type for."""
