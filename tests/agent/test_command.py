@@ -186,6 +186,17 @@ def test_it_asks_for_the_pods_of_its_own_node_alone_and_knows_their_allowance(tm
     assert {urlsplit(path).path for path in server.asked} == {PODS, NODES, NAMESPACES}
 
 
+def test_the_node_is_not_seen_before_its_pool_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Server(), tmp_path) as kubeconfig:
+        own = watched.Node("n", client.connect(kubeconfig), inputs.load_sample(), lambda _: None, tmp_path)
+        own.start()
+        assert own.settled(10)
+        assert own.seen() is not None
+        own.stop()
+    monkeypatch.setattr(own._cluster, "facts", lambda: None)  # the nodes are listed, and other kinds are not yet
+    assert own.seen() is None
+
+
 def test_while_the_api_server_is_away_log_files_name_the_containers_and_nothing_is_said_of_them(tmp_path: Path) -> None:
     (tmp_path / f"job_team_main-{ID}.log").touch()
     api = client.connect(None) if os.environ.get("KUBERNETES_SERVICE_HOST") else None

@@ -95,8 +95,12 @@ class Node:
         return pool is not None and pool.taint_dead
 
     def seen(self) -> Object | None:
-        """Return the part of the node that its taint needs, as the API server gave it last; None before that."""
-        return next(iter(self._cluster.objects("Node")), None)
+        """Return the part of the node that its taint needs, as the API server gave it last.
+
+        It is None until all is known that `taint_dead` needs: an agent that has begun takes no taint away before.
+        """
+        facts = self._cluster.facts()
+        return next(iter(self._cluster.objects("Node")), None) if facts and self.name in facts.named else None
 
     def contention(self) -> Contention:
         """Return how containers take turns in this node's pool; not at all while the pool is unknown."""
