@@ -262,3 +262,19 @@ def test_a_command_tells_who_may_stand_still_for_how_long_and_why_not(
         "periodSeconds",
         'Pod team/said main shared never slicewarden.dev/pausable is "yes": only "true" counts',
     ]
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ({"metadata": None}, "Pod default main"),
+        ({"metadata": {"name": "odd"}, "spec": {"containers": 1}}, "Pod odd - - never it cannot be judged: "),
+    ],
+)
+def test_a_manifest_of_a_wrong_shape_is_told_in_a_row(
+    part: dict[str, Any], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump({**item(), **part}))
+    assert cli.main(["explain", "turns", str(file), "--policy", policy(tmp_path)]) == 0
+    assert why in " ".join(capsys.readouterr().out.split())

@@ -9,6 +9,8 @@ import click
 
 from webhook import rules
 from webhook.agent.pauses import Pause, pause
+from webhook.api.admission import NotAReview
+from webhook.api.lenient import mapping, string
 from webhook.api.objects import subjects
 from webhook.api.pods import Pod
 from webhook.cli import inputs, options, outputs, parser
@@ -17,7 +19,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
 from webhook.memory import explain, page
-from webhook.model import Object, Problem, Unusable
+from webhook.model import Malformed, Object, Problem, Unusable
 from webhook.policy.model import Policy, Pool
 from webhook.text import tables
 from webhook.text.spelling import hint
@@ -116,12 +118,22 @@ def turns(paths: Sequence[str], policy: str | None, facts: Sequence[str]) -> int
 def _standstills(item: Item, policy: Policy, facts: Facts) -> list[tuple[str, ...]]:
     """Return a row for each container of an object that asks for a GPU, as the agent judges its pods.
 
-    One that the webhook would refuse counts for the first pool that has what it asks for.
+    One that the webhook would refuse counts for the first pool that has what it asks for. An object of a wrong shape
+    has one row, which says so.
     """
+    value = item.value
+    kind, metadata = str(value.get("kind")), mapping(value.get("metadata"))
+    try:
+        return _rows({**value, "metadata": metadata}, policy, facts)
+    except (Malformed, NotAReview) as error:
+        title = f"{kind} {'/'.join(filter(None, (string(metadata.get(key)) for key in ('namespace', 'name'))))}"
+        return [(title.strip(), "-", "-", "never", f"it cannot be judged: {error}")]
+
+
+def _rows(value: Object, policy: Policy, facts: Facts) -> list[tuple[str, ...]]:
     from webhook.scan import live
 
     rows: list[tuple[str, ...]] = []
-    value = item.value
     for subject in subjects(live.request(value, policy, facts), value, workloads=policy.workloads):
         if not isinstance(subject, Pod):
             continue
