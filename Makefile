@@ -71,7 +71,8 @@ docs: $(READY)  ## write the generated pages and pictures again, and the schemas
 	$(BIN)/slicewarden schema --markdown > docs/policy.md
 	$(BIN)/slicewarden schema > docs/schemas/gpusharingpolicy.json
 	$(BIN)/slicewarden schema --kind PolicyTest > docs/schemas/policytest.json
-	$(BIN)/python docs/draw.py
+	$(BIN)/python -m bench page
+	$(BIN)/python -m docs.draw
 
 man: $(READY)  ## write the man pages of all commands into build/man
 	$(BIN)/slicewarden help --man build/man
@@ -95,8 +96,9 @@ sbom: $(READY)  ## print what the image is made of, as CycloneDX
 image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI)
 	$(BIN)/pytest tests/image
 
-bench: $(READY)  ## the figures of bench/README.md (needs Go; builds Kubernetes the first time, ten minutes)
+bench: $(READY)  ## the figures of docs/speed.md and its charts (needs Go; builds Kubernetes the first time, ten minutes)
 	$(BIN)/python -m bench
+	$(BIN)/python -m docs.draw
 
 clean:
 	rm -rf $(VENV) .hypothesis .mypy_cache .ruff_cache .pytest_cache dist build

@@ -1,15 +1,18 @@
-"""`python -m bench`: run the benchmarks and print their tables."""
+"""`python -m bench`: run the benchmarks, print their tables and keep their figures."""
 
 import argparse
-import os
-import platform
 import signal
 import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from bench import (
     agent,
+    aims,
     apiserver,
     audit,
     check,
@@ -19,28 +22,56 @@ from bench import (
     https,
     instructions,
     limits,
+    page,
     peers,
     rivals,
+    runs,
     shim,
     turns,
 )
 from bench.generator import CannotRun, Wrong
+from bench.runs import Result
 
-PARTS = (
-    *("decision", "instructions", "growth", "limits", "check", "rivals"),
-    *("https", "apiserver", "floor", "audit", "shim", "agent", "turns"),
-)
+
+class Options(NamedTuple):
+    """How long to measure, and programs of peers that are there already."""
+
+    rounds: int
+    seconds: float
+    peers: Mapping[str, Path]
+
+
+class Part(NamedTuple):
+    """A part's heading, and what measures it."""
+
+    title: str
+    run: Callable[[Options], Result]
+
+
+PARTS = {
+    "decision": Part("Decision, in process", lambda _: decision.run()),
+    "instructions": Part("Decision, in machine instructions", lambda _: instructions.run()),
+    "growth": Part("How a decision's cost grows", lambda _: growth.run()),
+    "limits": Part("The largest reviews", lambda _: limits.run()),
+    "check": Part("Manifests on the command line", lambda _: check.run()),
+    "rivals": Part("Other checkers", lambda asked: rivals.run(asked.rounds)),
+    "https": Part("HTTPS on loopback", lambda asked: https.run(asked.rounds, asked.seconds, asked.peers)),
+    "apiserver": Part("Through the API server", lambda asked: apiserver.run(asked.rounds, asked.seconds)),
+    "floor": Part("The floor", lambda asked: floor.run(asked.rounds, asked.seconds)),
+    "audit": Part("Audit of a cluster", lambda asked: audit.run(5_000, asked.rounds)),
+    "shim": Part("The start of Python with the memory shim", lambda _: shim.run()),
+    "agent": Part("The agent of a node, on a pretended card", lambda _: agent.run()),
+    "turns": Part("Turns on a contended card", lambda _: turns.run()),
+}
+"""All parts, in the order of a whole run."""
+
+PAGE = "page"
 
 
 def main() -> int:
-    """Run what was asked for. Exit status: 0, 1 a server answered wrongly, 2 something is missing."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of bench/README.md.")
-    parser.add_argument(
-        "which",
-        nargs="?",
-        choices=PARTS,
-        help="one of them; all without it",
-    )
+    """Run what was asked for. Exit status: 0, 1 a server answered wrongly or a part broke, 2 something is missing."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of docs/speed.md.")
+    parser.add_argument("which", nargs="*", help=f"some of {', '.join(PARTS)}, or {PAGE}; all parts without it")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each round (2)")
     parser.add_argument(
@@ -54,46 +85,34 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.seconds <= 0:
         parser.error("--rounds and --seconds must be more than zero")
+    if unknown := set(arguments.which) - {*PARTS, PAGE}:
+        parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}, and {PAGE}")
     signal.signal(signal.SIGTERM, _stop)
-    print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
+    options = Options(arguments.rounds, arguments.seconds, dict(arguments.peer))
     try:
-        if arguments.which in (None, "decision"):
-            print(f"## Decision, in process\n\n{decision.run()}\n", flush=True)
-        if arguments.which in (None, "instructions"):
-            print(f"## Decision, in machine instructions\n\n{instructions.run()}\n", flush=True)
-        if arguments.which in (None, "growth"):
-            table = growth.run()
-            growth.PAGE.write_text(growth.page(table), "utf-8")
-            print(f"## How a decision's cost grows\n\n{table}\n", flush=True)
-        if arguments.which in (None, "limits"):
-            print(f"## The largest reviews\n\n{limits.run()}\n", flush=True)
-        if arguments.which in (None, "check"):
-            print(f"## Manifests on the command line\n\n{check.run()}\n", flush=True)
-        if arguments.which in (None, "rivals"):
-            print(f"## Other checkers\n\n{rivals.run(arguments.rounds)}\n", flush=True)
-        if arguments.which in (None, "https"):
-            table = https.run(arguments.rounds, arguments.seconds, dict(arguments.peer))
-            print(f"## HTTPS on loopback\n\n{table}\n", flush=True)
-        if arguments.which in (None, "apiserver"):
-            print(f"## Through the API server\n\n{apiserver.run(arguments.rounds, arguments.seconds)}\n", flush=True)
-        if arguments.which in (None, "floor"):
-            print(f"## The floor\n\n{floor.run(arguments.rounds, arguments.seconds)}\n", flush=True)
-        if arguments.which in (None, "audit"):
-            print(f"## Audit of a cluster\n\n{audit.run(5_000, arguments.rounds)}\n", flush=True)
-        if arguments.which in (None, "shim"):
-            print(f"## The start of Python with the memory shim\n\n{shim.run()}\n", flush=True)
-        if arguments.which in (None, "agent"):
-            print(f"## The agent of a node, on a pretended card\n\n{agent.run()}\n", flush=True)
-        if arguments.which in (None, "turns"):
-            print(f"## Turns on a contended card\n\n{turns.run()}", flush=True)
-    except CannotRun as error:
-        print(error, file=sys.stderr)
-        return 2
-    except Wrong as error:
-        print(error, file=sys.stderr)
-        return 1
+        statuses = [_run(name, options) for name in arguments.which or PARTS if name != PAGE]
     except KeyboardInterrupt:
         return 130
+    page.write()
+    for line in aims.missed(runs.read()):
+        print(f"missed: {line}", file=sys.stderr)
+    return next((status for status in (1, 2) if status in statuses), 0)
+
+
+def _run(name: str, options: Options) -> int:
+    """Run one part and keep its figures; a part that fails leaves those of the others, and its own of before."""
+    part, machine, start = PARTS[name], runs.machine(), time.monotonic()
+    print(f"{time.strftime('%H:%M:%S')} {name}", file=sys.stderr, flush=True)
+    try:
+        result = part.run(options)
+    except (CannotRun, Wrong) as error:
+        print(f"{name}: {error}", file=sys.stderr, flush=True)
+        return 2 if isinstance(error, CannotRun) else 1
+    except Exception:  # the parts after it are measured all the same
+        traceback.print_exc()
+        return 1
+    runs.write(name, part.title, result, machine, time.monotonic() - start)
+    print(f"## {part.title}\n\n{result.text}\n", flush=True)
     return 0
 
 

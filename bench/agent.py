@@ -19,6 +19,7 @@ from statistics import median
 
 from bench.generator import CannotRun
 from bench.processes import cpu, resident, running
+from bench.runs import Result, figure
 from bench.tables import markdown
 from tests.support.card import state
 from tests.support.card.library import CannotCompile, library
@@ -41,8 +42,8 @@ PROGRAM = (
 )
 
 
-def run() -> str:
-    """Measure, and write the table. Raises CannotRun without a C compiler or a cgroup v2 that may be written to."""
+def run() -> Result:
+    """Measure. Raises CannotRun without a C compiler or a cgroup v2 that may be written to."""
     root = mount()
     if root is None or not os.access(root, os.W_OK):
         raise CannotRun("the agent needs a cgroup v2 that this user may write to")
@@ -50,14 +51,21 @@ def run() -> str:
         library()
     except CannotCompile as error:
         raise CannotRun(str(error)) from error
-    rows = []
+    rows, figures = [], []
     for count, rate in LOADS:
         share, memory, looks = _measured(root, count, rate)
         middle, most = median(looks), max(looks)
         aimed = f"{100 * share:.2f} %{f' (aim {AIMS[rate]} %)' if count else ''}"
         kept = f"{memory:.0f} MiB (aim {AIM_MEMORY} MiB)"
         rows.append((str(count), str(rate), aimed, kept, f"{1e3 * middle:.1f} ms", f"{1e3 * most:.1f} ms"))
-    return markdown(("containers", "looks a second", "of a core", "memory", "a look, median", "longest"), rows)
+        name = f"{count} containers, {rate} looks a second"
+        figures += [
+            figure(f"{name}: of a core", "%", [100 * share]),
+            figure(f"{name}: memory", "MiB", [memory]),
+            figure(f"{name}: a look", "ms", [1e3 * each for each in looks]),
+        ]
+    head = ("containers", "looks a second", "of a core", "memory", "a look, median", "longest")
+    return Result(markdown(head, rows), figures)
 
 
 def _measured(root: Path, count: int, rate: int) -> tuple[float, float, list[float]]:

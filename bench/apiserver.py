@@ -19,6 +19,7 @@ from bench.decision import ROOT
 from bench.generator import WARM_UP, CannotRun, Wrong
 from bench.https import OURS, SERVE, YARDSTICK, Server, certificates, patched, serving
 from bench.payloads import Payload
+from bench.runs import Figure, Result, figure
 from tests.e2e import binaries, control_plane, pki
 from tests.e2e.control_plane import Cluster
 
@@ -146,8 +147,8 @@ class Bench:
         return count, total
 
 
-def run(rounds: int, seconds: float) -> str:
-    """Measure every load and return the tables. Raises CannotRun or Wrong."""
+def run(rounds: int, seconds: float) -> Result:
+    """Measure every load. Raises CannotRun or Wrong."""
     if not (processes.PROC / "self" / "stat").exists():
         raise CannotRun("the API server's benchmark reads /proc and so runs on Linux only")
     try:
@@ -166,7 +167,7 @@ def run(rounds: int, seconds: float) -> str:
                     measured[load].append({webhook: bench.round(load, webhook) for webhook in order})
     except control_plane.Failed as failed:
         raise Wrong(str(failed)) from failed
-    return _figures(measured) + "\n\n" + _ratios(measured)
+    return Result(f"{_figures(measured)}\n\n{_ratios(measured)}", [*_kept(measured)])
 
 
 def sent(payload: Payload) -> dict[str, Any]:
@@ -217,6 +218,18 @@ def _registration(built: str, port: int, bundle: str) -> list[dict[str, Any]]:
 
 
 Measured = dict[Load, list[dict[str, Round]]]
+
+
+def _kept(measured: Measured) -> Iterator[Figure]:
+    """With each webhook to without, within each repeat."""
+    for load, repeats in measured.items():
+        for webhook in load.webhooks:
+            name = f"{load.payload.name}, {load.connections} connections, {webhook}"
+            yield figure(f"{name}: p99", "ms", [each[webhook].p99 for each in repeats])
+            if webhook != NONE:
+                for each in ("p50", "p99"):
+                    values = [getattr(repeat[webhook], each) / getattr(repeat[NONE], each) for repeat in repeats]
+                    yield figure(f"{name}: {each}, to none", "×", values)
 
 
 def _figures(measured: Measured) -> str:

@@ -17,6 +17,7 @@ import yaml
 from bench import tables
 from bench.decision import POLICY, ROOT
 from bench.generator import CannotRun, Wrong
+from bench.runs import Result, figure
 from tests.e2e import binaries, control_plane
 from tests.e2e.control_plane import Cluster
 from tests.e2e.objects import ONE, pod
@@ -34,8 +35,8 @@ KINDS = 4
 """Of four pods two ask for no GPU, one was steered to its pool, and one was not."""
 
 
-def run(pods: int, rounds: int) -> str:
-    """Fill a cluster, audit it, and return the table."""
+def run(pods: int, rounds: int) -> Result:
+    """Fill a cluster and audit it."""
     try:
         programs = binaries.find(("etcd", "kube-apiserver", "kubectl"))
     except binaries.Missing as missing:
@@ -43,7 +44,11 @@ def run(pods: int, rounds: int) -> str:
     with tempfile.TemporaryDirectory() as folder, control_plane.serving(Path(folder), programs) as cluster:
         _fill(cluster, pods)
         times, sizes = zip(*(_audit(cluster, pods) for _ in range(rounds)), strict=True)
-    return tables.markdown(
+    figures = [
+        figure(f"{pods:,} pods", "s", times),
+        figure(f"{pods:,} pods: memory", "MiB", [size / 1024 for size in sizes]),
+    ]
+    table = tables.markdown(
         ("pods", "seconds", "pods a second", "peak RSS"),
         [
             (
@@ -54,6 +59,7 @@ def run(pods: int, rounds: int) -> str:
             )
         ],
     )
+    return Result(table, figures)
 
 
 def _fill(cluster: Cluster, pods: int) -> None:

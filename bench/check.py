@@ -14,6 +14,7 @@ from pathlib import Path
 from bench import tables
 from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import Wrong
+from bench.runs import Figure, Result, figure
 from webhook.catalog.workloads import WORKLOADS
 from webhook.cli.inputs import load_policy
 from webhook.documents import files
@@ -89,8 +90,8 @@ class Cost:
     memory: float
 
 
-def run() -> str:
-    """Measure, and return the tables in Markdown."""
+def run() -> Result:
+    """Measure the start, many manifests, and the reading of a mixed folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for count in COUNTS:
@@ -103,14 +104,19 @@ def run() -> str:
             ("slicewarden --help", ["-m", "webhook", "--help"]),
             ("slicewarden check, one file", ["-m", "webhook", "check", str(one), *OPTIONS]),
         ]
-        rows = [(what, *_start(command, environment)) for what, command in starts]
-        many = [_many(folder / str(count), f"{count:,}, a file each", count, environment) for count in COUNTS]
+        started = {what: _start(command, environment) for what, command in starts}
+        rows = [(what, *_start_row(costs)) for what, costs in started.items()]
+        checked = {f"{count:,}, a file each": _many(folder / str(count), count, environment) for count in COUNTS}
         for words, file in _together(folder, COUNTS[-1]):
-            many.append(_many(file, f"{COUNTS[-1]:,}, {words}", COUNTS[-1], environment))
+            checked[f"{COUNTS[-1]:,}, {words}"] = _many(file, COUNTS[-1], environment)
         judged = mixed(folder / "mixed")
         reading = batches.Reading(None, frozenset(), frozenset(), WORKLOADS, load_policy(str(POLICY)).gpu_resources)
         glanced, parsed = (_reading(folder / "mixed", skips) for skips in (reading.skips, unskipped))
-    return "\n\n".join(
+    many = [_many_row(words, costs) for words, costs in checked.items()]
+    figures = [figure(what, "ms", [1000 * each.wall for each in costs]) for what, costs in started.items()]
+    for words, costs in checked.items():
+        figures += _figures(words, costs)
+    text = "\n\n".join(
         (
             tables.markdown(("start", "ms", "CPU ms"), rows),
             tables.markdown(("manifests", "seconds", "CPU seconds", "ms of CPU each", "MiB, largest process"), many),
@@ -119,6 +125,7 @@ def run() -> str:
             "kinds are parsed.",
         )
     )
+    return Result(text, [*figures, figure("a mixed folder, all parsed to glanced", "×", [parsed / glanced])])
 
 
 FILES, DEFINITIONS, BYTES, JUDGED = 1_400, 50, 104_000, 0.27
@@ -181,9 +188,12 @@ def _manifest(number: int) -> str:
     return MANIFEST.format(number=number, resource="nvidia.com/gpu", gpus=1 if number % 10 else 2)
 
 
-def _start(command: Sequence[str], environment: dict[str, str]) -> tuple[str, str]:
+def _start(command: Sequence[str], environment: dict[str, str]) -> list[Cost]:
     cost([sys.executable, *command], environment)  # compiles what it imports
-    costs = [cost([sys.executable, *command], environment) for _ in range(STARTS)]
+    return [cost([sys.executable, *command], environment) for _ in range(STARTS)]
+
+
+def _start_row(costs: Sequence[Cost]) -> tuple[str, str]:
     return tables.spread([1000 * each.wall for each in costs], ".0f"), f"{1000 * min(each.cpu for each in costs):.0f}"
 
 
@@ -200,12 +210,24 @@ def _together(folder: Path, count: int) -> Iterator[tuple[str, Path]]:
     yield "one List, JSON", folder / "list.json"
 
 
-def _many(path: Path, words: str, count: int, environment: dict[str, str]) -> tuple[str, ...]:
+def _many(path: Path, count: int, environment: dict[str, str]) -> list[Cost]:
     output = path.parent / "report.json"
     command = [sys.executable, "-m", "webhook", "check", str(path), *OPTIONS]
     costs = [cost([*command, "--format", "json", "--output", str(output)], environment) for _ in range(ROUNDS)]
     if (judged := json.loads(output.read_text("utf-8"))["summary"]["objects"]) != count:
         raise Wrong(f"{judged} of {count} manifests were judged")
+    return costs
+
+
+def _figures(words: str, costs: Sequence[Cost]) -> list[Figure]:
+    return [
+        figure(words, "s", [each.wall for each in costs]),
+        figure(f"{words}: largest process", "MiB", [each.memory for each in costs]),
+    ]
+
+
+def _many_row(words: str, costs: Sequence[Cost]) -> tuple[str, ...]:
+    count = int(words.partition(", ")[0].replace(",", ""))
     cpu = statistics.median(each.cpu for each in costs)
     return (
         words,

@@ -16,6 +16,7 @@ from bench import apiserver, generator, payloads, tables
 from bench.decision import ROOT
 from bench.generator import WARM_UP, CannotRun, Report, Wrong
 from bench.payloads import Payload
+from bench.runs import Result, figure
 from tests.e2e import binaries, control_plane
 from tests.e2e.control_plane import Cluster
 from webhook import rules
@@ -49,8 +50,8 @@ class Round:
     check: float
 
 
-def run(rounds: int, seconds: float) -> str:
-    """Measure, and return the table with the aim. Raises CannotRun or Wrong."""
+def run(rounds: int, seconds: float) -> Result:
+    """Measure. Raises CannotRun or Wrong."""
     try:
         programs = binaries.find()
     except binaries.Missing as missing:
@@ -64,8 +65,17 @@ def run(rounds: int, seconds: float) -> str:
                 measured[payload, connections] = [bench.round(payload, connections, seconds) for _ in range(rounds)]
     except control_plane.Failed as failed:
         raise Wrong(str(failed)) from failed
+    figures = [
+        figure(
+            f"{payload.name}, {connections} connections: {name}, with to without",
+            "×",
+            [getattr(each.floored, name) / getattr(each.bare, name) for each in some],
+        )
+        for (payload, connections), some in measured.items()
+        for name in ("p50", "p99")
+    ]
     ratios = [each.floored.p99 / each.bare.p99 for each in measured[gpu, 1]]
-    return f"{_table(measured)}\n\n{_verdict(ratios, measured[gpu, 1])}"
+    return Result(f"{_table(measured)}\n\n{_verdict(ratios, measured[gpu, 1])}", figures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How the cost of a decision grows: with the containers of a pod, the rules, the nodes and the namespaces."""
+"""How the cost of a decision grows: with what is in a pod, in the policy and in the facts."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,99 +8,110 @@ from time import perf_counter_ns
 import orjson
 
 from bench import payloads, tables
-from bench.decision import FACTS, POLICY, ROOT, mutated
+from bench.decision import FACTS, POLICY, mutated
+from bench.runs import Result, figure
 from webhook.api import admission
+from webhook.api.selectors import Selector
 from webhook.cli.inputs import load_engine
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, Node
 from webhook.model import Request
+from webhook.policy.actions import Exemption
+from webhook.policy.model import Policy
+from webhook.policy.scopes import Grant, Scope
 from webhook.serving.processes import settle
 
+CONTAINERS, RULES, NODES, NAMESPACES = "containers of a pod", "rules", "nodes in the facts", "namespaces in the facts"
+GRANTS, POOLS, EXEMPTIONS = "grants of the policy", "pools of the policy", "exemptions of the policy"
+
 SIZES = {
-    "containers of a pod": (1, 3, 10, 30, 100),
-    "rules": (5, 10, 25, 50),
-    "nodes in the facts": (10, 100, 1_000, 10_000),
-    "namespaces in the facts": (10, 100, 1_000, 10_000),
+    CONTAINERS: (1, 3, 10, 30, 100),
+    RULES: (5, 10, 25, 50),
+    NODES: (10, 100, 1_000, 10_000),
+    NAMESPACES: (10, 100, 1_000, 10_000),
+    GRANTS: (1, 10, 100, 1_000),
+    POOLS: (1, 10, 100),
+    EXEMPTIONS: (1, 10, 100, 1_000),
 }
 
 FLAT, LINEAR = 0.1, 1.1
 """The exponents up to which a cost is called flat, and linear: ten times as much costs 1.3 and 13 times as much."""
 
-PAGE = ROOT / "docs" / "cost.md"
-
 FIVE = ("chosen-node", "lifted-limit", "uncapped-memory", "unguarded-container", "unsteered-pod")
 """Rules for pods, among them the three that mend something, which cost the most."""
 
-ROUNDS, TIMES = 200, 3
+ROUNDS, TIMES, PARTS = 200, 3, 5
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What is decided, with how many of what grows."""
+    """What is decided, at one size of what grows."""
 
-    size: int
     engine: Engine
     facts: Facts
     request: Request
 
+    def decide(self) -> None:
+        """Judge by both halves."""
+        for half in (self.engine.mutate, self.engine.validate):
+            admission.encode(self.request, half(self.request, self.facts))
+
     def cost(self) -> float:
-        """Microseconds of both halves: the least of many short rounds, once all that is remembered is known."""
-
-        def decide() -> None:
-            for half in (self.engine.mutate, self.engine.validate):
-                admission.encode(self.request, half(self.request, self.facts))
-
-        decide()
-        rounds = []
-        for _ in range(ROUNDS):
-            start = perf_counter_ns()
-            for _ in range(TIMES):
-                decide()
-            rounds.append((perf_counter_ns() - start) / TIMES / 1000)
-        return min(rounds)
+        """Microseconds of both halves, in one short round, once what is remembered of the last snapshot is its own."""
+        self.decide()
+        start = perf_counter_ns()
+        for _ in range(TIMES):
+            self.decide()
+        return (perf_counter_ns() - start) / TIMES / 1000
 
 
-def run() -> str:
-    """Measure every size and return the table."""
+def run() -> Result:
+    """Measure every size."""
     engine, facts = load_engine(str(POLICY), str(FACTS))
     body = payloads.small().body
     request, settled = admission.decode(body), admission.decode(mutated(engine, facts, body))
     points: dict[str, Callable[[int], Point]] = {
-        "containers of a pod": lambda size: Point(size, engine, facts, containers(size)),
-        "rules": lambda size: Point(size, repeated(engine, size), facts, settled),
-        "nodes in the facts": lambda size: Point(size, engine, with_nodes(facts, size), request),
-        "namespaces in the facts": lambda size: Point(size, engine, with_namespaces(facts, size), request),
+        CONTAINERS: lambda size: Point(engine, facts, containers(size)),
+        RULES: lambda size: Point(repeated(engine, size), facts, settled),
+        NODES: lambda size: Point(engine, with_nodes(facts, size), request),
+        NAMESPACES: lambda size: Point(engine, with_namespaces(facts, size), request),
+        GRANTS: lambda size: Point(with_grants(engine, size), facts, request),
+        POOLS: lambda size: Point(with_pools(engine, size), facts, request),
+        EXEMPTIONS: lambda size: Point(with_exemptions(engine, size), facts, request),
     }
     settle()
-    rows = []
+    rows, figures = [], []
     for what, sizes in SIZES.items():
-        costs = [points[what](size).cost() for size in sizes]
-        measured = ", ".join(f"{size:,}: {cost:,.0f}" for size, cost in zip(sizes, costs, strict=True))
-        power = exponent(sizes[-2:], costs[-2:])
-        rows.append((what, measured, f"{power:.2f}", shape(power)))
-    return tables.markdown(("what grows", "µs of both calls together, by size", "exponent", "shape"), rows)
+        costs = measured([points[what](size) for size in sizes])
+        least = [min(each) for each in costs]
+        words = ", ".join(f"{size:,}: {cost:,.0f}" for size, cost in zip(sizes, least, strict=True))
+        power = exponent(sizes[-2:], least[-2:])
+        rows.append((what, words, f"{power:.2f}", shape(power)))
+        powers = [exponent(sizes[-2:], pair) for pair in zip(*costs[-2:], strict=True)]
+        figures.append(figure(f"{what}: exponent", "", powers))
+    table = tables.markdown(("what grows", "µs of both calls together, by size", "exponent", "shape"), rows)
+    return Result(f"{WORDS}\n\n{table}\n\n{HOW}", figures)
 
 
-def page(table: str) -> str:
-    """Write the page on cost."""
-    return f"""# How the cost of a decision grows
+def measured(points: Sequence[Point]) -> list[tuple[float, ...]]:
+    """The least costs of each point in every part of the run; the points take turns, so that all see one machine."""
+    parts = []
+    for _ in range(PARTS):
+        rounds = [[point.cost() for point in points] for _ in range(ROUNDS // PARTS)]
+        parts.append([min(costs) for costs in zip(*rounds, strict=True)])
+    return [*zip(*parts, strict=True)]
 
-With this page you can estimate what a decision costs in a larger cluster or for a larger pod. `python -m bench growth`
-writes it.
 
-The figures are microseconds in one process, of `/mutate` and `/validate` together, for the 4 KB pod of
-[bench](../bench/README.md) that requests a GPU. The exponent says how the cost grows from the last size but one to the
-last: about 0 is flat, 1 is linear. What is computed once for each snapshot of the facts (the GPUs of a pool's nodes) is
-not measured.
+WORDS = """\
+Microseconds in one process, of `/mutate` and `/validate` together, for the 4 KB pod that asks for a GPU. The exponent
+says how the cost grows from the last size but one to the last: about 0 is flat, 1 is linear. The work that is done once
+for each snapshot of the facts (the GPUs of a pool's nodes) is not measured."""
 
-{table}
-
-One of the containers requests a GPU, and all have the same variables, mounts and probes. The rules are five of those
-for pods, each repeated as often as needed, for a pod that was mutated:
-{", ".join(FIVE)}.
-The nodes are those of the sample facts under other names. `tests/engine/test_hostile.py` also counts calls, so that no
-cost grows faster.
-"""
+HOW = f"""\
+One of the containers asks for a GPU, and all have the same variables, mounts and probes. The rules are five of those
+for pods, each repeated as often as needed, for a pod that was mutated: {", ".join(FIVE)}.
+The nodes are those of the sample facts under other names. Grants, exemptions and pools come before those of the sample
+policy, each for a namespace of its own; the pools offer the resource that the pod asks for."""
 
 
 def containers(count: int) -> Request:
@@ -131,6 +142,37 @@ def with_namespaces(facts: Facts, count: int) -> Facts:
     """The facts with so many namespaces more than there are."""
     more = {f"namespace-{index}": {"team": f"team-{index % 50}"} for index in range(count)}
     return replace(facts, namespaces={**more, **facts.namespaces})
+
+
+def with_grants(engine: Engine, count: int) -> Engine:
+    """The engine with so many grants before those that there are."""
+    more = tuple(Grant(_scope(index)) for index in range(count))
+    return _with(engine, replace(engine.policy, grants=(*more, *engine.policy.grants)))
+
+
+def with_pools(engine: Engine, count: int) -> Engine:
+    """The engine with so many pools before those that there are: each on nodes of its own, for a circle of its own."""
+    (first, *_) = engine.policy.pools
+    more = tuple(
+        replace(first, name=f"pool-{index}", circle=_scope(index), nodes=Selector({"pool": str(index)}))
+        for index in range(count)
+    )
+    return _with(engine, replace(engine.policy, pools=(*more, *engine.policy.pools)))
+
+
+def with_exemptions(engine: Engine, count: int) -> Engine:
+    """The engine with so many exemptions before those that there are."""
+    more = tuple(Exemption(f"exemption-{index}", _scope(index), frozenset(), None) for index in range(count))
+    return _with(engine, replace(engine.policy, exemptions=(*more, *engine.policy.exemptions)))
+
+
+def _with(engine: Engine, policy: Policy) -> Engine:
+    return Engine(policy, engine.rules)
+
+
+def _scope(index: int) -> Scope:
+    """A namespace that the pod is not in."""
+    return Scope(frozenset({f"team-{index}"}), None, frozenset())
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:

@@ -22,6 +22,7 @@ from bench import generator, payloads, peers, processes, tables
 from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import WARM_UP, CannotRun, Report, Wrong
 from bench.payloads import Payload
+from bench.runs import Figure, Result, figure
 from certs import issue_ca, issue_serving
 from webhook.api import jsonpatch
 
@@ -114,8 +115,8 @@ class Bench:
         )
 
 
-def run(rounds: int, seconds: float, given: Mapping[str, Path]) -> str:
-    """Measure every load and return the tables. Raises CannotRun or Wrong.
+def run(rounds: int, seconds: float, given: Mapping[str, Path]) -> Result:
+    """Measure every load. Raises CannotRun or Wrong.
 
     `given` are programs of peers by their folder; the others are built, or left out where they cannot be.
     """
@@ -146,7 +147,8 @@ def run(rounds: int, seconds: float, given: Mapping[str, Path]) -> str:
             print(f"{load.payload.name}, connections: {load.words}", file=sys.stderr)
             measured[load] = _measure(bench, servers, load)
     ratios = [_ratios(measured, server.name) for server in servers[1:]]
-    return "\n\n".join([_figures(measured), *ratios, *missing])
+    figures = [each for load, by_round in measured.items() for each in _kept(load, by_round)]
+    return Result("\n\n".join([_figures(measured), *ratios, *missing]), figures)
 
 
 def certificates(folder: Path) -> None:
@@ -234,6 +236,24 @@ def _measure(bench: Bench, servers: Sequence[Server], load: Load) -> list[dict[s
         first = number % len(servers)
         rounds.append({each.name: bench.round(each, load) for each in (*servers[first:], *servers[:first])})
     return rounds
+
+
+RATIOS = {"reviews a second": "rps", "p99": "p99", "CPU a request": "cpu"}
+
+
+def _kept(load: Load, by_round: list[dict[str, Round]]) -> Iterator[Figure]:
+    """Ours by itself, and its ratios to each other server."""
+    name = f"{load.payload.name}, {load.words} connections" if not load.rate else f"{load.payload.name}, {load.rate}/s"
+    ours = [each[OURS] for each in by_round]
+    yield figure(f"{name}: reviews a second", "1/s", [each.rps for each in ours])
+    yield figure(f"{name}: p99", "ms", [each.p99 for each in ours])
+    yield figure(f"{name}: CPU a request", "µs", [each.cpu for each in ours])
+    yield figure(f"{name}: memory", "MiB", [each.charged for each in ours])
+    for other in by_round[0]:
+        if other != OURS:
+            for words, field in RATIOS.items():
+                values = [getattr(each[OURS], field) / getattr(each[other], field) for each in by_round]
+                yield figure(f"{name}: {words}, to {other}", "×", values)
 
 
 def _figures(measured: Measured) -> str:

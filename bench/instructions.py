@@ -11,6 +11,7 @@ from pathlib import Path
 from bench import tables
 from bench.decision import FACTS, POLICY, ROOT, Case, cases, parse_only
 from bench.generator import CannotRun
+from bench.runs import Result, figure
 from webhook.cli.inputs import load_engine
 from webhook.serving.processes import settle
 
@@ -18,8 +19,8 @@ ROUNDS = 100
 WARM_UP = 20
 
 
-def run() -> str:
-    """Count and return the table. Raises CannotRun without valgrind."""
+def run() -> Result:
+    """Count. Raises CannotRun without valgrind."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise CannotRun("instructions are counted by valgrind, which is not on the PATH")
@@ -31,11 +32,13 @@ def run() -> str:
         written = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
         counted = [(*line.split("\t")[1:], _counted(folder / line.split("\t")[0])) for line in written.splitlines()]
     (_, _, nothing), *lines = counted
-    rows = []
+    rows, figures = [], []
     for (payload, half, decision), (*_, parse) in zip(lines[::2], lines[1::2], strict=True):
         ours, baseline = ((int(total) - int(nothing)) / ROUNDS for total in (decision, parse))
         rows.append((payload, half, f"{ours:,.0f}", f"{baseline:,.0f}", f"{ours / baseline:.2f}"))
-    return tables.markdown(("review", "call", "instructions", "parse only", "ratio"), rows)
+        figures.append(figure(f"{payload}, {half}: to parsing", "×", [ours / baseline]))
+        figures.append(figure(f"{payload}, {half}", "instructions", [ours]))
+    return Result(tables.markdown(("review", "call", "instructions", "parse only", "ratio"), rows), figures)
 
 
 def _counted(file: Path) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bench import tables
+from bench.runs import Result, figure
 from webhook.memory.shim.delivery import FRACTION, MIB, NAMES, PYTHONPATH, code
 
 ROUNDS = 60
 
 
-def run(interpreters: Iterable[str] = (sys.executable,)) -> str:
-    """Start each interpreter with and without the shim by turns, and return a table.
+def run(interpreters: Iterable[str] = (sys.executable,)) -> Result:
+    """Start each interpreter with and without the shim by turns.
 
     The least CPU time of the rounds counts: what else runs on the machine only adds to it. The file cannot be cached as
     bytecode, as in a pod, where it lies on a read-only mount.
@@ -23,17 +24,24 @@ def run(interpreters: Iterable[str] = (sys.executable,)) -> str:
         for name in NAMES:
             Path(folder, name).write_text(code(), "ascii")
         shim = {PYTHONPATH: folder, FRACTION: "0.211", MIB: "3251"}
-        rows = [_row(interpreter, shim) for interpreter in interpreters]
-    return tables.markdown(("Python", "without, ms", "with, ms", "ratio"), rows)
+        measured = {_release(interpreter): _least(interpreter, shim) for interpreter in interpreters}
+    rows = [(name, f"{bare:.1f}", f"{beside:.1f}", f"{beside / bare:.2f}") for name, (bare, beside) in measured.items()]
+    figures = [
+        figure(f"CPython {name}: with to without", "×", [beside / bare]) for name, (bare, beside) in measured.items()
+    ]
+    return Result(tables.markdown(("Python", "without, ms", "with, ms", "ratio"), rows), figures)
 
 
-def _row(interpreter: str, shim: dict[str, str]) -> tuple[str, ...]:
-    release = subprocess.run([interpreter, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+def _release(interpreter: str) -> str:
+    return subprocess.run([interpreter, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+
+
+def _least(interpreter: str, shim: dict[str, str]) -> tuple[float, float]:
     without, beside = [], []
     for _ in range(ROUNDS):
         without.append(_cpu(interpreter, {}))
         beside.append(_cpu(interpreter, shim))
-    return release, f"{min(without):.1f}", f"{min(beside):.1f}", f"{min(beside) / min(without):.2f}"
+    return min(without), min(beside)
 
 
 def _cpu(interpreter: str, env: dict[str, str]) -> float:

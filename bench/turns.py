@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median
 
 from bench import contended
 from bench.contended import TABLE_1
 from bench.generator import CannotRun
+from bench.runs import Figure, Result, figure
 from bench.tables import markdown
 from tests.agent.bed import Container, Node, node
 from tests.support.card import state
@@ -26,9 +26,12 @@ SILENCE = 3.0
 """Seconds that the thawer waits for a silent agent, which is its default."""
 
 
-def run() -> str:
-    """Play and measure, and write both tables. Raises CannotRun without a C compiler or a cgroup v2 to write to."""
-    return f"{played()}\n\n{measured()}"
+def run() -> Result:
+    """Play and measure. Raises CannotRun without a C compiler or a cgroup v2 to write to."""
+    taken = measured()
+    rows = [(each.name, f"{each.median:.0f} ms", f"{each.max:.0f} ms") for each in taken]
+    table = markdown(("by real freezes, on a pretended card", "median", "longest"), rows)
+    return Result(f"{played()}\n\n{table}", taken)
 
 
 def played() -> str:
@@ -46,8 +49,8 @@ def played() -> str:
     )
 
 
-def measured() -> str:
-    """Measure real processes in real cgroups, and write the table: milliseconds, median and longest."""
+def measured() -> list[Figure]:
+    """Measure real processes in real cgroups; milliseconds."""
     root = mount()
     if root is None or not os.access(root, os.W_OK):
         raise CannotRun("turns need a cgroup v2 that this user may write to")
@@ -55,16 +58,15 @@ def measured() -> str:
         library()
     except CannotCompile as error:
         raise CannotRun(str(error)) from error
-    rows = []
-    for what, measure in (
-        ("arrival to frozen, three containers run already", _arrivals),
-        ("agent told to end, to 50 thawed", _ends),
-        ("agent killed, to 50 thawed", _deaths),
-        (f"agent stopped, to 50 thawed (silence {SILENCE:.0f} s)", _stops),
-    ):
-        taken = [1e3 * each for each in measure()]
-        rows.append((what, f"{median(taken):.0f} ms", f"{max(taken):.0f} ms"))
-    return markdown(("by real freezes, on a pretended card", "median", "longest"), rows)
+    return [
+        figure(what, "ms", [1e3 * each for each in measure()])
+        for what, measure in (
+            ("arrival to frozen, three containers run already", _arrivals),
+            ("agent told to end, to 50 thawed", _ends),
+            ("agent killed, to 50 thawed", _deaths),
+            (f"agent stopped, to 50 thawed (silence {SILENCE:.0f} s)", _stops),
+        )
+    ]
 
 
 @contextmanager

@@ -10,13 +10,16 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
 from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+from bench import runs
+from bench.aims import AIMS
+from bench.runs import Figure, Run
 from webhook import rules
 from webhook.documents import files
 from webhook.documents.documents import read
@@ -194,7 +197,7 @@ def flow(policy: Policy, facts: Facts) -> str:
     )
 
 
-class Run(NamedTuple):
+class Styled(NamedTuple):
     """Characters in one style."""
 
     words: str
@@ -204,7 +207,7 @@ class Run(NamedTuple):
 _CODES = {"1": "strong", "2": "faint", "31": "denied", "32": "allowed", "33": "warned", "91": "denied", "92": "allowed"}
 
 
-def runs(line: str) -> Iterator[Run]:
+def styled(line: str) -> Iterator[Styled]:
     """Split a line of a terminal at its colours (ECMA-48, SGR)."""
     styles: list[str] = []
     for number, part in enumerate(re.split(r"\033\[([\d;]*)m", line)):
@@ -212,7 +215,7 @@ def runs(line: str) -> Iterator[Run]:
             codes = part.split(";") if part else ["0"]
             styles = [] if "0" in codes else [*styles, *(_CODES[code] for code in codes if code in _CODES)]
         elif part:
-            yield Run(part, " ".join(styles))
+            yield Styled(part, " ".join(styles))
 
 
 def screen(command: list[str], columns: int = 100) -> str:
@@ -223,7 +226,7 @@ def screen(command: list[str], columns: int = 100) -> str:
     parts = [box(1, 1, 24 + across * columns, 30 + step * len(lines), "panel")]
     for row, line in enumerate(lines):
         column = 0
-        for words, style in runs(line):
+        for words, style in styled(line):
             start, length = len(words) - len(words.lstrip()), len(words.strip())
             if length:
                 x = 14 + across * (column + start)
@@ -261,32 +264,29 @@ def memory(policy: Policy, facts: Facts) -> str:
     return picture(900, 184, made.words, parts)
 
 
-NAMES = ("Slicewarden", "Go, judges nothing", "EKS pod identity", "HAMi")
+OURS = "Slicewarden"
+RATE, SLOWEST = "reviews a second, to ", "p99, to "
 
 
-def figures() -> dict[tuple[str, str], tuple[float, ...]]:
-    """Read the ratios of bench/README.md by review and connections: of rates, to Go, EKS and HAMi, then of p99."""
-    found = {}
-    for line in (ROOT / "bench/README.md").read_text("utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 9 and re.fullmatch(r"\d+ KB", cells[0]) and cells[1].isdecimal():
-            found[cells[0], cells[1]] = tuple(map(float, cells[2:8]))
-    return found
+def ratios(figures: Mapping[str, Figure], load: str, what: str) -> dict[str, float]:
+    """Read the ratios of ours to each other server under a load, and turn them into theirs to ours, by name."""
+    start = f"{load}: {what}"
+    theirs = {name.removeprefix(start): 1 / each.median for name, each in figures.items() if name.startswith(start)}
+    return {OURS: 1.0, **theirs}
 
 
-def speed() -> str:
+def speed(kept: Mapping[str, Run]) -> str:
     """Draw how many reviews a second each webhook answers, and how long the slowest of a hundred wait."""
-    table = figures()
+    figures = kept["https"].figures
     parts = []
     for row, review in enumerate(("4 KB", "40 KB")):
-        ratios = table[review, "32"]
-        for column, (title, ours) in enumerate(
-            (("reviews a second, more is better", ratios[:3]), ("p99 latency, less is better", ratios[3:]))
+        for column, (what, title) in enumerate(
+            ((RATE, "reviews a second, more is better"), (SLOWEST, "p99 latency, less is better"))
         ):
-            values = [1.0, *(1 / ratio for ratio in ours)]
-            left, top, most = 10 + 450 * column, 24 + 155 * row, max(values)
+            values = ratios(figures, f"{review}, 32 connections", what)
+            left, top, most = 10 + 450 * column, 24 + 155 * row, max(values.values())
             parts.append(text(left, top, f"{review}: {title}", "strong"))
-            for place, (name, value) in enumerate(zip(NAMES, values, strict=True)):
+            for place, (name, value) in enumerate(values.items()):
                 y = top + 12 + 28 * place
                 width = 220 * value / most
                 parts += [
@@ -294,25 +294,43 @@ def speed() -> str:
                     box(left + 130, y, width, 20, "theirs" if place else "ours", 3),
                     text(left + 138 + width, y + 15, f"{value:.2g}", "small"),
                 ]
-    parts.append(
-        text(
-            10,
-            328,
-            "Slicewarden = 1. TLS, 32 kept connections, two cores shared with the load; see bench/README.md.",
-            "small faint",
-        )
-    )
-    return picture(900, 340, "Rate and p99 latency of four webhooks, Slicewarden = 1", parts)
+    words = f"{OURS} = 1. TLS, 32 kept connections, on {kept['https'].machine.cores} cores shared with the load."
+    parts.append(text(10, 328, words, "small faint"))
+    return picture(900, 340, f"Rate and p99 latency of webhooks, {OURS} = 1", parts)
+
+
+def aimed(kept: Mapping[str, Run]) -> str:
+    """Draw each figure in its aim: a bar that ends left of the line keeps it."""
+    left, unit, step = 440, 200, 24
+    parts, rows = [], 0
+    for aim in AIMS:
+        figure = kept[aim.part].figures.get(aim.figure) if aim.part in kept else None
+        if figure is None:
+            continue
+        share = aim.bound / figure.median if aim.least else figure.median / aim.bound
+        y, width = 30 + step * rows, unit * min(max(share, 0), 1.9)
+        parts += [
+            text(10, y + 14, f"{aim.part}: {aim.figure}", "tiny"),
+            box(left, y, width, 16, "cap" if aim.met(figure) else "context", 3),
+            text(left + width + 6, y + 13, f"{figure.median:.3g}{figure.unit and ' ' + figure.unit}", "tiny"),
+        ]
+        rows += 1
+    height = 40 + step * rows
+    parts.append(f'<path d="M{left + unit} 24V{height - 8}" class="arrow"/>')
+    parts.append(text(left + unit, 18, "aim", "small", "middle"))
+    return picture(900, height, "Each figure in its aim", parts)
 
 
 def pictures() -> dict[str, str]:
     """Every picture, by its file's name."""
     policy, facts = world()
+    kept = runs.read()
     return {
         "overview.svg": flow(policy, facts),
         "check.svg": screen(["check", "deploy/", "--policy", "policies/", "--facts", "cluster.json"]),
         "memory.svg": memory(policy, facts),
-        "speed.svg": speed(),
+        "speed.svg": speed(kept),
+        "aims.svg": aimed(kept),
     }
 
 

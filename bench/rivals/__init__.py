@@ -17,6 +17,7 @@ from bench import tables
 from bench.check import OPTIONS, SPEC, Cost, cost
 from bench.decision import ROOT
 from bench.generator import Wrong
+from bench.runs import Result, figure
 from tests.support import go_programs
 
 HERE = Path(__file__).parent
@@ -53,8 +54,8 @@ class Checker:
     found: Callable[[str], Iterator[str]]
 
 
-def run(rounds: int) -> str:
-    """Let all of them check the same pods, in turns, and return the table. Raises Wrong where one finds other pods."""
+def run(rounds: int) -> Result:
+    """Let all of them check the same pods, in turns. Raises Wrong where one finds other pods."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "pods"
         violating = _write(folder)
@@ -67,7 +68,12 @@ def run(rounds: int) -> str:
         for _ in range(rounds):
             for checker in checkers:
                 costs[checker.name].append(cost(checker.command, environment))
-    return _table(checkers, costs)
+    ours = [each.wall for each in costs[checkers[0].name]]
+    figures = [figure(f"{PODS:,} pods, {checkers[0].name}", "s", ours)]
+    for name in [each.name for each in checkers[1:]]:
+        walls = [theirs.wall / our for theirs, our in zip(costs[name], ours, strict=True)]
+        figures.append(figure(f"{PODS:,} pods, {name.rpartition(' v')[0] or name}: to ours", "×", walls))
+    return Result(_table(checkers, costs), figures)
 
 
 def _write(folder: Path) -> set[str]:

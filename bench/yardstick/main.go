@@ -32,6 +32,8 @@ var (
 		{"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
 		{"CUPY_GPU_MEMORY_LIMIT", "21.1%"},
 		{"FLAGS_gpu_memory_limit_mb", "3251"},
+		{"NVIDIA_NVSWITCH", ""},
+		{"NVIDIA_IMEX_CHANNELS", ""},
 	}
 	record = `{"pool":"shared","fraction":"0.211","mib":3251,` +
 		`"uncapped":["pytorch before 2.10","tensorflow"]}`

@@ -6,6 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from bench import runs
 from tests import ROOT
 
 DRAW = runpy.run_path(str(ROOT / "docs" / "draw.py"))
@@ -40,7 +41,9 @@ def test_a_picture_is_readable_and_loads_nothing(file: Path) -> None:
             assert start + 6.5 * len(words) <= width, words
 
 
-def test_the_chart_shows_the_figures_of_the_page() -> None:
-    table = DRAW["figures"]()
-    assert len(table) >= 6
-    assert all(len(ratios) == 6 for ratios in table.values())
+def test_the_chart_shows_each_server_that_was_measured() -> None:
+    figures = runs.read()["https"].figures
+    rates = DRAW["ratios"](figures, "40 KB, 32 connections", "reviews a second, to ")
+    assert rates["Slicewarden"] == 1
+    assert rates["Go net/http"] == 1 / figures["40 KB, 32 connections: reviews a second, to Go net/http"].median
+    assert DRAW["ratios"](figures, "no such load", "p99, to ") == {"Slicewarden": 1}

@@ -1,0 +1,121 @@
+"""Writes docs/speed.md and the figures in README.md from the runs that are kept."""
+
+import re
+from collections.abc import Mapping
+from textwrap import fill
+
+from bench import aims, runs, tables
+from bench.runs import ROOT, Figure, Run
+
+PAGE = ROOT / "docs" / "speed.md"
+README = ROOT / "README.md"
+
+BEGIN, END = "<!-- figures: written by `make docs` from bench/runs -->\n", "<!-- end of the figures -->\n"
+
+
+def write() -> None:
+    """Write both."""
+    kept = runs.read()
+    PAGE.write_text(page(kept), "utf-8")
+    README.write_text(filled(README.read_text("utf-8"), readme(kept)), "utf-8")
+
+
+def filled(text: str, figures: str) -> str:
+    """Put figures between the two marks of a text. Raises ValueError unless each stands in it once."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"it needs both marks once: {BEGIN}{END}")
+    head, _, rest = text.partition(BEGIN)
+    return f"{head}{BEGIN}{figures}{END}{rest.partition(END)[2]}"
+
+
+def page(kept: Mapping[str, Run]) -> str:
+    """Write the page: the aims, the charts, and what each part printed."""
+    parts = "\n\n".join(f"## {run.title}\n\n{_where(run)}\n\n{run.text}" for run in kept.values())
+    return f"""# How fast it is
+
+`make bench` measures all of this, keeps it in `bench/runs`, and writes this page. [bench](../bench/README.md) says how
+each figure is measured and how to read it. Load and servers share the machine, so a ratio says more than a time.
+
+![Rate and p99 latency of the webhooks, Slicewarden = 1](img/speed.svg)
+
+## Aims
+
+{_aims(kept)}
+
+![Each figure to its aim: what ends left of the line keeps it](img/aims.svg)
+
+{parts}
+"""
+
+
+def _where(run: Run) -> str:
+    """Say where, when and of which tree a part was measured."""
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    machine = run.machine
+    busy = f", beside other work (load {machine.load:g})" if run.busy else ""
+    return (
+        f"Measured {run.day} at `{run.commit}` in {run.seconds} s on {machine.cores} cores of {machine.cpu}, "
+        f"{machine.memory_gib} GiB{busy}; {versions}."
+    )
+
+
+def _aims(kept: Mapping[str, Run]) -> str:
+    rows = []
+    for aim in aims.AIMS:
+        figure = kept[aim.part].figures.get(aim.figure) if aim.part in kept else None
+        bound = f"{'≥' if aim.least else '≤'} {_amount(aim.bound, figure.unit if figure else '')}"
+        head = (kept[aim.part].title if aim.part in kept else aim.part, aim.figure, bound)
+        if figure is None:
+            rows.append((*head, "not measured", "", ""))
+            continue
+        verdict = "met" if aim.met(figure) else f"missed: {aim.reason}"
+        rows.append((*head, _amount(figure.median, figure.unit), _spread(figure), verdict))
+    return tables.markdown(("part", "figure", "aim", "median", "spread", ""), rows)
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:,.4g} {unit}".rstrip()
+
+
+def _spread(figure: Figure) -> str:
+    return "" if figure.min == figure.max else f"{figure.min:,.4g}-{figure.max:,.4g}"
+
+
+SENTENCES = (
+    "- **A decision** on a GPU pod takes {instructions/4 KB, mutate: to parsing} times the machine instructions of "
+    "parsing its 4 KB review, and {instructions/40 KB, mutate: to parsing} times those of a 40 KB one.",
+    "- **Over HTTPS**, with 32 connections, it answers "
+    "{https/4 KB, 32 connections: reviews a second, to Go net/http} times as many reviews of 4 KB a second as "
+    "a webhook in Go that judges nothing, and "
+    "{https/40 KB, 32 connections: reviews a second, to Go net/http} times as many of 40 KB.",
+    "- **Through a real API server**, the p99 of a GPU pod's creation is "
+    "{apiserver/4 KB, 8 connections, Slicewarden: p99, to none} times that without a webhook.",
+    "- **On the command line**, one file takes {check/slicewarden check, one file} and 10,000 files "
+    "{check/10,000, a file each}.",
+    "- **A replica** holds {https/4 KB, 32 connections: memory}.",
+)
+"""What README.md says. `{PART/FIGURE}` stands for a figure; a sentence with one that was not measured is left out."""
+
+
+def readme(kept: Mapping[str, Run]) -> str:
+    """Write the sentences of README.md."""
+    said = [line for sentence in SENTENCES if (line := _said(sentence, kept))]
+    named = {part for sentence in SENTENCES for part in re.findall(r"\{([^/{}]+)/", sentence)}
+    if any(kept[part].busy for part in named & kept.keys()):
+        said.append("- Some of this was measured beside other work, which makes it look slower than it is.")
+    return "".join(f"{fill(line, 120, subsequent_indent='  ', break_on_hyphens=False)}\n" for line in said)
+
+
+def _said(sentence: str, kept: Mapping[str, Run]) -> str | None:
+    """Put figures into a sentence, with two digits that count; None if one of them was not measured."""
+    words = []
+    for text, part, name in re.findall(r"([^{}]+)(?:\{([^/{}]+)/([^{}]+)\})?", sentence):
+        words.append(text)
+        if not part:
+            continue
+        figure = kept[part].figures.get(name) if part in kept else None
+        if figure is None:
+            return None
+        unit = "" if figure.unit == "×" else f" {figure.unit}"
+        words.append(f"{float(f'{figure.median:.2g}'):,g}{unit}")
+    return "".join(words)
