@@ -1,4 +1,4 @@
-"""What a pod's creation costs at a real API server: without a webhook, with ours, and with a minimal one in Go."""
+"""Measure what a pod's creation costs at a real API server: with no webhook, ours, or a minimal one in Go."""
 
 import re
 import statistics
@@ -47,7 +47,7 @@ class Load:
 
     @property
     def webhooks(self) -> tuple[str, ...]:
-        """What it is measured with: no call is made for a pod without a GPU, and so none to the yardstick."""
+        """The webhooks that it is measured with: a pod without a GPU causes no call, so none to the yardstick."""
         return (NONE, OURS, YARDSTICK) if self.payload.gpu else (NONE, OURS)
 
 
@@ -68,7 +68,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every round needs."""
+    """Hold the things that every round needs."""
 
     folder: Path
     cluster: Cluster

@@ -1,4 +1,4 @@
-"""What `slicewarden check` costs: its start, ten thousand manifests against a thousand, and in one file."""
+"""Measure what `slicewarden check` costs: its start, ten thousand manifests against a thousand, and in one file."""
 
 import json
 import os
@@ -83,7 +83,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a command took: seconds, seconds of all cores together, and MiB of its largest process."""
+    """The cost of a command: seconds, seconds of all cores together, and MiB of its largest process."""
 
     wall: float
     cpu: float

@@ -23,7 +23,7 @@ class Wrong(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the load generator saw: how many requests, how many of them a second, and latencies in milliseconds."""
+    """The load generator's counts: how many requests, how many of them a second, and latencies in milliseconds."""
 
     requests: int
     rps: float

@@ -45,7 +45,7 @@ ROUNDS, TIMES, PARTS = 200, 3, 5
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What is decided, at one size of what grows."""
+    """A decision, at one size of what grows."""
 
     engine: Engine
     facts: Facts

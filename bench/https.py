@@ -1,4 +1,4 @@
-"""What clients see over HTTPS on loopback: Slicewarden, a minimal webhook in Go, and webhooks that people run."""
+"""Measure HTTPS on loopback as clients see it: Slicewarden, a minimal webhook in Go, and webhooks that people run."""
 
 import base64
 import http.client
@@ -73,7 +73,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every round needs: the load generator and where its files are."""
+    """Hold the things that every round needs: the load generator and where its files are."""
 
     folder: Path
     rounds: int

@@ -1,4 +1,4 @@
-"""What the largest reviews cost, those that are judged and those that are refused; each is mostly one thing."""
+"""Measure the largest reviews, those that are judged and those that are refused; each is mostly one thing."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -157,7 +157,7 @@ def _pod(name: str, containers: list[dict[str, Any]], *, trusted: bool) -> dict[
 
 
 def _managed(labels: dict[str, str], containers: list[dict[str, Any]]) -> dict[str, Any]:
-    """What kube-controller-manager owns of the pod, as the API server books it."""
+    """List the fields of the pod that kube-controller-manager owns, as the API server books them."""
     fields: dict[str, Any] = {
         f'k:{{"name":"{container["name"]}"}}': {
             ".": {},

@@ -1,4 +1,4 @@
-"""What the processes of a server cost, as Linux counts it in /proc."""
+"""Read what the processes of a server cost, as Linux counts it in /proc."""
 
 import os
 import subprocess

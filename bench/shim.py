@@ -1,4 +1,4 @@
-"""What the memory shim costs each start of Python: CPU time of `python -c pass`, with and without it."""
+"""Measure what the memory shim costs each start of Python: CPU time of `python -c pass`, with and without it."""
 
 import os
 import subprocess

@@ -36,7 +36,7 @@ POLICY = {"configMap: {name: slicewarden-policy}": 'configMap: {name: {{ include
 
 
 def _pods(indent: str) -> dict[str, str]:
-    """What pods get besides, before their containers."""
+    """List what pods get besides, before their containers."""
     values = {"imagePullSecrets": ".Values.imagePullSecrets", "tolerations": ".Values.tolerations"}
     more = (
         f"{indent}{{{{- with {value} }}}}\n{indent}{key}: {{{{ toJson . }}}}\n{indent}{{{{- end }}}}\n"
@@ -84,7 +84,7 @@ def _turns(text: str, indent: int) -> str:
 
 
 def _acts() -> dict[str, str]:
-    """What components/agent-acts changes in the agent's pods, where the values say so, and what pods get besides."""
+    """List what components/agent-acts changes in the agent's pods if the values say so, and what pods get besides."""
     watching = (
         "      securityContext:\n        runAsNonRoot: true\n        runAsUser: 65532\n        runAsGroup: 65532\n"
         "        seccompProfile: {type: RuntimeDefault}\n"

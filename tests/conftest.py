@@ -1,4 +1,4 @@
-"""What every test may ask for: the sample policy, the sample cluster, and an engine with all rules."""
+"""Fixtures for every test: the sample policy, the sample cluster, and an engine with all rules."""
 
 import os
 from pathlib import Path

@@ -30,7 +30,7 @@ class Broke(Exception):
 
 
 class Row(NamedTuple):
-    """What became of the programs of one framework. All memory in MiB; `least` and `most` are single programs'."""
+    """The end of the programs of one framework. All memory in MiB; `least` and `most` are single programs'."""
 
     framework: str
     version: str

@@ -1,4 +1,4 @@
-"""What NVIDIA's management library says of the cards of this machine."""
+"""Ask NVIDIA's management library about the cards of this machine."""
 
 import ctypes
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Card:
 
     @property
     def used(self) -> float:
-        """What all processes on the card take now, their contexts too."""
+        """Memory that all processes on the card take now, their contexts too."""
         return float(_memory(self._library, self._handle).used / MIB)
 
 

@@ -1,4 +1,4 @@
-"""What the agent does: evictions, kills of real processes, and limits that the driver holds."""
+"""Let the agent act: evictions, kills of real processes, and limits that the driver holds."""
 
 import json
 import os

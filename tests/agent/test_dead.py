@@ -60,7 +60,7 @@ def test_a_card_whose_mig_devices_are_lost_dies_once() -> None:
 
 
 class Written:
-    """What would be written as Events."""
+    """List what would be written as Events."""
 
     def __init__(self) -> None:
         self.all: list[Denial] = []

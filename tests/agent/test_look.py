@@ -1,4 +1,4 @@
-"""What the pretended cards say, joined with real processes."""
+"""Join the pretended cards' answers with real processes."""
 
 import os
 import signal

@@ -16,7 +16,7 @@ KEYS = (*AWKWARD_KEYS, "a", "b", "c")
 
 
 def applied(document: Any, operations: Any) -> Any:
-    """What the other implementation makes of a patch."""
+    """Return what the other implementation makes of a patch."""
     return jsonpatch.apply_patch(copy.deepcopy(document), list(operations))
 
 

@@ -42,7 +42,7 @@ LONGEST = 12
 
 
 def settled(stored: Stored, now: datetime, terms: Terms = TERMS) -> Stored:
-    """What is stored after a run."""
+    """The objects that are stored after a run."""
     for _ in range(LONGEST):
         change = step(stored, terms, now)
         if change is None:
@@ -281,7 +281,7 @@ def test_terms_that_do_not_fit(terms: Mapping[str, object], message: str) -> Non
 
 @dataclass
 class World:
-    """What is stored over time, and all that an API server or a replica may have seen last."""
+    """The objects that are stored over time, and all that an API server or a replica may have seen last."""
 
     now: datetime
     stored: Stored
@@ -323,7 +323,7 @@ Seen = TypeVar("Seen")
 
 
 def _last_seen(history: list[tuple[datetime, Seen]], since: datetime) -> list[Seen]:
-    """What was there at a moment, and all that came after it."""
+    """The state at a moment, and all that came after it."""
     before = [seen for when, seen in history if when <= since]
     found: list[Seen] = []
     for each in (*before[-1:], *(seen for when, seen in history if when > since)):

@@ -31,7 +31,7 @@ OVERLAYS = sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").i
 
 
 def template(run: Run, *values: str) -> list[Object]:
-    """What the chart renders to."""
+    """Return what the chart renders to."""
     made = run("helm", "template", "slicewarden", CHART, "--namespace=slicewarden-system", *values)
     assert made.returncode == 0, made.stderr
     return [each for each in yaml.safe_load_all(made.stdout) if each]

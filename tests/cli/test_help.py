@@ -1,4 +1,4 @@
-"""What `--help` says, what a shell completes, and what kubectl finds: for every command there is."""
+"""Look at what `--help` says, what a shell completes, and what kubectl finds, for every command."""
 
 import os
 import shlex
@@ -227,7 +227,7 @@ def test_without_arguments_the_list_of_commands_is_shown(capsys: pytest.CaptureF
 
 
 def offered(shell: str, *words: str) -> list[str]:
-    """What the command offers a shell for the last word, as the shell's script asks for it."""
+    """Return what the command offers a shell for the last word, as the shell's script asks for it."""
     asked = {
         "_SLICEWARDEN_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": shlex.join(("slicewarden", *(words if shell != "fish" else words[:-1]))),

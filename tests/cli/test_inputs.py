@@ -1,4 +1,4 @@
-"""What people have, and what is broken in it: files, patterns, streams, reviews; one line each, and the rest judged."""
+"""Try files, patterns, streams and reviews as people have them, and broken ones: one line each, and the rest judged."""
 
 import html
 import io

@@ -204,7 +204,7 @@ def test_devices_are_listed_where_a_pool_has_classes(server: Server, api: client
 
 
 def dumped(api: client.Api, policy: Policy) -> tuple[list[tuple[str, str]], list[str]]:
-    """What `slicewarden facts --live` reads, by kind and name, and what it could not read."""
+    """Return what `slicewarden facts --live` reads, by kind and name, and what it could not read."""
     objects, problems = listing.dump(api, policy, lambda item: reduced.slim(item, policy), size=2)
     return [(each["kind"], each["metadata"]["name"]) for each in objects], [*map(str, problems)]
 

@@ -1,4 +1,4 @@
-"""What the device plugin is asked about: configurations as people write them, then bent in every way YAML allows."""
+"""Make the configurations that the device plugin is asked about: as people write them, bent in every way of YAML."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -219,7 +219,7 @@ def seldom(draw: st.DrawFn, times: int) -> bool:
 
 @st.composite
 def rather(draw: st.DrawFn, wanted: st.SearchStrategy[Node], other: st.SearchStrategy[Node], times: int) -> Node:
-    """What is wanted, and once in so many times the other."""
+    """Draw the wanted one, and once in so many times the other."""
     return draw(other) if seldom(draw, times) else draw(wanted)
 
 

@@ -19,13 +19,13 @@ Verdicts = dict[str, dict[str, str]]
 
 
 def recorded() -> Verdicts:
-    """What was written down."""
+    """Return what was written down."""
     verdicts: Verdicts = json.loads(VERDICTS.read_text("utf-8"))
     return verdicts
 
 
 def asked(plugin: DevicePlugin) -> Verdicts:
-    """What the plugin says now. Of an error the beginning says how far it got, and is the same for all."""
+    """Return what the plugin says now. An error begins alike for all, and says how far it got."""
     verdicts: Verdicts = {}
     for group, text in cases():
         refusal = plugin.refusal(text.encode())

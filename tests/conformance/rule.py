@@ -19,7 +19,7 @@ def engine(policy: Policy) -> Engine:
 
 
 def findings(judge: Engine, config: str | bytes) -> list[str]:
-    """What the rule says of a configuration in the ConfigMap that the policy names: of its text, or of its bytes."""
+    """Return what the rule says of a configuration, its text or its bytes, in the ConfigMap that the policy names."""
     namespace, name = sorted(judge.policy.config_maps)[0]
     item: dict[str, Any] = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What the device plugin holds once it has read a configuration, with the place of each value in the text."""
+"""Compare what the device plugin holds once it has read a configuration, with the place of each value in the text."""
 
 from typing import Any
 

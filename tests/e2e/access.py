@@ -28,7 +28,7 @@ def bound(kind: str, name: str, to: str, user: str, **where: str) -> Object:
 
 
 def refusal(cluster: Cluster, user: User | None, *arguments: str, item: Object | None = None) -> str:
-    """What is said to a kubectl command that has to fail."""
+    """Return what is said to a kubectl command that has to fail."""
     done = cluster.kubectl(*arguments, user=user, stdin=json.dumps(item) if item else None)
     assert done.returncode, done.stdout
     return done.stderr

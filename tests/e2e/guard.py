@@ -108,7 +108,7 @@ class Guard:
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def reviews(self, namespace: str | None) -> list[Object]:
-        """What it was asked about a namespace so far; each is logged before it is answered."""
+        """The questions that it was asked about a namespace so far; each is logged before it is answered."""
         entries = (entry for entry in self.logged() if "endpoint" in entry)
         return [entry for entry in entries if (entry.get("namespace") or None) == namespace]
 
@@ -117,7 +117,7 @@ class Guard:
         return [entry["endpoint"] for entry in self.reviews(namespace)]
 
     def reached_by(self, item: Object, *, refused: bool | None = None) -> list[str]:
-        """What it is asked while an object is created for show; `refused` says how that has to end."""
+        """The questions that it is asked while an object is created for show; `refused` says how that has to end."""
         namespace = item["metadata"].get("namespace")  # none for a cluster-scoped object
         before = len(self.asked(namespace))
         made = self.cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=json.dumps(item))

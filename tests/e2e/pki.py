@@ -1,4 +1,4 @@
-"""What a control plane needs beside the project's own `certs`: client certificates and the service accounts' key."""
+"""Make what a control plane needs beside the project's `certs`: client certificates and the service accounts' key."""
 
 from datetime import UTC, datetime, timedelta
 

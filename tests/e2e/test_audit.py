@@ -35,7 +35,7 @@ SHARED = {"kubernetes.io/hostname": "t4-shared"}
 
 @dataclass(frozen=True)
 class Run:
-    """What a command did."""
+    """The outcome of a command."""
 
     status: int
     out: str
@@ -43,7 +43,7 @@ class Run:
 
     @property
     def effects(self) -> dict[str, list[str]]:
-        """What a change of policy would do, to each object by its kind and name."""
+        """Return what a change of policy would do, to each object by its kind and name."""
         return {f"{each['kind']}/{each['name']}": each["effects"] for each in json.loads(self.out)["results"]}
 
     @property
@@ -156,7 +156,7 @@ def test_an_audit_with_rights_in_one_namespace_says_what_it_could_not_read(ungua
 
 
 def test_diff_live_compares_policies_on_the_objects_of_the_cluster(unguarded: Cluster, tmp_path: Path) -> None:
-    """Of the Deployment its template speaks, and what the scheduler chose is held against nobody."""
+    """The finding speaks of the Deployment's template, and no pod is blamed for the scheduler's choice."""
     text = POLICY.read_text("utf-8")
     for before, after in (
         ('"*": Deny', '"*": Deny\n    chosen-node: Audit\n    unsteered-pod: Warn'),

@@ -75,7 +75,7 @@ def closed(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def created(guard: Guard) -> str:
-    """What the API server says of a GPU pod; empty if it lets it in."""
+    """Return what the API server says of a GPU pod; empty if it lets it in."""
     asks = json.dumps(pod("probe", "default"))
     return guard.cluster.kubectl("create", "--dry-run=server", "--filename=-", stdin=asks).stderr
 

@@ -90,7 +90,7 @@ class Kept(Guard):
 
     @property
     def bundles(self) -> set[bytes]:
-        """What the API server trusts the webhook by."""
+        """Return the bundle that the API server trusts the webhook by."""
         hooks = [hook for each in self.cluster.get(CONFIGURATIONS)["items"] for hook in each["webhooks"]]
         return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in hooks}
 
@@ -341,7 +341,7 @@ def test_an_unreachable_api_server_ends_with_status_1(kept: Kept, tmp_path: Path
 
 
 def powers(kept: Kept, user: User) -> set[tuple[str, str, tuple[str, ...], tuple[str, ...]]]:
-    """What a user may do in our namespace: groups, resources, names and verbs."""
+    """List what a user may do in our namespace: groups, resources, names and verbs."""
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": HOME}}
     asking = ["create", "--validate=false", "--filename=-", "--output=json"]
     shown = kept.cluster.do(*asking, stdin=json.dumps(review), user=user)
@@ -437,7 +437,7 @@ FIELDS: dict[str, Object] = {
 
 
 def schema(shape: Any) -> Object:
-    """What a shape says as OpenAPI: a type by its name, a list by what is in it, an object by its fields."""
+    """Return what a shape says as OpenAPI: a type by its name, a list by what is in it, an object by its fields."""
     if isinstance(shape, str):
         return {"type": shape}
     if isinstance(shape, list):

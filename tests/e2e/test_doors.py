@@ -27,7 +27,7 @@ def opened(name: str, namespace: str, spec: Object, container: Object, limits: d
 
 
 def refusal(cluster: Cluster, *arguments: str, item: Object | None = None, user: User | None = None) -> str:
-    """What is said to a kubectl command that has to fail."""
+    """Return what is said to a kubectl command that has to fail."""
     done = cluster.kubectl(*arguments, user=user, stdin=json.dumps(item) if item else None)
     assert done.returncode, done.stdout
     return done.stderr
@@ -228,7 +228,7 @@ def test_a_tenant_does_not_raise_the_trust_of_what_runs(guarded: Guard, stranger
 
 @pytest.mark.parametrize("more", [{}, TOLERANT, {"schedulerName": "mine"}], ids=["plain", "tolerant", "scheduler"])
 def test_a_tenant_s_pod_that_asks_is_steered(guarded: Guard, strangers: str, more: Object) -> None:
-    """Whoever schedules it, the kubelet of another node would refuse it."""
+    """However it is scheduled, the kubelet of another node would refuse it."""
     cluster = guarded.cluster
     steered = created(cluster, pod("mine", strangers, **more), tenant(cluster, strangers))
     assert {"key": STRATEGY, "operator": "NotIn", "values": ["mps", "time-slicing"]} in selections(steered)
@@ -237,7 +237,7 @@ def test_a_tenant_s_pod_that_asks_is_steered(guarded: Guard, strangers: str, mor
 
 
 def selections(item: Object) -> list[Object]:
-    """What a pod's required node affinity demands, in all its terms."""
+    """Return what a pod's required node affinity demands, in all its terms."""
     affinity = item["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = affinity["nodeSelectorTerms"]
     return list(term["matchExpressions"])

@@ -115,7 +115,7 @@ def test_a_gpu_container_injected_by_a_later_webhook_is_denied(
 def test_a_fix_that_another_webhook_undoes_is_made_again(
     guarded: Guard, team: str, tmp_path: Path, host: str, change: Change, rule: str
 ) -> None:
-    """We are asked once more after a change. Whoever undoes it every time gets nothing past validation."""
+    """We are asked once more after a change. A webhook that undoes it every time gets nothing past validation."""
     item = pod("undone", team, annotations=TRUSTED)
     with neighbour(guarded, team, change, tmp_path, host, "Never") as seen:
         made = guarded.cluster.apply(item)
@@ -189,7 +189,7 @@ def test_slices_that_a_limit_range_adds_are_steered_by_trust(guarded: Guard, tea
 
 
 def test_denied_pods_do_not_count_against_a_quota_of_gpus(guarded: Guard, team: str) -> None:
-    """What we refuse is not charged, and what is over the quota is refused by the quota."""
+    """A pod that we refuse is not charged, and one over the quota is refused by the quota."""
     create(guarded, "ResourceQuota", "two", team, hard={"requests.nvidia.com/gpu": "2"})
     cluster, here = guarded.cluster, f"--namespace={team}"
 

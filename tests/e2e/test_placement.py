@@ -33,7 +33,7 @@ def bound(cluster: Cluster, namespace: str) -> list[str]:
 
 
 def unschedulable(cluster: Cluster, namespace: str) -> list[str]:
-    """What the scheduler says of those pods that fit nowhere."""
+    """Return what the scheduler says of those pods that fit nowhere."""
     return [
         condition["message"]
         for each in pods(cluster, namespace)

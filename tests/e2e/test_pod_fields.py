@@ -1,4 +1,4 @@
-"""What the API server publishes of a pod is what was reviewed."""
+"""The API server publishes a pod with the fields that were reviewed."""
 
 import json
 

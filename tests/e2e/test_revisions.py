@@ -1,4 +1,4 @@
-"""What a StatefulSet was: its controller makes pods of a ControllerRevision as it stands, whoever wrote it.
+"""Read what a StatefulSet was: its controller makes pods of a ControllerRevision as it stands, whoever wrote it.
 
 So a grant that names users would hear a stranger after all. Shown on Kubernetes' own controller, with the webhook
 before it: once with nobody asked about revisions, and once as it is registered.

@@ -66,7 +66,7 @@ def reviews(cluster: Cluster) -> list[str]:
 
 
 def reached_by(cluster: Cluster, item: Object) -> list[str]:
-    """What the webhook is asked while an object is created for show, which has to succeed."""
+    """Return what the webhook is asked while an object is created for show, which has to succeed."""
     before = len(reviews(cluster))
     cluster.do("create", "--dry-run=server", "--filename=-", stdin=json.dumps(item))
     return reviews(cluster)[before:]

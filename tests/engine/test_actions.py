@@ -1,4 +1,4 @@
-"""What is done about a finding: the rule's action, an override by namespace or pool, an exemption with its end."""
+"""Try what is done about a finding: the rule's action, an override by namespace or pool, an exemption with its end."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What one review may cost: both halves refuse what is too large, and what is late is given up wherever it is."""
+"""Bound the cost of one review: both halves refuse what is too large, and what is late is given up wherever it is."""
 
 import json
 from collections.abc import Callable, Iterable

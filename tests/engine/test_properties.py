@@ -1,4 +1,4 @@
-"""What holds for every pod, whatever its author wrote."""
+"""Hold properties for every pod, whatever its author wrote."""
 
 import copy
 import dataclasses

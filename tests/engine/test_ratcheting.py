@@ -145,7 +145,7 @@ def test_a_pod_that_was_never_steered_may_not_ask_for_another_pool(engine: Engin
 
 @pytest.mark.parametrize("levels", [10, 900, 1000])
 def test_values_are_compared_at_any_depth(engine: Engine, sample_facts: Facts, levels: int) -> None:
-    """What is deeper than can be compared counts as another, and breaks nothing."""
+    """A value that is too deep to be compared counts as another, and breaks nothing."""
 
     def claim(inner: Any) -> dict[str, Any]:
         deep: Any = inner
@@ -178,7 +178,7 @@ def denied(engine: Engine, facts: Facts, request: Request) -> list[Finding]:
 
 
 def others(value: Any, seen: list[Any]) -> Iterator[Any]:
-    """Other values of a kind: what other fixtures have there, and what is like it. Of a map one entry at a time."""
+    """Other values of a kind: those of other fixtures there, and ones like them; of a map, one entry at a time."""
     if isinstance(value, dict):
         for key in value.keys() - {"name"}:  # by its name it is another one
             for other in others(value[key], []):

@@ -1,4 +1,4 @@
-"""What is registered, compared with what the policy needs: what an installation adds counts for nothing."""
+"""Compare what is registered with what the policy needs: what an installation adds counts for nothing."""
 
 from collections.abc import Callable
 from copy import deepcopy

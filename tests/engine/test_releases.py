@@ -31,7 +31,7 @@ def policy_as_of(known: str | None, brought: tuple[int, int] = (0, 2), **spec: o
 
 
 def action(policy: Policy, facts: Facts) -> set[Action]:
-    """What is done about a pod that the rule flags."""
+    """Return what is done about a pod that the rule flags."""
     pod = untrusted_pod()
     pod["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
     verdict = Engine(policy, walk()).judge(admission.decode(admission.wrap(pod)), facts)

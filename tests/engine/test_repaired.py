@@ -1,4 +1,4 @@
-"""What `/mutate` would repair is told from what will be refused."""
+"""Findings that `/mutate` would repair are told from those that will be refused."""
 
 from dataclasses import replace
 

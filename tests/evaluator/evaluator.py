@@ -27,7 +27,7 @@ WITHOUT_GO = "the evaluator needs Go 1.26 (https://go.dev/dl)"
 
 
 class Verdict(NamedTuple):
-    """What the floor makes of a request: the policies that were asked, and those that denied it, by their messages."""
+    """The floor's answer to a request: the policies that were asked, and those that denied it, by their messages."""
 
     asked: list[str]
     denied: list[str]
@@ -113,7 +113,7 @@ def running() -> Iterator[Evaluator]:
 
 @dataclass
 class Compared:
-    """What came of requests: `wrong` are those that the engine allows and the floor denies, which may not be.
+    """The outcome of requests: `wrong` are those that the engine allows and the floor denies, which may not be.
 
     `missed` has for each rule those that the engine denies by it and the floor does not.
     """

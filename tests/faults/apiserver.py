@@ -1,4 +1,4 @@
-"""What the webhook reads of an API server, over a real socket: lists and watches, and all that may befall them."""
+"""Let the webhook read an API server over a real socket: lists and watches, and all that may befall them."""
 
 import json
 import socket

@@ -107,12 +107,12 @@ class Load:
 
     @property
     def before(self) -> Times:
-        """What reviews took while nothing disturbed them."""
+        """Latencies of reviews while nothing disturbed them."""
         return _times(self.asked[: self.quiet])
 
     @property
     def during(self) -> Times:
-        """What they took from the fault on."""
+        """Latencies from the fault on."""
         return _times(self.asked[self.begun :])
 
     def learn(self, replica: Replica) -> None:

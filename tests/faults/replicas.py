@@ -52,7 +52,7 @@ class Secret:
 
     @property
     def authority(self) -> Path:
-        """What callers trust."""
+        """Return the certificate that callers trust."""
         return self.folder / "ca.crt"
 
     def rotate(self, lasting: timedelta = timedelta(days=20)) -> str:
@@ -87,7 +87,7 @@ class Replica:
         return self.asked("/readyz")[0]
 
     def asked(self, path: str) -> tuple[int, str]:
-        """What the health port says; 0 when nobody answers."""
+        """Return what the health port says; 0 where no answer comes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.health, timeout=LONG)
         try:
             connection.request("GET", path)
@@ -99,7 +99,7 @@ class Replica:
             connection.close()
 
     def review(self, secret: Secret, path: str, body: bytes) -> dict[str, Any]:
-        """What it answers to a review on a connection of its own. Raises OSError for another status than 200."""
+        """Return what it answers to a review on a connection of its own. Raises OSError for another status than 200."""
         context = ssl.create_default_context(cafile=secret.authority)
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=LONG, context=context)
         try:

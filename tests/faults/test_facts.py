@@ -1,4 +1,4 @@
-"""What befalls the API server that facts are watched from: reviews go on by the last of them, which then catch up."""
+"""Disturb the API server that facts are watched from: reviews go on by the last facts, which then catch up."""
 
 import itertools
 import time
@@ -48,7 +48,7 @@ def test_watches_are_dropped(under: Under, secret: Secret, live: Live) -> None:
 
 
 def test_versions_are_gone(under: Under, secret: Secret, live: Live) -> None:
-    """What is to be watched from is compacted away (410), so that everything is listed anew."""
+    """The version to watch from is compacted away (410), so that everything is listed anew."""
     with under("410 for every watch", live.webhook):
         before = live.server.lists
         live.server.forget()

@@ -18,7 +18,7 @@ def test_the_disk_is_full(under: Under, secret: Secret) -> None:
 
 
 def test_nobody_reads_the_log_for_a_while(under: Under, secret: Secret) -> None:
-    """What was lost is counted in the next line that is written."""
+    """Lost lines are counted in the next line that is written."""
     read, write = os.pipe()
     with (
         os.fdopen(read, "rb") as reader,

@@ -132,7 +132,7 @@ def test_peers_are_gone(under: Under, secret: Secret, webhook: Replica) -> None:
 
 
 def test_the_largest_bodies_come_at_once(under: Under, secret: Secret, live: Live) -> None:
-    """What does not fit is asked to come again; memory stays within the limit of the Deployment."""
+    """A review that does not fit is asked to come again; memory stays within the limit of the Deployment."""
     _, webhook = live
     bodies = [large(b'"' + b"x" * 1000 + b'",'), large(b"{},", MAX_PARTS // 2 - 500)]
     with (

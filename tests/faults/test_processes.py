@@ -18,7 +18,7 @@ DELAY = ("--stop-delay", "2")
 
 
 def leave(load: Load, leaving: Replica, *others: Replica) -> None:
-    """What befalls a pod that is deleted: it is told to end, and a moment later the Service knows."""
+    """Delete a pod: it is told to end, and a moment later the Service knows."""
     leaving.stop()
     load.go_on(MOVING)
     load.move(*others)

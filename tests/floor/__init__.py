@@ -1,1 +1,1 @@
-"""What the floor is made of. `tests/evaluator` asks the API server's own code what it does."""
+"""Look at the parts of the floor. `tests/evaluator` asks the API server's own code what it does."""

@@ -1,4 +1,4 @@
-"""What is made from a policy is the same text in each run, so that a comparison in CI finds only real differences."""
+"""A policy makes the same text in each run, so that a comparison in CI finds only real differences."""
 
 import os
 import subprocess

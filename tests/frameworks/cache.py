@@ -1,4 +1,4 @@
-"""What is made once and kept between runs, outside of the tree."""
+"""Keep what is made once between runs, outside of the tree."""
 
 import fcntl
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 class Missing(Exception):
-    """What has to be installed, in one line."""
+    """Something has to be installed; the message says what, in one line."""
 
 
 def made(name: str, digest: str, make: Callable[[Path], None]) -> Path:
     """Return a folder of the cache that was made from what the digest says, made now if need be.
 
-    One process makes it at a time; the lock goes with the process. What was cut off, or made from something else, is
-    made again.
+    One process makes it at a time; the lock goes with the process. A folder that was cut off, or made from
+    something else, is made again.
     """
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "slicewarden", "frameworks")
     folder = root / name

@@ -17,7 +17,7 @@ T4 = 15360
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of a program on a card."""
+    """The end of a program on a card."""
 
     status: int
     out: str

@@ -1,4 +1,4 @@
-"""What the webhook injects, in the frameworks themselves: real wheels on a pretended T4 of 15,360 MiB.
+"""Try what the webhook injects in the frameworks themselves: real wheels on a pretended T4 of 15,360 MiB.
 
 The first word of an environment's name is its framework. Each program takes memory until it is stopped, and the card
 counts it.

@@ -137,7 +137,7 @@ def spots(tree: Any) -> list[Spot]:
 
 
 class Words:
-    """What good input holds: the values that stand under each key, and the keys that stand beside each other."""
+    """Collect what good input holds: the values that stand under each key, and the keys that stand side by side."""
 
     def __init__(self, trees: Sequence[Any]) -> None:
         values: dict[str, dict[str, Any]] = {}

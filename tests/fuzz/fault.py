@@ -1,4 +1,4 @@
-"""What a case has shown to be wrong."""
+"""Describe what a case has shown to be wrong."""
 
 
 class Fault(AssertionError):

@@ -40,7 +40,7 @@ def _little_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def faults(target: Target, cases: int = 4000) -> list[str]:
-    """What a hunt finds from a few seeds. It goes on only until there is something."""
+    """Return what a hunt finds from a few seeds. It goes on only until there is something."""
     hunt = Hunt(target, "planted", one_of=max(1, len(target.seeds) // 50))
     while not hunt.tally.found and hunt.tally.cases < cases:
         hunt.run(25)
@@ -142,7 +142,7 @@ def answering(change: Callable[[str, dict[str, Any]], object]) -> Callable[[Appl
 
 
 def open_to_all(app: Application) -> Application:
-    """What breaks is allowed, as a webhook would that catches too much."""
+    """A broken case is allowed, as by a webhook that catches too much."""
     allowed = Reply(HTTPStatus.OK, b'{"response": {"allowed": true}}', (("Content-Type", "application/json"),))
     return Changed(app, lambda _, reply: allowed if reply.status == HTTPStatus.INTERNAL_SERVER_ERROR else reply)
 

@@ -34,14 +34,14 @@ MAX_TEXT = 200_000
 
 
 class Texts:
-    """What the targets of this page share: texts are cases in UTF-8, of which some are trees."""
+    """Share what the targets of this page need: texts are cases in UTF-8, of which some are trees."""
 
     def __init__(self, texts: Callable[[], Sequence[str]]) -> None:
         self._texts = texts
 
     @cached_property
     def _good(self) -> tuple[changes.Words, Sequence[bytes]]:
-        """What a hunt begins from. To try a case again needs none of it, and it takes seconds to read."""
+        """Read the texts that a hunt begins from. It takes seconds, and to try a case again needs none of them."""
         texts = self._texts()
         trees = [tree for tree in map(corpus.tree, texts) if isinstance(tree, (dict, list))]
         return changes.Words(trees), [

@@ -83,7 +83,7 @@ class Marked:
         _HEAD.pack_into(self._map, 0, number, name.encode("ascii"), len(case))
 
     def get(self) -> tuple[int, str, bytes]:
-        """What was noted last."""
+        """Return what was noted last."""
         number, name, size = _HEAD.unpack_from(self._map)
         return number, name.rstrip(b"\0").decode("ascii"), self._map[_HEAD.size : _HEAD.size + size]
 
@@ -191,7 +191,7 @@ class Worker:
             self._process.kill()
 
     def ended(self) -> Mapping[str, Tally]:
-        """What it has found, or what ended it."""
+        """Return what it has found, or what ended it."""
         try:
             tallies: Mapping[str, Tally] = self.answer.recv()
         except EOFError:

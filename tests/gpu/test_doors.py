@@ -302,7 +302,7 @@ HELPER = {
 def test_on_a_node_without_gpus_a_node_may_be_named(
     sample_policy: Policy, sample_facts: Facts, guard: Guard | None, spec: Object
 ) -> None:
-    """Of the node it is known; on any other nobody is excused, an administrator neither."""
+    """A node that is known to have no GPUs may be named; on any other no caller is excused, administrators included."""
     plain = Node("cpu-1", {"kubernetes.io/hostname": "cpu-1"})
     counted = Node("counted", {}, {"nvidia.com/gpu": 1})
     tainted = Node("tainted", {}, {}, {"slicewarden.dev/pool": frozenset({"NoSchedule"})})

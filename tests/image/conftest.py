@@ -22,7 +22,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def source(folder: Path) -> Path:
-    """What the Dockerfile copies, and nothing else."""
+    """Copy what the Dockerfile copies, and nothing else."""
     context = folder / "source"
     copy_sources(context)
     return context
@@ -38,6 +38,6 @@ def build(source: Path, prefix: Path) -> None:
 
 @pytest.fixture(scope="session")
 def prefix(source: Path, folder: Path) -> Path:
-    """What the image has under /opt."""
+    """Make what the image has under /opt."""
     build(source, folder / "built")
     return folder / "built"

@@ -1,4 +1,4 @@
-"""What the image's build steps make, put to use as a container would: nobody's user, and only /tmp to write to.
+"""Put what the image's build steps make to use as a container would: a user without rights, and only /tmp to write to.
 
 No container engine is asked for. The Dockerfile's own lines are read, its build script is run.
 """

@@ -14,7 +14,7 @@ GRANTED = {"slicewarden.dev/trust": "trusted"}
 
 
 def found(policy: str, name: str, *facts: Object) -> list[str]:
-    """What one lint says of a policy. The facts are read as they come back from a file that `facts` wrote."""
+    """Return what one lint says of a policy. The facts are read as they come back from a file that `facts` wrote."""
     (document,), problems = documents.read(policy, "policy.yaml")
     assert not problems
     known = Facts.of([item for each in facts if (item := kept(each)) is not None])

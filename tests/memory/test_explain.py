@@ -1,4 +1,4 @@
-"""What the command says of caps: for a cluster, for one object, and for frameworks."""
+"""Look at what the command says of caps: for a cluster, for one object, and for frameworks."""
 
 import copy
 import json
@@ -243,7 +243,7 @@ def test_a_pod_lands_where_it_would_have_landed_before_it_was_steered(
 def test_an_update_lands_as_it_is_judged(
     sample_policy: Policy, sample_facts: Facts, image: str, requester: str, lands: bool
 ) -> None:
-    """What a pod runs already it was granted, whoever labels it; what is allowed does not land as ungranted."""
+    """A pod keeps what it runs already, whoever labels it; an allowed pod does not land as ungranted."""
     scope = Scope(frozenset({"vision"}), None, frozenset())
     policy = replace(sample_policy, grants=(Grant(scope, requesters=Requesters(frozenset({"mia"}))),))
     item = yaml.safe_load(POD.format(**WORDS))

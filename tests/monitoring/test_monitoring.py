@@ -1,4 +1,4 @@
-"""What an administrator applies is tried by promtool: alerts on series made up for them, the dashboard's queries."""
+"""Try what an administrator applies with promtool: alerts on series made up for them, the dashboard's queries."""
 
 import json
 import re

@@ -37,7 +37,7 @@ INSIDE_VARIABLE = "SLICEWARDEN_NODE_BED"
 
 
 def lacking() -> str:
-    """What this machine lacks for a node, in one line; empty where it lacks nothing."""
+    """Return what this machine lacks for a node, in one line; empty where it lacks nothing."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "a node needs root on Linux"
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:

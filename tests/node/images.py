@@ -70,7 +70,7 @@ def made(name: str, files: Mapping[str, Path | bytes], **config: Any) -> Image:
 
 
 def pause() -> Image:
-    """What holds the namespaces of each pod."""
+    """Make the image that holds the namespaces of each pod."""
     return made(PAUSE, {"pause": compiled(HERE / "pause.c", "-static")}, Entrypoint=["/pause"])
 
 
@@ -125,7 +125,7 @@ def compiled(source: Path, *options: str) -> Path:
 
 
 def _libraries(program: Path) -> list[Path]:
-    """What a program is linked with, as ldd tells it; nothing where it is static."""
+    """List what a program is linked with, as ldd tells it; nothing where it is static."""
     shown = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
     return [Path(place) for place in re.findall(r"(/\S+) \(0x", shown)]
 

@@ -15,7 +15,7 @@ OUTPUT = f"{FEATURES}/gfd"
 
 
 def discovered(cluster: Cluster, node: Node, config: str = "shared-4") -> dict[str, str]:
-    """What GPU Feature Discovery finds with one of the device plugin's configurations: labels and their values."""
+    """Return the labels that GPU Feature Discovery finds with one of the device plugin's configurations."""
     command = [
         "gpu-feature-discovery",
         "--oneshot",

@@ -74,7 +74,7 @@ class Node:
 
     @property
     def inside(self) -> tuple[str | Path, ...]:
-        """What a command begins with that runs where this node's programs do."""
+        """Return the beginning of a command that runs where this node's programs do."""
         path = f"{self.programs['containerd'].parent}:{os.defpath}:/usr/sbin:/sbin"
         enter = ("/usr/bin/nsenter", f"--target={self.mounts.process.pid}", "--mount", f"--wd={self.cluster.folder}")
         return (*enter, "/usr/bin/env", f"PATH={path}")

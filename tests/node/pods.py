@@ -48,7 +48,7 @@ def ended(cluster: Cluster, name: str, namespace: str = "default", seconds: floa
 
 
 def said(cluster: Cluster, name: str, namespace: str = "default", container: str = "main") -> str:
-    """What a container of a pod that ended well has said."""
+    """Return what a container of a pod that ended well has said."""
     status = ended(cluster, name, namespace)["status"]
     assert status["phase"] == "Succeeded", status
     return cluster.do("logs", name, f"--namespace={namespace}", f"--container={container}")

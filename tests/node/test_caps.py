@@ -1,4 +1,4 @@
-"""What the webhook wrote into a pod reaches the programs in it: every container, after a restart too."""
+"""A program in each container sees what the webhook wrote into its pod, after a restart too."""
 
 import json
 from typing import Any

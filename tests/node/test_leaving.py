@@ -26,7 +26,7 @@ sleep {FOREVER}
 
 
 def traces() -> list[str]:
-    """What can be seen of a bed from outside."""
+    """Everything of a bed that can be seen from outside."""
     shown = [Path("/proc/mounts").read_text(), *map(_command, Path("/proc").glob("[0-9]*"))]
     shown += [subprocess.run(line, capture_output=True, text=True, check=True).stdout for line in (LINKS, FILTERS)]
     marked = [line for text in shown for line in text.splitlines() if MARK in line or FOREVER in line]

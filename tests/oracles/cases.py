@@ -1,4 +1,4 @@
-"""What was disagreed on once, and what lies beside it: asked about in every run (`python -m tests.oracles.record`)."""
+"""List what was disagreed on once, and its neighbours: asked about in every run (`python -m tests.oracles.record`)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's container toolkit gives to the containers of a pod, on nodes and with images of each kind.
+"""Ask what NVIDIA's container toolkit gives to the containers of a pod, on nodes and with images of each kind.
 
 A container comes to the toolkit as kubelet and runtime make it: the image's environment, what the device plugin says
 of a GPU that was asked for, then the pod's own (kubernetes pkg/kubelet/kubelet_pods.go; of two with one name the last
@@ -66,7 +66,7 @@ HARMLESS_BESIDE_ONE = frozenset(("NVIDIA_GDS", "NVIDIA_GDRCOPY", "NVIDIA_MOFED")
 
 
 class Given(NamedTuple):
-    """What a container got past its request: on which node, with which image, and what."""
+    """A device that a container got past its request: on which node, with which image, and what."""
 
     node: str
     image: str
@@ -86,7 +86,7 @@ def mutated(judge: Engine, pod: dict[str, Any], facts: Facts) -> dict[str, Any]:
 
 
 def findings(judge: Engine, pod: dict[str, Any], facts: Facts) -> dict[Path, str]:
-    """What the rules refuse of a pod as it stands: the rule by the place."""
+    """Return what the rules refuse of a pod as it stands: the rule by the place."""
     verdict = judge.validate(admission.decode(admission.wrap(pod)), facts)
     assert verdict.malformed is None, verdict.malformed
     return {result.finding.path: result.rule for result in verdict.results}

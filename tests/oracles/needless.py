@@ -15,13 +15,13 @@ VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 
 
 def let_through(oracle: Oracle, judge: Engine, pod: dict[str, Any], facts: Facts) -> frozenset[Given]:
-    """What its containers get past their requests although the rules let it pass, as /mutate leaves it."""
+    """Return what its containers get past their requests although the rules let it pass, as /mutate leaves it."""
     pod = mutated(judge, pod, facts)
     return frozenset() if findings(judge, pod, facts) else past_requests(oracle, pod)
 
 
 def needless(oracle: Oracle, judge: Engine, pod: dict[str, Any], facts: Facts) -> list[tuple[Path, str]]:
-    """What is refused, and alone would give the containers nothing; not what is refused on purpose."""
+    """Return what is refused, and alone would give the containers nothing; not what is refused on purpose."""
     pod = mutated(judge, pod, facts)
     found = findings(judge, pod, facts)
     doubted = [each for each in found.items() if not on_purpose(pod, *each)]

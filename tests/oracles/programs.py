@@ -18,7 +18,7 @@ WITHOUT_GO = "the oracles need Go 1.26 (https://go.dev/dl)"
 
 
 class Oracle(Protocol):
-    """What answers a question, JSON by JSON."""
+    """Start a program that answers questions, JSON by JSON."""
 
     def ask(self, question: Any) -> Any:
         """Answer one question."""

@@ -48,7 +48,7 @@ def written(question: Any) -> str:
 
 
 def asked(name: str, oracle: Oracle) -> dict[str, Any]:
-    """What one oracle says now of all that the cases lead to."""
+    """Return what one oracle says now of all that the cases lead to."""
     recording = Recording(oracle)
     compare.CASES[name](recording)
     return dict(sorted(recording.answers.items()))

@@ -1,4 +1,4 @@
-"""What clearly fits the policy's schema, against the library that decides it."""
+"""Compare what clearly fits the policy's schema with the library that decides it."""
 
 import copy
 import json

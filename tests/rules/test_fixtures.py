@@ -87,7 +87,7 @@ def test_a_rule_says_whether_its_findings_have_fixes(rule: str) -> None:
 
 
 def unapplied(file: Path) -> Iterator[Finding]:
-    """What the rule says of its fixture as it stands, which no engine has asked for."""
+    """Return what the rule says of its fixture as it stands, which no engine has asked for."""
     rule = RULES[file.parent.name]
     policy, facts = settings(rule.id)
     request = fixture(file)[2]

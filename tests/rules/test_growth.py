@@ -104,7 +104,7 @@ def measured(engine: Engine, work: Work) -> Engine:
 
 
 def cost(engine: Engine, facts: Facts, request: Request, item: dict[str, Any]) -> int:
-    """What it costs to create an object, to update it, and to update one that has as much of other names."""
+    """Count what it costs to create an object, to update it, and to update one that has as much of other names."""
     work = Work()
     engine = measured(engine, work)
     created = replace(request, operation="CREATE", object=item, old_object=None, size=None)
@@ -167,7 +167,7 @@ def _renamed(value: Any, number: int) -> Any:
 
 
 def texts(item: dict[str, Any]) -> Iterator[tuple[Place, Any]]:
-    """What the texts of a ConfigMap hold, where they can be read."""
+    """Return what the texts of a ConfigMap hold, where they can be read."""
     data = item.get("data") if item.get("kind") == "ConfigMap" else None
     for key, text in data.items() if isinstance(data, dict) else ():
         documents, problems = read(text, "text.yaml") if isinstance(text, str) else ([], [])

@@ -1,4 +1,4 @@
-"""What messages say, whatever their rule: a subject first, a better way out, and why a patch is missing."""
+"""Hold all messages alike, whatever their rule: a subject first, a better way out, and why a patch is missing."""
 
 import re
 from dataclasses import replace

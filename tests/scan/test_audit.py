@@ -1,4 +1,4 @@
-"""What an audit says of pods that run, and where it says it; test_parity.py holds its rules to the webhook."""
+"""Look at what an audit says of pods that run, and where it says it; test_parity.py holds its rules to the webhook."""
 
 import json
 from dataclasses import replace

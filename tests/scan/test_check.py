@@ -1,4 +1,4 @@
-"""What `check` says of objects that the webhook never sees, and of those that run already."""
+"""Look at what `check` says of objects that the webhook never sees, and of those that run already."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -56,7 +56,7 @@ def issued(days: int = 60, name: str = "slicewarden", *, old: bool = False) -> t
 
 
 class World:
-    """What the API server answers, by path: an object, or a status with a message."""
+    """Return what the API server answers, by path: an object, or a status with a message."""
 
     def __init__(self) -> None:
         policy = policy_of(POLICY)

@@ -218,7 +218,7 @@ ANY = st.one_of(
 
 
 def read_of(facts: Facts) -> dict[str, Any]:
-    """What `known` says, with only the variables of installations that are read."""
+    """Return what `known` says, with only the variables of installations that are read."""
     result = known(facts)
     for each in result["installations"]:
         each["env"] = {name: value for name, value in each["env"].items() if name != "OTHER"}

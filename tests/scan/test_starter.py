@@ -41,7 +41,7 @@ def made(items: list[Any], **more: Any) -> starter.Starter:
 
 
 def linted(text: str, facts: Facts) -> list[tuple[str, Action]]:
-    """What the lints find in a policy, by lint and how bad it is."""
+    """Return what the lints find in a policy, by lint and how bad it is."""
     documents, problems = read(text, "policy.yaml")
     assert not problems
     policy, document = load_with_document(documents, [rule.id for rule in rules.walk()], "policy.yaml")

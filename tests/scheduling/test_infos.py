@@ -1,4 +1,4 @@
-"""What pods ask for and nodes have, as the scheduler counts it."""
+"""Count what pods ask for and nodes have, as the scheduler does."""
 
 from collections import Counter
 from typing import Any

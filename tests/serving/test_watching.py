@@ -1,4 +1,4 @@
-"""What a running webhook says of itself: in metrics of all its workers, and in lines that nobody's text can forge."""
+"""Watch a running webhook: in metrics of all its workers, and in lines that no tenant's text can forge."""
 
 import http.client
 import json

@@ -1,1 +1,1 @@
-"""What tests share. A test imports from here, and never from another test."""
+"""Share code between tests. A test imports from here, and never from another test."""

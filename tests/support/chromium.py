@@ -86,7 +86,7 @@ class Tab:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=False)["data"])
 
     def said(self) -> list[str]:
-        """What the page wrote to the console, and its errors."""
+        """Return what the page wrote to the console, and its errors."""
         kinds = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
         return [json.dumps(event["params"]) for event in self.events if event["method"] in kinds]
 

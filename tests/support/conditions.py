@@ -61,7 +61,7 @@ def _is_asked(rule: Object, request: Object) -> bool:
 
 
 def _is_selected(selector: Object, request: Object) -> bool:
-    """What is in no namespace is always selected; a Namespace is by its own labels, of which the name is one."""
+    """An object in no namespace is always selected; a Namespace is by its own labels, of which the name is one."""
     namespace = request["name" if request["kind"]["kind"] == "Namespace" else "namespace"]
     for requirement in selector.get("matchExpressions", ()):
         assert requirement["key"] == "kubernetes.io/metadata.name"

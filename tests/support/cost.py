@@ -1,4 +1,4 @@
-"""What work costs, counted in calls and not in seconds: the count is the same on every machine."""
+"""Count the cost of work in calls and not in seconds: the count is the same on every machine."""
 
 import gc
 import sys

@@ -63,7 +63,7 @@ def fixture(file: Path) -> tuple[Document, Place, Request]:
 
 @cache
 def engine_of(rule: str, *, alone: bool = True) -> tuple[Engine, Facts]:
-    """What judges a rule's fixtures: the rule alone, or all of them."""
+    """The rule alone, or all of them, judges a rule's fixtures."""
     chosen, facts = settings(rule)
     return Engine(chosen, [RULES[rule]] if alone else [*RULES.values()]), facts
 
@@ -74,7 +74,7 @@ def files_of(rule: str) -> list[Path]:
 
 
 def judged(file: Path) -> Verdict:
-    """What its rule alone makes of a fixture."""
+    """Return what its rule alone makes of a fixture."""
     engine, facts = engine_of(file.parent.name)
     return engine.judge(fixture(file)[2], facts)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class Missing(Exception):
-    """What has to be installed, in one line."""
+    """Something has to be installed; the message says what, in one line."""
 
 
 class Unbuilt(Missing):

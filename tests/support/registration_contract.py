@@ -1,4 +1,4 @@
-"""What an API server's side asks of a registration, one check a line; `broken` tells which lines are not kept.
+"""List what an API server asks of a registration, one check a line; `broken` tells which lines are not kept.
 
 Sources: kubernetes/api admissionregistration/v1/types.go, kubernetes/kubernetes
 pkg/apis/admissionregistration/validation/validation.go, kubernetes/apiserver pkg/endpoints/handlers/rest.go, and

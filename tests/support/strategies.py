@@ -1,4 +1,4 @@
-"""What the properties are tried on: JSON values, pods as tenants write them, reviews gone wrong."""
+"""Draw what the properties are tried on: JSON values, pods as tenants write them, reviews gone wrong."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What Prometheus is told: decisions, findings, how long they take and how old the facts are, over all workers."""
+"""Look at what Prometheus is told: decisions, findings, their seconds and the age of the facts, over all workers."""
 
 import json
 import subprocess
@@ -166,7 +166,7 @@ def test_only_the_health_port_serves_metrics(engine: Engine, sample_facts: Facts
 
 
 def test_no_tenants_text_becomes_a_label_of_a_metric(engine: Engine, sample_facts: Facts) -> None:
-    """What every rule denies, and many reviews whose every word is somebody's own: 200 series at most."""
+    """Denials of every rule, and many reviews whose every word is of a tenant's own, make 200 series at most."""
     metrics = Metrics()
     for kind in ("Namespace", "Node", "ClusterPolicy", "Pod", "ConfigMap", "DaemonSet"):
         metrics.heard(kind, time.monotonic())

@@ -1,4 +1,4 @@
-"""What a misspelt word was meant to be."""
+"""A misspelt word is matched with the word that was meant."""
 
 import pytest
 from hypothesis import given

@@ -27,7 +27,7 @@ OPTIONS = read_command(*ARGUMENTS)
 
 
 def patched(overlay: Path) -> Object:
-    """What a kustomization's patch says."""
+    """Return what a kustomization's patch says."""
     (kustomization,) = read(overlay / "kustomization.yaml")
     return dict(yaml.safe_load(kustomization["patches"][0]["patch"]))
 
@@ -140,7 +140,7 @@ def test_cert_manager_issues_what_the_webhook_is_asked_for() -> None:
 
 
 def test_the_ca_of_cert_manager_signs_only_our_certificate_and_keeps_its_key() -> None:
-    """What was signed before it is renewed verifies by the renewed one: same name, same key."""
+    """A certificate signed before the renewal verifies by the renewed one: same name, same key."""
     ca, issuer = BY_NAME["Certificate", "slicewarden-ca"]["spec"], BY_NAME["Issuer", "slicewarden"]["spec"]
     assert issuer == {"ca": {"secretName": ca["secretName"]}}
     assert ca["isCA"] is True

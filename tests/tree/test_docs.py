@@ -203,7 +203,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, str]:
-    """What commands that write nothing have said on another page."""
+    """Return what commands that write nothing have said on another page."""
     return {}
 
 
@@ -301,7 +301,7 @@ def test_commands_are_read_as_they_are_typed() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub lets a link to a page end in: its headings, in lower case, of letters, digits, _ and -."""
+    """Return what GitHub lets a link to a page end in: its headings, in lower case, of letters, digits, _ and -."""
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}

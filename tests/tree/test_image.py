@@ -1,4 +1,4 @@
-"""What the image is made of, as far as can be told without making it."""
+"""Check what the image is made of, as far as can be told without making it."""
 
 import json
 import re
@@ -66,7 +66,7 @@ def test_the_wheel_is_built_by_the_backend_of_the_project() -> None:
 
 
 def test_the_sbom_names_every_locked_package() -> None:
-    """What `make sbom` prints."""
+    """Return what `make sbom` prints."""
     options = (
         "export --quiet --frozen --no-default-groups --extra agent --preview-features sbom-export --format cyclonedx1.5"
     )

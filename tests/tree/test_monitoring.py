@@ -1,4 +1,4 @@
-"""What watches the webhook speaks of what it says: dashboard, alerts and page name only metrics that there are."""
+"""The dashboard, the alerts and their page name only metrics that there are."""
 
 import json
 import os

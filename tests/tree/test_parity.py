@@ -71,7 +71,7 @@ def asked(client: Any, half: str, body: Any) -> Any:
 
 
 def commanded(file: Path, engine: Engine, facts: Facts) -> Verdict | Problem | None:
-    """What the command line says of a file; None of a kind that is not judged."""
+    """Return what the command line says of a file; None of a kind that is not judged."""
     report = batches.read([str(file)]).judge(engine, facts, at=datetime.now(UTC))
     assert len(report.judged) + len(report.problems) <= 1
     for each in report.judged:
@@ -80,7 +80,7 @@ def commanded(file: Path, engine: Engine, facts: Facts) -> Verdict | Problem | N
 
 
 def audited(item: Object, engine: Engine, facts: Facts) -> Verdict | Problem | None:
-    """What an audit says of an object by the rules; None of what has ended, or is told of by its owner."""
+    """Return what an audit says of an object by the rules; None of what has ended, or is reported by its owner."""
     audit = Audit(engine, facts, everything=True, system=True)
     audit.take(item)
     assert len(audit.judged) + len(audit.problems) == audit.count <= 1

@@ -66,7 +66,7 @@ def _new_pod() -> Iterator[Variable]:
 
 
 def _changed_pod() -> Iterator[Variable]:
-    """The parts that an update adds. Of a container it can change only the image, and it can remove no toleration."""
+    """The parts that an update adds. An update can change only a container's image, and it can remove no toleration."""
     yield "old_debug", "oldObject.spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield (
         "containers",

@@ -77,8 +77,8 @@ _LABELS = f"{VENDOR}gpu."
 def missing_class(of: Linted) -> Iterator[Found]:
     """A device class of a pool does not exist.
 
-    Claims for it wait until it does: it was deleted, has another name now, or its driver is not installed. Whoever
-    writes a class of that name decides which devices the pool's claims get, so only administrators may
+    Claims for it wait until it does: it was deleted, has another name now, or its driver is not installed. A class of
+    that name decides which devices the pool's claims get, so only administrators may write one
     (`foreign-device-class`). Only where DeviceClasses are among the facts, and for names without `*`.
 
     Way out: install the driver, correct the name, or remove the class from the pool.
