@@ -27,6 +27,7 @@ from webhook.memory.budget import (
     Selection,
     Wish,
     budget,
+    card_of,
     nodes,
     smallest,
     wish,
@@ -162,6 +163,8 @@ REST: list[tuple[str, Env, Env, list[str]]] = [
     ("cupy", {CUPY: "0"}, {CUPY: "3408920576"}, ["LOWER"]),
     ("cupy", {CUPY: "1GiB"}, {CUPY: "1GiB"}, ["REFUSE"]),
     ("cupy", {CUPY: ""}, {CUPY: "21.1%"}, ["SET"]),
+    ("cupy", {CUPY: "$(SHARE)"}, {CUPY: "$(SHARE)"}, ["DEFEAT"]),
+    ("paddlepaddle", {PADDLE: "$(SHARE)"}, {PADDLE: "$(SHARE)"}, ["DEFEAT"]),
     ("paddlepaddle", {}, {PADDLE: "3251"}, []),
     ("paddlepaddle", {PADDLE: "3251"}, {PADDLE: "3251"}, []),
     ("paddlepaddle", {PADDLE: "1"}, {PADDLE: "1"}, []),
@@ -535,6 +538,15 @@ def node(name: str, product: str, memory: int, replicas: int, **labels: str) -> 
         "nvidia.com/gpu.replicas": str(replicas),
     }
     return Node(name, {"s": "t", **card, **labels})
+
+
+@pytest.mark.parametrize(
+    ("memory", "replicas", "known"),
+    [("9", "4", True), ("9", "2", True), ("9", "1", False), ("0", "4", False), ("", "4", False), ("9", "", False)],
+)
+def test_a_card_is_known_by_its_memory_and_by_two_slices_or_more(memory: str, replicas: str, known: bool) -> None:
+    labels = {"nvidia.com/gpu.memory": memory, "nvidia.com/gpu.replicas": replicas}
+    assert (card_of(Node("a", labels)) is not None) is known
 
 
 def test_a_fraction_fits_the_tightest_card_and_an_amount_every_card() -> None:

@@ -14,6 +14,7 @@ from tests import ROOT
 from tests.support.policies import OPTIONS
 from tests.support.strategies import TRUST, gpu_pods, request_for
 from webhook.api.jsonpatch import apply
+from webhook.api.selectors import Selector
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, Node
@@ -262,6 +263,21 @@ def test_an_update_lands_as_it_is_judged(
     assert ("unearned-trust" in {result.rule for result in verdict.results}) is not lands
     assert (landing.pool, landing.trust) == (("shared", "trusted") if lands else ("exclusive", "untrusted"))
     assert ("but its grants are for other users" in landing.reason) is not lands
+
+
+@pytest.mark.parametrize(
+    ("pools", "granted_to"),
+    [((), "namespace vision"), (("shared",), "namespace vision"), (("other",), "namespaces with team=vision")],
+)
+def test_a_landing_names_the_grant_that_reaches_its_pool(
+    sample_policy: Policy, sample_facts: Facts, pools: tuple[str, ...], granted_to: str
+) -> None:
+    named = Grant(Scope(frozenset({"vision"}), None, frozenset()), pools=frozenset(pools))
+    selected = Grant(Scope(frozenset(), Selector({"team": "vision"}), frozenset()))
+    policy = replace(sample_policy, grants=(named, selected))
+    facts = replace(sample_facts, namespaces={"vision": {"team": "vision"}})
+    (landing,) = explain.landings(request_for(yaml.safe_load(POD.format(**WORDS))), policy, facts)
+    assert f"(granted to {granted_to})" in landing.reason
 
 
 @pytest.mark.parametrize(
