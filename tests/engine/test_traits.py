@@ -12,22 +12,25 @@ from webhook.api.objects import subjects
 from webhook.api.pods import Pod
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.gpu.review import PodReview
 from webhook.model import Malformed, Request
 from webhook.policy.model import Policy
-from webhook.rules import asked, review_of, walk
+from webhook.rules import asked, walk
 
 OF_PODS = [rule for rule in walk() if issubclass(Pod, rule.subject)]
 
 
 def finds_nothing_more(request: Request, policy: Policy, facts: Facts) -> int:
-    """Check that rules which are not asked find nothing; return how many they were."""
+    """Check that rules which are not asked find nothing, and mend nothing; return how many they were."""
     passed_over = 0
     with suppress(Malformed):  # then the traits cannot be read, and there is no verdict
         for subject in subjects(request, request.object or {}, request.old_object, policy.workloads):
             if isinstance(subject, Pod):
-                review = review_of(subject, policy, facts)
+                review = PodReview(subject, policy, facts)
                 others = [rule for rule in OF_PODS if rule not in asked(OF_PODS, review.traits)]
                 assert [rule.id for rule in others if [*rule.check(review)]] == []
+                if not review.exposed:  # /mutate asks no rule about it
+                    assert not [f for rule in OF_PODS if rule.mends for f in rule.check(review) if f.fixes]
                 passed_over += len(others)
     return passed_over
 

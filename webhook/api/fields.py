@@ -68,6 +68,14 @@ def entries(holder: Object, key: str, at: Path) -> Iterable[tuple[int, Object]]:
     return ((index, as_map(entry, (*at, key, index))) for index, entry in enumerate(listed))
 
 
+def maps(holder: Object, key: str, at: Path) -> list[Object]:
+    """Return the maps of the list at a key."""
+    listed = items(holder, key, at)
+    if _MAPS.issuperset(map(type, listed)):
+        return listed
+    return [as_map(entry, (*at, key, index)) for index, entry in enumerate(listed)]
+
+
 def texts(holder: Object, key: str, at: Path) -> Iterator[tuple[int, str]]:
     """Yield the strings of the list at a key, with their indices."""
     for index, entry in enumerate(items(holder, key, at)):

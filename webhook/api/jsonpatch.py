@@ -52,16 +52,19 @@ class _Patched:
 
     def merge(self, path: Path, value: Any) -> list[Operation]:
         """Merge a value in at a path. Returns the operations that do the same."""
-        there: Any = self.document
-        for depth, key in enumerate(path):
+        there: Any = self._copy(self.document)
+        self.document = holder = there
+        for depth, key in enumerate(path, start=1):
+            holder = there
             listed = type(there) is list
-            child = there[key] if listed else there.get(key)
-            if child is None:
-                for below in reversed(path[depth + 1 :]):  # add the first missing parent with everything below it
+            there = there[key] if listed else there.get(key)
+            if there is None:
+                for below in reversed(path[depth:]):  # add the first missing parent with everything below it
                     value = {below: value}
-                self._own(path[:depth])[key] = value
-                return [_operation("replace" if listed else "add", _pointer(path[: depth + 1]), value)]
-            there = child
+                holder[key] = value
+                return [_operation("replace" if listed else "add", _pointer(path[:depth]), value)]
+            if type(there) in _HOLDERS:
+                holder[key] = there = self._copy(there)
         at = _pointer(path)
         if type(there) is dict and type(value) is dict:
             changed = {key: entry for key, entry in value.items() if there.get(key) != entry}
@@ -69,15 +72,14 @@ class _Patched:
                 _operation("add" if there.get(key) is None else "replace", f"{at}/{_escaped(key)}", entry)
                 for key, entry in changed.items()
             ]
-            if changed:
-                self._own(path).update(changed)
+            there.update(changed)
             return operations
         if type(there) is list and type(value) is list:
-            self._own(path).extend(value)
+            there.extend(value)
             return [_operation("add", f"{at}/-", entry) for entry in value]
         if there == value:
             return []
-        self._own(path[:-1])[path[-1]] = value
+        holder[path[-1]] = value
         return [_operation("replace", at, value)]
 
     def apply(self, operation: Operation) -> None:
@@ -110,6 +112,9 @@ class _Patched:
         copy = container.copy()
         self._copies[id(copy)] = copy  # keeps the object alive, so that no other object can get its id()
         return copy
+
+
+_HOLDERS = frozenset((dict, list))
 
 
 def _operation(operation: str, at: str, value: Any) -> Operation:

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance, watched
-from webhook.api.fields import as_map, entries, items, section, text
+from webhook.api.fields import as_map, entries, items, maps, section, text
 from webhook.api.selectors import Requirement
 from webhook.model import Malformed, Object, Path, Request, Requester, immutable
 
@@ -46,8 +46,8 @@ class Container(NamedTuple):
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") == "Always"
 
     @property
-    def extended_resources(self) -> Iterator[tuple[str, object, str]]:
-        """Yield the name, the quantity and the list (`limits` or `requests`) of each extended resource.
+    def extended_resources(self) -> list[tuple[str, object, str]]:
+        """The name, the quantity and the list (`limits` or `requests`) of each extended resource.
 
         A request that equals its limit is left out. So are Kubernetes' own resources, such as cpu, whose names have
         no slash.
@@ -55,12 +55,11 @@ class Container(NamedTuple):
         resources = section(self.spec, "resources", self.path)
         path = (*self.path, "resources")
         limits, requests = section(resources, "limits", path), section(resources, "requests", path)
-        for name, quantity in limits.items():
-            if "/" in name:
-                yield name, quantity, "limits"
+        named: list[tuple[str, object, str]] = [(name, limits[name], "limits") for name in limits if "/" in name]
         for name, quantity in requests.items():
             if "/" in name and (isinstance(quantity, (dict, list)) or limits.get(name) != quantity):
-                yield name, quantity, "requests"
+                named.append((name, quantity, "requests"))
+        return named
 
     def variables(self, names: Collection[str]) -> Mapping[str, EnvVar]:
         """Return its variables with these names. The last of two with one name counts, as it does for the kubelet."""
@@ -194,7 +193,7 @@ class Pod:
     @property
     def tolerations(self) -> list[Object]:
         """The taints it tolerates."""
-        return [toleration for _, toleration in entries(self.spec, "tolerations", self.at("spec"))]
+        return maps(self.spec, "tolerations", self.spec_path)
 
     def at(self, part: str, *keys: str | int) -> Path:
         """Return the path of a place in the pod's `metadata` or `spec`, from the root of the object."""

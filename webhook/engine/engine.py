@@ -236,9 +236,9 @@ class Engine:
         """Return the rules that may find something."""
         return self._looking[type(review.subject)](review.traits)
 
-    def _menders(self, _: Review[Any]) -> Iterable[Rule]:
-        """Return the rules that have fixes: so few that the traits would cost more than to ask all."""
-        return self._mending
+    def _menders(self, review: Review[Any]) -> Iterable[Rule]:
+        """Return the rules that have fixes: those of pods, for a pod that may see a GPU. No other needs any."""
+        return self._mending if isinstance(review, PodReview) and review.exposed else ()
 
     def _action(self, rule: str, review: Review[Any]) -> tuple[Action, str]:
         """Return the action on a rule's findings, and the name of the exemption if that is the reason."""

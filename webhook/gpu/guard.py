@@ -1,12 +1,12 @@
 """Decides whether a pod that requests no GPU may run on a node with GPUs, and whether the guard covers those nodes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import chain
 
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
 from webhook.gpu.device_classes import may_claim_gpu
+from webhook.gpu.requests import ResourceEntry
 from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.text.words import listed, shown
@@ -61,26 +61,20 @@ def names_gpu(pod: Pod, policy: Policy, facts: Facts) -> bool:
     return named or may_claim_gpu(pod, policy, facts)
 
 
-def kept_off(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether the pod's own node, or the guard's taint, keeps it off the nodes with GPUs."""
+def kept_off(pod: Pod, named: Iterable[ResourceEntry], policy: Policy, facts: Facts) -> bool:
+    """Tell whether a pod's own node, or the guard's taint, keeps it off the nodes with GPUs.
+
+    The API server may give a pod that `named` a resource with the taint's name a toleration, even at quantity 0. Its
+    plugin ExtendedResourceToleration (kubernetes plugin/pkg/admission/extendedresourcetoleration) runs before webhooks.
+    """
     if pod.spec.get("nodeName"):
         return node_without_gpus(pod, policy, facts)
     taint = policy.guard.taint if policy.guard else None
     if taint is None:
         return False
-    tolerations = (each for each in pod.tolerations if each.get("key") in (None, "", taint))
-    return not any(defeats(each, policy, facts, taint) for each in chain(tolerations, _given(pod, taint)))
-
-
-def _given(pod: Pod, taint: str) -> Iterator[Object]:
-    """Yield the toleration that the API server may add for a resource with the taint's name, even at quantity 0.
-
-    Its plugin ExtendedResourceToleration (kubernetes plugin/pkg/admission/extendedresourcetoleration) runs before
-    webhooks.
-    """
-    for container in pod.containers:
-        if any(name == taint for name, _, _ in container.extended_resources):
-            yield given(taint)
+    tolerations = [each for each in pod.tolerations if each.get("key") in (None, "", taint)]
+    tolerations += [given(taint) for each in named if each.name == taint]
+    return not [each for each in tolerations if defeats(each, policy, facts, taint)]
 
 
 def given(taint: str) -> Object:

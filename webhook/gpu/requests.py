@@ -58,11 +58,15 @@ FILLED_IN = ("{{", "${trialParameters.", "${trialSpec.")
 _PLACEHOLDER = re.compile(r"\$[A-Za-z_{(]|\{\{|^<[^<>]+>$|^__\w+__$|^%[A-Za-z_]+%$")
 
 
-def extended(pod: Pod) -> Iterator[ResourceEntry]:
-    """Yield every extended resource that the pod's containers name."""
-    for container in pod.containers:
-        for name, value, where in container.extended_resources:
-            yield ResourceEntry(container, name, value, (*container.path, "resources", where, name))
+def extended(pod: Pod) -> tuple[ResourceEntry, ...]:
+    """Return every extended resource that the pod's containers name."""
+    return tuple(
+        [
+            ResourceEntry(container, name, value, (*container.path, "resources", where, name))
+            for container in pod.containers
+            for name, value, where in container.extended_resources
+        ]
+    )
 
 
 def of(resources: Iterable[ResourceEntry], policy: Policy) -> Iterator[GPURequest]:

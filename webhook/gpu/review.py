@@ -15,7 +15,7 @@ from webhook.review import Review, shared
 
 Trait = (
     Door
-    | Literal["gpu", "extended resource", "claim", "trust", "node name", "host namespace", "spread"]
+    | Literal["gpu", "exposed", "mark", "extended resource", "claim", "trust", "node name", "host namespace", "spread"]
     | Literal["old", "daemon", "unread"]
 )
 """A property that few pods have: a door that they open, a part that they name, or what they are."""
@@ -49,17 +49,26 @@ class PodReview(Review[Pod]):
             found.append("daemon")
         if pod.unread:
             found.append("unread")
+        if self.marks:
+            found.append("mark")
+        if self.exposed:
+            found.append("exposed")
         return frozenset(found)
 
     @shared
     def extended_resources(self) -> tuple[ResourceEntry, ...]:
         """Every extended resource that the pod's containers name, whether it is a GPU or not."""
-        return tuple(requests.extended(self.subject))
+        return requests.extended(self.subject)
 
     @shared
     def requests(self) -> tuple[GPURequest, ...]:
         """Every request for a GPU in any of the pod's containers."""
         return tuple(requests.of(self.extended_resources, self.policy))
+
+    @shared
+    def marks(self) -> tuple[Path, ...]:
+        """The places of the annotations and labels that request a GPU from another scheduler."""
+        return tuple(requests.marked(self.subject, self.policy))
 
     @shared
     def claims(self) -> tuple[Use, ...]:
@@ -69,7 +78,7 @@ class PodReview(Review[Pod]):
     @shared
     def asks(self) -> tuple[Path, ...]:
         """The places where the pod asks for GPUs: its requests, then its claims."""
-        return (*(request.path for request in self.requests), *(use.path for use in self.claims))
+        return (*[request.path for request in self.requests], *[use.path for use in self.claims])
 
     @shared
     def gpu_containers(self) -> frozenset[Path]:
@@ -108,7 +117,7 @@ class PodReview(Review[Pod]):
             bool(self.requests)
             or guard.names_gpu(self.subject, self.policy, self.facts)
             or bool(self.exposure.variables)
-            or not guard.kept_off(self.subject, self.policy, self.facts)
+            or not guard.kept_off(self.subject, self.extended_resources, self.policy, self.facts)
         )
 
     @property

@@ -28,6 +28,8 @@ from webhook.policy.model import Policy
 
 SINCE = "0.1"
 
+LOOKS_AT = ("exposed",)
+
 MENDS = True
 
 

@@ -27,13 +27,15 @@ from webhook.catalog.names import Names
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.write import named
 from webhook.gpu.placement import Placement, alternatives, names, offers
-from webhook.gpu.requests import Amount, marked
+from webhook.gpu.requests import Amount
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix, Object
 from webhook.policy.model import TRUSTED, Policy, Pool
 from webhook.text.words import listed, shown
 
 SINCE = "0.1"
+
+LOOKS_AT = ("gpu", "extended resource", "mark")
 
 MENDS = True
 
@@ -43,7 +45,7 @@ MIRRORED = "; add it to the file that the kubelet runs the pod from, because a m
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
     pod, policy = review.subject, review.policy
-    for path in marked(pod, policy):
+    for path in review.marks:
         what = "label" if "labels" in path else "annotation" if "annotations" in path else "name"
         yield Finding(
             path, f"this {what} requests a GPU from another scheduler; remove it, and {_what_to_ask(review, {})}"
