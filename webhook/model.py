@@ -173,7 +173,7 @@ class Verdict(NamedTuple):
         """False if any result denies, or the object could not be judged. Always true in audit mode."""
         if self.would is not None:
             return True
-        return self.malformed is None and not any(r.action is Action.DENY for r in self.results)
+        return self.malformed is None and Action.DENY not in [result.action for result in self.results]
 
     def having(self, action: Action) -> list[Result]:
         """The results with this action, in the order the rules gave them."""

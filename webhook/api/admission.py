@@ -125,6 +125,9 @@ def _text(container: dict[str, Any], key: str) -> str:
     return value
 
 
+_TEXTS = frozenset((str,))
+
+
 def _requester(user: Any) -> Requester | None:
     """Read the user of a request; None only for a review made by `wrap`, since an API server always names one."""
     if user is None:
@@ -132,7 +135,7 @@ def _requester(user: Any) -> Requester | None:
     if not isinstance(user, dict):
         raise NotAReview("userInfo must be an object")
     groups = user.get("groups") or []
-    if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+    if not isinstance(groups, list) or not _TEXTS.issuperset(map(type, groups)):
         raise NotAReview("groups must be a list of strings")
     return Requester(_text(user, "username"), frozenset(groups))
 
@@ -176,15 +179,18 @@ def encode(request: Request, verdict: Verdict, policy: str = "", support: str = 
 
     `policy` is the digest for the audit annotation, `support` a line that ends every denial.
     """
-    response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
-    if not verdict.allowed:
+    allowed = verdict.allowed
+    response: dict[str, Any] = {"uid": request.uid, "allowed": allowed}
+    if not allowed:
         response["status"] = _status(verdict, support)
     if verdict.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode("ascii")
-    if warnings := warnings_of(verdict):
-        response["warnings"] = warnings
-    annotations = _annotations(verdict.having(Action.AUDIT))
+    annotations: dict[str, str] = {}
+    if verdict.results:
+        if warnings := warnings_of(verdict):
+            response["warnings"] = warnings
+        annotations = _annotations(verdict.having(Action.AUDIT))
     if policy:
         annotations[POLICY] = policy
     if verdict.would is not None:

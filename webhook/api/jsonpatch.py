@@ -55,15 +55,14 @@ class _Patched:
         there: Any = self._copy(self.document)
         self.document = holder = there
         for depth, key in enumerate(path, start=1):
-            holder = there
-            listed = type(there) is list
+            holder, listed = there, type(there) is list
             there = there[key] if listed else there.get(key)
             if there is None:
                 for below in reversed(path[depth:]):  # add the first missing parent with everything below it
                     value = {below: value}
                 holder[key] = value
                 return [_operation("replace" if listed else "add", _pointer(path[:depth]), value)]
-            if type(there) in _HOLDERS:
+            if type(there) in _HOLDERS and id(there) not in self._copies:
                 holder[key] = there = self._copy(there)
         at = _pointer(path)
         if type(there) is dict and type(value) is dict:
@@ -76,7 +75,8 @@ class _Patched:
             return operations
         if type(there) is list and type(value) is list:
             there.extend(value)
-            return [_operation("add", f"{at}/-", entry) for entry in value]
+            end = f"{at}/-"
+            return [{"op": "add", "path": end, "value": entry} for entry in value]
         if there == value:
             return []
         holder[path[-1]] = value

@@ -122,8 +122,11 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     the result is the pool that would take the most; other rules flag the number.
     """
     count = sum(asked.values())
-    offering = [p for p in policy.pools if all(map(p.resources.__contains__, asked))]
-    willing = [p for p in offering if not closed(p, pod.namespace, claimed, facts)]
+    willing = [
+        pool
+        for pool in policy.pools
+        if all(map(pool.resources.__contains__, asked)) and not closed(pool, pod.namespace, claimed, facts)
+    ]
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]
     share = claimed.level == TRUSTED and count == 1
     right = [p for p in fitting if p.shared == share] or fitting

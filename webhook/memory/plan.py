@@ -3,7 +3,7 @@
 The rule `uncapped-memory` and `explain` only present the plan.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.allowance import LETTERS, Allowance
@@ -18,7 +18,7 @@ from webhook.memory.budget import MEMORY, PROCESSES, Budget, Refused, Selection,
 from webhook.memory.frameworks import pytorch
 from webhook.memory.shim import delivery
 from webhook.memory.shim.delivery import Delivery
-from webhook.memory.steps import Cap, Kind, Step, noted
+from webhook.memory.steps import LOWER, Cap, Kind, Step, noted
 from webhook.model import Finding, Path
 from webhook.policy.model import Pool
 from webhook.text.words import listed, shown
@@ -149,31 +149,37 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
     containers = tuple(
         [_container(one, cap, before, shim, plugins.get(at, ""), review.allowance) for at, one in asking.items()]
     )
-    given = [part for part in containers if part.shim is not None and part.shim.given]
-    lowered: list[str] = []
-    uncapped: list[str] = []
-    for part in containers:
-        for step in part.all_steps:
-            if step.words.note and not cap.driver:
-                uncapped.append(f"{part.shown}: {noted(step, cap.budget)}")
-            if step.kind is Kind.LOWER:
-                lowered.append(annotation.lowered(part.shown, step.name, step.old))
-        if part.shim is not None and part.shim.note:
-            uncapped.append(f"{part.shown}: no shim: {part.shim.note}")
-    if before is not None:
-        lowered = [*before.still({past.entry for part in containers for past in part.lowered_before}), *lowered]
-    lists = {
-        "lowered": lowered,
-        "uncapped": uncapped,
-        "driver": [part.shown for part in containers if cap.driver],
-        "hami": [f"{part.shown}: {part.hami}" for part in containers if part.hami],
-        "shim": [f"{part.shown}: {delivery.CAPS}" for part in given],
-        "argument": [f"{part.shown}: {part.limited}" for part in containers if part.limited],
-    }
+    lists = _lists(containers, cap)
+    if before is not None and before.lowered:
+        lists["lowered"][:0] = before.still({past.entry for part in containers for past in part.lowered_before})
+    given = lists["shim"]
     shimmed = cap._replace(shim=True) if given and len(given) == len(containers) else cap
     record = annotation.of(pool, shimmed, **lists)
     lacking = tuple(delivery.pod_findings(pod)) if given else ()
     return Plan(pod, pool, cap, containers, before, record, noted=any(lists.values()), shim=lacking)
+
+
+def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]]:
+    """Return what the record says of containers, by its lists."""
+    lists: dict[str, list[str]] = {name: [] for name in annotation.LISTS}
+    for part in containers:
+        for step in part.all_steps:
+            if step.words.note and not cap.driver:
+                lists["uncapped"].append(f"{part.shown}: {noted(step, cap.budget)}")
+            if step.kind is LOWER:
+                lists["lowered"].append(annotation.lowered(part.shown, step.name, step.old))
+        if cap.driver:
+            lists["driver"].append(part.shown)
+        if part.hami:
+            lists["hami"].append(f"{part.shown}: {part.hami}")
+        if part.limited:
+            lists["argument"].append(f"{part.shown}: {part.limited}")
+        if part.shim is not None:
+            if part.shim.note:
+                lists["uncapped"].append(f"{part.shown}: no shim: {part.shim.note}")
+            if part.shim.given:
+                lists["shim"].append(f"{part.shown}: {delivery.CAPS}")
+    return lists
 
 
 def _shim(review: PodReview, pool: Pool, cap: Cap) -> Shim:
@@ -279,7 +285,7 @@ def _container(
 ) -> ContainerPlan:
     env = container.variables(_READ)
     values = {name: variable.value for name, variable in env.items() if name in environment.KNOWN}
-    allowance.spend("settings", sum(len(value or "") for value in values.values()) // LETTERS)
+    allowance.spend("settings", sum(map(len, filter(None, values.values()))) // LETTERS)
     image = container.image
     steps = environment.merge(values, cap, image)
     if container.spec.get("envFrom"):

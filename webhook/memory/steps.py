@@ -43,7 +43,9 @@ class Kind(StrEnum):
     UNSURE = "something that may be without a cap"
 
 
-WRITES = frozenset({Kind.ADD, Kind.SET, Kind.LOWER})
+ADD, LOWER = Kind.ADD, Kind.LOWER  # Python 3.11 takes long for a member of an enumeration
+
+WRITES = frozenset({ADD, Kind.SET, LOWER})
 
 
 class Words(NamedTuple):

@@ -25,7 +25,7 @@ class Scope:
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
         """Tell whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
-        if namespace not in self.namespaces and not self.reaches(namespace, labels):
+        if namespace not in self.namespaces and (self.selector is None or not self.reaches(namespace, labels)):
             return False  # most scopes: by their namespaces alone
         return not self.service_accounts or service_account in self._accounts
 

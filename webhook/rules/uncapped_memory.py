@@ -28,7 +28,7 @@ from webhook.gpu.claims import free, source
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, frameworks
 from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
-from webhook.memory.steps import WRITES, Kind, Step, describe
+from webhook.memory.steps import ADD, WRITES, Kind, Step, describe
 from webhook.memory.tables import Form
 from webhook.model import Finding, Fix
 from webhook.policy.model import Policy
@@ -94,9 +94,9 @@ def _recorded(findings: list[Finding], planned: Plan) -> Iterator[Finding]:
 
 def _container(part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
     """Turn the steps for one container into findings, those that add variables into one."""
-    missing = [step for step in part.steps if step.kind is Kind.ADD]
+    missing = [step for step in part.steps if step.kind is ADD]
     for step in part.steps if len(missing) < len(part.steps) else ():
-        if step.kind is not Kind.ADD:
+        if step.kind is not ADD:
             yield from _variable(step, part, planned)
     if missing:
         path, names = (*part.path, "env"), [step.name for step in missing]
@@ -105,7 +105,7 @@ def _container(part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
         yield Finding(path, message, (fix,), parts=parts, left_out=True)
     if (argument := part.argument) is not None:
         path, message = (*part.path, "args"), describe(argument, planned.budget)
-        if argument.kind is Kind.ADD:
+        if argument.kind is ADD:
             yield Finding(path, f"{message}; add {argument.value}", (Fix(path, [argument.value]),))
         else:
             yield Finding(path, message, advice=True)

@@ -151,12 +151,12 @@ def _steering(pod: Pod, pool: Pool) -> tuple[tuple[Fix, ...], list[str]]:
         fixes.append(Fix(pod.at("spec", "nodeSelector"), labels))
     missing = [f"node selector {key}={value}" for key, value in labels.items()]
 
-    selected = {**pod.node_selector, **labels}
-    open_ = [r for r in pool.nodes.expressions if not (r.key in selected and r.matches(selected))]
-    affinity = list(_affinity(pod, open_))
-    if affinity:
-        fixes += affinity
-        missing += [f"node affinity {requirement}" for requirement in open_]
+    if pool.nodes.expressions:
+        selected = {**pod.node_selector, **labels}
+        open_ = [r for r in pool.nodes.expressions if not (r.key in selected and r.matches(selected))]
+        if affinity := list(_affinity(pod, open_)):
+            fixes += affinity
+            missing += [f"node affinity {requirement}" for requirement in open_]
 
     tolerated = pod.tolerations
     tolerations = [t for t in pool.tolerations if not any(_covers(own, t) for own in tolerated)]
@@ -189,12 +189,14 @@ def _written(requirement: Requirement) -> dict[str, Any]:
 
 def _covers(own: Object, wanted: Object) -> bool:
     """Tell whether a toleration tolerates all that another does (k8s.io/api core/v1 Toleration)."""
+    if own.get("key") not in (None, "", wanted["key"]):  # most of them
+        return False
     if own.get("effect") and own.get("effect") != wanted.get("effect"):
         return False
     if own.get("tolerationSeconds") not in (None, wanted.get("tolerationSeconds")):
         return False
     if own.get("operator") == "Exists":
-        return own.get("key") in (None, "", wanted["key"])
+        return True
     if own.get("operator") not in (None, "", "Equal") or wanted.get("operator") == "Exists":
         return False
     return (own.get("key"), own.get("value") or "") == (wanted["key"], wanted.get("value") or "")
