@@ -26,6 +26,8 @@ GO, EKS, HAMI = "Go net/http", "EKS pod-identity", "HAMi"
 PYTHON = "the decision and the HTTP of a small review are Python, and the webhook in Go decides nothing"
 NATIVE = "a small review is mostly TLS and HTTP, which theirs does in Go"
 TWO_CALLS = "the API server writes and reads the whole pod for each of two calls; the webhook in Go has most of it too"
+BOTH_CALLS = "most of what any webhook adds is the API server's own part in two calls, which is the same for all"
+HELD = "Python, its modules and two workers; theirs holds little beside few policies and few objects"
 PARSING = "parsing a small review is native code and takes microseconds, and each rule that looks at the pod is Python"
 PAIR = "two workers hold a policy and the facts each; what they share is counted once"
 YAML = "each manifest is parsed by libyaml and composed in Python, which is most of it"
@@ -44,6 +46,12 @@ def _creations() -> Iterator[Aim]:
         name = f"{connections} connections, Slicewarden: p99, to none"
         yield Aim("apiserver", f"4 KB, {name}", 1.15, TWO_CALLS)
         yield Aim("apiserver", f"4 KB, no GPU, {name}", 1.05, "such pods are never sent: the rest is the machine's")
+
+
+def _engines() -> Iterator[Aim]:
+    for connections in (1, 8, 32):
+        yield Aim("engines", f"4 KB, {connections} connections: p99 added, to the better other", 0.5, BOTH_CALLS)
+    yield Aim("engines", "memory, to the better other", 0.2, HELD)
 
 
 def _decisions() -> Iterator[Aim]:
@@ -67,6 +75,7 @@ AIMS = (
     Aim("https", f"4 KB, 200/s: p99, to {GO}", 1.0, PYTHON),
     Aim("https", "4 KB, 32 connections: memory", 75, PAIR),
     *_creations(),
+    *_engines(),
     *_decisions(),
     *_growth(),
     Aim("check", "10,000, a file each", 4, YAML),

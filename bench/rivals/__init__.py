@@ -128,15 +128,18 @@ def _rivals(folder: str) -> Iterator[Checker]:
     """Those that can be had; of the others one line says why not."""
     command: tuple[str, ...]
     package = "github.com/open-policy-agent/gatekeeper/v3"
-    if program := _built("gator", f"{package}/cmd/gator", "seven minutes"):
-        command = (program, "test", "-f", folder, "-f", str(HERE / "gator/policy.yaml"), "-o", "json")
-        yield Checker(f"gator test {_pinned('gator', package)}", "a ConstraintTemplate in CEL", command, _in_gators)
+    if program := built("gatekeeper", "gator", f"{package}/cmd/gator", "seven minutes"):
+        command = (program, "test", "-f", folder, "-f", str(HERE / "gatekeeper/policy.yaml"), "-o", "json")
+        yield Checker(f"gator test {pinned('gatekeeper', package)}", "a ConstraintTemplate in CEL", command, _in_gators)
     package = "github.com/kyverno/kyverno"
-    if program := _built("kyverno", f"{package}/cmd/cli/kubectl-kyverno", "twenty minutes"):
+    if program := built("kyverno", "kyverno", f"{package}/cmd/cli/kubectl-kyverno", "twenty minutes"):
         command = (program, "apply", str(HERE / "kyverno/policy.yaml"), "-r", folder)
-        yield Checker(
-            f"kyverno apply {_pinned('kyverno', package)}", "a ClusterPolicy's pattern", command, _in_kyvernos
-        )
+        yield Checker(f"kyverno apply {pinned('kyverno', package)}", "a ClusterPolicy's pattern", command, _in_kyvernos)
+    package = "github.com/open-policy-agent/conftest"
+    if program := built("conftest", "conftest", package, "six minutes"):
+        policy = str(HERE / "conftest/policy.rego")
+        command = (program, "test", folder, "--policy", policy, "--output", "json", "--no-color")
+        yield Checker(f"conftest test {pinned('conftest', package)}", "a rule in Rego", command, _in_conftests)
     if program := os.environ.get("KUBE_LINTER") or shutil.which("kube-linter") or "":
         config = str(HERE / "kube-linter/config.yaml")
         command = (program, "lint", folder, "--config", config, "--format", "json")
@@ -145,11 +148,14 @@ def _rivals(folder: str) -> Iterator[Checker]:
         go_programs.say("kube-linter is left out: it is neither on the PATH nor named by KUBE_LINTER=FILE")
 
 
-def _built(name: str, package: str, patience: str) -> str:
-    pins = HERE / name
+def built(pins: str, name: str, package: str, patience: str) -> str:
+    """Return a program of the pins in a folder here, built if need be; without it return nothing, and say why."""
     try:
         folder = go_programs.built(
-            pins, {name: package}, without_go="it is built with Go 1.26: https://go.dev/dl", patience=f"; {patience}"
+            HERE / pins,
+            {name: package},
+            without_go="it is built with Go 1.26: https://go.dev/dl",
+            patience=f"; {patience}",
         )
     except go_programs.Missing as missing:
         go_programs.say(f"{name} is left out: {missing}")
@@ -157,7 +163,8 @@ def _built(name: str, package: str, patience: str) -> str:
     return str(folder / name)
 
 
-def _pinned(name: str, module: str) -> str:
+def pinned(name: str, module: str) -> str:
+    """Return the version of a module that a folder here pins."""
     found = re.search(rf"^\s+{module} (v\S+)", (HERE / name / "go.mod").read_text("utf-8"), re.MULTILINE)
     if found is None:
         raise ValueError(f"{name}/go.mod pins no {module}")
@@ -177,6 +184,12 @@ def _in_gators(output: str) -> Iterator[str]:
 
 def _in_kyvernos(output: str) -> Iterator[str]:
     yield from re.findall(r"resource vision/Pod/(\S+) failed", output)
+
+
+def _in_conftests(output: str) -> Iterator[str]:
+    for each in json.loads(output):
+        for failure in each.get("failures", ()):
+            yield failure["msg"].partition(":")[0]
 
 
 def _in_kube_linters(output: str) -> Iterator[str]:
