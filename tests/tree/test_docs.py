@@ -31,7 +31,6 @@ READERS = [page for page in PAGES if page.name != "CHANGELOG.md"]
 each_page = pytest.mark.parametrize("page", READERS, ids=lambda page: str(page.relative_to(ROOT)))
 
 ELSEWHERE = {
-    "(cd": "builds what we are measured beside, which needs Go",
     "awk": "shapes what kubectl prints",
     "buildah": "needs a base image of a registry; make node runs it on another",
     "cd": "goes to another folder",
