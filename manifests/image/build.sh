@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# What builds our wheel stays out of what runs it.
+# The tools that build our wheel stay out of the image that runs it.
 "$python" -m venv "$scratch/tools"
 tools=$scratch/tools/bin/python
 "$tools" -m pip install --quiet --require-hashes --only-binary :all: --no-deps --requirement "$here/build.txt"

@@ -69,7 +69,7 @@ def command(
     made = registration.bundles(loaded, ca_bundle) if ca_bundle else registration.configurations(loaded)
     if not (ca_bundle or half):
         outputs.show(
-            f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden registration`. What its\n"
+            f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden registration`. An object that its\n"
             "# conditions leave out is never judged, so make it again with each policy and with each release.\n"
         )
     for name, configuration in zip(HALVES, made, strict=True):

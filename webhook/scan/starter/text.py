@@ -184,7 +184,7 @@ def taint_command(plan: Plan) -> str:
 def _exemptions(agents: Sequence[Agent], strangers: Sequence[Agent]) -> Iterator[str]:
     if agents:
         yield "  # Agents that run today, and that the named rules would refuse. Findings on them are only recorded."
-        yield "  # Whoever can create pods in such a namespace can use its exemption: let no tenant do so."
+        yield "  # Users who can create pods in such a namespace can use its exemption: let no tenant do so."
         yield "  exemptions:"
         for name, agent in _named(agents):
             yield from _exemption(name, agent, "    ")
@@ -252,7 +252,7 @@ def _sharing(plan: Plan) -> Iterator[str]:
 
 
 def _rules() -> Iterator[str]:
-    yield "  # What is done about findings: Deny, Warn or Audit. `slicewarden rules` lists the rules."
+    yield "  # The action on findings: Deny, Warn or Audit. `slicewarden rules` lists the rules."
     yield "  rules:"
     yield '    "*": Deny'
 
