@@ -65,4 +65,5 @@ class Review(Generic[S_co]):
         A Namespace or a Node has only those that name rules. Others could grant labels that outlast the exemption.
         """
         every = not isinstance(self.subject, Labelled)
-        return tuple([e for e in self.policy.exemptions if (every or e.rules) and e.scope.covers(*self.origin)])
+        near = self.policy.exemptions_by_namespace.near(self.subject.namespace)
+        return tuple([e for e in near if (every or e.rules) and e.scope.covers(*self.origin)])

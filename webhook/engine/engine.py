@@ -137,7 +137,9 @@ class Engine:
             except Malformed:
                 old = None
         results = self._standing(request, item, facts, allowance, old)
-        if request.operation == CREATE:  # raises TooLarge for a patch that is too long, so that the author sees why
+        if (
+            results and request.operation == CREATE
+        ):  # raises TooLarge for a patch that is too long, so that the author sees why
             fixes = (fix for result in results if result.action is Action.DENY for fix in result.finding.fixes)
             jsonpatch.build(item, fixes, allowance)
         if not results or old is None or request.operation != UPDATE:

@@ -42,7 +42,8 @@ def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
         return Claim(asked, policy.pool_names, UNTRUSTED if asked == UNTRUSTED else TRUSTED, withheld=False)
     labels = facts.namespaces.get(pod.namespace)
     account = pod.service_account if policy.grants else ""
-    grants = [grant for grant in policy.grants if grant.scope.covers(pod.namespace, labels, account)]
+    near = policy.grants_by_namespace.near(pod.namespace)
+    grants = [grant for grant in near if grant.scope.covers(pod.namespace, labels, account)]
     applied = [grant.pools or policy.pool_names for grant in grants if _applies(grant, pod, policy)]
     pools: frozenset[str] = frozenset().union(*applied)
     wanted = (TRUSTED if pod.partial else policy.default_trust) if asked is None else asked
@@ -124,7 +125,7 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     count = sum(asked.values())
     willing = [
         pool
-        for pool in policy.pools
+        for pool in policy.pools_by_namespace.near(pod.namespace)
         if all(map(pool.resources.__contains__, asked)) and not closed(pool, pod.namespace, claimed, facts)
     ]
     fitting = [p for p in willing if p.max_request is None or count <= p.max_request]

@@ -13,7 +13,7 @@ from webhook.catalog.workloads import WORKLOADS
 from webhook.model import Action, Object, immutable
 from webhook.policy.actions import EVERY_RULE, Exemption, Override, Release
 from webhook.policy.resources import GPUResources, ResourceNames
-from webhook.policy.scopes import CONTROLLERS, NAME_LABEL, SCHEDULER, Grant, Requesters, Scope
+from webhook.policy.scopes import CONTROLLERS, NAME_LABEL, SCHEDULER, ByNamespace, Grant, Requesters, Scope
 
 API_VERSION = "slicewarden.dev/v1alpha1"
 
@@ -341,6 +341,21 @@ class Policy:
     def pools_of_class(self, name: str) -> tuple[Pool, ...]:
         """Return the pools to which claims for a device class belong."""
         return tuple(pool for pool in self.pools if name in pool.device_classes)
+
+    @cached_property
+    def grants_by_namespace(self) -> ByNamespace[Grant]:
+        """The grants, by the namespaces that they name."""
+        return ByNamespace(self.grants, lambda grant: grant.scope)
+
+    @cached_property
+    def exemptions_by_namespace(self) -> ByNamespace[Exemption]:
+        """The exemptions, by the namespaces that they name."""
+        return ByNamespace(self.exemptions, lambda exemption: exemption.scope)
+
+    @cached_property
+    def pools_by_namespace(self) -> ByNamespace[Pool]:
+        """The pools, by the namespaces that their circles name."""
+        return ByNamespace(self.pools, lambda pool: pool.circle)
 
     @cached_property
     def pool_names(self) -> frozenset[str]:

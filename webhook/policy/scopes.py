@@ -1,12 +1,15 @@
 """The pods and users that a part of a policy is about: pods by namespace and account, users by name and group."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from webhook.api.selectors import Selector
 from webhook.catalog.names import Names
 from webhook.model import Requester, immutable
+
+T = TypeVar("T")
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The label that holds a namespace's name. The API server sets it, and no one can change it (KEP-2161)."""
@@ -25,7 +28,7 @@ class Scope:
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
         """Tell whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
-        if namespace not in self.namespaces and (self.selector is None or not self.reaches(namespace, labels)):
+        if namespace not in self.namespaces and not self.reaches(namespace, labels):
             return False  # most scopes: by their namespaces alone
         return not self.service_accounts or service_account in self._accounts
 
@@ -38,6 +41,31 @@ class Scope:
         if namespace in self.namespaces:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
+
+
+class ByNamespace(Generic[T]):
+    """Things with scopes (None: for all), so that those which only name other namespaces need no look."""
+
+    def __init__(self, things: Iterable[T], scope_of: Callable[[T], Scope | None]) -> None:
+        self._things = tuple(things)
+        self._naming: dict[str, list[int]] = {}
+        self._others: list[int] = []
+        for index, thing in enumerate(self._things):
+            scope = scope_of(thing)
+            if scope is not None and scope.namespaces and scope.selector is None:
+                for namespace in scope.namespaces:
+                    self._naming.setdefault(namespace, []).append(index)
+            else:
+                self._others.append(index)
+        self._for_most = self._at(self._others)
+
+    def near(self, namespace: str) -> tuple[T, ...]:
+        """Return the things whose scope may have a namespace, in their order."""
+        naming = self._naming.get(namespace)
+        return self._for_most if naming is None else self._at(sorted((*naming, *self._others)))
+
+    def _at(self, places: Iterable[int]) -> tuple[T, ...]:
+        return tuple([self._things[place] for place in places])
 
 
 @dataclass(frozen=True, slots=True)
