@@ -3,7 +3,7 @@
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +93,7 @@ def run(rounds: int, seconds: float) -> Result:
     except control_plane.Failed as failed:
         raise Wrong(str(failed)) from failed
     text = "\n\n".join((_figures(measured), _added(measured), answers.table(answered), answers.misses(answered)))
-    return Result(text, [*_each(measured), *_to_the_better(measured), *answers.figures(answered)], versions)
+    return Result(text, figures(measured, answered), versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +272,11 @@ def added(repeat: dict[str, Round], name: str, what: str) -> float:
 def _names(measured: Measured) -> list[str]:
     first = next(iter(measured.values()))[0]
     return [name for name in NAMESPACES if name != NONE and name in first]
+
+
+def figures(measured: Measured, answered: Sequence[answers.Answer]) -> list[Figure]:
+    """Return the figures of a run."""
+    return [*_each(measured), *_to_the_better(measured), *answers.figures(answered)]
 
 
 def _each(measured: Measured) -> Iterator[Figure]:
