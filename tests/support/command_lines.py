@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
-from webhook.cli import main, parser
+from webhook.cli import parser
+from webhook.cli.root import root
 
 
 def read(*words: str) -> dict[str, Any]:
     """The values of a command's parameters. Raises click's errors, and Exit for what only prints."""
-    return _context(main.root, "slicewarden", [*words], None).params
+    return _context(root, "slicewarden", [*words], None).params
 
 
 def _context(command: click.Command, name: str, words: list[str], parent: click.Context | None) -> click.Context:
@@ -25,4 +26,4 @@ def _context(command: click.Command, name: str, words: list[str], parent: click.
 
 def pages() -> Iterator[click.Context]:
     """The contexts of all commands and of their groups, by which their help is written."""
-    yield from parser.walk(click.Context(main.root, info_name="slicewarden", **main.root.context_settings))
+    yield from parser.walk(click.Context(root, info_name="slicewarden", **root.context_settings))

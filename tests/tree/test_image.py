@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from webhook.cli import main as cli
+from webhook.cli.root import root
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 IMAGE = ROOT / "manifests" / "image"
@@ -90,7 +90,7 @@ def test_both_stages_start_from_one_image_pinned_by_digest() -> None:
 def test_the_image_runs_the_command_without_root() -> None:
     lines = STAGES[-1].splitlines()
     assert "USER 65532:65532" in lines
-    assert lines[-1] == f'ENTRYPOINT ["{cli.root.name}"]'
+    assert lines[-1] == f'ENTRYPOINT ["{root.name}"]'
     (path,) = [line for line in lines if line.startswith("ENV PATH=")]
     assert "COPY --from=build /opt/slicewarden /opt/slicewarden" in lines
     assert path.startswith("ENV PATH=/opt/slicewarden/bin:")
