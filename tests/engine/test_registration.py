@@ -236,7 +236,7 @@ def test_a_place_of_the_policy_is_looked_at(sample_policy: Policy, place: str, f
 
 
 def test_the_system_comes_up_alone(sample_policy: Policy) -> None:
-    limits = replace(sample_policy.limits, namespaces=("gpu-plugin",))
+    limits = sample_policy.limits._replace(namespaces=("gpu-plugin",))
     agents = Exemption("agents", Scope(frozenset({"monitoring"}), None, frozenset({"a"})), frozenset(), None)
     found = hooks(replace(sample_policy, limits=limits, exemptions=(agents,)))
     # Others than the exempted accounts may run pods in the namespace, so they are asked about.

@@ -168,7 +168,7 @@ def test_odd_fields_of_an_object_that_runs_break_nothing(check: Check, metadata:
 
 
 def test_policies_that_leave_other_namespaces_alone_are_compared(engine: Engine, sample_facts: Facts) -> None:
-    limits = replace(engine.policy.limits, namespaces=("elsewhere",))
+    limits = engine.policy.limits._replace(namespaces=("elsewhere",))
     other = Engine(replace(engine.policy, limits=limits), engine.rules)
     item = alone(agent("gpu-operator"))
     assert judge.judge(item, engine, sample_facts) == LeftAlone("gpu-operator")

@@ -149,7 +149,7 @@ def test_lints_say_the_same_by_reduced_facts(name: str) -> None:
             lints.lint(policy, document, Facts.of(objects), date(2026, 1, 1), timedelta(30))
             for objects in (raw, reduced.reduced(raw, policy))
         ]
-        assert reports[0].judged == reports[1].judged
+        assert [*map(vars, reports[0].judged)] == [*map(vars, reports[1].judged)]
 
 
 WORD = st.sampled_from(("a", "b", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "", "1", "x" * 65_537))

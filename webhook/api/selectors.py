@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
+
+from webhook.model import immutable
 
 
 class Requirement(NamedTuple):
@@ -97,19 +99,17 @@ def equals(labels: Mapping[str, str]) -> tuple[Requirement, ...]:
     return tuple(Requirement(key, "In", frozenset((value,))) for key, value in labels.items())
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Selector:
-    """A label selector: `matchLabels` and `matchExpressions`, which must all hold. An empty one matches everything.
-
-    `requirements` are both together.
-    """
+    """A label selector: `matchLabels` and `matchExpressions`, which must all hold. An empty one matches everything."""
 
     labels: Mapping[str, str]
     expressions: tuple[Requirement, ...] = ()
-    requirements: tuple[Requirement, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "requirements", equals(self.labels) + self.expressions)
+    @cached_property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Both together."""
+        return equals(self.labels) + self.expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether these labels satisfy every condition."""
@@ -118,8 +118,6 @@ class Selector:
 
 class Nothing(Selector):
     """A selector without a condition that matches nothing."""
-
-    __slots__ = ()
 
     def matches(self, _: Mapping[str, str]) -> bool:
         """Return false."""

@@ -4,7 +4,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from click.core import ParameterSource
 from webhook.cli import outputs, settings, watch
 from webhook.cli.outputs import Wanted
 from webhook.cli.parser import TYPED, Choice, Either, NamedPath
-from webhook.model import Problem, Unusable
+from webhook.model import Problem, Unusable, immutable
 from webhook.text.spelling import hint
 
 DENIED, UNUSABLE, INTERNAL, WARNED, INTERRUPTED = 1, 2, 3, 4, 130
@@ -164,7 +163,7 @@ def only_live(*, live: bool, **given: object) -> None:
             raise Unusable((Problem(f"--{name.replace('_', '-')}", 0, "needs --live"),))
 
 
-@dataclass(frozen=True)
+@immutable
 class Rules:
     """The rules whose findings a run reports: those that `--rule` names, or all but those of `--skip-rule`."""
 

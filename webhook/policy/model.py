@@ -1,8 +1,9 @@
 """The types of a policy: what an organisation allows on its GPUs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.api.selectors import Selector
@@ -216,8 +217,10 @@ REQUIRED, FORBIDDEN, ALLOWED = "Required", "Forbidden", "Allowed"
 """The demands that a policy may make of an option."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+
+
+class Limits(NamedTuple):
     """The limits that a sharing configuration must keep.
 
     `namespaces` are those where the device plugin runs. `max_replicas` is for cards and pools without a limit of their
@@ -226,7 +229,7 @@ class Limits:
 
     namespaces: tuple[str, ...] = ("gpu-operator",)
     max_replicas: int = 8
-    products: Mapping[str, int] = field(default_factory=dict)
+    products: Mapping[str, int] = NO_LIMITS
     min_slice: int = 0
     rename_by_default: str = ALLOWED
     mps: str = ALLOWED

@@ -1,9 +1,8 @@
 """The pods and users that a part of a policy is about: pods by namespace and account, users by name and group."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from webhook.api.selectors import Selector
 from webhook.catalog.names import Names
@@ -68,8 +67,7 @@ class ByNamespace(Generic[T]):
         return tuple([self._things[place] for place in places])
 
 
-@dataclass(frozen=True, slots=True)
-class Requesters:
+class Requesters(NamedTuple):
     """Users who send requests, by name or by group."""
 
     users: frozenset[str] = frozenset()

@@ -14,7 +14,7 @@ from webhook.documents.files import alone
 from webhook.engine.engine import Engine, RuleBroke
 from webhook.facts.snapshot import Facts, Holder, kept
 from webhook.gpu.review import PodReview
-from webhook.model import Action, Finding, Object, Problem, Result, Verdict
+from webhook.model import Action, Finding, Object, Problem, Result, Verdict, immutable
 from webhook.scan import live, occupancy
 from webhook.scan.judge import Broke
 from webhook.scan.results import Judged, Kind, PassedOver, Report, count_unjudged
@@ -35,7 +35,7 @@ class Source:
         return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Audited(Judged):
     """An object of a cluster with its verdict."""
 

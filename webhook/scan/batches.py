@@ -6,7 +6,6 @@ process reads and judges are not packed, since that would cost more than judging
 """
 
 import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,7 +59,7 @@ Pack = bytes | list[Item]
 """Some objects, packed if there are many or if another process needs them."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Read:
     """The contents of some files: packs of objects, those among them that are facts, problems and warnings.
 
@@ -263,6 +262,8 @@ _work: list[Callable[[Any], Any]] = []
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
+    import signal  # as multiprocessing, only for large runs
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     _work[:] = [work]
 

@@ -4,7 +4,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import PurePath
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from webhook.api.lenient import mapping, mappings, sequence
 from webhook.documents import files
 from webhook.documents.documents import Document
+from webhook.model import immutable
 from webhook.text.words import listed, several, shown
 
 CHART = "Chart.yaml"
@@ -21,7 +22,7 @@ KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
 """The files that name a folder's resources and patches (kustomize api/konfig/general.go)."""
 
 
-@dataclass(frozen=True)
+@immutable
 class Apart:
     """Files of folders that are no manifests by themselves, and were not judged.
 

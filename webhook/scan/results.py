@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from webhook.scan.sharing import PoolUse
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Judged:
     """The verdict of an object, without the object itself, so that ten thousand fit and can be pickled.
 
