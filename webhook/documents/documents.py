@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
-from webhook.documents import glance
-from webhook.documents.goyaml import parse
+from webhook.documents import glance, goyaml_quick
+from webhook.documents.goyaml import is_clean, parse
 from webhook.documents.goyaml_composer import MAX_DEPTH, MAX_VALUES
 from webhook.documents.marks import Mark, Repeat, Unreadable
 from webhook.model import Path, Problem
@@ -135,13 +135,13 @@ def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document 
             continue
         repeats: list[Repeat] = []
         try:
-            value, source.mark = _parsed(chunk, first_line, repeats)
+            value, source.outline = source.read(repeats)
         except Unreadable as error:
             yield Problem(file, error.line, str(error))
         else:
             if value is None:  # an empty document is skipped
                 continue
-            yield Document(file, count, value, source.mark.line, source, repeats=tuple(repeats))
+            yield Document(file, count, value, source.outline.line, source, repeats=tuple(repeats))
         count += 1
 
 
@@ -152,6 +152,21 @@ def _parsed(chunk: str, first_line: int, repeats: list[Repeat] | None = None) ->
 
 
 class _Yaml(Source):
+    def read(self, repeats: list[Repeat]) -> tuple[Any, Mark]:
+        """Read the document, and return its value and `outline`. Raises Unreadable."""
+        try:
+            if is_clean(self._text):
+                return goyaml_quick.parse(self._text, self._first_line)
+        except goyaml_quick.Peculiar:
+            pass
+        value, self.mark = _parsed(self._text, self._first_line, repeats)
+        return value, self.mark
+
+    @cached_property
+    def outline(self) -> Mark:
+        """The mark of the value, with those of the keys of a map and of the entries of its lists."""
+        return self.read([])[1]
+
     @cached_property
     def mark(self) -> Mark:
         return _parsed(self._text, self._first_line)[1]
@@ -164,7 +179,7 @@ class _Yaml(Source):
         """
         if len(self._text) <= SMALL:
             return ()
-        lines, whole = self._text.splitlines(keepends=True), self.mark
+        lines, whole = self._text.splitlines(keepends=True), self.outline
         items = whole.at(("items",))
         starts = [mark.line for mark in items.children]
         after = [mark.line for mark in whole.children.values() if mark.line > items.line]
