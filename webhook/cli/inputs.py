@@ -107,13 +107,25 @@ def load_facts(paths: Iterable[str]) -> list[files.Item]:
 
     Raises Unusable, also for a path without any.
     """
-    facts = list[files.Item]()
+    return [item for item in _with_facts(paths) if _is_fact(item)]
+
+
+def _with_facts(paths: Iterable[str]) -> list[files.Item]:
+    """Read all objects of some paths. Raises Unusable, also for a path without facts."""
+    read = list[files.Item]()
     for path in paths:
-        items = [item for item in load_objects(path) if group_kind(item.value) in KINDS | FILE_KINDS]
-        if not items:
+        items = load_objects(path)
+        if not any(map(_is_fact, items)):
             raise Unusable((Problem(path, 0, f"no facts in it: none of {_NAMES}"),))
-        facts += items
-    return facts
+        read += items
+    return read
+
+
+def _is_fact(item: files.Item) -> bool:
+    return group_kind(item.value) in _FACTS
+
+
+_FACTS = KINDS | FILE_KINDS
 
 
 def load_images(named: Iterable[str], namespace: str) -> Object:
@@ -159,10 +171,7 @@ def known(
     With `whole`, also the objects of other kinds that the files have.
     """
     if target is None:
-        facts = load_facts(paths)
-        return [
-            item.value for item in (facts if not whole else [each for path in paths for each in load_objects(path)])
-        ], ()
+        return [item.value for item in (_with_facts if whole else load_facts)(paths)], ()
     from webhook.cluster import listing  # brings the client, which only a live cluster needs
 
     api = listing.connect(target.kubeconfig, target.context)
