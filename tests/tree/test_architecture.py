@@ -54,6 +54,7 @@ HOMES = {
     "yaml": {
         "webhook.documents.goyaml",
         "webhook.documents.goyaml_composer",
+        "webhook.documents.goyaml_quick",
         "webhook.documents.goyaml_writer",
     },
     "jsonschema": {"webhook.policy.schemas"},
