@@ -225,7 +225,8 @@ def test_every_exact_rule_holds_when_webhook_and_registration_are_gone(
 def test_a_floor_is_in_force_within_two_seconds(sender: Sender) -> None:
     """The whole of it, from the last request of its installation. The API server looks for changes once a second.
 
-    The least of five counts, since others use the CPU too, on which the API server compiles.
+    It looks for changes a second after it has compiled the last (apiserver
+    pkg/admission/plugin/policy/generic/policy_source.go), so half a second and what it takes to compile is the least.
     """
     made, asks = floor(policy_of(POLICY), walk()), pod("a", "default")
     resource = {**PODS, "resource": "pods"}
@@ -235,11 +236,11 @@ def test_a_floor_is_in_force_within_two_seconds(sender: Sender) -> None:
     last = {**request, "kind": kind, "resource": {**PODS, "resource": "nodes"}, "namespace": "", "object": node}
     last["userInfo"] = {"username": "tenant"}
     times: dict[str, list[float]] = {"in force": [], "gone": []}
-    for _ in range(5):
+    for _ in range(9):
         install(sender, made)
         times["in force"].append(took(lambda: by_floor(sender, request) and by_floor(sender, last)))
         remove(sender)
         times["gone"].append(took(lambda: not_by_floor(sender, request) and not_by_floor(sender, last)))
     print("\nseconds:", {what: [round(each, 2) for each in some] for what, some in times.items()})
     print("medians:", {what: round(statistics.median(some), 2) for what, some in times.items()})
-    assert min(times["in force"]) <= SOON
+    assert statistics.median(times["in force"]) <= SOON

@@ -47,6 +47,13 @@ class Verdict(NamedTuple):
         return {message.partition(":")[0] for message in self.denied}
 
 
+class Spent(NamedTuple):
+    """What the policies take of one request: nanoseconds of CPU, and allocations, which load changes less."""
+
+    nanoseconds: int
+    allocations: int
+
+
 class Changed(NamedTuple):
     """An object as policies leave it, by their names, with what failed."""
 
@@ -83,6 +90,10 @@ class Evaluator:
     def judge(self, by: str, request: Object, labels: Mapping[str, str] | None) -> Verdict:
         """Judge a request, in a namespace with these labels, by a set of policies."""
         return Verdict(**self._program.ask({"by": by, "request": request, "namespace": labels or {}}))
+
+    def spent(self, by: str, request: Object, labels: Mapping[str, str], times: int) -> Spent:
+        """Judge a request several times, as the API server does, and return the mean of what one took."""
+        return Spent(**self._program.ask({"by": by, "request": request, "namespace": labels, "repeat": times}))
 
     def changing(self, policies: Iterable[Object]) -> str:
         """Have MutatingAdmissionPolicies compiled, and return the name of the set. Fails with what does not compile."""

@@ -7,8 +7,10 @@
 //	{"by": NAME, "request": {...}}   judges them by those policies
 //	{"by": NAME, "mutations": [...]} compiles MutatingAdmissionPolicies likewise
 //	{"by": NAME, "request": {...}, "mutate": true}  answers with the object as they leave it, and with what failed
+//	{"by": NAME, "request": {...}, "repeat": N}  judges it N times, and answers with what one took
 //
-// A request is an AdmissionRequest. A namespace comes with its labels.
+// A request is an AdmissionRequest. A namespace comes with its labels. Policies with a paramKind read the ConfigMap `params`,
+// and refuse without it, as by parameterNotFoundAction: Deny.
 package main
 
 import (
@@ -19,6 +21,8 @@ import (
 	"io"
 	"log"
 	"os"
+	goruntime "runtime"
+	"syscall"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/admissionregistration/v1"
@@ -52,6 +56,8 @@ type question struct {
 	Policies  []v1.ValidatingAdmissionPolicy `json:"policies"`
 	Mutations []v1.MutatingAdmissionPolicy   `json:"mutations"`
 	Mutate    bool                           `json:"mutate"`
+	Repeat    int                            `json:"repeat"`
+	Params    *corev1.ConfigMap              `json:"params"`
 	By        string                         `json:"by"`
 	Request   *admissionv1.AdmissionRequest  `json:"request"`
 	Namespace map[string]string              `json:"namespace"`
@@ -132,6 +138,8 @@ func main() {
 				answer = verdict{Refused: err.Error(), Asked: []string{}, Denied: []string{}, Errors: []string{}}
 			} else if asked.Mutate {
 				answer = mutate(asked, object, mutators[asked.By])
+			} else if asked.Repeat > 0 {
+				answer = timed(asked, object, old, policies[asked.By])
 			} else {
 				answer = judge(asked, object, old, policies[asked.By])
 			}
@@ -240,6 +248,11 @@ func mutate(asked question, object runtime.Object, policies []mutator) mutated {
 		if !matches(each.policy.Spec.MatchConstraints.ResourceRules, attributes) {
 			continue
 		}
+		given := params(asked, each.policy.Spec.ParamKind)
+		if each.policy.Spec.ParamKind != nil && given == nil {
+			found.Errors = append(found.Errors, each.policy.Name+": no params found")
+			continue
+		}
 		ctx := each.compiler.CreateContext(context.Background())
 		match := each.matcher.Match(ctx, versioned, nil, nil)
 		if match.Error != nil {
@@ -251,12 +264,13 @@ func mutate(asked question, object runtime.Object, policies []mutator) mutated {
 		found.Patched = append(found.Patched, each.policy.Name)
 		for _, evaluator := range each.patches {
 			made := cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(attributes.GetKind()))
-			_, left, err := evaluator.ForInput(each.compiler.CreateContext(context.Background()), versioned, made, cel.OptionalVariableBindings{}, namespace, celconfig.RuntimeCELCostBudget)
+			_, left, err := evaluator.ForInput(each.compiler.CreateContext(context.Background()), versioned, made, cel.OptionalVariableBindings{VersionedParams: given}, namespace, celconfig.RuntimeCELCostBudget)
 			if err == nil {
 				found.Cost = max(found.Cost, celconfig.RuntimeCELCostBudget-left)
 			}
 			changed, err := patch.NewJSONPatcher(evaluator).Patch(ctx, patch.Request{
 				MatchedResource: resource, VersionedAttributes: versioned, ObjectInterfaces: interfaces, Namespace: namespace,
+				OptionalVariables: cel.OptionalVariableBindings{VersionedParams: given},
 			}, celconfig.RuntimeCELCostBudget)
 			if err != nil {
 				found.Errors = append(found.Errors, err.Error())
@@ -370,6 +384,11 @@ func judge(asked question, object, old runtime.Object, policies []compiled) verd
 		if !matches(each.policy.Spec.MatchConstraints.ResourceRules, attributes) {
 			continue
 		}
+		given := params(asked, each.policy.Spec.ParamKind)
+		if each.policy.Spec.ParamKind != nil && given == nil {
+			found.Errors = append(found.Errors, each.policy.Name+": no params found")
+			continue
+		}
 		versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: kind}
 		versioned.VersionedObject.Set(object)
 		versioned.VersionedOldObject.Set(old)
@@ -382,11 +401,11 @@ func judge(asked question, object, old runtime.Object, policies []compiled) verd
 			continue
 		}
 		found.Asked = append(found.Asked, each.policy.Name)
-		_, left, err = each.validations.ForInput(context.Background(), versioned, made, cel.OptionalVariableBindings{}, namespace, celconfig.RuntimeCELCostBudget)
+		_, left, err = each.validations.ForInput(context.Background(), versioned, made, cel.OptionalVariableBindings{VersionedParams: given}, namespace, celconfig.RuntimeCELCostBudget)
 		if err == nil {
 			found.Cost = max(found.Cost, celconfig.RuntimeCELCostBudget-left)
 		}
-		result := each.validator.Validate(context.Background(), resource, versioned, nil, namespace, celconfig.RuntimeCELCostBudget, nil)
+		result := each.validator.Validate(context.Background(), resource, versioned, given, namespace, celconfig.RuntimeCELCostBudget, nil)
 		for _, decision := range result.Decisions {
 			if decision.Evaluation == validating.EvalError {
 				found.Errors = append(found.Errors, decision.Message)
@@ -401,6 +420,43 @@ func judge(asked question, object, old runtime.Object, policies []compiled) verd
 		}
 	}
 	return found
+}
+
+// spent is what a request takes: nanoseconds of the processor with what collects garbage, and allocations.
+type spent struct {
+	Nanoseconds int64  `json:"nanoseconds"`
+	Allocations uint64 `json:"allocations"`
+}
+
+// timed judges a request many times as the dispatcher does, and returns the mean of what one took.
+func timed(asked question, object, old runtime.Object, policies []compiled) spent {
+	attributes, namespace, resource := requested(asked, object, old)
+	var before, after syscall.Rusage
+	var first, last goruntime.MemStats
+	goruntime.ReadMemStats(&first)
+	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	for range asked.Repeat {
+		versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: attributes.GetKind()}
+		versioned.VersionedObject.Set(object)
+		versioned.VersionedOldObject.Set(old)
+		for _, each := range policies {
+			if matches(each.policy.Spec.MatchConstraints.ResourceRules, attributes) {
+				each.validator.Validate(context.Background(), resource, versioned, params(asked, each.policy.Spec.ParamKind), namespace, celconfig.RuntimeCELCostBudget, nil)
+			}
+		}
+	}
+	syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	goruntime.ReadMemStats(&last)
+	took := syscall.TimevalToNsec(after.Utime) + syscall.TimevalToNsec(after.Stime) - syscall.TimevalToNsec(before.Utime) - syscall.TimevalToNsec(before.Stime)
+	return spent{Nanoseconds: took / int64(asked.Repeat), Allocations: (last.Mallocs - first.Mallocs) / uint64(asked.Repeat)}
+}
+
+// params returns what a policy with a paramKind reads, as its informer has it.
+func params(asked question, kind *v1.ParamKind) runtime.Object {
+	if kind == nil || asked.Params == nil {
+		return nil
+	}
+	return asked.Params
 }
 
 func matches(asked []v1.NamedRuleWithOperations, attributes admission.Attributes) bool {

@@ -14,6 +14,7 @@ from tests import ROOT
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.cli import main as cli
+from webhook.floor import current
 from webhook.floor.answers import RECORDED, Answer
 from webhook.floor.current import State, answers, differences, recording, states
 from webhook.floor.policies import floor, static
@@ -144,16 +145,25 @@ def test_options_that_do_not_fit_are_refused(
 BY_RULE = floor(SAMPLE, rules.walk(), Answer.BY_RULE)
 
 
+def of_kind(made: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [each for each in made if each["kind"] == kind]
+
+
 def test_a_floor_by_rule_records_what_can_wait_and_denies_the_rest() -> None:
-    actions = {each["metadata"]["name"]: each["spec"]["validationActions"] for each in BY_RULE[1::2]}
+    policies, bindings = of_kind(BY_RULE, current.KINDS[0]), of_kind(BY_RULE, current.KINDS[1])
+    actions = {each["metadata"]["name"]: each["spec"]["validationActions"] for each in bindings}
     said: dict[bool, set[str]] = {True: set(), False: set()}
-    for each in BY_RULE[::2]:
+    for each in policies:
         name = each["metadata"]["name"]
         assert actions[name] == (["Audit"] if name.endswith("-audited") else ["Deny", "Audit"])
         said[name.endswith("-audited")] |= {rule["message"].partition(":")[0] for rule in each["spec"]["validations"]}
     assert said[True] == said[True] & RECORDED.keys() != set()
     assert not said[False] & RECORDED.keys()
-    everything = {rule["message"].partition(":")[0] for each in WANTED[::2] for rule in each["spec"]["validations"]}
+    everything = {
+        rule["message"].partition(":")[0]
+        for each in of_kind(WANTED, current.KINDS[0])
+        for rule in each["spec"]["validations"]
+    }
     assert said[True] | said[False] == everything
 
 
@@ -161,8 +171,11 @@ def test_what_is_left_of_a_floor_by_rule_is_not_said_to_deny() -> None:
     said = "slicewarden-pods-audited: belongs to a floor with other --actions; it only records; delete it"
     assert said in differences(WANTED, BY_RULE)
     assert not any("may deny" in line for line in differences(WANTED, BY_RULE))
-    strict = [{**each, "spec": {**each["spec"], "validationActions": ["Deny"]}} for each in BY_RULE[1::2]]
-    (line,) = (each for each in differences(WANTED, [*BY_RULE[::2], *strict]) if "slicewarden-pods-audited" in each)
+    strict = [
+        {**each, "spec": {**each["spec"], "validationActions": ["Deny"]}} for each in of_kind(BY_RULE, current.KINDS[1])
+    ]
+    found = [*of_kind(BY_RULE, current.KINDS[0]), *strict]
+    (line,) = (each for each in differences(WANTED, found) if "slicewarden-pods-audited" in each)
     assert "may deny what the webhook allows; delete it" in line
 
 
@@ -213,10 +226,10 @@ def test_bindings_of_several_actions_are_named_and_the_hint_says_what_it_would_l
     assert "note: the bindings have several actions, Deny (" in err
 
 
-def without(part: str, where: str) -> list[dict[str, Any]]:
+def without(part: str) -> list[dict[str, Any]]:
     """The floor with something of it narrowed, as somebody may who wants to get past it."""
     found: list[dict[str, Any]] = json.loads(json.dumps(WANTED))
-    policy, binding = found[0]["spec"], found[1]["spec"]
+    policy, binding = (of_kind(found, kind)[0]["spec"] for kind in current.KINDS)
     {
         "namespaceSelector": lambda: policy["matchConstraints"].update(namespaceSelector={"matchLabels": {"a": "b"}}),
         "excludeResourceRules": lambda: policy["matchConstraints"].update(
@@ -228,24 +241,24 @@ def without(part: str, where: str) -> list[dict[str, Any]]:
         "policyName": lambda: binding.update(policyName="another"),
         "validations": lambda: policy["validations"].pop(),
     }[part]()
-    assert found[int(where)] != WANTED[int(where)]
+    assert found != WANTED
     return found
 
 
 @pytest.mark.parametrize(
-    ("part", "where", "said"),
+    ("part", "said"),
     [
-        ("namespaceSelector", "0", "its matchConstraints differ"),
-        ("excludeResourceRules", "0", "its matchConstraints differ"),
-        ("matchConditions", "0", "its matchConditions differ"),
-        ("failurePolicy", "0", "its failurePolicy differs"),
-        ("validations", "0", "its validations differ"),
-        ("matchResources", "1", "has matchResources of its own"),
-        ("policyName", "1", "its policyName differs"),
+        ("namespaceSelector", "its matchConstraints differ"),
+        ("excludeResourceRules", "its matchConstraints differ"),
+        ("matchConditions", "its matchConditions differ"),
+        ("failurePolicy", "its failurePolicy differs"),
+        ("validations", "its validations differ"),
+        ("matchResources", "has matchResources of its own"),
+        ("policyName", "its policyName differs"),
     ],
 )
-def test_whatever_narrows_a_floor_is_a_difference(part: str, where: str, said: str) -> None:
-    found = without(part, where)
+def test_whatever_narrows_a_floor_is_a_difference(part: str, said: str) -> None:
+    found = without(part)
     assert differences(WANTED, found) == [f"slicewarden-pods: {said}"]
     assert states(WANTED, found) == {
         State.CURRENT: len(WANTED) - 1,
@@ -256,9 +269,10 @@ def test_whatever_narrows_a_floor_is_a_difference(part: str, where: str, said: s
 
 
 def test_a_binding_that_is_missing_is_told_apart_from_its_policy() -> None:
-    assert differences(WANTED, [WANTED[0], *WANTED[2:]]) == [
+    policies, bindings = of_kind(WANTED, current.KINDS[0]), of_kind(WANTED, current.KINDS[1])
+    assert differences(WANTED, [*policies, *bindings[1:]]) == [
         "slicewarden-pods: its binding is missing, so it is not in force"
     ]
-    assert states(WANTED, WANTED[2:])[State.MISSING] == 2
+    assert states(WANTED, [*policies[1:], *bindings[1:]])[State.MISSING] == 2
     assert states(recording(WANTED), recording(WANTED))[State.CURRENT] == len(WANTED)
     assert states(recording(WANTED), WANTED)[State.DIFFERING] == len(WANTED) // 2

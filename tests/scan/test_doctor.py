@@ -19,6 +19,7 @@ from webhook.cli import main as cli
 from webhook.cluster.installation import Asked as Powers
 from webhook.cluster.installation import Installation, Unread
 from webhook.engine.registration import configurations
+from webhook.floor import current
 from webhook.floor.answers import Answer
 from webhook.floor.policies import floor
 from webhook.rules import walk
@@ -110,8 +111,9 @@ class World:
 
     def install(self, made: list[Any]) -> None:
         """Have this floor, as the API server lists it: without the kinds of items."""
-        for number, path in enumerate(FLOOR):
-            items = [{key: value for key, value in each.items() if key != "kind"} for each in deepcopy(made[number::2])]
+        for kind, path in zip(current.KINDS, FLOOR, strict=True):
+            some = [each for each in deepcopy(made) if each["kind"] == kind]
+            items = [{key: value for key, value in each.items() if key != "kind"} for each in some]
             self.items[path] = {"items": items}
 
     def watch_floor(self) -> None:

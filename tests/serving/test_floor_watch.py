@@ -37,7 +37,9 @@ def test_a_floor_that_is_removed_or_weakened_is_told() -> None:
     assert server.logged == []
     assert server.shows(WANTED) == {"current": whole}
     assert server.shows([]) == {"missing": whole}
-    weaker = [*WANTED[:1], {**WANTED[1], "spec": {**WANTED[1]["spec"], "validationActions": ["Audit"]}}, *WANTED[2:]]
+    first = next(each for each in WANTED if each["spec"].get("validationActions") == ["Deny", "Audit"])
+    weak = {**first, "spec": {**first["spec"], "validationActions": ["Audit"]}}
+    weaker = [weak if each is first else each for each in WANTED]
     assert server.shows(weaker) == {"current": whole - 1, "differing": 1}
     left = {**WANTED[0], "metadata": {**WANTED[0]["metadata"], "name": "slicewarden-old"}}
     assert server.shows([*WANTED, left]) == {"current": whole, "unneeded": 1}

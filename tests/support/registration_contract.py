@@ -24,7 +24,7 @@ FORMS = {
     "claims": "pod.?spec.?resourceClaims",
     "the runtime class": "pod.?spec.?runtimeClassName",
     "the variable": "'NVIDIA_VISIBLE_DEVICES'",
-    "nvidia.com/gpu, nvidia.com/mig-* and all others of NVIDIA's": "['nvidia.com/', ",
+    "nvidia.com/gpu, nvidia.com/mig-* and all others of NVIDIA's": "startsWith('nvidia.com/') ",
     "classes by a resource's name": "deviceclass.resource.kubernetes.io/",
 }
 MUTATED = {"pods", "pods/ephemeralcontainers"}

@@ -24,8 +24,10 @@ class Clause(NamedTuple):
     """An expression that holds for all that a rule lets pass: it may hold for more, and never for less.
 
     `message` is one line for whoever is refused: what is wrong, and the way out. `places` is an expression for a text
-    of the places that are wrong, which is said before the message; empty without one. `variables` are those of this
-    clause alone, by name, in the order in which they read each other.
+    of the places that are wrong, which is said before the message; empty without one. The API server evaluates it for
+    each request, also where the expression holds, and computes the variables that it reads once more (apiserver
+    pkg/admission/plugin/policy/validating/validator.go, Validate). So it reads only variables that cost little.
+    `variables` are those of this clause alone, by name, in the order in which they read each other.
     """
 
     expression: str

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from webhook.catalog import host_paths
-from webhook.cel.write import all_of, any_of, array, begins, one_of, strings
+from webhook.cel.write import all_of, any_of, array, begins, one_of, strings, text
 from webhook.policy.model import Policy
 
 
@@ -78,9 +78,14 @@ def leads_to_gpu(letters_: str) -> str:
     return all_of((leads, *(f"!{letters_}.contains('{each}')" for each in (HARMLESS, ALLOWED))))
 
 
-def mounts(container: str) -> str:
-    """Return the places of a container's mounts, of files and of devices."""
-    return (
-        f"({container}.?volumeMounts.orValue([]).map(m, m.mountPath)"
-        f" + {container}.?volumeDevices.orValue([]).map(m, m.devicePath))"
-    )
+def mounts(container: str, part: str, predicate: str) -> str:
+    """Tell whether a container mounts files or devices at a place `m` of which a predicate holds.
+
+    All such places have a text in them, `part`, by which most others are told apart. No place with `..` counts.
+    """
+
+    def exists(mounted: str, place: str) -> str:
+        likely = f"{place}.contains({text(part)}) && !{place}.contains('..')"
+        return f"{container}.?{mounted}.orValue([]).exists(v, {likely} && [{place}].exists(m, {predicate}))"
+
+    return any_of((exists("volumeMounts", "v.mountPath"), exists("volumeDevices", "v.devicePath")))

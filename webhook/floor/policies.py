@@ -48,21 +48,25 @@ NEEDS = {
 
 
 def floor(policy: Policy, rules: Iterable[Rule], answer: Answer = Answer.DENY) -> list[Made]:
-    """Make the floor of a policy: each policy with its binding after it.
+    """Make the floor of a policy: the policies, and then their bindings.
+
+    An API server compiles what changed once a second, and only policies that are bound (apiserver
+    pkg/admission/plugin/policy/generic/policy_source.go). In this order all of them are compiled at once.
 
     A binding has the same answer for all validations of a policy, so a floor that answers by rule has two policies for
     a sort of requests: one that denies, and one with AUDITED at its name's end.
     """
     heard = {each.name: each for each in webhooks(policy)}
     some = [rule for rule in rules if rule.floor is not None and policy.action(rule.id) is Action.DENY]
-    made = []
+    made, bindings = [], []
     for (asked, source), each in product(SOURCES.items(), OF_BINDINGS):
         validations = [*_validations(asked, policy, (rule for rule in some if answer.to(rule.id) is each))]
         if validations:
             recorded = answer is Answer.BY_RULE and each is Answer.AUDIT
             name = f"{NAME}-{asked}{AUDITED if recorded else ''}"
-            made += [_policy(name, asked, policy, heard[source.webhook], validations), _binding(name, policy, each)]
-    return made
+            made.append(_policy(name, asked, policy, heard[source.webhook], validations))
+            bindings.append(_binding(name, policy, each))
+    return made + bindings
 
 
 AUDITED = "-audited"

@@ -28,7 +28,7 @@ def of(asked: Asked, policy: Policy) -> tuple[Variable, ...]:
 def _of(asked: Asked, policy: Policy) -> tuple[Variable, ...]:
     match asked:
         case Asked.PODS:
-            return (*_pod(), *_new_pod(), *_exposed(policy), *_placed(policy))
+            return (*_pod(), *_new_pod(), *_exposed(policy, "variables.asks"), *_placed(policy))
         case Asked.UPDATES | Asked.STATUSES:
             return (*_pod(), *_changed_pod(), *_exposed(policy))
         case Asked.NAMESPACES | Asked.NODES:
@@ -81,8 +81,11 @@ def _changed_pod() -> Iterator[Variable]:
     )
 
 
-def _exposed(policy: Policy) -> Iterator[Variable]:
+def _exposed(policy: Policy, everyone: str = "") -> Iterator[Variable]:
     """The containers that ask for GPUs, and whether the pod may see one: PodReview.exposed without other objects.
+
+    `names` are those of each container's variables. `everyone` is an expression for what each of the pod's containers
+    asks for, where there already is one.
 
     After the API server's own validation a limit is a whole number and its request the same (kubernetes
     pkg/apis/core/validation/validation.go, validateResourceRequirements), so nothing else has to be read.
@@ -93,7 +96,9 @@ def _exposed(policy: Policy) -> Iterator[Variable]:
         " && quantity(c.resources.limits[n]).asInteger() != 0)"
     )
     yield "asks", f"variables.containers.map(c, {asks})"
-    yield "asked", f"variables.everyone.map(c, {asks}).flatten().distinct()"
+    everyone = everyone or f"variables.everyone.map(c, {asks})"
+    yield "asked", f"{everyone}.flatten().distinct()"
+    yield "names", "variables.containers.map(c, c.?env.orValue([]).map(e, e.name))"
     runtime = named("name", policy.forms.runtime_classes)
     yield (
         "exposed",

@@ -19,7 +19,7 @@ from webhook.catalog import host_paths
 from webhook.catalog.device_variables import LIBRARY_PATH, LIMIT_VARIABLES, LINKER
 from webhook.cel.clauses import Clause
 from webhook.cel.paths import joined, mounts, steps, within
-from webhook.cel.write import array, matches, one_of
+from webhook.cel.write import any_of, array, matches, text
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
@@ -66,11 +66,11 @@ def floor(policy: Policy) -> Iterator[Clause]:
     strict = [pool.name for pool in policy.pools if pool.shared and pool.sharing != "time-slicing"]
     shared = [pool.name for pool in policy.pools if pool.shared]
     place = f"path == '/etc' || {within('path', host_paths.LIMIT_MOUNTS)}"
-    mounted = f"{mounts('c')}.exists(m, !m.contains('..') && [{joined(steps('m'))}].exists(path, {place}))"
+    mounted = mounts("c", "etc", f"[{joined(steps('m'))}].exists(path, {place})")
     hard = [name for name in LIMIT_VARIABLES if name not in LINKER]
     for pools, lifts in (
-        (shared, f"(c.?env.orValue([]).exists(e, {matches('e.name', hard)}) || {mounted})"),
-        (strict, f"c.?env.orValue([]).exists(e, {one_of('e.name', LINKER)})"),
+        (shared, f"(variables.names[i].exists(n, {matches('n', hard)}) || {mounted})"),
+        (strict, any_of(f"{text(name)} in variables.names[i]" for name in LINKER)),
     ):
         if pools:
             yield Clause(

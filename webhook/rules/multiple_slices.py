@@ -121,5 +121,4 @@ def floor(_: Policy) -> Iterator[Clause]:
         " && (variables.pools.exists(p, !(p in variables.shared))"
         " || !variables.held.exists(p, p in variables.willing && p in variables.shared)))",
         "several slices in one pod, and its pool shares its GPUs: ask for 1 in all containers together",
-        places="string(variables.count) + ' of ' + variables.asked.join(', ')",
     )

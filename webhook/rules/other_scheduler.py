@@ -48,6 +48,5 @@ def floor(policy: Policy) -> Iterator[Clause]:
             f" || variables.pools.exists(p, {strings(wanted)}[?p].orValue(variables.scheduler) == variables.scheduler)",
             "the pool is scheduled by another scheduler alone, which does not count what this one hands out; name that "
             "one under schedulerName",
-            places="'pool ' + variables.pools.join(' or ')",
             variables=(("scheduler", named),),
         )

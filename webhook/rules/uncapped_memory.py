@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from webhook.api.fields import entries
 from webhook.cel.clauses import Clause
-from webhook.cel.write import array
+from webhook.cel.write import all_of, array, text
 from webhook.gpu.claims import free, source
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, frameworks
@@ -148,7 +148,7 @@ def floor(policy: Policy) -> Iterator[Clause]:
         yield Clause(
             f"size(variables.pools) == 0 || !variables.pools.all(p, p in {array(capped)})"
             " || variables.containers.all(i, c, size(variables.asks[i]) == 0"
-            f" || {array(names)}.all(n, c.?env.orValue([]).exists(e, e.name == n)))",
+            f" || {all_of(f'{text(name)} in variables.names[i]' for name in names)})",
             f"a container on a time-sliced GPU does not set {' and '.join(names)}, so it may take all memory; "
             "Slicewarden's mutating webhook writes them, and did not run",
         )

@@ -87,4 +87,4 @@ def floor(policy: Policy) -> Iterator[Clause]:
 
 
 def _says(name: str) -> str:
-    return f"c.?env.orValue([]).exists(e, e.name == {text(name)})"
+    return f"{text(name)} in variables.names[i]"

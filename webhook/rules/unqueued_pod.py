@@ -136,7 +136,6 @@ def floor(policy: Policy) -> Iterator[Clause]:
                 )
             ),
             f"GPUs of this pool go to queues only; name your queue in {places}",
-            places="'pool ' + variables.pools.join(' or ')",
         )
 
 

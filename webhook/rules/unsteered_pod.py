@@ -208,14 +208,12 @@ def floor(policy: Policy) -> Iterator[Clause]:
     yield Clause(
         f"{asked} || {taken}",
         "no pool takes a pod that asks for this; request what a pool offers, or ask for a grant of trust",
-        places="variables.asked.join(', ')",
     )
     yield Clause(
         f"{asked} || !({taken}) || size(variables.pools) > 0"
         " || variables.held.exists(p, p in variables.willing && p in variables.shared)",
         "the pod is not held to the nodes of its pool; Slicewarden's mutating webhook writes that, and did not run, or "
         "the pod's own node selection excludes them",
-        places="'pool ' + (size(variables.right) > 0 ? variables.right : variables.willing).join(' or ')",
     )
     annotation, label = named("k", policy.forms.annotations), named("k", policy.forms.labels)
     yield Clause(
