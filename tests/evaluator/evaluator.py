@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from tests.support.go_programs import built
 from webhook import rules
 from webhook.api import admission, jsonpatch
 from webhook.engine.engine import Engine
+from webhook.facts.rights import Account, Given
 from webhook.facts.snapshot import Facts
 from webhook.floor.policies import floor
 from webhook.model import Action
@@ -87,9 +88,9 @@ class Evaluator:
             return None
         return {**request, **{key: answer.get(key) for key in ("object", "oldObject")}}
 
-    def judge(self, by: str, request: Object, labels: Mapping[str, str] | None) -> Verdict:
-        """Judge a request, in a namespace with these labels, by a set of policies."""
-        return Verdict(**self._program.ask({"by": by, "request": request, "namespace": labels or {}}))
+    def judge(self, by: str, request: Object, facts: Facts) -> Verdict:
+        """Judge a request, in a namespace and with rights that the facts know, by a set of policies."""
+        return Verdict(**self._program.ask({"by": by, "request": request, **_known(facts, request)}))
 
     def spent(self, by: str, request: Object, labels: Mapping[str, str], times: int) -> Spent:
         """Judge a request several times, as the API server does, and return the mean of what one took."""
@@ -105,10 +106,28 @@ class Evaluator:
             self._sets[key] = name
         return self._sets[key]
 
-    def changed(self, by: str, request: Object, labels: Mapping[str, str] | None) -> Changed:
-        """Return what a set of policies makes of a request's object, in a namespace with these labels."""
-        asked = {"by": by, "request": request, "namespace": labels or {}, "mutate": True}
+    def changed(self, by: str, request: Object, facts: Facts) -> Changed:
+        """Return what a set of policies makes of a request's object, in a namespace and with rights of the facts."""
+        asked = {"by": by, "request": request, "mutate": True, **_known(facts, request)}
         return Changed(**self._program.ask(asked))
+
+    def held(self, objects: Iterable[Object], accounts: Iterable[Account]) -> list[bool]:
+        """Ask Kubernetes' own authorizer which accounts hold the right of trust by some roles and bindings."""
+        answer: list[bool] = self._program.ask({"accounts": [*accounts], "rights": _by_kind(objects)})
+        return answer
+
+
+def _known(facts: Facts, request: Object) -> Object:
+    """Return what the API server knows of a request's namespace, and of rights."""
+    objects = facts.rights.objects if isinstance(facts.rights, Given) else []
+    return {"namespace": facts.namespaces.get(request["namespace"] or "") or {}, "rights": _by_kind(objects)}
+
+
+def _by_kind(objects: Iterable[Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for item in objects:
+        found.setdefault(item["kind"], []).append(item)
+    return found
 
 
 @contextmanager
@@ -160,7 +179,7 @@ class Comparison:
         verdict = self._engine.judge(decoded, self._facts)
         if verdict.patch:
             settled = {**settled, "object": jsonpatch.apply(settled["object"], verdict.patch)}
-        found = self._evaluator.judge(self._by, settled, self._facts.namespaces.get(decoded.namespace))
+        found = self._evaluator.judge(self._by, settled, self._facts)
         if found.refused:
             into.refused += 1
             return

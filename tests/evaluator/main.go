@@ -8,9 +8,11 @@
 //	{"by": NAME, "mutations": [...]} compiles MutatingAdmissionPolicies likewise
 //	{"by": NAME, "request": {...}, "mutate": true}  answers with the object as they leave it, and with what failed
 //	{"by": NAME, "request": {...}, "repeat": N}  judges it N times, and answers with what one took
+//	{"accounts": [[NAMESPACE, NAME], ...], "rights": {...}}  answers which of them may use the right of trust
 //
 // A request is an AdmissionRequest. A namespace comes with its labels. Policies with a paramKind read the ConfigMap `params`,
-// and refuse without it, as by parameterNotFoundAction: Deny.
+// and refuse without it, as by parameterNotFoundAction: Deny. Rights are Roles, ClusterRoles and their bindings, by which
+// Kubernetes' own authorizer decides; an account without a name stands for all of its namespace.
 package main
 
 import (
@@ -27,6 +29,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,7 +42,9 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	podutil "k8s.io/kubernetes/pkg/api/pod"
@@ -50,6 +55,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 )
 
 type question struct {
@@ -61,6 +68,21 @@ type question struct {
 	By        string                         `json:"by"`
 	Request   *admissionv1.AdmissionRequest  `json:"request"`
 	Namespace map[string]string              `json:"namespace"`
+	Rights    rights                         `json:"rights"`
+	Accounts  [][2]string                    `json:"accounts"`
+}
+
+type rights struct {
+	Roles               []*rbacv1.Role               `json:"Role"`
+	RoleBindings        []*rbacv1.RoleBinding        `json:"RoleBinding"`
+	ClusterRoles        []*rbacv1.ClusterRole        `json:"ClusterRole"`
+	ClusterRoleBindings []*rbacv1.ClusterRoleBinding `json:"ClusterRoleBinding"`
+}
+
+// authorizer makes Kubernetes' own authorizer of some rights.
+func (r rights) authorizer() authorizer.UnconditionalAuthorizer {
+	_, roles := rbacvalidation.NewTestRuleResolver(r.Roles, r.RoleBindings, r.ClusterRoles, r.ClusterRoleBindings)
+	return rbac.New(roles, roles, roles, roles)
 }
 
 // settled is a request's objects with their defaults, or the reason for which no admission plugin sees them.
@@ -115,6 +137,8 @@ func main() {
 		}
 		var answer any
 		switch {
+		case asked.Accounts != nil:
+			answer = held(asked)
 		case asked.Request == nil:
 			failed := []string{}
 			for _, each := range asked.Policies {
@@ -148,6 +172,23 @@ func main() {
 			log.Fatal(err)
 		}
 	}
+}
+
+// held says of each account whether it may be trusted, as a SubjectAccessReview does.
+func held(asked question) []bool {
+	found, authorizes := []bool{}, asked.Rights.authorizer()
+	for _, each := range asked.Accounts {
+		who := &user.DefaultInfo{Groups: serviceaccount.MakeGroupNames(each[0])}
+		if each[1] != "" {
+			who.Name = serviceaccount.MakeUsername(each[0], each[1])
+		}
+		decision, _, _ := authorizes.Authorize(context.Background(), authorizer.AttributesRecord{
+			User: who, Verb: "use", Namespace: each[0], APIGroup: "slicewarden.dev", APIVersion: "*",
+			Resource: "trustlevels", Name: "trusted", ResourceRequest: true,
+		})
+		found = append(found, decision == authorizer.DecisionAllow)
+	}
+	return found
 }
 
 // compile does what compilePolicy in plugin/policy/validating/plugin.go does, and keeps the parts, whose costs are wanted.
@@ -244,11 +285,13 @@ func mutate(asked question, object runtime.Object, policies []mutator) mutated {
 	versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: attributes.GetKind()}
 	versioned.VersionedObject.Set(object)
 	interfaces := admission.NewObjectInterfacesFromScheme(legacyscheme.Scheme)
+	authorizes := asked.Rights.authorizer()
 	for _, each := range policies {
 		if !matches(each.policy.Spec.MatchConstraints.ResourceRules, attributes) {
 			continue
 		}
 		given := params(asked, each.policy.Spec.ParamKind)
+		bindings := cel.OptionalVariableBindings{VersionedParams: given, Authorizer: authorizes}
 		if each.policy.Spec.ParamKind != nil && given == nil {
 			found.Errors = append(found.Errors, each.policy.Name+": no params found")
 			continue
@@ -264,13 +307,13 @@ func mutate(asked question, object runtime.Object, policies []mutator) mutated {
 		found.Patched = append(found.Patched, each.policy.Name)
 		for _, evaluator := range each.patches {
 			made := cel.CreateAdmissionRequest(attributes, metav1.GroupVersionResource(resource), metav1.GroupVersionKind(attributes.GetKind()))
-			_, left, err := evaluator.ForInput(each.compiler.CreateContext(context.Background()), versioned, made, cel.OptionalVariableBindings{VersionedParams: given}, namespace, celconfig.RuntimeCELCostBudget)
+			_, left, err := evaluator.ForInput(each.compiler.CreateContext(context.Background()), versioned, made, bindings, namespace, celconfig.RuntimeCELCostBudget)
 			if err == nil {
 				found.Cost = max(found.Cost, celconfig.RuntimeCELCostBudget-left)
 			}
 			changed, err := patch.NewJSONPatcher(evaluator).Patch(ctx, patch.Request{
 				MatchedResource: resource, VersionedAttributes: versioned, ObjectInterfaces: interfaces, Namespace: namespace,
-				OptionalVariables: cel.OptionalVariableBindings{VersionedParams: given},
+				OptionalVariables: bindings,
 			}, celconfig.RuntimeCELCostBudget)
 			if err != nil {
 				found.Errors = append(found.Errors, err.Error())
@@ -380,11 +423,13 @@ func judge(asked question, object, old runtime.Object, policies []compiled) verd
 	found := verdict{Asked: []string{}, Denied: []string{}, Errors: []string{}}
 	attributes, namespace, resource := requested(asked, object, old)
 	kind := attributes.GetKind()
+	authorizes := asked.Rights.authorizer()
 	for _, each := range policies {
 		if !matches(each.policy.Spec.MatchConstraints.ResourceRules, attributes) {
 			continue
 		}
 		given := params(asked, each.policy.Spec.ParamKind)
+		bindings := cel.OptionalVariableBindings{VersionedParams: given, Authorizer: authorizes}
 		if each.policy.Spec.ParamKind != nil && given == nil {
 			found.Errors = append(found.Errors, each.policy.Name+": no params found")
 			continue
@@ -401,11 +446,11 @@ func judge(asked question, object, old runtime.Object, policies []compiled) verd
 			continue
 		}
 		found.Asked = append(found.Asked, each.policy.Name)
-		_, left, err = each.validations.ForInput(context.Background(), versioned, made, cel.OptionalVariableBindings{VersionedParams: given}, namespace, celconfig.RuntimeCELCostBudget)
+		_, left, err = each.validations.ForInput(context.Background(), versioned, made, bindings, namespace, celconfig.RuntimeCELCostBudget)
 		if err == nil {
 			found.Cost = max(found.Cost, celconfig.RuntimeCELCostBudget-left)
 		}
-		result := each.validator.Validate(context.Background(), resource, versioned, given, namespace, celconfig.RuntimeCELCostBudget, nil)
+		result := each.validator.Validate(context.Background(), resource, versioned, given, namespace, celconfig.RuntimeCELCostBudget, bindings.Authorizer)
 		for _, decision := range result.Decisions {
 			if decision.Evaluation == validating.EvalError {
 				found.Errors = append(found.Errors, decision.Message)

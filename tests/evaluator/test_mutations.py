@@ -68,14 +68,11 @@ class Both:
         if made.patched and sized and self._claimed(settled["object"]):
             self.alike += 1
             assert differences(plain(made.object, record=False), plain(wanted, record=False)) == []
-            verdict_of = self._evaluator.judge(
-                self._floor, {**settled, "object": made.object}, self.facts.namespaces.get(decoded.namespace)
-            )
+            verdict_of = self._evaluator.judge(self._floor, {**settled, "object": made.object}, self.facts)
             assert not verdict_of.denies, verdict_of
 
     def _changed(self, request: Object) -> Changed:
-        namespace = request["namespace"]
-        return self._evaluator.changed(self._by, request, self.facts.namespaces.get(namespace))
+        return self._evaluator.changed(self._by, request, self.facts)
 
     def _claimed(self, pod: Object) -> bool:
         """Tell whether all of the pod is written that the engine writes, but for the record of the caps."""

@@ -25,7 +25,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Request, Verdict
 from webhook.serving.app import PATHS, Webhook
-from webhook.serving.messages import Application, HttpRequest
+from webhook.serving.messages import Application, HttpRequest, Reply
 from webhook.telemetry.log import Lines
 from webhook.telemetry.metrics import Metrics
 
@@ -157,6 +157,7 @@ class Reviews:
         headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
         request = HttpRequest("POST", path, "timeout=10s", headers, time.monotonic(), (sent,))
         reply = self.app.refusal(request) or self.app(request)
+        assert isinstance(reply, Reply), "the sample policy waits for nothing"
         return reply.status, dict(reply.headers), reply.body
 
     def _check(self, path: str, sent: bytes, headers: Mapping[str, str], answer: bytes) -> tuple[Hashable, ...]:

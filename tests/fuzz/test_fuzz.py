@@ -125,7 +125,9 @@ class Changed:
         return self.app.refusal(request)
 
     def __call__(self, request: HttpRequest) -> Reply:
-        return self.change(request, self.app(request))
+        reply = self.app(request)
+        assert isinstance(reply, Reply)
+        return self.change(request, reply)
 
 
 def answering(change: Callable[[str, dict[str, Any]], object]) -> Callable[[Application], Application]:

@@ -102,6 +102,28 @@ def edited(text: str, *edits: tuple[str, str]) -> str:
 
 
 BOTH = "namespaces: [team, other]"
+BY_RBAC = ("- namespaces: [team]\n", "- namespaces: [team]\n      - rbac: true\n")
+"""Trust by RBAC beside the grant by name."""
+_DEPLOYER, _EVERYONE = (
+    "{kind: ServiceAccount, name: deployer, namespace: team}",
+    "{kind: Group, name: system:serviceaccounts}",
+)
+RIGHTS = (
+    "  - {apiVersion: v1, kind: Namespace, metadata: {name: other}}\n",
+    f"""\
+  - {{apiVersion: v1, kind: Namespace, metadata: {{name: other}}}}
+  - apiVersion: rbac.authorization.k8s.io/v1
+    kind: ClusterRole
+    metadata: {{name: everything}}
+    rules: [{{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}}]
+  - apiVersion: rbac.authorization.k8s.io/v1
+    kind: ClusterRoleBinding
+    metadata: {{name: deployers}}
+    roleRef: {{kind: ClusterRole, name: everything}}
+    subjects: [{_DEPLOYER}, {{kind: ServiceAccount, name: job-controller, namespace: kube-system}}]
+""",
+)
+"""An account of a tenant, and one of the system, that may do everything."""
 WARN, AUDIT = "rules: {device-path: Warn}", "rules: {device-path: Audit}"
 
 
@@ -364,6 +386,20 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             [],
             7,
             "shared and whole take no trusted pods",
+        ),
+    ],
+    "broad-right": [
+        (
+            [BY_RBAC],
+            [RIGHTS],
+            8,
+            "ClusterRoleBinding deployers lets team:deployer use trustlevels.slicewarden.dev/trusted, though nobody",
+        ),
+        (
+            [BY_RBAC],
+            [(RIGHTS[0], RIGHTS[1].replace(_DEPLOYER, _EVERYONE))],
+            8,
+            "ClusterRoleBinding deployers lets system:serviceaccounts use",
         ),
     ],
     "ended-exemption": [
@@ -685,3 +721,15 @@ def test_a_policy_that_cannot_be_used_is_status_2(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("wrong", [["--today", "tomorrow"], ["--soon", "-1"], ["--soon", "99999"], []])
 def test_wrong_usage_is_status_2(wrong: list[str]) -> None:
     assert cli.main(["policy", "lint", *wrong] if wrong else ["policy"]) == 2
+
+
+def test_trust_by_rbac_beside_another_grant_is_no_fault() -> None:
+    assert found(edited(POLICY, BY_RBAC)) == []
+    role = RIGHTS[1].replace('["*"]', "[use, trustlevels, slicewarden.dev]").replace("name: everything", "name: role")
+    assert found(edited(POLICY, BY_RBAC), edited(FACTS, (RIGHTS[0], role))) == [], "a role that names the right"
+    assert found(POLICY, edited(FACTS, RIGHTS)) == [], "a policy that does not ask for it"
+
+
+def test_a_narrower_grant_by_rbac_is_shadowed_by_a_wider_one() -> None:
+    both = (BY_RBAC[0], f"{BY_RBAC[1]}      - {{namespaces: [other], rbac: true}}\n")
+    assert [(lint, line) for lint, line, _ in found(edited(POLICY, both))] == [("shadowed-grant", 9)]

@@ -249,6 +249,18 @@ def test_pods_without_trust_may_preempt_unless_the_policy_says_never() -> None:
     assert not policy_of(f"{SMALL}  untrusted: {{preempt: Never}}\n").untrusted_preempt
 
 
+def test_a_grant_by_rbac_is_for_every_namespace_unless_it_names_some() -> None:
+    wide, narrow = policy_of(
+        edited(("      - namespaces: [team-a]\n", "      - rbac: true\n      - {rbac: true, namespaces: [team-a]}\n"))
+    ).grants
+    assert wide.rbac
+    assert narrow.rbac
+    assert wide.scope.covers("anywhere", None, "default")
+    assert not narrow.scope.covers("anywhere", None, "default")
+    assert narrow.scope.covers("team-a", None, "default")
+    assert not policy_of(SMALL).asks_rbac
+
+
 def test_every_key_of_a_policy_is_read() -> None:
     policy = policy_of(SMALL)
     assert policy.name == "small"
@@ -457,7 +469,7 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     ),
     "grant to nobody": (
         [("      - namespaces: [team-a]\n", "      - serviceAccounts: [a]\n")],
-        ["p.yaml:9: spec.trust.grants[0]: one of namespaces, namespaceSelector is needed"],
+        ["p.yaml:9: spec.trust.grants[0]: one of namespaces, namespaceSelector, rbac is needed"],
     ),
     "grant to everybody": (
         [("      - namespaces: [team-a]\n", "      - namespaceSelector: {matchLabels: {}}\n")],

@@ -36,7 +36,7 @@ from webhook.serving import app as serving
 from webhook.serving import tls, worker
 from webhook.serving.http import Port
 from webhook.serving.limits import Limits
-from webhook.serving.messages import HttpRequest, Reply
+from webhook.serving.messages import HttpRequest, Later, Reply
 
 
 @dataclass
@@ -67,12 +67,12 @@ def echo(request: HttpRequest) -> Reply:
 class App:
     """Refuses nothing, and answers so."""
 
-    answer: Callable[[HttpRequest], Reply] = echo
+    answer: Callable[[HttpRequest], Reply | Later] = echo
 
     def refusal(self, _: HttpRequest) -> Reply | None:
         return None
 
-    def __call__(self, request: HttpRequest) -> Reply:
+    def __call__(self, request: HttpRequest) -> Reply | Later:
         return self.answer(request)
 
 
@@ -106,7 +106,7 @@ class Open:
 @contextlib.contextmanager
 def opened(
     limits: Limits | None = None,
-    app: Callable[[HttpRequest], Reply] = echo,
+    app: Callable[[HttpRequest], Reply | Later] = echo,
     folder: Path | None = None,
     files: tls.Files | None = None,
     names: frozenset[str] = frozenset(),
@@ -1044,3 +1044,73 @@ def test_a_periodic_task_goes_on_after_a_failure() -> None:
 
     uvloop.run(main())
     assert done == [1, 1]
+
+
+# What an answer has to wait for
+
+
+class Waiting:
+    """Answers what has to wait only when it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.asked: list[tuple[str, bool]] = []
+
+    def __call__(self, request: HttpRequest) -> Reply | Later:
+        self.asked.append((request.path, request.final))
+        if request.path == "/late" and not request.final:
+            return Later(self._wait)
+        return echo(request)
+
+    def _wait(self) -> None:
+        assert self.go.wait(LONG)
+
+
+@pytest.mark.parametrize("size", [2, 200_000], ids=["small", "large"])
+def test_a_request_that_waits_holds_up_no_other_and_is_answered_then(size: int) -> None:
+    app = Waiting()
+    with opened(replace(SOON, small_bytes=1000), app) as door:
+        with door.connect() as late:
+            late.sendall(b"POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
+            until(lambda: bool(app.asked))
+            with door.connect() as other:
+                other.sendall(b"POST /soon HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n" + b"y" * 2000)
+                assert answer(other).read() == b"/soon 2000"
+            app.go.set()
+            assert answer(late).read() == f"/late {size}".encode()
+        assert door.port.queue.large == 0
+        assert door.seen.answers == [("/soon", 200), ("/late", 200)]
+    assert app.asked == [("/late", False), ("/soon", False), ("/late", True)]
+
+
+def test_too_many_requests_that_wait_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.serving.http.LATER", 1)
+    app = Waiting()
+    late = b"POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+    with opened(SOON, app) as door:
+        with door.connect() as first, door.connect() as second:
+            first.sendall(late)
+            until(lambda: bool(app.asked))
+            second.sendall(late)
+            assert answer(second).status == HTTPStatus.TOO_MANY_REQUESTS
+            app.go.set()
+            assert answer(first).status == HTTPStatus.OK
+        assert door.seen.sheds == 1
+
+
+def test_a_caller_that_leaves_while_its_request_waits_leaves_nothing_behind() -> None:
+    app = Waiting()
+    with opened(replace(SOON, small_bytes=1000), app) as door:
+        with door.connect() as gone:
+            gone.sendall(b"POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5000)
+            until(lambda: bool(app.asked))
+        until(lambda: not door.port.connections)
+        app.go.set()
+        until(lambda: door.port.queue.large == 0)
+        assert talk(door, b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")[0] == HTTPStatus.OK
+        until(lambda: door.port.queue.large == 0 and len(door.port.queue) == 0)
+
+
+def test_a_request_that_would_wait_twice_is_an_error() -> None:
+    with opened(SOON, lambda _: Later(lambda: None)) as door:
+        assert talk(door, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))[0] == 500

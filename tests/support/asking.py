@@ -2,7 +2,7 @@
 
 import time
 
-from webhook.serving.messages import Application, HttpRequest, Reply
+from webhook.serving.messages import Application, HttpRequest, Later, Reply
 
 
 def ask(
@@ -20,4 +20,11 @@ def ask(
         time.monotonic() if arrived is None else arrived,
         (body,),
     )
-    return app.refusal(request) or app(request)
+    if refusal := app.refusal(request):
+        return refusal
+    answer = app(request)
+    if isinstance(answer, Later):
+        answer.wait()
+        answer = app(request._replace(final=True))
+    assert isinstance(answer, Reply)
+    return answer

@@ -15,8 +15,10 @@ from tests.support.registration_contract import WHOLE_REQUEST
 from webhook import rules
 from webhook.api.devices import DEVICES
 from webhook.cli import inputs
-from webhook.cluster import client, watch
+from webhook.cluster import client, listing, watch
+from webhook.cluster.installation import REVIEWS
 from webhook.engine import registration
+from webhook.facts import rights
 from webhook.floor.answers import Answer
 from webhook.floor.policies import floor
 from webhook.policy.model import Policy
@@ -45,7 +47,7 @@ EXAMPLE = ROOT / "manifests" / "examples" / "gitops"
 
 
 def one(kind: str) -> Object:
-    (found,) = [each for each in OBJECTS if each["kind"] == kind]
+    (found,) = [each for each in OBJECTS if each["kind"] == kind and each["metadata"]["name"] != rights.ROLE]
     return found
 
 
@@ -227,11 +229,22 @@ def granted(role: Object) -> dict[tuple[str, str], set[str]]:
     ids=["everywhere", "within"],
 )
 def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[client.Resource, ...]) -> None:
-    assert granted(one(kind)) == {(each.group, each.plural): READING for each in read}
+    asks = {(REVIEWS.group, REVIEWS.plural): {"create"}} if kind == "ClusterRole" else {}
+    assert granted(one(kind)) == {**{(each.group, each.plural): READING for each in read}, **asks}
     account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
     binding = one(f"{kind}Binding")
     assert binding["subjects"] == [account]
     assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, one(kind)["metadata"]["name"])
+
+
+def test_the_role_for_trusted_accounts_gives_that_right_alone_and_nobody_has_it() -> None:
+    (role,) = [each for each in OBJECTS if each["metadata"]["name"] == rights.ROLE]
+    assert (role["kind"], len(role["rules"])) == ("ClusterRole", 1)
+    (rule,) = role["rules"]
+    assert rights.giving(role) == [rule]
+    assert rule["resourceNames"] == [rights.NAME]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {rights.VERB}
+    assert all(each["roleRef"]["name"] != rights.ROLE for each in OBJECTS if each["kind"].endswith("Binding"))
 
 
 def test_the_roles_are_where_the_sample_policy_looks(sample_policy: Policy) -> None:
@@ -309,7 +322,7 @@ def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(s
     allowed = powers(role)
     devices = {("resource.k8s.io", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}") for _, kind in DEVICES}
     workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
-    facts = {(each.group, each.plural) for each in (*watch.READ, *watch.READ_DEVICES)}
+    facts = {(each.group, each.plural) for each in (*watch.READ, *watch.READ_DEVICES, *listing.READ_RIGHTS)}
     held = {(each.group, each.plural) for each in floor_watch.READ}
     assert allowed == {(*each, "list") for each in devices | workloads | facts | held}
 

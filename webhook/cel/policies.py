@@ -64,6 +64,8 @@ def reaches(scope: Scope, namespace: str = "variables.space", labels: str = "var
 
     The labels are those that the API server has at this moment, which may be newer than the webhook's.
     """
+    if scope.everywhere:
+        return "true"
     named_ = one_of(namespace, sorted(scope.namespaces))
     return any_of((named_, selects(labels, scope.selector) if scope.selector is not None else "false"))
 

@@ -113,13 +113,15 @@ def ask(
     method: str = "GET",
     body: Any = None,
     patch: str = APPLY,
+    connect: float = CONNECT_SECONDS,
+    silence: float = READ_SECONDS,
 ) -> Any:
-    """Send a request and return the decoded answer. A `body` is sent as a `patch`, but for POST.
+    """Send a request and return the decoded answer. A `body` is sent as a `patch`, but for POST. Times as in `send`.
 
     Raises StatusError and Unreachable.
     """
     try:
-        response = send(api, method, path, query or {}, body, patch=patch)
+        response = send(api, method, path, query or {}, body, patch=patch, connect=connect, silence=silence)
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise Unreachable(f"{api.configuration.host} does not answer: {_why(error)}") from error
     try:
@@ -151,9 +153,13 @@ def send(
     *,
     patch: str = APPLY,
     silence: float = READ_SECONDS,
+    connect: float = CONNECT_SECONDS,
     preload_content: bool = True,
 ) -> urllib3.BaseHTTPResponse:
-    """Send a request and return the response, whatever its status. `silence` is the read timeout in seconds."""
+    """Send a request and return the response, whatever its status.
+
+    `connect` and `silence` are seconds, to connect and to read.
+    """
     headers = {**api.default_headers, "Accept": "application/json"}
     for setting in api.configuration.auth_settings().values():
         headers[setting["key"]] = setting["value"]
@@ -166,7 +172,7 @@ def send(
         url,
         headers=headers,
         body=None if body is None else json.dumps(body),
-        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=silence),
+        timeout=urllib3.Timeout(connect=connect, read=silence),
         retries=False,
         preload_content=preload_content,
     )

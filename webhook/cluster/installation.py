@@ -27,6 +27,8 @@ PART = f"app.kubernetes.io/part-of={NAME}"
 BY_FLOOR = re.compile(rf"ValidatingAdmissionPolicy '{NAME}-[^']*'")
 """How the API server begins to say that the floor denies (apiserver pkg/admission/plugin/policy/validating)."""
 VERBS = ("get", "list", "watch")
+REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
+"""The resource by which the webhook asks who holds the right of trust."""
 
 
 class Unread(NamedTuple):
@@ -108,9 +110,12 @@ def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> Ask
 
 
 def permissions(api: Api, policy: Policy) -> dict[str, bool | Unread]:
-    """Ask whether the webhook's service account may read what facts are made of."""
+    """Ask whether the webhook's service account may read what facts are made of, and ask about others' rights."""
     within = (replace(each, namespace=place) for place in namespaces(policy) for each in READ_WITHIN)
-    return {_power(each, verb): _may(api, each, verb) for each in (*resources(policy), *within) for verb in VERBS}
+    wanted = [(each, verb) for each in (*resources(policy), *within) for verb in VERBS]
+    if policy.asks_rbac:
+        wanted.append((REVIEWS, "create"))
+    return {_power(each, verb): _may(api, each, verb) for each, verb in wanted}
 
 
 def metrics(api: Api, pod: str) -> Mapping[str, float] | Unread:

@@ -11,6 +11,7 @@ from webhook.api.pods import POD
 from webhook.cluster import client, watch
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Api, Resource, StatusError
 from webhook.cluster.watch import READ_WITHIN
+from webhook.facts import rights
 from webhook.facts.snapshot import kept
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
@@ -140,6 +141,14 @@ def unread(resource: Resource, error: Exception) -> Problem:
 
 # The objects of facts
 
+READ_RIGHTS = tuple(Resource(rights.RBAC, "v1", f"{kind.lower()}s", kind) for kind in (*rights.ROLES, *rights.BINDINGS))
+"""The resources that say who holds the right of trust. The webhook does not read them: it asks the API server."""
+
+
+def resources(policy: Policy) -> tuple[Resource, ...]:
+    """Return the resources that are listed in the whole cluster for a policy."""
+    return (*watch.resources(policy), *(READ_RIGHTS if policy.asks_rbac else ()))
+
 
 def facts(
     api: Api,
@@ -158,7 +167,7 @@ def facts(
     objects: list[Object] = []
     problems: list[Problem] = []
     within = (replace(resource, namespace=place) for place in _places(policies) for resource in READ_WITHIN)
-    everywhere = dict.fromkeys(resource for policy in policies for resource in watch.resources(policy))
+    everywhere = dict.fromkeys(resource for policy in policies for resource in resources(policy))
     wanted = [resource for resource in (*everywhere, *within) if holders or resource.of != POD]
     for step, resource in enumerate(wanted):
         tell(step, 2 * len(wanted), f"facts: {resource.plural}")
@@ -172,7 +181,7 @@ def facts(
                 problems.append(unread(resource, error))
             else:
                 objects += instead
-    return objects, tuple(problems)
+    return rights.needed(objects), tuple(problems)
 
 
 def dump(
@@ -190,7 +199,7 @@ def dump(
     """
     objects: list[Object] = []
     problems: list[Problem] = []
-    wanted = [*watch.resources(policy), *READ_WITHIN]
+    wanted = [*resources(policy), *READ_WITHIN]
     for step, resource in enumerate(wanted):
         tell(step, len(wanted), resource.plural)
         try:
@@ -207,7 +216,7 @@ def dump(
                 places = []
             if not places:
                 problems.append(unread(resource, error))
-    return objects, tuple(problems)
+    return rights.needed(objects), tuple(problems)
 
 
 def _slimmed(api: Api, resource: Resource, slim: Callable[[Object], Object | None], size: int) -> list[Object]:

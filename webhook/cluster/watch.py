@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from kubernetes import client
 
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Resource, send
+from webhook.facts.rights import UNREAD, Rights
 from webhook.facts.snapshot import Facts, kept
 from webhook.model import Object
 from webhook.policy.model import Policy
@@ -100,11 +101,15 @@ class Cluster:
         *,
         read: Iterable[Resource] = READ,
         keep: Keep = kept,
+        rights: Rights = UNREAD,
     ) -> None:
-        """Read these resources everywhere, and those of READ_WITHIN in some namespaces; `keep` trims each object."""
+        """Read these resources everywhere, and those of READ_WITHIN in some namespaces; `keep` trims each object.
+
+        `rights` go with each snapshot: they are asked for and not watched.
+        """
         self._api = api
         inside = [replace(resource, namespace=namespace) for namespace in within for resource in READ_WITHIN]
-        self._read, self._keep = (*read, *inside), keep
+        self._read, self._keep, self._rights = (*read, *inside), keep, rights
         self._log = log
         self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # no user and no password of it
         self._metrics = metrics
@@ -159,7 +164,7 @@ class Cluster:
                 known = [item for objects in self._objects.values() for item in objects.values()]
                 complete = len(self._objects) == len(self._read)
             if complete:
-                self._facts = Facts.of(known)
+                self._facts = replace(Facts.of(known), rights=self._rights)
                 if self._metrics is not None:
                     self._metrics.loaded(whether=True)
 

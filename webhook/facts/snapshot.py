@@ -13,9 +13,10 @@ from webhook.api import quantity
 from webhook.api.devices import DEVICES, GROUP, MEMORY, TEMPLATE, DeviceRequest, device_requests
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.facts import queues
+from webhook.facts import queues, rights
 from webhook.facts.installations import Installation, Texts, of_cluster_policy, of_daemon_set
 from webhook.facts.queues import Queues
+from webhook.facts.rights import UNREAD, Account, Given, Rights
 from webhook.model import Malformed, Object, immutable
 
 KINDS = frozenset(
@@ -55,9 +56,10 @@ FILE_KINDS = frozenset(
         queues.FLAVOR,
         queues.CLUSTER_QUEUE,
         queues.LOCAL_QUEUE,
+        *rights.KINDS,
     )
 )
-"""The group and kind of more facts. Of a cluster, devices alone are read, and only for pools of device classes."""
+"""The group and kind of more facts. The webhook reads of them devices alone, and only for pools of device classes."""
 
 
 _FROM_TEMPLATE = "resource.kubernetes.io/pod-claim-name"
@@ -163,6 +165,8 @@ class Facts:
     """The PriorityClasses by name. Only from files."""
     gpu_clusters: tuple[str, ...] = ()
     """The names of the GPU Operator's GPUClusters, which stand in for a ClusterPolicy. Only from files."""
+    rights: Rights = UNREAD
+    """Who holds the right of trust: by the API server, which is asked, or by roles and bindings in files."""
     today: date | None = None
     """The day in UTC, which decides whether an exemption has ended."""
 
@@ -170,6 +174,10 @@ class Facts:
     def named(self) -> Mapping[str, Node]:
         """The nodes by name."""
         return {node.name: node for node in self.nodes}
+
+    def trusts(self, namespace: str, account: str = "") -> bool | None:
+        """Tell whether an account, or all of a namespace without one, holds the right of trust; None if unknown."""
+        return self.rights.held(Account(namespace, account))
 
     @classmethod
     def of(cls, objects: Iterable[Object]) -> "Facts":
@@ -192,6 +200,7 @@ class Facts:
         gpu_clusters: dict[str, None] = {}
         priorities: dict[str, PriorityClass] = {}
         channels: dict[tuple[str, str, str], tuple[DeviceRequest, ...]] = {}
+        giving: dict[tuple[str, str, str], Object] = {}
         for item in objects:
             metadata = mapping(item.get("metadata"))
             name, namespace = string(metadata.get("name")), string(metadata.get("namespace")) or "default"
@@ -230,6 +239,8 @@ class Facts:
                     value, never = item.get("value"), item.get("preemptionPolicy") == "Never"
                     default = item.get("globalDefault") is True
                     priorities[name] = PriorityClass(value if type(value) is int else 0, not never, default)
+                case (rights.RBAC, kind) if (rights.RBAC, kind) in rights.KINDS:
+                    giving[kind, namespace, name] = item
                 case ("nvidia.com", "ClusterPolicy"):
                     installations["ClusterPolicy", "", name] = of_cluster_policy(name, mapping(item.get("spec")))
         return cls(
@@ -244,6 +255,7 @@ class Facts:
             Queues(flavors, quotas, queues.leading(local)),
             priorities,
             tuple(gpu_clusters),
+            Given(giving.values()) if giving else UNREAD,
         )
 
 
@@ -277,6 +289,9 @@ def kept(item: Object) -> Object | None:
             return None  # a pod names the template, and there is one such claim for each pod
         case kind if kind == PRIORITY_CLASS:
             result |= {key: item[key] for key in ("value", "preemptionPolicy", "globalDefault") if key in item}
+        case kind if kind in rights.KINDS:
+            part = rights.kept(item)
+            return None if part is None else {**result, **part}
         case kind if kind in FILE_KINDS:
             result["spec"] = spec
         case ("nvidia.com", "ClusterPolicy"):

@@ -11,6 +11,7 @@ from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.cel.clauses import Asked
 from webhook.cel.policies import covers, holds, include, is_gpu, offered, tolerated
 from webhook.cel.write import NO_TEXTS, all_of, any_of, array, named, one_of, text
+from webhook.facts import rights
 from webhook.gpu.guard import given
 from webhook.model import Object
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -137,6 +138,8 @@ def _placed(policy: Policy) -> Iterator[Variable]:
         f" + variables.init.transformList(i, c, {sidecar.format('c')} ? 0 : {amount.format('c')}"
         f" + variables.init.slice(0, i).{sidecars})).max()).sum()",
     )
+    if policy.asks_rbac:
+        yield "right_held", RIGHT_HELD
     key = text(policy.annotation)
     yield "wanted", f"variables.annotations[?{key}].orValue({text(policy.default_trust)})"
     yield (
@@ -145,7 +148,7 @@ def _placed(policy: Policy) -> Iterator[Variable]:
             (
                 NO_TEXTS,
                 *(
-                    f"({all_of((covers(grant.scope), _heard(grant, policy)))}"
+                    f"({all_of((covers(grant.scope), _heard(grant, policy), _held_by_account(grant)))}"
                     f" ? {array(sorted(grant.pools or policy.pool_names))} : [])"
                     for grant in policy.grants
                 ),
@@ -191,6 +194,19 @@ def _heard(grant: Grant, policy: Policy) -> str:
         return "true"
     asks = f"{text(policy.annotation)} in variables.annotations"
     return all_of((asks, any_of((include(policy.controllers), include(grant.requesters)))))
+
+
+RIGHT_HELD = (
+    "authorizer.serviceAccount(variables.space, variables.account)"
+    f".group({text(rights.GROUP)}).resource({text(rights.RESOURCE)}).name({text(rights.NAME)})"
+    f".namespace(variables.space).check({text(rights.VERB)}).allowed()"
+)
+"""Whether the pod's service account holds the right of trust. A question costs a third of what an expression may."""
+
+
+def _held_by_account(grant: Grant) -> str:
+    """Tell whether the pod's account holds the right that a grant asks for. It is read last, for it costs most."""
+    return "variables.right_held" if grant.rbac else "true"
 
 
 def _willing(pool: Pool) -> str:

@@ -18,15 +18,18 @@ def trust(claim: DeviceClaim, policy: Policy, facts: Facts) -> Claim:
     """Read the trust of a claim, or of the claims of a template, as that of a pod is read.
 
     No account runs a claim, so a grant reaches it in each of the grant's namespaces; the account of a pod is judged
-    with the pod. A grant with requesters applies if one of them wrote the claim, or a controller made it from a judged
-    template, or an update leaves its trust as it is: what it requests can never change.
+    with the pod. The right of trust counts where all accounts of the namespace hold it. A grant with requesters applies
+    if one of them wrote the claim, or a controller made it from a judged template, or an update leaves its trust as it
+    is: what it requests can never change.
     """
     asked = claim.annotations.get(policy.annotation)
     labels = facts.namespaces.get(claim.namespace)
+    wanted = policy.default_trust if asked is None else asked
     grants = [grant for grant in policy.grants if grant.scope.reaches(claim.namespace, labels)]
+    grants = [each for each in grants if not each.rbac or (wanted == TRUSTED and facts.trusts(claim.namespace))]
     applied = [grant.pools or policy.pool_names for grant in grants if _applies(grant, claim, policy)]
     pools: frozenset[str] = frozenset().union(*applied)
-    level = TRUSTED if pools and (policy.default_trust if asked is None else asked) == TRUSTED else UNTRUSTED
+    level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
     return Claim(asked, pools, level, withheld=bool(grants) and not pools)
 
 
@@ -85,6 +88,7 @@ def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
     """
     labels = facts.namespaces.get(pod.namespace)
     reached = [grant for grant in policy.grants if grant.scope.reaches(pod.namespace, labels)]
+    reached = [grant for grant in reached if not grant.rbac or facts.trusts(pod.namespace)]
     own = [grant for grant in reached if grant.scope.covers(pod.namespace, labels, pod.service_account)]
     offering = {pool.name for pool in policy.pools if pool.device_classes.patterns}
     return _pools(own, policy) & offering >= _pools(reached, policy) & offering

@@ -35,7 +35,7 @@ def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     """Read a pod's trust: the level that it asks for, or the policy's default, but never more than a grant allows.
 
     A grant covers namespaces and service accounts. A requester, which is a controller for most pods, can only narrow
-    it.
+    it. The right of trust is looked up last, and only for a pod that wants to be trusted.
     """
     asked = pod.annotations.get(policy.annotation)
     if not pod.namespace:  # of a cluster-scoped object: each namespace that uses it has its own trust
@@ -44,9 +44,11 @@ def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     account = pod.service_account if policy.grants else ""
     near = policy.grants_by_namespace.near(pod.namespace)
     grants = [grant for grant in near if grant.scope.covers(pod.namespace, labels, account)]
+    wanted = (TRUSTED if pod.partial else policy.default_trust) if asked is None else asked
+    if policy.asks_rbac:
+        grants = [g for g in grants if not g.rbac or (wanted == TRUSTED and facts.trusts(pod.namespace, account))]
     applied = [grant.pools or policy.pool_names for grant in grants if _applies(grant, pod, policy)]
     pools: frozenset[str] = frozenset().union(*applied)
-    wanted = (TRUSTED if pod.partial else policy.default_trust) if asked is None else asked
     level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
     return Claim(asked, pools, level, withheld=bool(grants) and not pools)
 

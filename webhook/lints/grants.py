@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from itertools import combinations
 
+from webhook.facts.rights import RIGHT, Given
 from webhook.lints.base import Found, Linted, Table, at, within
 from webhook.model import Action
 from webhook.policy.model import TRUSTED
 from webhook.policy.scopes import NAME_LABEL, Grant
+from webhook.text.words import listed
 
 
 def broad_grant(of: Linted) -> Iterator[Found]:
@@ -18,6 +20,8 @@ def broad_grant(of: Linted) -> Iterator[Found]:
     """
     for path, grant in at("trust.grants", of.policy.grants):
         selector = grant.scope.selector
+        if grant.scope.everywhere:  # it asks for a right
+            continue
         if selector and all(r.operator in _OPEN or _is_any_name(r.key, r.operator) for r in selector.requirements):
             said = " and ".join(map(str, selector.requirements))
             yield Found((*path, "namespaceSelector"), f"{said} trusts every new namespace; ask for a label's value")
@@ -59,6 +63,8 @@ def _restrictions(grant: Grant, other: Grant) -> Iterator[str]:
     accounts = grant.scope.service_accounts
     if accounts and not (other.scope.service_accounts and other.scope.service_accounts <= accounts):
         yield "serviceAccounts"
+    if grant.rbac and not other.rbac:
+        yield "rbac"
     if grant.pools and not (other.pools and other.pools <= grant.pools):
         yield "pools"
     asked, needed = grant.requesters, other.requesters
@@ -75,6 +81,8 @@ def overlapping_grants(of: Linted) -> Iterator[Found]:
     """
     for (first, one), (second, other) in combinations(enumerate(of.policy.grants), 2):
         for number, narrow, by, wide in ((first, one, second, other), (second, other, first, one)):
+            if narrow.scope.everywhere:  # it is to add to the others
+                continue
             both = of.reached(narrow.scope) & of.reached(wide.scope)
             asked = list(_restrictions(narrow, wide))
             if both and asked and not any(_restrictions(wide, narrow)) and not _wider(wide, narrow):
@@ -98,9 +106,33 @@ def useless_grant(of: Linted) -> Iterator[Found]:
             yield Found(path, f"{' and '.join(pool.name for pool in pools)} take no trusted pods; remove it")
 
 
+def broad_right(of: Linted) -> Iterator[Found]:
+    """Service accounts hold the right of trust by a rule with `*`, or all accounts of the cluster hold it.
+
+    Nobody decided that their pods may share GPUs. Whoever may create pods in their namespace can run them as these
+    accounts. Only where a grant has `rbac`, and Roles and bindings are among the facts; accounts of kube-system aside.
+
+    Way out: name verbs and resources in the role, or bind the role to fewer.
+    """
+    if not isinstance(of.facts.rights, Given):
+        return
+    for path, grant in at("trust.grants", of.policy.grants):
+        if not grant.rbac:
+            continue
+        for binding, holders in of.facts.rights.broad:
+            some = [each for each in holders if not each.startswith("kube-system:")]
+            if some:
+                yield Found(
+                    (*path, "rbac"),
+                    f"{binding} lets {listed(some, 3)} {RIGHT}, though nobody named that right; name verbs and "
+                    "resources in its role, or bind it to fewer",
+                )
+
+
 LINTS: Table = {
     broad_grant: Action.DENY,
     shadowed_grant: Action.WARN,
     overlapping_grants: Action.WARN,
     useless_grant: Action.WARN,
+    broad_right: Action.WARN,
 }

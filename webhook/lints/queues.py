@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from webhook.api.selectors import contradiction, equals
 from webhook.facts.queues import Flavor
+from webhook.facts.rights import Given
 from webhook.lints.base import Found, Linted, Table, at
 from webhook.model import Action, Path
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.policy.scopes import Grant
 from webhook.text.words import listed, shown
 
 
@@ -66,16 +68,21 @@ def _excluded(
 
 
 def _level(namespace: str, of: Linted) -> str:
-    labels = of.facts.namespaces.get(namespace)
-    return TRUSTED if any(grant.scope.reaches(namespace, labels) for grant in of.policy.grants) else UNTRUSTED
+    return TRUSTED if any(_granted(grant, namespace, of) for grant in of.policy.grants) else UNTRUSTED
+
+
+def _granted(grant: Grant, namespace: str, of: Linted) -> bool:
+    """Tell whether a grant reaches a namespace; by RBAC where some account is known to hold the right there."""
+    if grant.rbac and not (isinstance(of.facts.rights, Given) and of.facts.rights.somewhere(namespace)):
+        return False
+    return grant.scope.reaches(namespace, of.facts.namespaces.get(namespace))
 
 
 def _takes(pool: Pool, namespace: str, level: str, of: Linted) -> bool:
     policy: Policy = of.policy
     labels = of.facts.namespaces.get(namespace)
     granted = level == UNTRUSTED or any(
-        grant.scope.reaches(namespace, labels) and (not grant.pools or pool.name in grant.pools)
-        for grant in policy.grants
+        _granted(grant, namespace, of) and (not grant.pools or pool.name in grant.pools) for grant in policy.grants
     )
     return level in pool.trust and granted and (pool.circle is None or pool.circle.reaches(namespace, labels))
 

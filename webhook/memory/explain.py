@@ -253,7 +253,11 @@ def _trust(review: PodReview, placement: Placement) -> str:
 def _uncovered(review: PodReview) -> str:
     """Say which part of a pod no grant covers: its service account, if its namespace has a grant for others."""
     pod, labels = review.subject, review.facts.namespaces.get(review.subject.namespace)
-    if any(grant.scope.reaches(pod.namespace, labels) for grant in review.policy.grants):
+    reaching = [grant for grant in review.policy.grants if grant.scope.reaches(pod.namespace, labels)]
+    if any(grant.rbac for grant in reaching):
+        known = review.facts.trusts(pod.namespace, pod.service_account) is not None
+        return f"its service account {shown(pod.service_account)}{'' if known else ', whose rights are not known'}"
+    if reaching:
         return f"its service account {shown(pod.service_account)}"
     return f"its namespace {shown(pod.namespace)}"
 
@@ -263,9 +267,11 @@ def _grant(review: PodReview, placement: Placement) -> str:
     labels = review.facts.namespaces.get(pod.namespace)
     for grant in review.policy.grants:
         scope = grant.scope
-        if scope.covers(pod.namespace, labels, pod.service_account) and (
-            not grant.pools or pool is None or pool.name in grant.pools
-        ):
+        held = not grant.rbac or review.facts.trusts(pod.namespace, pod.service_account)
+        named = not grant.pools or pool is None or pool.name in grant.pools
+        if scope.covers(pod.namespace, labels, pod.service_account) and named and held:
+            if grant.rbac:
+                return f"its service account {shown(pod.service_account)} by RBAC"
             if pod.namespace in scope.namespaces or scope.selector is None:
                 return f"namespace {shown(pod.namespace, quotes=False)}"
             return f"namespaces with {' and '.join(map(str, scope.selector.requirements))}"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -151,7 +152,10 @@ def _scope(value: Object) -> Scope:
 
 def _grant(value: Object) -> Grant:
     requesters = _requesters(value) if value.keys() & {"users", "groups"} else None
-    return Grant(_scope(value), frozenset(value.get("pools", ())), requesters)
+    scope, rbac = _scope(value), value.get("rbac", False)
+    if rbac and not value.keys() & {"namespaces", "namespaceSelector"}:
+        scope = replace(scope, everywhere=True)
+    return Grant(scope, frozenset(value.get("pools", ())), requesters, rbac)
 
 
 def _actions(value: Object) -> dict[str, Action]:

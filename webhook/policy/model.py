@@ -327,6 +327,11 @@ class Policy:
     support: str = ""
     """Where a denied user can ask for help: one line at the end of every denial, or empty."""
 
+    @cached_property
+    def asks_rbac(self) -> bool:
+        """Whether a grant asks for the right of trust."""
+        return any(grant.rbac for grant in self.grants)
+
     def action(self, rule: str) -> Action:
         """Return the action on the findings of a rule if no override applies."""
         if rule in self.newer:

@@ -18,12 +18,14 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 class Scope:
     """Pods: those in named or selected namespaces, and only those of certain service accounts if any are given.
 
-    Only in an exemption may an account end in `*`, and stand for all that begin so.
+    Only in an exemption may an account end in `*`, and stand for all that begin so. One that is `everywhere` has every
+    namespace, known or not.
     """
 
     namespaces: frozenset[str]
     selector: Selector | None
     service_accounts: frozenset[str]
+    everywhere: bool = False
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
         """Tell whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
@@ -37,7 +39,7 @@ class Scope:
 
     def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
         """Tell whether it has pods of any account in a namespace. This is for objects that run under no account."""
-        if namespace in self.namespaces:
+        if namespace in self.namespaces or self.everywhere:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
 
@@ -110,8 +112,10 @@ class Grant:
     """Lets the pods of a scope be trusted, and only in certain pools if any are named.
 
     With `requesters` it applies only if one of them sent the pod, or a controller made the pod from a judged template.
+    With `rbac` it applies only if the pod's service account holds the right of trust (webhook/facts/rights.py).
     """
 
     scope: Scope
     pools: frozenset[str] = frozenset()
     requesters: Requesters | None = None
+    rbac: bool = False

@@ -11,10 +11,16 @@ may not give a trusted pod another image or a debug container, which would be an
 may not write a ControllerRevision either: a StatefulSet's controller makes pods of the revision that
 `status.currentRevision` names, whoever wrote it (kubernetes pkg/controller/statefulset/stateful_set_control.go).
 
-A claim for devices of a pool, or a template's claims, ask for trust by the same annotation, and the grants of its
-namespace bound it.
+A grant with `rbac` counts where the pod's service account may `use` `trustlevels/trusted` of the API group
+`slicewarden.dev` in its namespace. The API server is asked for that, and a pod is refused while it does not answer. The
+account is asked about and not the user: most pods come from a controller, which may do everything. Whoever may create
+pods in a namespace may run them as any account there.
 
-Way out: ask an administrator to grant trust to the namespace, or remove the annotation.
+A claim for devices of a pool, or a template's claims, ask for trust by the same annotation, and the grants of its
+namespace bound it. No account runs a claim, so with `rbac` all accounts of the namespace have to hold the right.
+
+Way out: ask an administrator to grant trust to the namespace, or, where a grant has `rbac`, to bind the ClusterRole
+`slicewarden-trusted` to the service account. Or remove the annotation.
 """
 
 from collections.abc import Iterator
@@ -23,6 +29,7 @@ from webhook.api.devices import DeviceClaim
 from webhook.api.objects import Revision
 from webhook.cel.clauses import Clause
 from webhook.cel.write import text
+from webhook.facts.rights import ANYONE, RIGHT, Account, command
 from webhook.gpu import claims
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
@@ -59,7 +66,7 @@ def _of_claim(review: Review[Revision | DeviceClaim], claim: DeviceClaim) -> Ite
         yield Finding(
             path,
             f"policy {policy.name} lets {who} in namespace {shown(claim.namespace)} ask for no trust; remove the "
-            "annotation, or ask an administrator for a grant",
+            f"annotation, or ask an administrator for a grant{_bound(review, claim.namespace)}",
         )
 
 
@@ -90,9 +97,22 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
         yield Finding(
             path,
             f"policy {policy.name} grants no trust to service account {shown(pod.service_account)} of namespace "
-            f"{shown(pod.namespace)}{unknown}; remove the annotation, or ask an administrator for a grant",
+            f"{shown(pod.namespace)}{unknown}; remove the annotation, or ask an administrator for a grant"
+            f"{_bound(review, pod.namespace, pod.service_account)}",
             parts=("runs another image",) if runs_another else (),  # excused by no finding of the old object
         )
+
+
+def _bound(review: PodReview | Review[Revision | DeviceClaim], namespace: str, account: str = "") -> str:
+    """Say how RBAC would give the right of trust, or why it is not known to; empty if no grant asks for it there."""
+    policy, labels = review.policy, review.facts.namespaces.get(namespace)
+    scopes = [grant.scope for grant in policy.grants if grant.rbac and grant.scope.reaches(namespace, labels)]
+    if not any(not account or each.covers(namespace, labels, account) for each in scopes):
+        return ""
+    who = f"the service account {shown(account)}" if account else "the service accounts of the namespace"
+    if review.facts.trusts(namespace, account) is None:
+        return f" (whether {who} may {RIGHT} is not known: {review.facts.rights.unknown})"
+    return f", or to let {who} {RIGHT}: {command(Account(namespace, account))}"
 
 
 def _of_revision(review: Review[Revision | DeviceClaim], revision: Revision) -> Iterator[Finding]:
@@ -113,10 +133,11 @@ def _of_revision(review: Review[Revision | DeviceClaim], revision: Revision) -> 
 
 def floor(policy: Policy) -> Iterator[Clause]:
     """Exact for new pods. Updates that change what trusted pods run, revisions and claims pass."""
+    bound = f", or for the right: {command(ANYONE)}" if policy.asks_rbac else ""
     yield Clause(
         f"!({text(policy.annotation)} in variables.annotations) || variables.wanted == '{UNTRUSTED}'"
         f" || (variables.wanted == '{TRUSTED}' && size(variables.granted) > 0)",
         f"policy {policy.name} grants the pod no such trust; remove annotation {policy.annotation}, or ask an "
-        "administrator for a grant",
+        f"administrator for a grant{bound}",
         places="'service account ' + variables.account + ' of namespace ' + variables.space",
     )

@@ -25,6 +25,7 @@ from webhook.documents import files
 from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
+from webhook.facts import rights
 from webhook.facts.snapshot import FILE_KINDS, KINDS, Facts, kept
 from webhook.model import Object, Problem
 from webhook.policy.resources import GPUResources
@@ -153,11 +154,12 @@ class Reading(NamedTuple):
     patches: frozenset[str]
     workloads: Workloads
     gpus: GPUResources | None = None
+    rbac: bool = False
 
     def skips(self, api_version: str, kind: str, text: str) -> bool:
         """Tell whether no more than the kind of an object is read."""
         key = api_version.rpartition("/")[0], kind
-        if key in passive.KINDS:
+        if key in passive.KINDS and not (self.rbac and key in rights.KINDS):
             return key not in self.workloads
         if self.gpus is None or key in _READ or kind.endswith("List") or judges(*key, self.workloads):
             return False
@@ -174,6 +176,7 @@ def read(
     *,
     workloads: Workloads = WORKLOADS,
     gpus: GPUResources | None = None,
+    rbac: bool = False,
     skip_others: bool = False,
     render: bool = False,
 ) -> ReadRun:
@@ -187,7 +190,7 @@ def read(
     names_or_problems = list(files.find(paths))
     names = [name for name in names_or_problems if isinstance(name, str)]
     given = frozenset(("-",) if skip_others else paths)
-    reading = Reading(namespace, given, frozenset(folders.patches(names)), workloads, gpus)
+    reading = Reading(namespace, given, frozenset(folders.patches(names)), workloads, gpus, rbac)
     charts, unrendered = _charts(reading, names) if render else ({}, [])
     names = [name for name in names if name in given or folders.chart_of(name) not in charts]
     # Standard input is open in this process alone.

@@ -18,7 +18,7 @@ from webhook.catalog import capabilities, device_annotations, device_variables, 
 from webhook.deviceplugin.configmaps import configs
 from webhook.deviceplugin.usage import VARIABLES
 from webhook.documents import goyaml_writer
-from webhook.facts import images
+from webhook.facts import images, rights
 from webhook.facts.installations import Installation, of_daemon_set
 from webhook.facts.snapshot import FILE_KINDS, GPU_CLUSTER, PRIORITY_CLASS, Facts, kept
 from webhook.model import Object
@@ -45,6 +45,8 @@ _CLUSTER_SCOPED = frozenset(
         "GPUCluster",
         "ResourceFlavor",
         "ClusterQueue",
+        "ClusterRole",
+        "ClusterRoleBinding",
     )
 )
 
@@ -69,7 +71,7 @@ def reduced(objects: Iterable[Object], policy: Policy) -> list[Object]:
         if before is not None and part["kind"] == "Namespace" and (labels := {**_labels(before), **_labels(part)}):
             part = {**part, "metadata": {**part["metadata"], "labels": labels}}  # they add up, as in Facts.of
         latest[key] = part
-    parts = [latest[key] for key in sorted(latest)]
+    parts = rights.needed(latest[key] for key in sorted(latest))
     found = [part for part in parts if group_kind(part) == CONFIG_MAP]
     chosen = _config_maps(found, Facts.of(parts).installations, policy)
     pods = _pods(part for part in parts if group_kind(part) == POD)
@@ -100,7 +102,7 @@ def slim(item: Object, policy: Policy) -> Object | None:
     """Return the part of one object that may be read, or None."""
     kind, metadata = group_kind(item), mapping(item.get("metadata"))
     name = string(metadata.get("name"))
-    if kind not in _ORDER or not name:
+    if kind not in _ORDER or not name or (kind in rights.KINDS and not policy.asks_rbac):
         return None
     match kind:
         case ("apps", "DaemonSet"):
@@ -128,7 +130,7 @@ def slim(item: Object, policy: Policy) -> Object | None:
         return _named(item, name, {"spec": _cluster_policy(part["spec"])})
     if kind == CONFIG_MAP:
         return _named(item, name, {"data": dict(part["data"])})
-    if kind == PRIORITY_CLASS:
+    if kind == PRIORITY_CLASS or kind in rights.KINDS:
         return _named(item, name, {key: part[key] for key in part if key not in ("apiVersion", "kind", "metadata")})
     if kind in FILE_KINDS:
         return _named(item, name, {"spec": {} if kind == GPU_CLUSTER else _without_config(part["spec"])})

@@ -6,7 +6,7 @@ Flask answers what anyone may ask: routes, health, metrics. Reviews are answered
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
@@ -19,11 +19,12 @@ from webhook.allowance import TooLate
 from webhook.api import admission, duration
 from webhook.engine.audit_mode import Judge
 from webhook.engine.engine import RuleBroke
+from webhook.facts.rights import Account
 from webhook.facts.snapshot import Facts
 from webhook.facts.sources import Dated, Source
 from webhook.model import Mode, Request, Verdict
 from webhook.serving import wsgi
-from webhook.serving.messages import HttpRequest, Reply
+from webhook.serving.messages import HttpRequest, Later, Reply
 from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Webhook:
         self.facts = Dated(facts, _today)
         self.log = log
         self.halves = dict(zip(PATHS, (engine.mutate, engine.validate), strict=True))
+        self.asks_rbac = engine.policy.asks_rbac
         self.policy, self.support = engine.policy.digest, engine.policy.support
         if metrics is not None:
             metrics.judging_by(self.policy, engine.mode)
@@ -128,15 +130,18 @@ class Webhook:
         """Refuse a request that is no review, before its body is read."""
         return _refusal(request) if request.path in self.halves else self.health.refusal(request)
 
-    def __call__(self, request: HttpRequest) -> Reply:
+    def __call__(self, request: HttpRequest) -> Reply | Later:
         """Answer one request that was not refused."""
         if request.path not in self.halves:
             return self.health(request)
-        status, body, headers = self._answer(request)
+        answer = self._answer(request)
+        if isinstance(answer, Later):
+            return answer
+        status, body, headers = answer
         kind = "application/json" if status is HTTPStatus.OK else "text/plain"
         return Reply(status, body, (("Content-Type", kind), *headers))
 
-    def _answer(self, request: HttpRequest) -> Reply:
+    def _answer(self, request: HttpRequest) -> Reply | Later:
         path = request.path
         try:
             end = request.arrived + _patience(request.query)
@@ -151,9 +156,20 @@ class Webhook:
         facts = self.facts()
         if facts is None:
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, f"{NO_FACTS}\n".encode())
-        return self._judged(path, asked, facts, lambda: monotonic() > end)
+        if not self.asks_rbac or request.final:
+            return self._judged(path, asked, facts, lambda: monotonic() > end)
+        noted = facts.rights.noting()
+        return self._judged(path, asked, facts, lambda: monotonic() > end, noted)
 
-    def _judged(self, path: str, request: Request, facts: Facts, late: Callable[[], bool]) -> Reply:
+    def _judged(
+        self,
+        path: str,
+        request: Request,
+        facts: Facts,
+        late: Callable[[], bool],
+        noted: Sequence[Account] = (),
+    ) -> Reply | Later:
+        """Judge a request. If rights were looked up in vain, which are `noted` then, they are to be asked for first."""
         try:
             verdict = self.halves[path](request, facts, late)
             answer = admission.encode(request, verdict, self.policy, self.support)
@@ -165,6 +181,8 @@ class Webhook:
             if self.metrics is not None:
                 self.metrics.failed(path)
             return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, b"internal error\n")
+        if noted:
+            return Later(partial(facts.rights.ask, tuple(noted)))
         self.log({**_line(path, request), **_outcome(verdict)})
         if self.metrics is not None:
             self.metrics.count(path, request, verdict)

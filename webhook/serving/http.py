@@ -7,6 +7,7 @@ leaves to its users: limits of time, size and number, and the order of answers.
 import asyncio
 import ssl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from email.utils import formatdate
 from http import HTTPStatus
@@ -17,7 +18,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 
 from webhook.serving.connection import Answer, Connection, Watch
 from webhook.serving.limits import Limits
-from webhook.serving.messages import Application, HttpRequest, Reply
+from webhook.serving.messages import Application, HttpRequest, Later, Reply
 from webhook.serving.queue import Exchange, Queue
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 SHED = Reply(HTTPStatus.TOO_MANY_REQUESTS, b"", (("Retry-After", "1"),))
 """The answer when too much waits. The API server tries again after Retry-After (client-go rest/with_retry.go)."""
+
+
+LATER, ASIDE = 64, 4
+"""Requests of one port that may wait for what their answers need, and threads in which they do."""
 
 
 class Port:
@@ -60,6 +65,8 @@ class Port:
         self._app = app
         self._count = count
         self._stranger = stranger
+        self._later = 0
+        self._aside: ThreadPoolExecutor | None = None
         count(0)  # a worker that died in this place may have left another number
         self.tick()
 
@@ -138,17 +145,43 @@ class Port:
             self.strangers.pop(connection, None)
             exchange = Exchange(request._replace(body=body), request.length, large, self.loop.create_future())
             connection.exchange, large = exchange, 0
-            reply = self.queue.at_once(exchange)
-            if reply is None:
-                if not self.queue.add(exchange):
-                    self.queue.release(exchange)
-                    return self._refused(SHED)
-                reply = await exchange.reply
+            answered = await self._turn(exchange)
+            reply = await self._after(answered, exchange, connection) if isinstance(answered, Later) else answered
+            if reply is SHED:
+                return self._refused(SHED)
             self.watch.answered(request.path, reply.status, monotonic() - request.arrived)
             return Answer(reply)
         finally:
             self.queue.large -= large
             connection.exchange = None
+
+    async def _turn(self, exchange: Exchange) -> Reply | Later:
+        """Have a request answered when it is its turn; SHED if too many wait."""
+        reply = self.queue.at_once(exchange)
+        if reply is not None:
+            return reply
+        if not self.queue.add(exchange):
+            self.queue.release(exchange)
+            return SHED
+        return await exchange.reply
+
+    async def _after(self, later: Later, exchange: Exchange, connection: "Connection") -> Reply:
+        """Wait in a thread for what an answer needs, then have the request answered; SHED if too many wait."""
+        request, large = exchange.request._replace(final=True), 0
+        if request.length > self.limits.small_bytes:
+            large = request.length
+        if self._later >= LATER or self.queue.large + large > self.limits.large_bytes:
+            return SHED
+        self._aside = self._aside or ThreadPoolExecutor(ASIDE, "later")
+        self._later += 1
+        try:
+            await self.loop.run_in_executor(self._aside, later.wait)
+        finally:
+            self._later -= 1
+        self.queue.large += large
+        connection.exchange = again = Exchange(request, request.length, large, self.loop.create_future())
+        answered = await self._turn(again)
+        return Reply(HTTPStatus.INTERNAL_SERVER_ERROR) if isinstance(answered, Later) else answered
 
     def _refusal(self, connection: "Connection", asked: web.BaseRequest, request: HttpRequest) -> Reply | None:
         headers = request.headers

@@ -1,6 +1,6 @@
 """An HTTP request as the application sees it, and its answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
@@ -16,6 +16,8 @@ class HttpRequest(NamedTuple):
     """The time of its first byte (`time.monotonic`)."""
     body: Sequence[bytes] = ()
     """The body in the parts that were received; joining 7 MiB takes time."""
+    final: bool = False
+    """Whether it was answered with Later before, and is to be answered now."""
 
     @property
     def length(self) -> int:
@@ -31,11 +33,20 @@ class Reply(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class Later(NamedTuple):
+    """Stands for an answer that something has to be waited for. Then the request is asked once more, as a final one.
+
+    `wait` waits for it, in a thread of its own.
+    """
+
+    wait: Callable[[], None]
+
+
 class Application(Protocol):
     """Answers requests. It never raises and never waits."""
 
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Return the answer to a request whose body need not be read; None if the body is needed."""
 
-    def __call__(self, request: HttpRequest) -> Reply:
+    def __call__(self, request: HttpRequest) -> Reply | Later:
         """Return the answer to a request that was not refused. Any thread may call it."""

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from time import monotonic
 
 from webhook.serving.limits import Limits
-from webhook.serving.messages import Application, HttpRequest, Reply
+from webhook.serving.messages import Application, HttpRequest, Later, Reply
 from webhook.serving.turns import Turns
 
 MOMENT = 0.002
@@ -19,7 +19,7 @@ class Exchange:
 
     __slots__ = ("large", "reply", "request", "size")
 
-    def __init__(self, request: HttpRequest, size: int, large: int, reply: "asyncio.Future[Reply]") -> None:
+    def __init__(self, request: HttpRequest, size: int, large: int, reply: "asyncio.Future[Reply | Later]") -> None:
         self.request = request
         self.size = size
         self.large = large
@@ -53,7 +53,7 @@ class Queue:
         """Return the number of requests that wait."""
         return len(self._small) + len(self._large)
 
-    def at_once(self, exchange: Exchange) -> Reply | None:
+    def at_once(self, exchange: Exchange) -> Reply | Later | None:
         """Answer a small request if no other waits; else return None."""
         if not self._free or exchange.large:
             return None
@@ -94,7 +94,7 @@ class Queue:
         if not self._free:
             self._loop.call_soon(self._turn)
 
-    def _answer(self, request: HttpRequest) -> Reply:
+    def _answer(self, request: HttpRequest) -> Reply | Later:
         try:
             return self._app(request)
         except Exception:  # any exception: the caller must get an answer
@@ -113,11 +113,11 @@ class Queue:
         judging = self._loop.run_in_executor(self._aside, self._answer_alone, exchange.request)
         judging.add_done_callback(lambda done: self._answered_aside(exchange, done.result()))
 
-    def _answer_alone(self, request: HttpRequest) -> Reply:
+    def _answer_alone(self, request: HttpRequest) -> Reply | Later:
         with self._alone:
             return self._answer(request)
 
-    def _answered_aside(self, exchange: Exchange, reply: Reply) -> None:
+    def _answered_aside(self, exchange: Exchange, reply: Reply | Later) -> None:
         self._judged = None
         self._turn_aside()
         self.release(exchange)

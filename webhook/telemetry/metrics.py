@@ -84,7 +84,9 @@ class Metrics:
         self._waiting = self._gauge("reviews_in_flight", "Requests that wait for their answer.", "livesum")
         self._lost = self._counter("log_lines_dropped", "Log lines that standard output did not take.")
         self._events = self._counter("events", "Denials under a controller, by what became of their Event.", "outcome")
-        self._breaks = self._counter("watch_breaks", "Lists and watches that broke and were taken up again.", "kind")
+        self._breaks = self._counter(
+            "watch_breaks", "Lists and watches that broke, and questions for rights that failed.", "kind"
+        )
         self._heard = self._gauge("facts_heard", "When the API server last spoke of a kind.", "livemin", "kind")
         self._loaded = self._gauge("facts_loaded", "1 when every worker has facts to judge by, else 0.", "livemin")
         self._expiry = self._gauge(

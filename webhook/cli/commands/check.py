@@ -129,6 +129,7 @@ def command(
         namespace,
         workloads=engine.policy.workloads,
         gpus=engine.policy.gpu_resources,
+        rbac=engine.policy.asks_rbac,
         skip_others=skip_others,
         render=render,
     )

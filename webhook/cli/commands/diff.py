@@ -115,7 +115,12 @@ def _of_files(
     new: Engine,
     compare: Compare,
 ) -> Change:
-    objects = batches.read(paths, namespace, workloads={**old.policy.workloads, **new.policy.workloads})
+    objects = batches.read(
+        paths,
+        namespace,
+        workloads={**old.policy.workloads, **new.policy.workloads},
+        rbac=old.policy.asks_rbac or new.policy.asks_rbac,
+    )
     known, unknown = inputs.known(facts, target, (old.policy, new.policy))
     all_facts = _facts((*known, *objects.facts))
     if not (facts or target):

@@ -77,7 +77,7 @@ def _pods(paths: Sequence[str], policy: Policy, items: Sequence[Object]) -> int:
     """Write how the pods of some files are capped. Objects without a shared GPU are left out."""
     from webhook.scan import batches  # the pools do without
 
-    objects = batches.read(paths, workloads=policy.workloads)
+    objects = batches.read(paths, workloads=policy.workloads, rbac=policy.asks_rbac)
     facts, now = Facts.of((*items, *objects.facts)), datetime.now(UTC)
     facts = replace(facts, today=now.date())
     report = objects.judge(Engine(policy, rules.walk()), facts, at=now, diffs=True)
@@ -106,7 +106,7 @@ def turns(paths: Sequence[str], policy: str | None, facts: Sequence[str]) -> int
 
     inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
-    objects = batches.read(paths, workloads=loaded.workloads)
+    objects = batches.read(paths, workloads=loaded.workloads, rbac=loaded.asks_rbac)
     known = Facts.of((*(item.value for item in inputs.load_facts(facts)), *objects.facts))
     rows = [row for found in objects.each(partial(_standstills, policy=loaded, facts=known)) for row in found]
     lines = tables.columns([STANDSTILLS, *rows]) if rows else ["no container with a GPU"]

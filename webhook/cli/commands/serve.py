@@ -12,6 +12,7 @@ from webhook import rules
 from webhook.cli import inputs, options, parser
 from webhook.engine.audit_mode import AuditMode
 from webhook.engine.engine import Engine
+from webhook.facts.rights import UNREAD
 from webhook.facts.sources import Fresh
 from webhook.floor import current, policies
 from webhook.floor.answers import Answer
@@ -200,13 +201,17 @@ def _watching(
 ) -> "tuple[Engine, Follow]":
     from webhook.cluster import client, watch
     from webhook.cluster.events import Events
+    from webhook.cluster.rights import AskedRights
 
     engine = Engine(inputs.load_policy(policy), rules.walk())
 
     def follow(metrics: "Metrics") -> "Followed":
         connection = client.connect(kubeconfig, context)
         read, within = watch.resources(engine.policy), watch.namespaces(engine.policy)
-        watched = watch.Cluster(connection, log_line, within, metrics, read=read)
+        asked = AskedRights(connection, log_line, metrics) if engine.policy.asks_rbac else None
+        if asked is not None:
+            asked.start()
+        watched = watch.Cluster(connection, log_line, within, metrics, read=read, rights=asked or UNREAD)
         watched.start()
         source = Fresh(watched.facts, watched.age, float(max_age)) if max_age else watched.facts
         writer = Events(connection, log_line, metrics, engine.policy.support) if beside.events else None

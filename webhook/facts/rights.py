@@ -1,0 +1,207 @@
+"""Who holds the right of trust: to `use` `trustlevels/trusted` of the API group `slicewarden.dev`, as RBAC gives it.
+
+There is no such resource in the API. RBAC gives rights to resources that do not exist, and a SubjectAccessReview asks
+for them (kubernetes pkg/apis/rbac/v1/evaluation_helpers.go).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.model import Object
+from webhook.text.words import shown
+
+GROUP, RESOURCE, NAME, VERB = "slicewarden.dev", "trustlevels", "trusted", "use"
+"""The right, in the words of RBAC."""
+
+RIGHT = f"{VERB} {RESOURCE}.{GROUP}/{NAME}"
+"""The right in a message, as `kubectl auth can-i` takes it."""
+
+ROLE = "slicewarden-trusted"
+"""The ClusterRole in manifests/ that has the right and nothing else."""
+
+RBAC = "rbac.authorization.k8s.io"
+
+ROLES, BINDINGS = ("Role", "ClusterRole"), ("RoleBinding", "ClusterRoleBinding")
+
+KINDS = frozenset((RBAC, kind) for kind in (*ROLES, *BINDINGS))
+"""The group and kind of the objects that give rights."""
+
+
+ALL_ACCOUNTS = "system:serviceaccounts"
+"""The group of all service accounts of a cluster."""
+
+
+class Account(NamedTuple):
+    """A service account. Without a name it stands for all accounts of its namespace."""
+
+    namespace: str
+    name: str
+
+    @property
+    def user(self) -> str:
+        """The name by which the API server knows it; empty for all accounts of a namespace."""
+        return f"system:serviceaccount:{self.namespace}:{self.name}" if self.name else ""
+
+    @property
+    def groups(self) -> tuple[str, str]:
+        """Its groups, as `authorizer.serviceAccount` has them in CEL: without `system:authenticated`.
+
+        Source: kubernetes staging/src/k8s.io/apiserver/pkg/authentication/serviceaccount/util.go, MakeGroupNames.
+        """
+        return ALL_ACCOUNTS, f"system:serviceaccounts:{self.namespace}"
+
+
+ANYONE = Account("NAMESPACE", "ACCOUNT")
+"""Stands for an account in a text that is written before anybody asks."""
+
+_SAFE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""The name of a namespace or a service account (apimachinery pkg/util/validation, IsDNS1123Subdomain)."""
+
+
+def command(account: Account) -> str:
+    """Return the command that gives an account the right in its namespace, for an administrator to run.
+
+    Names that no namespace and no account can have are left open: nobody should paste them into a shell.
+    """
+    if not all(map(_SAFE.fullmatch, (account.namespace, account.name or account.namespace))):
+        account = ANYONE
+    who = f"--serviceaccount={account.namespace}:{account.name}" if account.name else f"--group={account.groups[1]}"
+    return f"kubectl create rolebinding {ROLE} --clusterrole={ROLE} {who} --namespace={account.namespace}"
+
+
+class Rights:
+    """Knows who holds the right of trust. By itself it knows of nobody, as facts without Roles and bindings."""
+
+    unknown = "no Role or RoleBinding is among the facts; add them to the facts, or ask the cluster with --live"
+    """Why an answer is missing, and the way out, in a few words."""
+
+    def held(self, _: Account) -> bool | None:
+        """Tell whether an account holds it; None if that is not known. Never waits."""
+        return None
+
+    def noting(self) -> list[Account]:
+        """Return a new list, to which `held` adds the accounts that this thread asks about in vain."""
+        return []
+
+    def ask(self, accounts: Iterable[Account]) -> None:
+        """Wait until these accounts are known, or cannot be."""
+
+
+UNREAD = Rights()
+
+
+class Given(Rights):
+    """The right as Roles, ClusterRoles and their bindings give it (kubernetes pkg/registry/rbac/validation/rule.go).
+
+    A binding to a role that is not there gives nothing. The rules of an aggregated ClusterRole are those written in it.
+    """
+
+    unknown = ""
+
+    def __init__(self, objects: Iterable[Object]) -> None:
+        self.objects = items = [*objects]
+        roles = {_name(item): giving(item) for item in items if item.get("kind") in ROLES}
+        self._holders: dict[str, set[Holder]] = {}
+        broad = []
+        for item in items:
+            rules = roles.get(given_by(item)) if item.get("kind") in BINDINGS else None
+            if rules:
+                kind, space, name = _name(item)
+                holders = set(_subjects(item, space))
+                self._holders.setdefault(space, set()).update(holders)
+                if some := sorted(_broadly(rules, holders)):
+                    broad.append((f"{kind} {shown(f'{space}/{name}'.lstrip('/'), quotes=False)}", some))
+        self.broad: Sequence[tuple[str, list[str]]] = broad
+        """Bindings by which accounts hold the right though no rule names it, or all accounts of the cluster do."""
+
+    def held(self, account: Account) -> bool:
+        """Tell whether an account holds it in its namespace."""
+        names = {("Group", group) for group in account.groups} | ({("User", account.user)} if account.name else set())
+        return any(not names.isdisjoint(self._holders.get(space, ())) for space in (account.namespace, ""))
+
+    def somewhere(self, namespace: str) -> bool:
+        """Tell whether any account of a namespace holds it there."""
+        groups = {("Group", group) for group in Account(namespace, "").groups}
+        start = Account(namespace, " ").user.rstrip()
+        return any(
+            holder in groups or (holder[0] == "User" and holder[1].startswith(start))
+            for space in (namespace, "")
+            for holder in self._holders.get(space, ())
+        )
+
+
+def giving(role: Object) -> list[Mapping[str, Any]]:
+    """Return the rules of a Role or ClusterRole that give the right."""
+    return [rule for rule in mappings(role.get("rules")) if _gives(rule)]
+
+
+def _gives(rule: Mapping[str, Any]) -> bool:
+    names = sequence(rule.get("resourceNames"))
+    return (
+        any(verb in ("*", VERB) for verb in sequence(rule.get("verbs")))
+        and any(group in ("*", GROUP) for group in sequence(rule.get("apiGroups")))
+        and any(resource in ("*", RESOURCE) for resource in sequence(rule.get("resources")))
+        and (not names or NAME in names)
+    )
+
+
+Holder = tuple[str, str]
+"""The kind of a subject, `User` or `Group`, and its name."""
+
+_USER = "system:serviceaccount:"
+
+
+def _broadly(rules: Iterable[Mapping[str, Any]], holders: Iterable[Holder]) -> Iterator[str]:
+    """Yield the accounts, as `namespace:name`, that hold the right by `*` alone, and the group of all accounts."""
+    wild = all("*" in (*rule["verbs"], *rule["apiGroups"], *rule["resources"]) for rule in rules)
+    for kind, name in holders:
+        if kind == "Group" and name == ALL_ACCOUNTS:
+            yield name
+        elif wild and kind == "User" and name.startswith(_USER):
+            yield shown(name.removeprefix(_USER), quotes=False)
+
+
+Named = tuple[str, str, str]
+"""Kind, namespace (empty if cluster-scoped) and name."""
+
+
+def given_by(binding: Object) -> Named:
+    """Return the role of a binding."""
+    to = mapping(binding.get("roleRef"))
+    kind = string(to.get("kind"))
+    return kind, _name(binding)[1] if kind == "Role" else "", string(to.get("name"))
+
+
+def needed(objects: Iterable[Object]) -> list[Object]:
+    """Leave out the bindings whose role does not give the right; objects of other kinds stay."""
+    items = [*objects]
+    roles = {_name(item) for item in items if group_kind(item) in KINDS and item["kind"] in ROLES and giving(item)}
+    others = [group_kind(item) not in KINDS or item["kind"] in ROLES or given_by(item) in roles for item in items]
+    return [item for item, stays in zip(items, others, strict=True) if stays]
+
+
+def kept(item: Object) -> Object | None:
+    """Return the part of a role or binding that is read; None if it gives nothing."""
+    if item.get("kind") in ROLES:
+        rules = giving(item)
+        return {"rules": rules} if rules else None
+    return {"roleRef": mapping(item.get("roleRef")), "subjects": mappings(item.get("subjects"))}
+
+
+def _name(item: Object) -> Named:
+    metadata, kind = mapping(item.get("metadata")), string(item.get("kind"))
+    space = "" if kind.startswith("Cluster") else string(metadata.get("namespace")) or "default"
+    return kind, space, string(metadata.get("name"))
+
+
+def _subjects(binding: Object, namespace: str) -> Iterator[Holder]:
+    for each in mappings(binding.get("subjects")):
+        kind, name = string(each.get("kind")), string(each.get("name"))
+        if kind == "ServiceAccount":
+            if space := string(each.get("namespace")) or namespace:
+                yield "User", Account(space, name).user
+        else:
+            yield kind, name
