@@ -70,7 +70,7 @@ def _trust_lines(plan: Plan, moved: Sequence[str]) -> Iterator[str]:
     if not shares and not plan.labelled:
         yield "    # No card is shared today. To allow it, let administrators label namespaces, and grant by the label:"
         yield f"    # grants: [{{namespaceSelector: {{matchLabels: {{{TRUST_LABEL}: trusted}}}}}}]"
-        yield "    # Or by RBAC, to accounts that may `use` `trustlevels/trusted` of `slicewarden.dev`: grants: [{rbac: true}]"
+        yield "    # Or by RBAC, for accounts with the ClusterRole slicewarden-trusted: grants: [{rbac: true}]"
         return
     yield "    grants:"
     yield "      # Namespaces with this label. Only administrators of this policy may write it:"
