@@ -85,7 +85,8 @@ def run(rounds: int, seconds: float) -> Result:
 
 def _spent(some: Iterable[Payload]) -> str:
     """Say what the API server's own code takes for the policies of one pod, by what is printed and what is shipped."""
-    policy, rows, labels = load_policy(str(POLICY)), [], {"slicewarden.dev/trust": "trusted"}
+    policy, rows = load_policy(str(POLICY)), []
+    facts = Facts({FLOORED: {"slicewarden.dev/trust": "trusted"}})
     with evaluator.running() as running:
         for payload in some:
             pod = steered(payload)
@@ -93,8 +94,8 @@ def _spent(some: Iterable[Payload]) -> str:
             request = evaluator.request_for(pod)
             for answer in (Answer.DENY, Answer.BY_RULE):
                 made = running.compiled(floor(policy, rules.walk(), answer))
-                units = running.judge(made, request, labels).cost
-                least = min(running.spent(made, request, labels, TIMES + number) for number in range(ROUNDS))
+                units = running.judge(made, request, facts).cost
+                least = min(running.spent(made, request, facts, TIMES + number) for number in range(ROUNDS))
                 rows.append(
                     (payload.name, answer, f"{least.nanoseconds / 1000:.0f}", str(least.allocations), str(units))
                 )

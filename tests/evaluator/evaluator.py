@@ -92,9 +92,9 @@ class Evaluator:
         """Judge a request, in a namespace and with rights that the facts know, by a set of policies."""
         return Verdict(**self._program.ask({"by": by, "request": request, **_known(facts, request)}))
 
-    def spent(self, by: str, request: Object, labels: Mapping[str, str], times: int) -> Spent:
+    def spent(self, by: str, request: Object, facts: Facts, times: int) -> Spent:
         """Judge a request several times, as the API server does, and return the mean of what one took."""
-        return Spent(**self._program.ask({"by": by, "request": request, "namespace": labels, "repeat": times}))
+        return Spent(**self._program.ask({"by": by, "request": request, "repeat": times, **_known(facts, request)}))
 
     def changing(self, policies: Iterable[Object]) -> str:
         """Have MutatingAdmissionPolicies compiled, and return the name of the set. Fails with what does not compile."""

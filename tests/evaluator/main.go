@@ -480,13 +480,14 @@ func timed(asked question, object, old runtime.Object, policies []compiled) spen
 	var first, last goruntime.MemStats
 	goruntime.ReadMemStats(&first)
 	syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	authorizes := asked.Rights.authorizer()
 	for range asked.Repeat {
 		versioned := &admission.VersionedAttributes{Attributes: attributes, VersionedKind: attributes.GetKind()}
 		versioned.VersionedObject.Set(object)
 		versioned.VersionedOldObject.Set(old)
 		for _, each := range policies {
 			if matches(each.policy.Spec.MatchConstraints.ResourceRules, attributes) {
-				each.validator.Validate(context.Background(), resource, versioned, params(asked, each.policy.Spec.ParamKind), namespace, celconfig.RuntimeCELCostBudget, nil)
+				each.validator.Validate(context.Background(), resource, versioned, params(asked, each.policy.Spec.ParamKind), namespace, celconfig.RuntimeCELCostBudget, authorizes)
 			}
 		}
 	}
