@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.chart import helm
 from tests.e2e import binaries
+from tests.monitoring import prometheus
 from tests.node import bed, charts, product, programs
 from tests.node.carried import carried
 from tests.support.go_programs import Missing, Unbuilt, say
@@ -22,7 +23,14 @@ def main() -> int:
     try:
         binaries.find()
         places = programs.find()
-        helm.find(), charts.find(), carried(places), product.built_again(), product.before()
+        (
+            helm.find(),
+            charts.find(),
+            prometheus.find("prometheus"),
+            carried(places),
+            product.built_again(),
+            product.before(),
+        )
     except Unbuilt as unbuilt:
         say(f"error: {unbuilt}")
         return 1

@@ -18,6 +18,7 @@ class Chart(NamedTuple):
 
 
 CHARTS = {
+    "cert-manager": Chart("cert-manager", programs.CERT_MANAGER, "deploy/charts/cert-manager"),
     "nfd": Chart("labels", programs.NFD, "deployment/helm/node-feature-discovery"),
 }
 

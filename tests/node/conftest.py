@@ -22,7 +22,7 @@ from tests.node.nodes import GPU_NODE, Bed, Node
 from tests.node.replicas import all_ready
 from tests.support.manifests import commands
 
-STAGES = ("audited", "enforced")
+STAGES = ("audited", "enforced", "issued")
 """Fixtures by which the cluster is no more what it was before."""
 
 

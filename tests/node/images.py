@@ -15,8 +15,8 @@ from tests.node import programs
 from tests.support.go_programs import Missing, Unbuilt, cache
 
 HERE = Path(__file__).resolve().parent
-PAUSE, TOOLS, GREEDY, LEGACY, NVIDIA, NFD = (
-    f"slicewarden.test/{name}:1" for name in ("pause", "tools", "greedy", "legacy", "nvidia", "nfd")
+PAUSE, TOOLS, GREEDY, LEGACY, NVIDIA, NFD, CERT_MANAGER = (
+    f"slicewarden.test/{name}:1" for name in ("pause", "tools", "greedy", "legacy", "nvidia", "nfd", "cert-manager")
 )
 OCI = "application/vnd.oci.image"
 LIBRARY = "/usr/local/pretended/libnvidia-ml.so.1"
@@ -101,6 +101,11 @@ def nfd(places: Mapping[str, Path]) -> Image:
     """The two programs of Node Feature Discovery."""
     files: dict[str, Path | bytes] = {f"usr/bin/{name}": places[name] for name in ("nfd-master", "nfd-worker")}
     return made(NFD, files, Env=["PATH=/usr/bin"], User="65532")
+
+
+def cert_manager(places: Mapping[str, Path]) -> Image:
+    """cert-manager's programs, which are one."""
+    return made(CERT_MANAGER, {"cert-manager": places["cert-manager"]}, Entrypoint=["/cert-manager"], User="65532")
 
 
 def nvml() -> Path:

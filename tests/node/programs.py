@@ -20,6 +20,7 @@ RUNC = "github.com/opencontainers/runc"
 CNI = "github.com/containernetworking/plugins/plugins"
 PLUGIN = "github.com/NVIDIA/k8s-device-plugin"
 POLICIES = "sigs.k8s.io/kube-network-policies"
+CERT_MANAGER = "github.com/cert-manager/cert-manager"
 NFD = "sigs.k8s.io/node-feature-discovery"
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
 
@@ -65,6 +66,7 @@ RECIPES = (
         cgo=True,
     ),
     Recipe("policies", {"kube-network-policies": f"{POLICIES}/cmd/kube-network-policies/standard"}),
+    Recipe("cert-manager", {"cert-manager": "."}),
     Recipe("labels", {name: f"{NFD}/cmd/{name}" for name in ("nfd-master", "nfd-worker")}),
 )
 NAMES = tuple(name for recipe in RECIPES for name in recipe.packages)

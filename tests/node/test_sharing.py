@@ -6,7 +6,9 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -27,8 +29,8 @@ from webhook.facts.snapshot import Node as FactsNode
 from webhook.policy.model import Policy
 from webhook.scan.sharing import overview
 
-EACH = 3
-"""Texts of each group of the conformance tests that are refused, and as many that are not."""
+AT_ONCE = 8
+"""Plugins that are started beside each other: most of a start is waiting."""
 ALONE = """
 mount -t tmpfs plugins /var/lib/kubelet/device-plugins
 exec {program} --config-file={config}
@@ -68,12 +70,12 @@ def test_labels_facts_caps_and_pools_say_what_the_node_advertises(
     sh(f"slicewarden facts --live > {file}")
     facts = facts_of(file)
     (node,) = (each for each in facts.nodes if each.name == gpu_node.name)
-    assert {name.partition("/")[2]: count for name, count in node.resources.items() if count} == advertised
+    assert {name.partition("/")[2]: amount for name, amount in node.resources.items() if amount} == advertised
     (pool,) = (pool for pool in overview(sample_policy, facts) if [each.name for each in pool.nodes] == [node.name])
     assert {each.resource.partition("/")[2]: each.offered for each in pool.amounts if each.offered} == advertised
 
-    ((_, count),) = advertised.items()
-    assert pool.shared == (count > len(CARDS))
+    ((_, amount),) = advertised.items()
+    assert pool.shared == (amount > len(CARDS))
     caps = sh(f"slicewarden explain caps --policy policies/sample.yaml --facts {file}").splitlines()
     rows = [line.split()[1:5] for line in caps if labels[f"{GPU}.product"] in line.split()]
     replicas = labels[f"{GPU}.replicas"]
@@ -136,15 +138,6 @@ def test_a_configuration_that_is_refused_leaves_the_node_without_a_gpu_until_it_
     assert eventually(lambda: resources(broken) == {GPU: 10}, 120)
 
 
-def chosen() -> list[tuple[str, str]]:
-    """Texts of every group, with what the plugin's own parser said of each."""
-    found = []
-    for texts in recorded().values():
-        for refused in (True, False):
-            found += list(islice(((text, it) for text, it in texts.items() if bool(it) == refused), EACH))
-    return found
-
-
 @pytest.fixture(scope="module")
 def plugin(gpu_node: Node, tmp_path_factory: pytest.TempPathFactory) -> tuple[Node, Path]:
     """A node, and a folder with the pretended NVML for programs that are started there by hand."""
@@ -157,21 +150,13 @@ RUNS = ("Starting to serve", "Failed to start one or more plugins. Retrying")
 """What the plugin logs of a configuration that it takes; the second where there is no daemon of MPS yet."""
 
 
-def runs(node: Node, folder: Path, text: str) -> tuple[bool, str]:
+def runs(node: Node, folder: Path, number: int, text: str) -> tuple[bool, str]:
     """Start the plugin with a configuration, away from any kubelet: whether it runs on, and its log."""
-    config, log = folder / "config.yaml", folder / "log"
+    config, log = folder / f"{number}.yaml", folder / f"{number}.log"
     config.write_bytes(text.encode("utf-8", "surrogatepass"))
     script = ALONE.format(program=shlex.quote(str(node.programs["nvidia-device-plugin"])), config=config)
-    command = [
-        *node.inside,
-        f"LD_LIBRARY_PATH={folder}",
-        "MPS_ROOT=/run/nvidia/mps",
-        "unshare",
-        "--mount",
-        "sh",
-        "-euc",
-        script,
-    ]
+    variables = (f"LD_LIBRARY_PATH={folder}", "MPS_ROOT=/run/nvidia/mps")
+    command = [*node.inside, *variables, "unshare", "--mount", "sh", "-euc", script]
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         deadline = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < deadline:
@@ -191,15 +176,17 @@ def served(log: str) -> set[str]:
 def test_the_running_plugin_exits_on_what_our_reader_refuses_and_runs_on_what_it_takes(
     plugin: tuple[Node, Path], sample_policy: Policy
 ) -> None:
-    judge, wrong, count = engine(sample_policy), [], 0
-    for text, recorded_refusal in chosen():
-        said = findings(judge, text)
-        if any(UNREAD in message for message in said):
-            continue
-        count += 1
-        started, log = runs(*plugin, text)
-        expected = set() if said else {f"nvidia.com/{name}" for name in read(text)[0]}
-        if started == bool(said) or not served(log) <= expected:
-            wrong.append((text, said, recorded_refusal, log[-600:]))
-    assert not wrong, "\n\n".join(map(str, wrong))
-    assert count > 60
+    judge = engine(sample_policy)
+    judged = [(text, findings(judge, text)) for texts in recorded().values() for text in texts]
+    read_by_us = [(text, ours) for text, ours in judged if not any(UNREAD in message for message in ours)]
+    start = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        started = list(pool.map(partial(runs, *plugin), count(), (text for text, _ in read_by_us)))
+    print(f"{len(started)} configurations in {time.monotonic() - start:.0f} s")
+    wrong = []
+    for (text, ours), (on, log) in zip(read_by_us, started, strict=True):
+        expected = set() if ours else {f"nvidia.com/{name}" for name in read(text)[0]}
+        if on == bool(ours) or not served(log) <= expected:
+            wrong.append((text, ours, log[-600:]))
+    assert not wrong, f"{len(wrong)} of {len(started)}:\n" + "\n\n".join(map(str, wrong[:9]))
+    assert len(started) > 900

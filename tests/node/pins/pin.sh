@@ -42,3 +42,13 @@ pinned policies "what enforces NetworkPolicies" "go 1.26.0
 
 replace github.com/vishvananda/netlink => github.com/vishvananda/netlink v1.3.1" \
 	sigs.k8s.io/kube-network-policies/cmd/kube-network-policies/standard@v1.1.1
+
+# Under a name below cert-manager's own, since its webhook's server is internal to it.
+cat >cert-manager/go.mod <<GO
+// Written by pin.sh: cert-manager's programs; main.go says how they begin.
+module github.com/cert-manager/cert-manager/slicewarden
+
+go 1.26.0
+GO
+rm -f cert-manager/go.sum
+(cd cert-manager && go get github.com/cert-manager/cert-manager@v1.21.2 && go mod tidy)

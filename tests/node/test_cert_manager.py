@@ -1,0 +1,93 @@
+"""cert-manager itself, by its own chart: it takes over from the CronJob, and renews, under a stream of pods."""
+
+import base64
+import json
+import ssl
+from datetime import UTC, datetime
+from functools import partial
+
+import pytest
+
+from certs.read import blocks, certificate, certificates, signed
+from tests.e2e.control_plane import Cluster, eventually
+from tests.node import charts
+from tests.node.conftest import Sh
+from tests.node.replicas import SYSTEM, all_ready, replicas, stream
+from tests.support.manifests import commands
+
+PAGE = "docs/certificates.md"
+PORT = 8443
+SECRET, CA_SECRET = "slicewarden-tls", "slicewarden-ca-cert-manager"
+CONFIGURATIONS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+
+
+@pytest.fixture(scope="session")
+def issued(enforced: Cluster, sh: Sh) -> Cluster:
+    """The cluster with certificates by cert-manager, which took over while pods were created; it stays so."""
+    charts.install(sh, "cert-manager", "cert-manager")
+    (change,) = (block for block in commands(PAGE)["Kept by a CronJob"] if "overlays/cert-manager" in block)
+    with stream(enforced):
+        sh(change)
+        assert eventually(partial(all_ready, enforced), 60)
+    return enforced
+
+
+def secret(cluster: Cluster, name: str, key: str) -> bytes:
+    """A value of a Secret of ours."""
+    return base64.b64decode(cluster.get("secret", name, SYSTEM)["data"][key])
+
+
+def bundles(cluster: Cluster) -> set[bytes]:
+    """The caBundles by which the API server trusts the webhook."""
+    found = cluster.get(CONFIGURATIONS, "--selector=app.kubernetes.io/part-of=slicewarden")["items"]
+    assert len(found) == 2
+    return {base64.b64decode(hook["clientConfig"]["caBundle"]) for each in found for hook in each["webhooks"]}
+
+
+def served(cluster: Cluster) -> set[bytes]:
+    """The certificates that the replicas serve with."""
+    found = {ssl.get_server_certificate((each.address, PORT)).encode() for each in replicas(cluster)}
+    return {block for each in found for block in blocks(each)}
+
+
+def renew(cluster: Cluster, name: str, holder: str) -> bytes:
+    """Have a certificate issued again, as `cmctl renew` does, and return the new one."""
+    before = secret(cluster, holder, "tls.crt")
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "lastTransitionTime": now}
+    patch = [{"op": "add", "path": "/status/conditions/-", "value": condition}]
+    cluster.do(
+        "patch", "certificate", name, SYSTEM, "--subresource=status", "--type=json", f"--patch={json.dumps(patch)}"
+    )
+    assert eventually(lambda: secret(cluster, holder, "tls.crt") != before, 30)
+    return secret(cluster, holder, "tls.crt")
+
+
+def test_it_issues_what_each_replica_serves_and_the_api_server_trusts_its_ca(issued: Cluster) -> None:
+    ca, certificate_pem = secret(issued, CA_SECRET, "tls.crt"), secret(issued, SECRET, "tls.crt")
+    assert signed(certificate_pem, ca)
+    assert served(issued) == {*blocks(certificate_pem)}
+    (bundle,) = bundles(issued)
+    assert {*blocks(ca)} < {*blocks(bundle)}  # beside the CronJob's, which served until then
+    assert "slicewarden.slicewarden-system.svc" in certificate(certificate_pem).names
+
+
+def test_a_certificate_it_renews_is_served_and_no_pod_is_refused(issued: Cluster) -> None:
+    key = secret(issued, SECRET, "tls.key")
+    with stream(issued):
+        renewed = renew(issued, "slicewarden", SECRET)
+        assert eventually(lambda: served(issued) == {*blocks(renewed)}, 120)
+    assert secret(issued, SECRET, "tls.key") != key
+
+
+def test_its_ca_is_renewed_with_the_same_key_and_no_pod_is_refused(issued: Cluster) -> None:
+    key, (before,) = secret(issued, CA_SECRET, "tls.key"), bundles(issued)
+    with stream(issued):
+        ca = renew(issued, "slicewarden-ca", CA_SECRET)
+        assert signed(secret(issued, SECRET, "tls.crt"), ca)  # what it has signed before
+        renewed = renew(issued, "slicewarden", SECRET)
+        assert eventually(lambda: served(issued) == {*blocks(renewed)}, 120)
+    (bundle,) = bundles(issued)
+    assert {*blocks(bundle)} == {*blocks(before), *blocks(ca)}
+    assert secret(issued, CA_SECRET, "tls.key") == key
+    assert len(certificates(bundle)) == 3
