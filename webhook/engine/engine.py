@@ -123,7 +123,7 @@ class Engine:
 
     @cached_property
     def _strict(self) -> "Engine":
-        return Engine(replace(self.policy, actions={}, overrides=()), self.rules)
+        return Engine(replace(self.policy, actions={}, overrides=(), unpatched=Action.DENY), self.rules)
 
     def _judged(
         self, request: Request, item: Object, old: Object | None, facts: Facts, allowance: Allowance
@@ -185,11 +185,17 @@ class Engine:
         self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None
     ) -> list[Result]:
         return [
-            result
+            self._tolerated(result)
             for review in self._reviews(request, item, facts, allowance, old)
             for result in self._results(review)
             if not _fixed_later(review.subject, result)
         ]
+
+    def _tolerated(self, result: Result) -> Result:
+        """Give the policy's action to a denial of what another replica's `mutate` has left out."""
+        if not result.finding.left_out or result.action is not Action.DENY:
+            return result
+        return result._replace(action=self.policy.unpatched)
 
     def _reviews(
         self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None

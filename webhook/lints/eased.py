@@ -143,6 +143,20 @@ def open_door(of: Linted) -> Iterator[Found]:
             yield Found(("spec", "rules", entry), f"with {_and(rules)} eased {door.open}; set them to Deny")
 
 
+def unpatched_pods(of: Linted) -> Iterator[Found]:
+    """A pod that lacks what `/mutate` writes is let in.
+
+    That is right while replicas of two releases answer, or of audit mode and of enforce: one patches a pod and another
+    judges it. Afterwards nothing but `/mutate` itself holds a pod to its pool, its cap and its guard.
+
+    Way out: remove `unpatched` when the rollout is done.
+    """
+    if of.policy.unpatched is not Action.DENY:
+        yield Found(
+            ("spec", "unpatched"), "a pod that lacks what /mutate writes is let in; remove it after the rollout"
+        )
+
+
 def _eased(rule: str, policy: Policy) -> bool:
     """Tell whether a rule does not deny anywhere, because of the policy's rules or of an override for all pools."""
     everywhere = (one for one in policy.overrides if one.scope is None and one.pools >= policy.pool_names)
@@ -160,4 +174,5 @@ LINTS: Table = {
     idle_override: Action.WARN,
     newer_rule: Action.AUDIT,
     open_door: Action.WARN,
+    unpatched_pods: Action.WARN,
 }

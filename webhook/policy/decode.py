@@ -56,6 +56,7 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         "limits": _limits(sharing),
         "administrators": _requesters(spec["administrators"]) if "administrators" in spec else None,
         "self_registration": labellers.get("selfRegistration"),
+        "unpatched": Action(spec["unpatched"]) if "unpatched" in spec else None,
         "guard": guard(spec["guard"]) if "guard" in spec else None,
         "unified": tuple(memory["unified"]) if "unified" in memory else None,
         "capped_sharing": frozenset(memory["sharing"]) if "sharing" in memory else None,

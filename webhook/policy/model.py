@@ -316,6 +316,8 @@ class Policy:
     actions: Mapping[str, Action] = field(default_factory=dict)
     newer: Mapping[str, Release] = field(default_factory=dict)
     """The rules that came after the release of `rulesAsOf`, with the release that brought each. They only record."""
+    unpatched: Action = Action.DENY
+    """The action on a lack of what /mutate writes, where a rule denies: Deny, or Warn for the time of a rollout."""
     overrides: tuple[Override, ...] = ()
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
