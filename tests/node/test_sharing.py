@@ -146,8 +146,13 @@ def plugin(gpu_node: Node, tmp_path_factory: pytest.TempPathFactory) -> tuple[No
     return gpu_node, folder
 
 
-RUNS = ("Starting to serve", "Failed to start one or more plugins. Retrying")
-"""What the plugin logs of a configuration that it takes; the second where there is no daemon of MPS yet."""
+RUNS = ("Starting to serve", "Failed to start one or more plugins. Retrying", "failed to locate libcuda.so")
+"""What the plugin logs of a configuration that it takes.
+
+The second where there is no daemon of MPS yet; the third where it would write files for CDI, and misses the driver's.
+"""
+MOST = 10_000_000
+"""Replicas of which it can make a list. More of them it takes too, and then all memory before it serves anything."""
 
 
 def runs(node: Node, folder: Path, number: int, text: str) -> tuple[bool, str]:
@@ -178,7 +183,11 @@ def test_the_running_plugin_exits_on_what_our_reader_refuses_and_runs_on_what_it
 ) -> None:
     judge = engine(sample_policy)
     judged = [(text, findings(judge, text)) for texts in recorded().values() for text in texts]
-    read_by_us = [(text, ours) for text, ours in judged if not any(UNREAD in message for message in ours)]
+    read_by_us = [
+        (text, ours)
+        for text, ours in judged
+        if not any(UNREAD in message for message in ours) and (ours or max(read(text)[0].values()) <= MOST)
+    ]
     start = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         started = list(pool.map(partial(runs, *plugin), count(), (text for text, _ in read_by_us)))
