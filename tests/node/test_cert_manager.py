@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from certs.read import blocks, certificate, certificates, signed
+from certs.read import blocks, certificate, signed
 from tests.e2e.control_plane import Cluster, eventually
 from tests.node import charts
 from tests.node.conftest import Sh
@@ -32,22 +32,28 @@ def issued(enforced: Cluster, sh: Sh) -> Cluster:
     return enforced
 
 
+def certificates(pem: bytes) -> set[bytes]:
+    """The certificates of a text."""
+    return {block.strip() for block in blocks(pem)}
+
+
 def secret(cluster: Cluster, name: str, key: str) -> bytes:
     """A value of a Secret of ours."""
     return base64.b64decode(cluster.get("secret", name, SYSTEM)["data"][key])
 
 
-def bundles(cluster: Cluster) -> set[bytes]:
-    """The caBundles by which the API server trusts the webhook."""
+def bundles(cluster: Cluster) -> list[set[bytes]]:
+    """The CAs by which the API server trusts each of our webhooks."""
     found = cluster.get(CONFIGURATIONS, "--selector=app.kubernetes.io/part-of=slicewarden")["items"]
     assert len(found) == 2
-    return {base64.b64decode(hook["clientConfig"]["caBundle"]) for each in found for hook in each["webhooks"]}
+    hooks = [hook["clientConfig"]["caBundle"] for each in found for hook in each["webhooks"]]
+    return [certificates(base64.b64decode(text)) for text in hooks]
 
 
 def served(cluster: Cluster) -> set[bytes]:
     """The certificates that the replicas serve with."""
     found = {ssl.get_server_certificate((each.address, PORT)).encode() for each in replicas(cluster)}
-    return {block for each in found for block in blocks(each)}
+    return set().union(*map(certificates, found))
 
 
 def renew(cluster: Cluster, name: str, holder: str) -> bytes:
@@ -66,9 +72,9 @@ def renew(cluster: Cluster, name: str, holder: str) -> bytes:
 def test_it_issues_what_each_replica_serves_and_the_api_server_trusts_its_ca(issued: Cluster) -> None:
     ca, certificate_pem = secret(issued, CA_SECRET, "tls.crt"), secret(issued, SECRET, "tls.crt")
     assert signed(certificate_pem, ca)
-    assert served(issued) == {*blocks(certificate_pem)}
-    (bundle,) = bundles(issued)
-    assert {*blocks(ca)} < {*blocks(bundle)}  # beside the CronJob's, which served until then
+    assert served(issued) == certificates(certificate_pem)
+    for trusted in bundles(issued):
+        assert certificates(ca) < trusted  # beside the CronJob's, which signed what was served until then
     assert "slicewarden.slicewarden-system.svc" in certificate(certificate_pem).names
 
 
@@ -76,18 +82,16 @@ def test_a_certificate_it_renews_is_served_and_no_pod_is_refused(issued: Cluster
     key = secret(issued, SECRET, "tls.key")
     with stream(issued):
         renewed = renew(issued, "slicewarden", SECRET)
-        assert eventually(lambda: served(issued) == {*blocks(renewed)}, 120)
+        assert eventually(lambda: served(issued) == certificates(renewed), 120)
     assert secret(issued, SECRET, "tls.key") != key
 
 
 def test_its_ca_is_renewed_with_the_same_key_and_no_pod_is_refused(issued: Cluster) -> None:
-    key, (before,) = secret(issued, CA_SECRET, "tls.key"), bundles(issued)
+    key, before = secret(issued, CA_SECRET, "tls.key"), bundles(issued)
     with stream(issued):
         ca = renew(issued, "slicewarden-ca", CA_SECRET)
         assert signed(secret(issued, SECRET, "tls.crt"), ca)  # what it has signed before
         renewed = renew(issued, "slicewarden", SECRET)
-        assert eventually(lambda: served(issued) == {*blocks(renewed)}, 120)
-    (bundle,) = bundles(issued)
-    assert {*blocks(bundle)} == {*blocks(before), *blocks(ca)}
+        assert eventually(lambda: served(issued) == certificates(renewed), 120)
+    assert bundles(issued) == [trusted | certificates(ca) for trusted in before]
     assert secret(issued, CA_SECRET, "tls.key") == key
-    assert len(certificates(bundle)) == 3
