@@ -52,6 +52,14 @@ def test_once_names_the_processes_of_the_host_without_kubernetes(card: State) ->
     assert re.search(rf"\(no pod\) .* {os.getpid()} +3000 +- +12  host$", last)
 
 
+def test_once_writes_json_for_programs_and_only_once_does(card: State) -> None:
+    card.hold(os.getpid(), 3000, sm=12)
+    (seen,) = json.loads(once(card.environment, "--format", "json").stdout)["cards"]
+    assert (seen["usedMiB"], [each["pid"] for each in seen["host"]]) == (3000, [os.getpid()])
+    done = subprocess.run([*COMMAND, "-o", "json"], env=card.environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("error: --format: needs --once")) == (2, True)
+
+
 def test_without_a_driver_it_says_so_in_one_line(card: State) -> None:
     done = once({**card.environment, "CARD_STATE": "/missing"})
     assert (done.returncode, done.stdout) == (2, "")

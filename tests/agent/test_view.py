@@ -1,8 +1,11 @@
 """Rows, states, the table, metrics and what is told, from looks that are written by hand."""
 
+import json
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,7 +89,7 @@ def test_status_names_containers_whatever_its_shape() -> None:
     }
 
 
-# The table
+# The table, and JSON
 
 
 def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() -> None:
@@ -106,6 +109,35 @@ def test_the_table_has_a_line_for_each_card_container_and_process_of_the_host() 
         "0     team/job-1                                main          9000       5800    75  over\n"
         "0     uid 11111111-2222-3333-4444-555555555555  cdcdcdcdcdcd    50          -     -  unknown\n"
     )
+
+
+def test_the_json_has_what_the_table_has_and_is_as_its_published_schema_says() -> None:
+    reading = Reading("GPU-0", "0", "NVIDIA-A10", 9100, 24576, None, (), faults=("nvmlX: Unknown Error",))
+    other = use(None, None, "cd" * 32)
+    host = Held(Process(11, 1, "Xorg", None), None, None)
+    known = {ID: Known(Name("team", "job-1", "main"), "u", Standing(asks=True, allowance=5800))}
+    value = json.loads(view.write([CardUse(reading, (use(9000, 75), other), (host,))], known))
+    schema = json.loads((Path(__file__).parents[2] / "docs/schemas/gpuuse.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(value, schema)
+    assert set(schema["$defs"]["container"]["properties"]["state"]["enum"]) == {*State}
+    (card,) = value["cards"]
+    assert (card["usedMiB"], card["noContainerMiB"], card["busyPercent"]) == (9100, 100, None)
+    over, unknown = card["containers"]
+    assert over == {
+        "namespace": "team",
+        "pod": "job-1",
+        "container": "main",
+        "podUid": "u",
+        "containerId": ID,
+        "pids": [7],
+        "usedMiB": 9000,
+        "smPercent": 75,
+        "allowanceMiB": 5800,
+        "state": "over",
+    }
+    assert (unknown["pod"], unknown["podUid"], unknown["usedMiB"]) == ("", "11111111-2222-3333-4444-555555555555", None)
+    assert card["host"] == [{"pid": 11, "name": "Xorg", "usedMiB": None, "smPercent": None}]
 
 
 def test_a_card_that_says_nothing_is_a_line_without_numbers() -> None:

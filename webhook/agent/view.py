@@ -1,13 +1,15 @@
-"""Makes the agent's view of the cards: a row for each container on each card, and a table for people."""
+"""Makes the agent's view of the cards: a row for each container on each card, a table for people, JSON for programs."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from webhook.agent.look import CardUse, Use
+from webhook.agent.look import CardUse, Held, Use
 from webhook.agent.nvml import Reading
 from webhook.agent.pods import Name
 from webhook.agent.standing import UNKNOWN, Standing
+from webhook.policy.model import API_VERSION
 from webhook.text import tables
 
 
@@ -99,6 +101,48 @@ def _host(card: CardUse) -> Iterator[tuple[str, ...]]:
     for each in card.host:
         what = f"{each.process.name} {each.process.pid}"
         yield card.reading.number, "(no pod)", what, _number(each.mib), "-", _number(each.sm), "host"
+
+
+def write(cards: Iterable[CardUse], known: Mapping[str, Known], slack: int = 0) -> str:
+    """Write a GPUUse as JSON (docs/schemas/gpuuse.json)."""
+    value = {"apiVersion": API_VERSION, "kind": "GPUUse", "cards": [_value(card, known, slack) for card in cards]}
+    return json.dumps(value, indent=2) + "\n"
+
+
+def _value(card: CardUse, known: Mapping[str, Known], slack: int) -> dict[str, Any]:
+    reading = card.reading
+    return {
+        "number": reading.number,
+        "name": reading.name,
+        "uuid": reading.uuid,
+        "usedMiB": reading.used,
+        "totalMiB": reading.total,
+        "noContainerMiB": card.unattributed if card.unattributed is None else max(card.unattributed, 0),
+        "busyPercent": reading.busy,
+        "faults": [*reading.faults],
+        "containers": [_container(row, slack) for row in rows([card], known)],
+        "host": [{"pid": each.process.pid, "name": each.process.name, **_taken(each)} for each in card.host],
+    }
+
+
+def _container(row: Row, slack: int) -> dict[str, Any]:
+    name = row.known.name if row.known else Name("", "", "")
+    return {
+        "namespace": name.namespace,
+        "pod": name.pod,
+        "container": name.container,
+        "podUid": row.known.uid if row.known and row.known.uid else row.use.place.pod,
+        "containerId": row.use.place.container,
+        "pids": [each.process.pid for each in row.use.held],
+        "usedMiB": row.use.mib if row.use.known else None,
+        "smPercent": row.use.sm,
+        "allowanceMiB": row.allowance,
+        "state": row.state(slack).value,
+    }
+
+
+def _taken(held: Held) -> dict[str, Any]:
+    return {"usedMiB": held.mib, "smPercent": held.sm}
 
 
 def _number(value: int | None) -> str:

@@ -49,7 +49,15 @@ _MORE = (
     "and has containers take turns where the policy says so for the node's pool (memoryLimit, node), unless "
     "--watch-only is given.",
 )
-@click.option("--once", is_flag=True, help="look once, print a table, and end")
+@click.option("--once", is_flag=True, help="look once, print what is on the cards, and end")
+@click.option(
+    "--format",
+    "-o",
+    "form",
+    type=parser.Choice(("table", "json")),
+    default=None,
+    help="with --once: table (for people; the default) or json",
+)
 @click.option(
     "--node",
     envvar="NODE_NAME",
@@ -79,6 +87,7 @@ _MORE = (
 @options.cluster
 def command(
     once: bool,
+    form: str | None,
     node: str | None,
     policy: str | None,
     listen: tuple[str, int],
@@ -97,6 +106,8 @@ def command(
     ):
         if given and not node:
             raise Unusable((Problem(option, 0, f"needs --node, {why}"),))
+    if form and not once:
+        raise Unusable((Problem("--format", 0, "needs --once; without it the agent writes metrics and a log"),))
     acts = not watch_only and not once and node is not None
     frozen = _thawed(Path(ledger)) if acts else None  # before NVML is imported, which may hang or fail
     try:
@@ -107,7 +118,7 @@ def command(
     follow = _follow(node, policy, kubeconfig, context) if node else None
     try:
         if once:
-            outputs.show(_table(follow))
+            outputs.show(_looked(follow, as_json=form == "json"))
         else:
             _watch(follow, policy, listen, frozen, events=events, watch_only=watch_only, taint=taint)
     except nvml.Unavailable as error:
@@ -143,22 +154,23 @@ SETTLE_SECONDS = 10.0
 """Seconds that --once waits for the first answers of the API server."""
 
 
-def _table(follow: "tuple[Node, Any] | None") -> str:
+def _looked(follow: "tuple[Node, Any] | None", *, as_json: bool) -> str:
     from webhook.agent import agent, node, nvml, view
     from webhook.agent.processes import Processes
 
+    write = view.write if as_json else view.table
     cards = nvml.Cards()
     try:
         seen = agent.look(cards, Processes())
     finally:
         cards.close()
     if follow is None:
-        return view.table(seen, {container: view.Known(name) for container, name in node.by_logs().items()})
+        return write(seen, {container: view.Known(name) for container, name in node.by_logs().items()})
     follow[0].start()
     try:
         if not follow[0].settled(SETTLE_SECONDS):
             outputs.say(["note: the API server has not answered; names are those of log files"])
-        return view.table(seen, follow[0].known())
+        return write(seen, follow[0].known())
     finally:
         follow[0].stop()
 
