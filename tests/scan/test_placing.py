@@ -390,7 +390,9 @@ def test_each_pod_whose_claims_are_not_played_says_so(
     asks = (template("4Gi"), claiming("a", resourceClaimTemplateName="quarter"))
     with monkeypatch.context() as without:
         without.setattr(selectors, "reader", lambda: None)
-        text = placing_report.table(claims(*asks), PLAIN)
+        placed = claims(*asks)
+        assert any("device classes of" in note and "[claims]" in note for note in placed.notes)
+        text = placing_report.table(placed, PLAIN)
         assert "pip install '.[claims]'" in " ".join(text.split())
         assert "(no pool)" not in text
     sharing[:] = [item for item in sharing if item["kind"] != "ResourceSlice"]

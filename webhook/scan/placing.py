@@ -19,7 +19,7 @@ from webhook.memory.budget import ALL, Refused, wish
 from webhook.model import Action, Malformed, Object, Path, Problem, Request, Verdict, dotted, immutable
 from webhook.policy.model import Policy, Pool
 from webhook.scan import live
-from webhook.scan.claiming import Claims, claims_among
+from webhook.scan.claiming import NO_READER, Claims, claims_among
 from webhook.scan.judge import judge
 from webhook.scan.results import Judged
 from webhook.scheduling.allocation import Unreadable
@@ -29,7 +29,7 @@ from webhook.scheduling.play import Outcome, play, queued
 from webhook.scheduling.scores import Strategy
 from webhook.scheduling.stage import Stage
 from webhook.scheduling.terms import label_selector, labels_of
-from webhook.text.words import several
+from webhook.text.words import listed, several
 
 MAX_PODS = 10_000
 """Pods that a run plays at most: each is tried on every node."""
@@ -159,7 +159,11 @@ def placing(
     }
     by_name = {node.name: node for node in nodes}
     places = tuple(_place(player, outcomes.get(id(player.info)), by_name, stage, engine.policy) for player in players)
-    notes = (*_notes(nodes, players, len(items) - len(arriving)), *_unknown_classes(players, world.priorities))
+    notes = (
+        *_notes(nodes, players, len(items) - len(arriving)),
+        *_unknown_classes(players, world.priorities),
+        *_uncounted(world.claims, engine.policy),
+    )
     left = (*_left(nodes, engine.policy), *_left_of_classes(stage, engine.policy))
     named = engine.policy.name
     return Placing(places, left, notes, tuple(problems), named, tuple(players), tuple(nodes), cluster)
@@ -437,6 +441,17 @@ CLIQUE = "nvidia.com/gpu.clique"
 def _sharing(player: Player, node: NodeInfo) -> list[str]:
     beside = (each for each in node.pods if each is not player.info)
     return sorted(each.name for each in beside if any(each.asks.get(name) for name in player.gpus))
+
+
+def _uncounted(claims: Claims, policy: Policy) -> Iterator[str]:
+    """Yield a line for the pools whose devices are missing from what is left, as the extra is."""
+    pools = [pool.name for pool in policy.pools if pool.device_classes.patterns]
+    if pools and claims.unplayed == NO_READER:
+        yield f"what is left of the device classes of {listed(pools, _POOLS)} is not counted: {NO_READER}"
+
+
+_POOLS = 3
+"""Pools that a line names."""
 
 
 def _left_of_classes(stage: Stage, policy: Policy) -> Iterator[Left]:

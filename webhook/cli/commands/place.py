@@ -17,7 +17,8 @@ _MORE = (
     "priorities and preemption, and the scores of all these. Where several nodes are as good, the scheduler takes one "
     "by chance; here the first is taken, and the others are named. A workload counts for as many pods as its replicas "
     "or its parallelism say. Claims need the ResourceSlices and DeviceClasses of the cluster among the facts, and "
-    "slicewarden[claims] for their selectors; a pod whose claims are not played says so. Volumes are not counted."
+    "for their selectors the extra that .[claims] installs in a clone; a pod whose claims are not played says so. "
+    "Volumes are not counted."
 )
 
 _STATUS = {
