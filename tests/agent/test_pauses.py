@@ -251,7 +251,9 @@ def test_a_command_tells_who_may_stand_still_for_how_long_and_why_not(
     file = tmp_path / "pods.yaml"
     file.write_text(yaml.safe_dump_all(pods))
     assert cli.main(["explain", "turns", str(file), "--policy", policy(tmp_path)]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    written = capsys.readouterr()
+    assert written.err.startswith("note: no nodes and no namespaces are known: `slicewarden facts --live")
+    lines = [" ".join(line.split()) for line in written.out.splitlines()]
     assert lines == [
         "object container pool may stand still and why, or why not",
         "Pod team/probed main shared 10 s then it runs for 15 s at least",

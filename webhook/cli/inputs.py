@@ -178,12 +178,12 @@ def known(
     return listing.facts(api, policies, target.namespace)
 
 
-def note_missing(facts: Facts) -> None:
-    """Say which facts are missing: a finding may blame the cluster for them."""
+def note_missing(facts: Facts, *, live: bool = True) -> None:
+    """Say which facts are missing: a finding may blame the cluster for them. `live`: the command has `--live`."""
     known = {"nodes": facts.nodes, "namespaces": facts.namespaces}
     if missing := " and no ".join(name for name, values in known.items() if not values):
-        way = "`slicewarden facts --live > cluster.json` writes them to a file for --facts, --live asks the cluster"
-        outputs.say([f"note: no {missing} are known: {way}"])
+        way = "`slicewarden facts --live > cluster.json` writes them to a file for --facts"
+        outputs.say([f"note: no {missing} are known: {way}{', --live asks the cluster' if live else ''}"])
 
 
 def load_engine(policy_path: str | None, *facts: str) -> tuple[Engine, Facts]:

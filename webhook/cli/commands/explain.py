@@ -108,6 +108,8 @@ def turns(paths: Sequence[str], policy: str | None, facts: Sequence[str]) -> int
     loaded = inputs.load_policy(policy)
     objects = batches.read(paths, workloads=loaded.workloads, rbac=loaded.asks_rbac)
     known = Facts.of((*(item.value for item in inputs.load_facts(facts)), *objects.facts))
+    if not facts:
+        inputs.note_missing(known, live=False)
     rows = [row for found in objects.each(partial(_standstills, policy=loaded, facts=known)) for row in found]
     lines = tables.columns([STANDSTILLS, *rows]) if rows else ["no container with a GPU"]
     outputs.show("\n".join(lines) + "\n")
