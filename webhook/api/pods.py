@@ -234,7 +234,7 @@ def pod_of(
         spec=spec,
         annotations=section(metadata, "annotations", metadata_path),
         labels=section(metadata, "labels", metadata_path),
-        containers=watched((*_containers(spec, spec_path), *more), allowance),
+        containers=watched([*_containers(spec, spec_path), *more], allowance),
         node_selector=selector,
         node_terms=_node_terms(spec, spec_path, allowance),
         metadata_path=metadata_path,
@@ -249,6 +249,8 @@ def pod_of(
 
 
 def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[Term, ...] | None:
+    if spec.get(REQUIRED_AFFINITY[1]) is None:  # most pods
+        return None
     required = spec
     for depth, key in enumerate(REQUIRED_AFFINITY[1:-1]):
         if required.get(key) is None:
@@ -271,11 +273,13 @@ def _runs(container: Container) -> tuple[str, str, object]:
     return container.list_name, container.name, container.spec.get("image")
 
 
-def _containers(spec: Object, at: Path) -> Iterator[Container]:
-    for name in CONTAINER_LISTS:
-        for index, container in enumerate(items(spec, name, at)):
-            path = (*at, name, index)
-            yield Container(as_map(container, path), path, name)
+def _containers(spec: Object, at: Path) -> list[Container]:
+    return [
+        Container(as_map(container, path := (*at, name, index)), path, name)
+        for name in CONTAINER_LISTS
+        if spec.get(name) is not None
+        for index, container in enumerate(items(spec, name, at))
+    ]
 
 
 def _requirements(term: Object, part: str, path: Path) -> Iterator[Requirement]:
