@@ -14,7 +14,7 @@ SELECTORS = st.none() | st.builds(
     st.just(()) | st.just((Requirement("team", "DoesNotExist"),)),
 )
 ACCOUNTS = st.frozensets(st.sampled_from(("default", "ci")))
-SCOPES = st.none() | st.builds(Scope, st.frozensets(NAMES), SELECTORS, ACCOUNTS)
+SCOPES = st.none() | st.builds(Scope, st.frozensets(NAMES), SELECTORS, ACCOUNTS, st.booleans())
 
 
 @given(st.lists(SCOPES), NAMES, LABELS)
@@ -30,4 +30,5 @@ def test_the_scopes_near_a_namespace_are_all_that_have_it_in_their_order(
 @given(st.lists(SCOPES), NAMES)
 def test_scopes_that_only_name_other_namespaces_are_not_near_one(scopes: list[Scope | None], namespace: str) -> None:
     for scope in ByNamespace(scopes, lambda one: one).near(namespace):
-        assert scope is None or scope.selector is not None or not scope.namespaces or namespace in scope.namespaces
+        if scope is not None and scope.namespaces and scope.selector is None and not scope.everywhere:
+            assert namespace in scope.namespaces

@@ -53,7 +53,7 @@ class ByNamespace(Generic[T]):
         self._others: list[int] = []
         for index, thing in enumerate(self._things):
             scope = scope_of(thing)
-            if scope is not None and scope.namespaces and scope.selector is None:
+            if scope is not None and scope.namespaces and scope.selector is None and not scope.everywhere:
                 for namespace in scope.namespaces:
                     self._naming.setdefault(namespace, []).append(index)
             else:
