@@ -81,21 +81,15 @@ def ours(site: Site) -> Iterator[Engine]:
 
 def gatekeeper(site: Site, program: Path) -> Engine:
     """Gatekeeper's two webhooks without its audit, with the template and the mutators of gatekeeper.yaml."""
-    for each in _manifests(
-        "gatekeeper", _GATEKEEPER, "manifest_staging/deploy/gatekeeper.yaml", ("CustomResourceDefinition",)
-    ):
+    file = "manifest_staging/deploy/gatekeeper.yaml"
+    for each in _manifests("gatekeeper", _GATEKEEPER, file, ("CustomResourceDefinition",)):
         _apply(site.cluster, each)
     port, health, metrics = _ports(3)
     command = [
         *("POD_NAMESPACE=gatekeeper-system", "POD_NAME=no-pod", str(program)),
         *("--kubeconfig", str(site.cluster.kubeconfig()), "--debug-use-fake-pod"),
-        *(
-            "--operation=webhook",
-            "--operation=mutation-webhook",
-            "--operation=generate",
-            "--disable-cert-rotation",
-            f"--cert-dir={site.folder}",
-        ),
+        *(f"--operation={each}" for each in ("webhook", "mutation-webhook", "generate")),
+        *("--disable-cert-rotation", f"--cert-dir={site.folder}"),
         *(f"--port={port}", "--host=127.0.0.1", f"--health-addr=127.0.0.1:{health}", f"--prometheus-port={metrics}"),
         "--default-create-vap-for-templates=false",
     ]
@@ -132,9 +126,12 @@ def kyverno(site: Site, program: Path) -> Engine:
         "--omitEvents=PolicyApplied,PolicySkipped",
     ]
     process = _started(site, KYVERNO, port, command)
-    for each in yaml.safe_load_all((HERE / "kyverno.yaml").read_text("utf-8")):
+    policies = list(yaml.safe_load_all((HERE / "kyverno.yaml").read_text("utf-8")))
+    for each in policies:
         _apply(site.cluster, each, patient=True)
-    site.cluster.wait_until("Kyverno has registered its policies", lambda: len(_registered(site.cluster)) == 3)
+    site.cluster.wait_until(
+        "Kyverno has registered its policies", lambda: len(_registered(site.cluster)) == len(policies)
+    )
     return Engine(KYVERNO, rivals.pinned("kyverno", _KYVERNO), process, _registered(site.cluster))
 
 
@@ -154,9 +151,8 @@ def _register(site: Site, name: str, configurations: Sequence[Object], port: int
     for configuration in configurations:
         configuration["metadata"]["name"] = name.lower()
         for hook in configuration["webhooks"]:
-            hook["clientConfig"] = site.client_config(
-                f"https://127.0.0.1:{port}{hook['clientConfig']['service']['path']}"
-            )
+            path = hook["clientConfig"]["service"]["path"]
+            hook["clientConfig"] = site.client_config(f"https://127.0.0.1:{port}{path}")
             hook["namespaceSelector"] = _only(NAMESPACES[name])
             found.append(hook)
         _apply(site.cluster, configuration)
@@ -170,7 +166,7 @@ def _only(namespace: str) -> Object:
 def _manifests(pins: str, module: str, file: str, kinds: Sequence[str]) -> list[Object]:
     """Objects out of a file of a pinned module."""
     command = ["go", "mod", "download", "-json", module]
-    environment = {**os.environ, "GOWORK": "off", "GOFLAGS": "-mod=mod"}
+    environment = {**os.environ, "GOWORK": "off", "GOFLAGS": "-mod=readonly"}
     done = subprocess.run(command, cwd=rivals.HERE / pins, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise generator.CannotRun(f"{module} cannot be had: {done.stderr.strip() or done.stdout.strip()}")
