@@ -27,6 +27,7 @@ from bench import (
     peers,
     rivals,
     runs,
+    scale,
     shim,
     turns,
 )
@@ -64,6 +65,7 @@ PARTS = {
     "shim": Part("The start of Python with the memory shim", lambda _: shim.run()),
     "agent": Part("The agent of a node, on a pretended card", lambda _: agent.run()),
     "turns": Part("Turns on a contended card", lambda _: turns.run()),
+    "scale": Part("A large cluster", lambda _: scale.run()),
 }
 """All parts, in the order of a whole run."""
 

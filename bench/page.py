@@ -1,7 +1,8 @@
-"""Writes docs/speed.md and the figures in README.md from the runs that are kept."""
+"""Writes docs/speed.md, and the figures in README.md and docs/scale.md, from the runs that are kept."""
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from textwrap import fill
 
 from bench import aims, runs, tables
@@ -9,15 +10,25 @@ from bench.runs import ROOT, Figure, Run
 
 PAGE = ROOT / "docs" / "speed.md"
 README = ROOT / "README.md"
+SCALE = ROOT / "docs" / "scale.md"
 
 BEGIN, END = "<!-- figures: written by `make docs` from bench/runs -->\n", "<!-- end of the figures -->\n"
 
 
 def write() -> None:
-    """Write both."""
+    """Write all of them."""
     kept = runs.read()
-    PAGE.write_text(page(kept), "utf-8")
-    README.write_text(filled(README.read_text("utf-8"), readme(kept)), "utf-8")
+    for file, text in pages(kept).items():
+        file.write_text(text, "utf-8")
+
+
+def pages(kept: Mapping[str, Run]) -> dict[Path, str]:
+    """Return the text of each file that has figures."""
+    return {
+        PAGE: page(kept),
+        README: filled(README.read_text("utf-8"), readme(kept)),
+        SCALE: filled(SCALE.read_text("utf-8"), scale(kept)),
+    }
 
 
 def filled(text: str, figures: str) -> str:
@@ -30,7 +41,9 @@ def filled(text: str, figures: str) -> str:
 
 def page(kept: Mapping[str, Run]) -> str:
     """Write the page: the aims, the charts, and what each part printed."""
-    parts = "\n\n".join(f"## {run.title}\n\n{_where(run)}\n\n{run.text}" for run in kept.values())
+    parts = "\n\n".join(
+        f"## {run.title}\n\n{_where(run)}\n\n{run.text}" for name, run in kept.items() if name != "scale"
+    )
     return f"""# How fast it is
 
 `make bench` measures all of this, keeps it in `bench/runs`, and writes this page. [bench](../bench/README.md) says how
@@ -45,7 +58,14 @@ each figure is measured and how to read it. Load and servers share the machine, 
 ![Each figure to its aim: what ends left of the line keeps it](img/aims.svg)
 
 {parts}
+
+[Large clusters](scale.md) has the figures of what a cluster of thousands of nodes asks of the replicas.
 """
+
+
+def scale(kept: Mapping[str, Run]) -> str:
+    """Write the figures of docs/scale.md."""
+    return f"{_where(kept['scale'])}\n\n{kept['scale'].text}\n" if "scale" in kept else ""
 
 
 def _where(run: Run) -> str:

@@ -323,6 +323,23 @@ def test_pods_alone_make_a_snapshot_in_the_end(
     until(follow(), lambda facts: {each.name for each in facts.holders} == {"a", "c"})
 
 
+def test_a_change_of_a_node_reads_no_other_objects_again(server: Server, follow: Callable[[], Cluster]) -> None:
+    calm = threading.Event()
+
+    def events() -> Iterator[dict[str, Any]]:
+        calm.wait(10)
+        yield event("ADDED", item("two", 11))
+
+    server.lists[PODS] = [[pod("a", 1, 1)]]
+    server.lists[NODES] = [[item("one", 1)]]
+    server.watches[NODES] = [events()]
+    followed = follow()
+    before = until(followed, lambda facts: len(facts.nodes) == 1)
+    calm.set()
+    after = until(followed, lambda facts: len(facts.nodes) == 2)
+    assert after.holders[0] is before.holders[0]
+
+
 # What is told of it
 
 

@@ -49,7 +49,7 @@ HOMES = {
     "uvloop": {"webhook.serving.worker"},
     "prometheus_client": {"webhook.agent.metrics", "webhook.telemetry.metrics"},
     "pynvml": {"webhook.agent.nvml"},
-    "orjson": {"webhook.api.admission", "webhook.telemetry.log"},
+    "orjson": {"webhook.api.admission", "webhook.cluster.watch", "webhook.telemetry.log"},
     "urllib3": {"webhook.cluster.client"},  # the Kubernetes client's own foundation, for its errors and timeouts
     "yaml": {
         "webhook.documents.goyaml",

@@ -20,16 +20,12 @@ MEASURED = re.compile(r"\b\d[\d.,]* ?(?:ms|µs|seconds|MiB|GiB|times|×|%|(?:rev
 """Numbers of the kinds that a run gives."""
 
 
-def test_the_page_is_written_from_the_runs() -> None:
-    assert page.PAGE.read_text("utf-8") == page.page(KEPT), "run `make docs`"
+@pytest.mark.parametrize("file", [page.PAGE, page.README, page.SCALE], ids=lambda file: str(file.name))
+def test_a_page_says_the_figures_of_the_runs(file: Path) -> None:
+    assert file.read_text("utf-8") == page.pages(KEPT)[file], "run `make docs`"
 
 
-def test_the_readme_says_the_figures_of_the_runs() -> None:
-    text = page.README.read_text("utf-8")
-    assert text == page.filled(text, page.readme(KEPT)), "run `make docs`"
-
-
-@pytest.mark.parametrize("name", ["README.md", "bench/README.md"])
+@pytest.mark.parametrize("name", ["README.md", "bench/README.md", "docs/scale.md"])
 def test_no_figure_stands_where_no_run_gave_it(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     if page.BEGIN in text:

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import orjson
 from kubernetes import client
 
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Resource, send
 from webhook.facts.rights import UNREAD, Rights
-from webhook.facts.snapshot import Facts, kept
+from webhook.facts.snapshot import Facts, joined, kept
 from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.telemetry.log import Log
@@ -30,7 +31,8 @@ SETTLE_SECONDS = 0.1
 """Seconds in which changes are gathered before they become a snapshot."""
 
 HOLDERS_SECONDS = 30.0
-"""Seconds that changes of pods alone may wait for a snapshot. Results cached per snapshot would be short-lived else."""
+"""Seconds that changes of pods may wait for a snapshot. Results cached per snapshot would be short-lived else, and a
+hundred thousand pods would be read again with each change of a node."""
 
 FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0
 """Seconds before the first retry of a broken watch, and before the later ones at most."""
@@ -119,7 +121,9 @@ class Cluster:
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._changed = threading.Event()
-        self._holders_changed = False
+        self._stale: set[Resource] = set()
+        self._parts: dict[Resource, Facts] = {}
+        self._holders_due = 0.0
         self._facts: Facts | None = None
 
     def facts(self) -> Facts | None:
@@ -157,16 +161,29 @@ class Cluster:
             if self._changed.wait(HOLDERS_SECONDS):
                 time.sleep(SETTLE_SECONDS)
                 self._changed.clear()
-            elif not self._holders_changed:
+            elif not self._stale:
                 continue
             with self._lock:
-                self._holders_changed = False
-                known = [item for objects in self._objects.values() for item in objects.values()]
+                due = {resource for resource in self._stale if self._due(resource)}
+                stale = {resource: tuple(self._objects[resource].values()) for resource in due}
+                self._stale -= due
                 complete = len(self._objects) == len(self._read)
+            self._parts |= {resource: Facts.of(objects) for resource, objects in stale.items()}
             if complete:
-                self._facts = replace(Facts.of(known), rights=self._rights)
+                parts = joined(self._parts[resource] for resource in self._read)
+                self._facts = replace(parts, rights=self._rights)
                 if self._metrics is not None:
                     self._metrics.loaded(whether=True)
+
+    def _due(self, resource: Resource) -> bool:
+        """Tell whether a snapshot reads a resource again: pods, which change all the time, now and then."""
+        if resource.kind != "Pod":
+            return True
+        now = time.monotonic()
+        if resource in self._parts and now < self._holders_due:
+            return False
+        self._holders_due = now + HOLDERS_SECONDS
+        return True
 
     def _follow(self, resource: Resource) -> None:
         pause, version = FIRST_PAUSE, ""
@@ -218,7 +235,7 @@ class Cluster:
         token = ""
         while True:
             with self._get(resource, **{"limit": PAGE, "continue": token}) as response:
-                page = json.loads(response.data)
+                page = orjson.loads(response.data)
             for item in page["items"]:
                 if item_of_facts := _trimmed(resource, item, self._keep):
                     objects[_name(item)] = item_of_facts
@@ -234,6 +251,8 @@ class Cluster:
         with self._lock:
             changed = self._objects.get(resource) != objects
             self._objects[resource] = objects
+            if changed:
+                self._stale.add(resource)
         if changed:
             self._changed.set()
 
@@ -260,8 +279,8 @@ class Cluster:
                 objects.pop(name)
             else:
                 objects[name] = after
+            self._stale.add(resource)
             if resource.kind == "Pod":
-                self._holders_changed = True
                 return
         self._changed.set()
 

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from itertools import chain
+from sys import intern
+from typing import Any, NamedTuple, TypeVar
 
 from webhook.api import quantity
 from webhook.api.devices import DEVICES, GROUP, MEMORY, TEMPLATE, DeviceRequest, device_requests
@@ -18,6 +20,9 @@ from webhook.facts.installations import Installation, Texts, of_cluster_policy, 
 from webhook.facts.queues import Queues
 from webhook.facts.rights import UNREAD, Account, Given, Rights
 from webhook.model import Malformed, Object, immutable
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 KINDS = frozenset(
     {
@@ -259,6 +264,25 @@ class Facts:
         )
 
 
+def joined(parts: Iterable[Facts]) -> Facts:
+    """Join facts of different objects, all of kinds that are read of a live cluster."""
+    each = tuple(parts)
+    return Facts(
+        namespaces=_merged(part.namespaces for part in each),
+        nodes=tuple(chain.from_iterable(part.nodes for part in each)),
+        config_maps=_merged(part.config_maps for part in each),
+        installations=tuple(chain.from_iterable(part.installations for part in each)),
+        holders=tuple(chain.from_iterable(part.holders for part in each)),
+        device_classes=_merged(part.device_classes for part in each),
+        claimed=_merged(part.claimed for part in each),
+        devices=tuple(chain.from_iterable(part.devices for part in each)),
+    )
+
+
+def _merged(parts: Iterable[Mapping[K, V]]) -> dict[K, V]:
+    return {key: value for part in parts for key, value in part.items()}
+
+
 def kept(item: Object) -> Object | None:
     """Return the part of an object that facts need, so that ten thousand nodes fit; None if they need nothing."""
     metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))
@@ -277,8 +301,8 @@ def kept(item: Object) -> Object | None:
             holder = _holder("", "", item)
             if holder is None:
                 return None
-            container = {"resources": {"requests": holder.asks}}
-            result["spec"] = {"nodeName": holder.node, "containers": [container]}
+            result["spec"] = _held(holder.node, tuple(holder.asks.items()))
+            named |= {key: intern(value) for key, value in named.items() if key == "namespace" and type(value) is str}
         case ("apps", "DaemonSet"):
             pod = mapping(mapping(spec.get("template")).get("spec"))
             if of_daemon_set("", "", pod) is None:
@@ -366,7 +390,17 @@ def _holder(namespace: str, name: str, item: Object) -> Holder | None:
     spec = mapping(item.get("spec"))
     node = string(spec.get("nodeName"))
     asks = _asks(spec) if node and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed") else {}
-    return Holder(namespace, name, node, asks) if asks else None
+    return Holder(namespace, name, node, _shared(tuple(asks.items()))) if asks else None
+
+
+@lru_cache(maxsize=1024)  # a hundred thousand pods ask for a handful of amounts
+def _shared(amounts: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+    return dict(amounts)
+
+
+@lru_cache(maxsize=65_536)  # pods of one node that ask for the same share it
+def _held(node: str, asks: tuple[tuple[str, int], ...]) -> Object:
+    return {"nodeName": node, "containers": [{"resources": {"requests": dict(asks)}}]}
 
 
 def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
