@@ -355,13 +355,19 @@ def always(review: PodReview) -> Iterator[Finding]:
     yield Finding(pod.at("spec"), "a fault", (Fix(pod.at("metadata", "labels"), {"mended": "yes"}),))
 
 
+def always_found(review: PodReview) -> Iterator[Finding]:
+    """Find fault with every pod, and know how to mend those that may see a GPU."""
+    for finding in always(review):
+        yield finding if review.exposed else finding._replace(fixes=())
+
+
 @given(pod=pods(), action=st.sampled_from([Action.WARN, Action.AUDIT]))
 def test_one_more_rule_that_does_not_deny_changes_no_decision(
     sample_policy: Policy, sample_facts: Facts, pod: dict[str, Any], action: Action
 ) -> None:
     policy = replace(sample_policy, actions={**sample_policy.actions, "always": action})
     without = Engine(sample_policy, walk()).judge(request_for(pod), sample_facts)
-    more = (*walk(), Rule("always", Pod, always, "", mends=True))
+    more = (*walk(), Rule("always", Pod, always_found, "", mends=True))
     verdict = Engine(policy, more).judge(request_for(pod), sample_facts)
     assert (verdict.allowed, verdict.patch) == (without.allowed, without.patch)
     assert [result.rule for result in verdict.having(action)].count("always") == 1
@@ -374,6 +380,19 @@ def test_a_rule_that_has_a_fix_and_does_not_say_so_breaks(sample_policy: Policy,
     for item in (pod, workload("Deployment", pod)):
         with pytest.raises(RuleBroke, match="always"):
             silent.judge(request_for(item), sample_facts)
+
+
+def test_a_rule_that_mends_a_pod_which_can_see_no_gpu_breaks(sample_policy: Policy, sample_facts: Facts) -> None:
+    """`/mutate` asks no rule about such a pod, so the fix would never be made."""
+    spec: dict[str, Any] = {"containers": [{"name": "c"}]}
+    plain: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    engine = Engine(sample_policy, [Rule("always", Pod, always, "", mends=True)])
+    assert engine.mutate(request_for(plain), sample_facts).patch == ()
+    with pytest.raises(RuleBroke, match="always"):
+        engine.validate(request_for(plain), sample_facts)
+    asking = {**plain, "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}
+    assert engine.mutate(request_for(asking), sample_facts).patch
+    assert not engine.validate(request_for(asking), sample_facts).allowed
 
 
 @given(pod=gpu_pods(), action=st.sampled_from([Action.WARN, Action.AUDIT]), rule=st.sampled_from(RULES))

@@ -225,8 +225,9 @@ class Engine:
                 findings: list[Finding] = []
                 for finding in rule.check(review):
                     allowance.spend("findings", 1, FINDING + len(finding.parts))
-                    if finding.fixes and not rule.mends:  # /mutate would not apply it, and /validate would rely on it
-                        raise TypeError("a fix from a rule that does not say MENDS")
+                    if finding.fixes and rule not in self._menders(review):
+                        # /mutate would not make it, and /validate would rely on it.
+                        raise TypeError("a fix of a rule that does not say MENDS, or of a pod that can see no GPU")
                     findings.append(_located(finding, review.subject))
                 if findings:
                     yield rule, findings
