@@ -22,6 +22,7 @@ from bench import (
     growth,
     https,
     instructions,
+    layers,
     limits,
     page,
     peers,
@@ -53,6 +54,7 @@ class Part(NamedTuple):
 PARTS = {
     "decision": Part("Decision, in process", lambda _: decision.run()),
     "instructions": Part("Decision, in machine instructions", lambda _: instructions.run()),
+    "profile": Part("Where the CPU of a review goes", lambda _: layers.run()),
     "growth": Part("How a decision's cost grows", lambda _: growth.run()),
     "limits": Part("The largest reviews", lambda _: limits.run()),
     "check": Part("Manifests on the command line", lambda _: check.run()),

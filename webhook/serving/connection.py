@@ -8,12 +8,15 @@ from time import monotonic
 from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion11, StreamReader, web
 
 from webhook.serving import tls
 from webhook.serving.limits import Limits
 from webhook.serving.messages import HttpRequest, Reply
 from webhook.serving.queue import Exchange, Queue
+
+BUFFERED = 64 * 1024
+"""Bytes of a body that are waited for at once. aiohttp holds twice as many before it stops reading."""
 
 
 class Watch(Protocol):
@@ -132,6 +135,8 @@ class Connection(web.RequestHandler):
         self._head_bytes = 0
         self._end = b""
         self._ahead = False
+        self._body: StreamReader | None = None
+        """The body while it is read."""
         self._wire: asyncio.Transport | None = None
 
     # The transport's calls
@@ -195,17 +200,22 @@ class Connection(web.RequestHandler):
             path = unquote_to_bytes(path.encode("utf-8", "surrogateescape")).decode("latin-1")
         return HttpRequest(asked.method, path, url.raw_query_string, asked.headers, self._arrived)
 
-    async def body(self, asked: web.BaseRequest) -> list[bytes]:
+    async def body(self, asked: web.BaseRequest, length: int) -> list[bytes]:
         """Read the body. Raises TimeoutError, and ConnectionError when the peer is gone."""
         content = asked.content
         if content.is_eof():
             return [content.read_nowait()]
-        parts = []
-        async with asyncio.timeout(self._limits.body):
+        self._body, self.until = content, monotonic() + self._limits.body
+        try:
             if "Expect" in asked.headers and self.transport is not None:
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if length <= BUFFERED and content.exception() is None:
+                await content.wait_eof()
+            parts = []
             while not content.at_eof():
                 parts.append(await content.readany())
+        finally:
+            self._body, self.until = None, float("inf")
         self._stage = Stage.WAITING
         return parts
 
@@ -259,6 +269,9 @@ class Connection(web.RequestHandler):
             self._cut_off(HTTPStatus.REQUEST_TIMEOUT)
         elif self._stage is Stage.IDLE:
             self._part()
+        elif self._body is not None:
+            self.until = float("inf")
+            self._body.set_exception(TimeoutError())
         else:
             self.abort()
 

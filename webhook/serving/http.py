@@ -127,23 +127,22 @@ class Port:
         """Refuse a request by its head, or read its body and have it wait for its turn."""
         connection = cast("Connection", asked.protocol)
         request, large = connection.begin(asked), 0
-        reply = self._refusal(connection, asked, request)
-        if reply is None and request.length > self.limits.small_bytes:
-            large = request.length
+        length, reply = request.length, self._refusal(connection, asked, request)
+        if reply is None and length > self.limits.small_bytes:
+            large = length
             if self.queue.large + large > self.limits.large_bytes:
                 reply = SHED
             else:
                 self.queue.large += large
         if reply is not None:
-            return self._refused(reply, last=request.length > 0 or reply.status == HTTPStatus.BAD_REQUEST)
-        exchange = None
+            return self._refused(reply, last=length > 0 or reply.status == HTTPStatus.BAD_REQUEST)
         try:
             try:
-                body = await connection.body(asked)
+                body = await connection.body(asked, length)
             except TimeoutError:
                 return self._refused(Reply(HTTPStatus.REQUEST_TIMEOUT), last=True)
             self.strangers.pop(connection, None)
-            exchange = Exchange(request._replace(body=body), request.length, large, self.loop.create_future())
+            exchange = Exchange(request._replace(body=body), length, large, self.loop.create_future())
             connection.exchange, large = exchange, 0
             answered = await self._turn(exchange)
             reply = await self._after(answered, exchange, connection) if isinstance(answered, Later) else answered

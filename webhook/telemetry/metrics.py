@@ -12,6 +12,7 @@ import platform
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
@@ -64,6 +65,7 @@ class Metrics:
             "Findings, by what was done about them; an exempted one is only recorded.",
             *("rule", "action", "exemption"),
         )
+        self._finding = cache(self._findings.labels)
         self._would = self._counter(
             "audited", "Reviews in audit mode, by what the policy would have done.", "endpoint", "would"
         )
@@ -141,7 +143,7 @@ class Metrics:
         if verdict.would is not None:
             self._would.labels(endpoint, verdict.would).inc()
         for result in verdict.results:
-            self._findings.labels(result.rule, result.action.value, result.exemption).inc()
+            self._finding(result.rule, result.action.value, result.exemption).inc()
 
     def failed(self, endpoint: str) -> None:
         """Count a review that could not be decided."""
