@@ -594,3 +594,20 @@ def test_bytes_after_the_first_document_count_only_where_go_yaml_reads_them(
             parse(text)
     else:
         assert parse(text)[0] == {"a": 1}
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_the_line_of_an_item_is_known_without_a_parse_of_its_marks(form: str) -> None:
+    value = {
+        "apiVersion": "v1",
+        "items": [{"kind": "Pod", "text": "x" * documents.SMALL}, {"kind": "Pod"}],
+        "kind": "List",
+    }
+    text = json.dumps(value, indent=1) if form == "json" else goyaml_writer.write(value)
+    (document,), _ = read(text, "f")
+    for index in range(2):
+        item = document.item(index)
+        assert item.line(("items", index)) == document.line(("items", index)) == item.source.mark.line
+    fresh = read(text, "f")[0][0].item(1)
+    assert fresh.line(("items", 1)) > 1
+    assert "mark" not in vars(fresh.source)

@@ -35,6 +35,11 @@ class Source:
         self._first_line = first_line
 
     @property
+    def start(self) -> int:
+        """The first line of the text."""
+        return self._first_line
+
+    @property
     def end(self) -> int:
         """The line after the last one of the text."""
         return self._first_line + self._text.count("\n") + (not self._text.endswith("\n"))
@@ -75,7 +80,10 @@ class Document:
         """Return the line where the value at the path starts, or a line within the text at the path."""
         if not path and not text_line:
             return self.first_line
-        mark = self.source.mark.at(path[len(self.base) :])
+        inner = path[len(self.base) :]
+        if self.base and not inner and not text_line:  # an item's own line, which needs no marks of what is in it
+            return self.source.start
+        mark = self.source.mark.at(inner)
         return mark.text + text_line - 1 if text_line and mark.text else mark.line
 
     def item(self, index: int) -> "Document":
