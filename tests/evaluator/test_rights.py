@@ -15,8 +15,11 @@ from tests.support.policies import FACTS, facts_of, policy_of
 from webhook.facts import rights
 from webhook.facts.rights import Account, Given
 from webhook.facts.snapshot import Facts
+from webhook.floor.mutations import mutating
+from webhook.floor.policies import floor
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Grant, Scope
+from webhook.rules import walk
 
 Object = dict[str, Any]
 
@@ -136,13 +139,22 @@ def test_no_pod_is_denied_that_the_engine_allows_where_rbac_gives_trust(evaluato
     assert into.judged > PODS / 2
 
 
+ROLE: Object = {
+    "kind": "ClusterRole",
+    "metadata": {"name": rights.ROLE},
+    "rules": [{"apiGroups": [rights.GROUP], "resources": [rights.RESOURCE], "verbs": [rights.VERB]}],
+}
+
+
+def bound(subject: Object, namespace: str) -> list[Object]:
+    """The role, and its binding to a subject."""
+    to = {"apiGroup": rights.RBAC, "kind": "ClusterRole", "name": rights.ROLE}
+    metadata = {"name": rights.ROLE, "namespace": namespace}
+    return [ROLE, {"kind": "RoleBinding", "metadata": metadata, "roleRef": to, "subjects": [subject]}]
+
+
 def roles_here(namespace: str) -> st.SearchStrategy[list[Object]]:
     """No right in a namespace, or one for all of its accounts or a single one."""
-    role = {
-        "kind": "ClusterRole",
-        "metadata": {"name": rights.ROLE},
-        "rules": [{"apiGroups": [rights.GROUP], "resources": [rights.RESOURCE], "verbs": [rights.VERB]}],
-    }
     whom = st.sampled_from(
         (
             {"kind": "Group", "name": f"system:serviceaccounts:{namespace}"},
@@ -152,12 +164,8 @@ def roles_here(namespace: str) -> st.SearchStrategy[list[Object]]:
         )
     )
 
-    def bound(subject: Object) -> list[Object]:
-        to = {"apiGroup": rights.RBAC, "kind": "ClusterRole", "name": rights.ROLE}
-        metadata = {"name": rights.ROLE, "namespace": namespace}
-        return [role, {"kind": "RoleBinding", "metadata": metadata, "roleRef": to, "subjects": [subject]}]
-
-    return st.one_of(whom.map(bound), whom.map(bound), st.just([role]))
+    some = whom.map(lambda subject: bound(subject, namespace))
+    return st.one_of(some, some, st.just([ROLE]))
 
 
 def test_the_question_for_a_right_stays_far_below_what_a_policy_may_cost(evaluator: Evaluator) -> None:
@@ -175,3 +183,23 @@ def test_the_question_for_a_right_stays_far_below_what_a_policy_may_cost(evaluat
     print(f"\nunits of a pod that asks for trust: {into.costs}, and of one that does not: {without.costs}")
     assert 350_000 < into.costs[0][0] < 500_000
     assert without.costs[0][0] < 20_000, "a pod that asks for no trust is not asked about"
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_the_mutating_policy_steers_a_pod_by_the_right_of_its_account(evaluator: Evaluator, held: bool) -> None:
+    policy, known = by_rbac(policy_of(ROOT / "policies" / "sample.yaml")), walk()
+    objects = bound({"kind": "ServiceAccount", "name": "trainer"}, "vision") if held else []
+    facts = replace(facts_of(FACTS), rights=Given(objects), nodes=())  # the pool has the card that it assumes
+    metadata = {"name": "a", "namespace": "vision", "annotations": {policy.annotation: "trusted"}}
+    container = {"name": "a", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    request = request_for({**pod, "spec": {"serviceAccountName": "trainer", "containers": [container]}})
+    settled = evaluator.settled(request)
+    assert settled is not None
+    changed = evaluator.changed(evaluator.changing(mutating(policy, known, facts)), settled, facts)
+    shared = policy.pools[0].nodes.labels
+    assert changed.errors == []
+    assert (changed.object["spec"].get("nodeSelector") == shared) is held
+    left = evaluator.judge(evaluator.compiled(floor(policy, known)), {**settled, "object": changed.object}, facts)
+    assert left.rules == (set() if held else {"unearned-trust"})
+    print(f"\nunits of the dearest mutation: {changed.cost}")

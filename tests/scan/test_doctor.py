@@ -63,6 +63,7 @@ class World:
         policy = policy_of(POLICY)
         certificate, bundle = issued()
         self.counts = 0
+        self.lacks = ""
         self.asked: list[tuple[str, str, Any]] = []
         self.items: dict[str, Any] = {
             "/version": {"major": "1"},
@@ -151,6 +152,8 @@ class World:
             asked.give(*((200, text.encode()) if series else (503, b"no")))
             return
         item = self.items.get(path, (404, "not found"))
+        if path == REVIEWS and body["spec"]["resourceAttributes"]["resource"] == self.lacks:
+            item = {"status": {"allowed": False}}
         status, content = (item[0], {"message": item[1]}) if isinstance(item, tuple) else (200, item)
         asked.give(status, json.dumps(content).encode())
 
@@ -189,6 +192,20 @@ NAMES = {
     *("replicas", "mode", "policy", "lint", "registration", "certificate", "caBundle", "endpoints", "facts", "guard"),
     *("permissions", "calls", "floor"),
 }
+
+
+@pytest.mark.parametrize("rbac", [True, False])
+def test_a_webhook_that_may_not_ask_for_rights_is_an_error_where_the_policy_trusts_by_them(
+    world: World, ask: Any, rbac: bool
+) -> None:
+    world.lacks = "subjectaccessreviews"
+    if rbac:
+        text = world.items[POLICY_MAP]["data"]["policy.yaml"].replace(
+            "    grants:\n", "    grants:\n      - rbac: true\n"
+        )
+        world.items[POLICY_MAP]["data"]["policy.yaml"] = text
+    said = ask().having("error").get("permissions", "")
+    assert ("may not create subjectaccessreviews.authorization.k8s.io" in said) is rbac
 
 
 def test_a_working_installation_has_no_error(world: World, ask: Any) -> None:
