@@ -17,6 +17,7 @@ from webhook.api import admission, jsonpatch
 from webhook.engine.engine import Engine
 from webhook.facts.rights import Account, Given
 from webhook.facts.snapshot import Facts
+from webhook.floor.params import Params
 from webhook.floor.policies import floor
 from webhook.model import Action
 from webhook.policy.model import Policy
@@ -88,9 +89,10 @@ class Evaluator:
             return None
         return {**request, **{key: answer.get(key) for key in ("object", "oldObject")}}
 
-    def judge(self, by: str, request: Object, facts: Facts) -> Verdict:
-        """Judge a request, in a namespace and with rights that the facts know, by a set of policies."""
-        return Verdict(**self._program.ask({"by": by, "request": request, **_known(facts, request)}))
+    def judge(self, by: str, request: Object, facts: Facts, params: Object | None = None) -> Verdict:
+        """Judge a request, in a namespace and rights that the facts know, by policies that may read a ConfigMap."""
+        asked = {"by": by, "request": request, **_known(facts, request)}
+        return Verdict(**self._program.ask({**asked, "params": params} if params else asked))
 
     def spent(self, by: str, request: Object, facts: Facts, times: int) -> Spent:
         """Judge a request several times, as the API server does, and return the mean of what one took."""
@@ -145,6 +147,8 @@ def running() -> Iterator[Evaluator]:
 class Compared:
     """The outcome of requests: `wrong` are those that the engine allows and the floor denies, which may not be.
 
+    `differing` are those that the floor answers in another way where it reads a ConfigMap, which may not be either.
+
     `missed` has for each rule those that the engine denies by it and the floor does not.
     """
 
@@ -153,6 +157,7 @@ class Compared:
     refused: int = 0
     not_sent: int = 0
     wrong: list[tuple[str, Verdict]] = field(default_factory=list)
+    differing: list[tuple[str, Verdict, Verdict]] = field(default_factory=list)
     denied: dict[str, int] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
     through: list[str] = field(default_factory=list)
@@ -167,6 +172,8 @@ class Comparison:
         self._evaluator, self._facts = evaluator, facts
         self._engine = Engine(policy, known)
         self._by = evaluator.compiled(floor(policy, known))
+        self._params, *reading = floor(policy, known, params=Params.of("floor"))
+        self._reading = evaluator.compiled(reading)
 
     def add(self, name: str, request: Object, into: Compared) -> None:
         """Judge one request, and write down what came of it."""
@@ -183,6 +190,9 @@ class Comparison:
         if found.refused:
             into.refused += 1
             return
+        by_params = self._evaluator.judge(self._reading, settled, self._facts, self._params)
+        if (by_params.rules, by_params.errors) != (found.rules, found.errors):
+            into.differing.append((name, found, by_params))
         into.judged += 1
         into.allowed += verdict.allowed
         into.costs.append((found.cost, name))

@@ -18,10 +18,12 @@ from tests.support.fixtures import settings as of_folder
 from tests.support.policies import FACTS, facts_of, policy_of
 from webhook.catalog.names import Names
 from webhook.cel.clauses import Clause
+from webhook.floor.params import Params
+from webhook.floor.policies import floor
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
 from webhook.policy.model import KUEUE_LABEL, PriorityScope, Queue
-from webhook.policy.scopes import Scope
+from webhook.policy.scopes import Grant, Requesters, Scope
 from webhook.rules import walk
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +46,7 @@ def test_no_fixture_is_denied_that_the_engine_allows(evaluator: Evaluator) -> No
         for file in files_of(rule):
             comparison.add(f"{rule}/{file.stem}", request_for(fixture(file)[0].value), into)
     said(into)
-    assert into.wrong == []
+    assert (into.wrong, into.differing) == ([], [])
     assert into.judged > len(FILES) * 0.9
     missed: dict[str, Any] = {rule: sorted(names) for rule, names in sorted(into.missed.items())}
     written = json.dumps({"let pass": sorted(into.through), "by rule": missed}, indent=1) + "\n"
@@ -60,7 +62,7 @@ def test_no_recorded_request_is_denied_that_the_engine_allows(evaluator: Evaluat
         if document["request"].get("object") is not None:
             comparison.add(file.stem, request_for(document), into)
     said(into)
-    assert into.wrong == []
+    assert (into.wrong, into.differing) == ([], [])
     assert into.judged > 30
 
 
@@ -74,7 +76,7 @@ def test_no_generated_pod_is_denied_that_the_engine_allows(evaluator: Evaluator,
     @given(generated.pods(policy, facts))
     def created(pod: Any) -> None:
         comparison.add("pod", request_for(pod), into)
-        assert into.wrong == []
+        assert (into.wrong, into.differing) == ([], [])
 
     @settings(generating, max_examples=UPDATES)
     @given(generated.changes(policy, facts))
@@ -82,7 +84,7 @@ def test_no_generated_pod_is_denied_that_the_engine_allows(evaluator: Evaluator,
         what, old, new = change
         more = {"operation": "UPDATE", "subResource": what, "oldObject": old}
         comparison.add(f"update {what}", request_for(new, **more), into)
-        assert into.wrong == []
+        assert (into.wrong, into.differing) == ([], [])
 
     created()
     updated()
@@ -106,7 +108,7 @@ def test_no_pod_is_denied_where_a_policy_eases_a_rule(evaluator: Evaluator) -> N
     @given(generated.pods(policy, facts))
     def created(pod: Any) -> None:
         comparison.add("pod", request_for(pod), into)
-        assert into.wrong == []
+        assert (into.wrong, into.differing) == ([], [])
 
     created()
     said(into)
@@ -134,13 +136,54 @@ def test_no_pod_is_denied_where_pools_have_queues_and_schedulers(evaluator: Eval
     @given(generated.pods(policy, facts, often=generated.turn))
     def created(pod: Any) -> None:
         comparison.add("pod", request_for(pod), into)
-        assert into.wrong == []
+        assert (into.wrong, into.differing) == ([], [])
 
     created()
     said(into)
     assert into.allowed > 150
     for rule in ("other-scheduler", "unearned-priority", "unqueued-pod"):
         assert into.denied[rule] > len(into.missed.get(rule, ()))
+
+
+def test_a_floor_that_reads_a_config_map_answers_as_one_that_does_not(evaluator: Evaluator) -> None:
+    policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
+    (labelled,) = policy.grants
+    assert labelled.scope.selector is not None
+    here, there = (frozenset(some) for some in (("vision", "nowhere"), ("visitors", "nowhere")))
+    trainers = frozenset({"trainer"})
+    policy = replace(
+        policy,
+        grants=(
+            Grant(Scope(here, None, trainers), frozenset({"shared", "mig"})),
+            Grant(Scope(there, labelled.scope.selector, trainers), frozenset({"exclusive"})),
+            Grant(Scope(frozenset({"visitors"}), None, frozenset()), requesters=Requesters(frozenset({"alice"}))),
+        ),
+        pools=tuple(pool if pool.shared else replace(pool, max_request=1) for pool in policy.pools),
+    )
+    data = Params.of("floor").config_map(policy)["data"]
+    assert data == {
+        "maxRequest.exclusive": "1",
+        "maxRequest.mig": "1",
+        "trust.nowhere": "mig,shared trainer\nexclusive trainer\n",
+        "trust.vision": "mig,shared trainer\n",
+        "trust.visitors": "exclusive trainer\n",
+    }
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @settings(generating, max_examples=PODS)
+    @given(generated.pods(policy, facts))
+    def created(pod: Any) -> None:
+        comparison.add("pod", request_for(pod), into)
+        assert (into.wrong, into.differing) == ([], [])
+
+    created()
+    said(into)
+    assert into.allowed * 4 >= into.judged
+    assert into.denied["unearned-trust"] > len(into.missed.get("unearned-trust", ())), "no grant is missing"
+    made = evaluator.compiled(floor(policy, walk(), params=Params.of("floor"))[1:])
+    pod = request_for(wide("variables", 1))
+    assert not evaluator.judge(made, pod, facts).denied
+    assert "no params found" in str(evaluator.judge(made, pod, facts).errors)
 
 
 def wide(what: str, number: int) -> dict[str, Any]:
@@ -170,7 +213,7 @@ def test_no_pod_that_the_engine_allows_costs_too_much(evaluator: Evaluator, what
     Comparison(evaluator, *of_folder("multiple-slices")).add(what, pod, into)
     said(into)
     assert into.judged == 1
-    assert into.wrong == []
+    assert (into.wrong, into.differing) == ([], [])
     assert into.allowed or kilobytes > 100, "the engine refuses very long pods by itself"
 
 

@@ -129,6 +129,9 @@ def test_bindings_with_actions_that_are_no_actions_have_no_answer(actions: Any) 
         (["--check"], "--check needs either FILE or --live"),
         (["--live"], "FILE and --live need --check"),
         (["--as", "folder"], "unknown 'folder'"),
+        (["--as", "static", "--params", "a"], "--params cannot be used with --as static"),
+        (["--mutate", "--params", "a"], "--params cannot be used with --mutate"),
+        (["--params", "A/b"], "must be the name of a ConfigMap, or its namespace, a slash and its name"),
         (
             ["--as", "static", "--check", "--live"],
             "no API shows the static form; compare the file of each control plane",
@@ -140,6 +143,35 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     assert cli.main(["floor", "--policy", str(POLICY), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_floor_that_reads_a_config_map_is_compared_with_it(
+    written: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written("--params", "team/floor", "--actions", "Audit")
+    fresh = file.read_text("utf-8")
+    assert fresh.startswith("# Made from policy sample by `slicewarden floor --actions Audit --params team/floor`.\n")
+    check = ["floor", "--policy", str(POLICY), "--check", str(file)]
+    assert cli.main(check) == 0
+    capsys.readouterr()
+    for other, said in (
+        (fresh.replace("maxRequest.exclusive: '8'", "maxRequest.exclusive: '9'"), "floor: its data differ"),
+        (fresh.replace(SAMPLE.digest, "0"), f"floor: was made from policy 0, but this policy is {SAMPLE.digest}"),
+        (
+            fresh[fresh.index("---\napiVersion: admission") :],
+            "floor: the ConfigMap is missing, so every pod is refused",
+        ),
+        (fresh.replace("parameterNotFoundAction: Deny", "parameterNotFoundAction: Allow"), "its paramRef differs"),
+    ):
+        assert other != fresh
+        file.write_text(other, "utf-8")
+        assert cli.main(check) == 1
+        shown = capsys.readouterr()
+        assert said in shown.out
+        assert f"floor --policy {POLICY} --actions Audit --params team/floor > {file}" in shown.err
+    file.write_text(fresh, "utf-8")
+    assert cli.main([*check, "--params", "other"]) == 1
+    assert "its paramRef differs" in capsys.readouterr().out
 
 
 BY_RULE = floor(SAMPLE, rules.walk(), Answer.BY_RULE)

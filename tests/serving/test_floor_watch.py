@@ -7,6 +7,7 @@ from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.floor.answers import Answer
 from webhook.floor.current import recording
+from webhook.floor.params import Params
 from webhook.floor.policies import floor
 from webhook.model import Object
 from webhook.serving.floor_watch import FloorWatch, kept
@@ -15,13 +16,17 @@ from webhook.telemetry.metrics import Metrics
 WANTED = floor(policy_of(POLICY), rules.walk(), Answer.BY_RULE)
 
 
+def made(params: Params | None) -> Sequence[Object]:
+    return floor(policy_of(POLICY), rules.walk(), Answer.BY_RULE, params)
+
+
 class Server:
     """The objects that a watch has heard of, and the log and metrics that came of it."""
 
     def __init__(self, *, audit: bool = False) -> None:
         self.found: Sequence[Object] | None = None
         self.metrics, self.logged = Metrics(), list[Any]()
-        self.watch = FloorWatch(lambda: self.found, WANTED, self.logged.append, self.metrics, audit=audit)
+        self.watch = FloorWatch(lambda: self.found, made, self.logged.append, self.metrics, audit=audit)
 
     def shows(self, found: Sequence[Object] | None) -> dict[str, float]:
         """Let it have these objects, and return the number of objects by state, but for none."""
@@ -48,6 +53,13 @@ def test_a_floor_that_is_removed_or_weakened_is_told() -> None:
     said = [each["message"] for each in server.logged]
     assert said == ["floor is current", *["floor differs"] * 3, "floor is current"]
     assert server.logged[2]["differences"] == ["slicewarden-pods: actions are Audit, not Deny and Audit"]
+
+
+def test_a_floor_that_reads_a_config_map_is_current_without_it() -> None:
+    server = Server()
+    policies = made(Params.of("floor"))[1:]
+    assert server.shows(policies) == {"current": float(len(WANTED))}
+    assert server.shows(policies[1:]) == {"current": float(len(WANTED)) - 1, "missing": 1}
 
 
 def test_a_floor_that_denies_in_audit_mode_is_told_with_the_way_out() -> None:

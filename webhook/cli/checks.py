@@ -12,6 +12,7 @@ from webhook.engine import registered
 from webhook.engine.registration import NAME
 from webhook.floor import current, mutations, policies
 from webhook.floor.answers import Answer
+from webhook.floor.params import Params
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
 
@@ -89,27 +90,45 @@ def registration(policy: Policy, source: str | None) -> Comparison:
     )
 
 
-def floor(policy: Policy, source: str | None, answer: Answer | None = None, *, static: bool = False) -> Comparison:
-    """Compare the floor. Without an answer that is wanted, that counts with which it was made."""
+def options_of(answer: Answer, params: Params | None, *, static: bool) -> str:
+    """Write the options of `slicewarden floor` that make a floor of this form."""
+    words = {
+        "as": "static" if static else "",
+        "actions": "" if answer is Answer.DENY else answer,
+        "params": params or "",
+    }
+    return "".join(f" --{name} {word}" for name, word in words.items() if word)
+
+
+def floor(
+    policy: Policy,
+    source: str | None,
+    answer: Answer | None = None,
+    params: Params | None = None,
+    *,
+    static: bool = False,
+) -> Comparison:
+    """Compare the floor. Without an answer or a ConfigMap that is wanted, those count with which it was made."""
 
     def read(api: "Api") -> list[Object]:
         from webhook.cluster import registered as cluster  # brings the client, which only a live cluster needs
 
-        return cluster.policies(api, current.SELECTOR)
+        found = cluster.policies(api, current.SELECTOR)
+        read = params or current.params(found)
+        return [*found, *(cluster.config_map(api, *read) if found and read else ())]
 
     def wanted(found: Sequence[Object]) -> Answer:
         return answer or current.made_with(found) or next(iter(current.answers(found)), Answer.DENY)
 
     def differences(found: Sequence[Object]) -> list[str]:
-        made = policies.floor(policy, rules.walk(), wanted(found))
+        made = policies.floor(policy, rules.walk(), wanted(found), params or current.params(found))
         made = policies.static(made, policy) if static or current.of_files(found) else made
         actions = answer is not None or (wanted(found) is Answer.BY_RULE and not current.only_records(found))
         return current.differences(made, found, actions=actions)
 
     def command(found: Sequence[Object]) -> str:
-        form = " --as static" if static or current.of_files(found) else ""
-        actions = f" --actions {wanted(found)}" if wanted(found) is not Answer.DENY else ""
-        return f"slicewarden floor{_policy(source)}{form}{actions}"
+        files, read = static or current.of_files(found), params or current.params(found)
+        return f"slicewarden floor{_policy(source)}{options_of(wanted(found), read, static=files)}"
 
     def more(found: Sequence[Object]) -> str:
         told = current.told(found)

@@ -33,6 +33,16 @@ POLICIES = {
 """The resources of admission policies, with their kinds, which the items of a list do not say."""
 
 
+def config_map(api: Api, namespace: str, name: str) -> list[Object]:
+    """Read a ConfigMap; one that is not there is left out. Raises Unusable."""
+    try:
+        return [{**client.ask(api, f"/api/v1/namespaces/{namespace}/configmaps/{name}"), "kind": "ConfigMap"}]
+    except (StatusError, client.Unreachable) as error:
+        if isinstance(error, StatusError) and error.status == NOT_FOUND:
+            return []
+        raise Unusable((Problem(f"ConfigMap {namespace}/{name}", 0, str(error)),)) from error
+
+
 def policies(api: Api, label: str) -> list[Object]:
     """Read the ValidatingAdmissionPolicies with a label, as `key=value`, and their bindings. Raises Unusable.
 

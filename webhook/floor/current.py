@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 from webhook.engine.registration import LABELS, MADE_FROM
 from webhook.floor.answers import OF_BINDINGS, Answer
+from webhook.floor.params import Params
 from webhook.floor.policies import AUDITED, GUARD, STATIC
 from webhook.model import Object
 from webhook.text.words import listed, shown
 
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+CONFIG_MAP = "ConfigMap"
 
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 """The label selector of the policies and bindings of a floor."""
@@ -23,12 +26,31 @@ NAMED = 5
 
 
 def ours(items: Iterable[Object]) -> list[Object]:
-    """Choose the policies and bindings of Slicewarden among objects, by kind and label."""
-    return [
+    """Choose the policies and bindings of Slicewarden among objects, and the ConfigMap that they read."""
+    items = [*items]
+    found = [
         item
         for item in items
         if item.get("kind") in KINDS and LABELS.items() <= (_metadata(item).get("labels") or {}).items()
     ]
+    read = params(found)
+    return [*found, *(item for item in items if read and item.get("kind") == CONFIG_MAP and read == _named(item))]
+
+
+def params(found: Iterable[Object]) -> Params | None:
+    """Return the ConfigMap that a floor reads; None if it reads none, or not all of it reads the same."""
+    refs = [item["spec"]["paramRef"] for item in found if isinstance((item.get("spec") or {}).get("paramRef"), dict)]
+    named = {Params(str(each.get("namespace")), str(each.get("name"))) for each in refs}
+    return named.pop() if len(named) == 1 else None
+
+
+def without_params(made: Iterable[Object]) -> list[Object]:
+    """Leave out the ConfigMap of a floor, where only its policies and bindings were read."""
+    return [each for each in made if each["kind"] != CONFIG_MAP]
+
+
+def _named(item: Object) -> Params:
+    return Params(str(_metadata(item).get("namespace")), str(_metadata(item).get("name")))
 
 
 def answers(found: Iterable[Object]) -> dict[Answer, list[str]]:
@@ -86,6 +108,13 @@ class State(StrEnum):
     """It belongs to an older floor, or to another policy's."""
 
 
+MISSING = {
+    KINDS[1]: "its binding is missing, so it is not in force",
+    CONFIG_MAP: "the ConfigMap is missing, so every pod is refused",
+}
+"""The words for a part that is missing."""
+
+
 class Difference(NamedTuple):
     """A part of a policy or binding that is not as it has to be."""
 
@@ -123,8 +152,7 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
         kind, name = each["kind"], each["metadata"]["name"]
         item = there.pop((kind, name), None)
         if item is None:
-            text = "is missing" if kind == KINDS[0] else "its binding is missing, so it is not in force"
-            yield Difference(kind, name, State.MISSING, text)
+            yield Difference(kind, name, State.MISSING, MISSING.get(kind, "is missing"))
         else:
             yield from (Difference(kind, name, State.DIFFERING, text) for text in _between(each, item, actions))
     for kind, name in there:
@@ -146,10 +174,13 @@ def recording(made: Iterable[Object]) -> list[Object]:
 
 
 def _between(wanted: Object, found: Object, actions: bool) -> Iterator[str]:
-    digest = wanted["metadata"]["annotations"][MADE_FROM]
+    digest = wanted["metadata"]["annotations"].get(MADE_FROM)
     stamp = (_metadata(found).get("annotations") or {}).get(MADE_FROM)
-    if stamp != digest:
+    if digest and stamp != digest:
         yield f"was made from policy {shown(stamp, quotes=False)}, but this policy is {digest}"
+    if wanted["kind"] == CONFIG_MAP:
+        yield from ("its data differ" for _ in (1,) if found.get("data") != wanted["data"])
+        return
     spec: Mapping[str, Any] = found.get("spec") or {}
     for part, value in wanted["spec"].items():
         if part == "validationActions":

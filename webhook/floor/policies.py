@@ -10,9 +10,11 @@ from webhook.cel.write import all_of, any_of, array, negated, text
 from webhook.engine.registration import API_VERSION, LABELS, MADE_FROM, NAME, NAMESPACE, Webhook, webhooks
 from webhook.floor import variables
 from webhook.floor.answers import OF_BINDINGS, Answer
+from webhook.floor.params import KIND, Params
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
 from webhook.policy.model import Policy
+from webhook.policy.scopes import NAME_LABEL
 from webhook.rules import Rule
 
 Made = dict[str, Any]
@@ -47,8 +49,10 @@ NEEDS = {
 """Rules whose clauses are right only for pods that others hold to their pools."""
 
 
-def floor(policy: Policy, rules: Iterable[Rule], answer: Answer = Answer.DENY) -> list[Made]:
-    """Make the floor of a policy: the policies, and then their bindings.
+def floor(
+    policy: Policy, rules: Iterable[Rule], answer: Answer = Answer.DENY, params: Params | None = None
+) -> list[Made]:
+    """Make the floor of a policy: the ConfigMap that it reads, if it reads one, the policies, and then their bindings.
 
     An API server compiles what changed once a second, and only policies that are bound (apiserver
     pkg/admission/plugin/policy/generic/policy_source.go). In this order all of them are compiled at once.
@@ -64,9 +68,31 @@ def floor(policy: Policy, rules: Iterable[Rule], answer: Answer = Answer.DENY) -
         if validations:
             recorded = answer is Answer.BY_RULE and each is Answer.AUDIT
             name = f"{NAME}-{asked}{AUDITED if recorded else ''}"
-            made.append(_policy(name, asked, policy, heard[source.webhook], validations))
+            made.append(_policy(name, asked, policy, heard[source.webhook], validations, reads=params is not None))
             bindings.append(_binding(name, policy, each))
-    return made + bindings
+            if params and asked is Asked.PODS:
+                reading(made[-1], bindings[-1], params, heard[source.webhook])
+    read = [params.config_map(policy)] if params and made else []
+    return read + _stamped(made + bindings, params)
+
+
+def reading(made: Made, binding: Made, params: Params, webhook: Webhook) -> None:
+    """Have a policy read a ConfigMap.
+
+    The API server looks for it before the conditions, so namespaces that are left alone are left out before that: a
+    ConfigMap that is deleted stops no part of the system.
+    """
+    made["spec"]["paramKind"] = KIND
+    binding["spec"]["paramRef"] = params.ref
+    alone = {"key": NAME_LABEL, "operator": "NotIn", "values": [*(webhook.excluded or ())]}
+    made["spec"]["matchConstraints"]["namespaceSelector"] = {"matchExpressions": [alone]}
+
+
+def _stamped(made: list[Made], params: Params | None) -> list[Made]:
+    """Leave the policy's hash to the ConfigMap, so that a change of it alone changes nothing else."""
+    if params is None:
+        return made
+    return [{**each, "metadata": {**each["metadata"], "annotations": {}}} for each in made]
 
 
 AUDITED = "-audited"
@@ -166,7 +192,9 @@ def matching(asked: Asked, webhook: Webhook) -> Made:
     }
 
 
-def _policy(name: str, asked: Asked, policy: Policy, webhook: Webhook, validations: Sequence[Validation]) -> Made:
+def _policy(
+    name: str, asked: Asked, policy: Policy, webhook: Webhook, validations: Sequence[Validation], *, reads: bool = False
+) -> Made:
     eased = _numbered({each.eased for each in validations} - {"false"})
     own = {name: value for each in validations for name, value in each.clause.variables}
     own |= {name: expression for expression, name in eased.items()}
@@ -178,7 +206,8 @@ def _policy(name: str, asked: Asked, policy: Policy, webhook: Webhook, validatio
             "failurePolicy": "Fail",
             **matching(asked, webhook),
             "variables": [
-                {"name": each, "expression": value} for each, value in (*variables.of(asked, policy), *own.items())
+                {"name": each, "expression": value}
+                for each, value in (*variables.of(asked, policy, reads=reads), *own.items())
             ],
             "validations": [_validation(each, eased, policy) for each in validations],
         },

@@ -66,7 +66,8 @@ def standing(policy: Policy, rules: Sequence[Rule], found: Sequence[Object]) -> 
     made_with = current.made_with(found)
     answer = made_with or next(iter(current.answers(found)), Answer.DENY)
     actions = answer is Answer.BY_RULE and not current.only_records(found)
-    differences = current.differences(floor(policy, rules, answer), found, actions=actions) if found else ()
+    made = current.without_params(floor(policy, rules, answer, current.params(found)))
+    differences = current.differences(made, found, actions=actions) if found else ()
     bindings = {name: each for each, names in current.answers(found).items() for name in names}
     by_answer: dict[Answer | None, set[str]] = {}
     for item in found:

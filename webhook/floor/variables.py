@@ -12,6 +12,7 @@ from webhook.cel.clauses import Asked
 from webhook.cel.policies import covers, holds, include, is_gpu, offered, tolerated
 from webhook.cel.write import NO_TEXTS, all_of, any_of, array, named, one_of, text
 from webhook.facts import rights
+from webhook.floor import params
 from webhook.gpu.guard import given
 from webhook.model import Object
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -21,15 +22,15 @@ Variable = tuple[str, str]
 """A name and an expression. One may read those before it."""
 
 
-def of(asked: Asked, policy: Policy) -> tuple[Variable, ...]:
-    """Write the variables of one sort of requests."""
-    return (("space", namespace(asked)), *_of(asked, policy))
+def of(asked: Asked, policy: Policy, *, reads: bool = False) -> tuple[Variable, ...]:
+    """Write the variables of one sort of requests. With `reads`, those of new pods read a ConfigMap (params)."""
+    return (("space", namespace(asked)), *_of(asked, policy, reads))
 
 
-def _of(asked: Asked, policy: Policy) -> tuple[Variable, ...]:
+def _of(asked: Asked, policy: Policy, reads: bool) -> tuple[Variable, ...]:
     match asked:
         case Asked.PODS:
-            return (*_pod(), *_new_pod(), *_exposed(policy, "variables.asks"), *_placed(policy))
+            return (*_pod(), *_new_pod(), *_exposed(policy, "variables.asks"), *_placed(policy, reads))
         case Asked.UPDATES | Asked.STATUSES:
             return (*_pod(), *_changed_pod(), *_exposed(policy))
         case Asked.NAMESPACES | Asked.NODES:
@@ -127,7 +128,7 @@ def _unguarded(policy: Policy) -> str:
     return any_of((tolerates, all_of((by_name, matches))))
 
 
-def _placed(policy: Policy) -> Iterator[Variable]:
+def _placed(policy: Policy, reads: bool) -> Iterator[Variable]:
     # Containers and sidecars together, or the largest init container beside the sidecars before it.
     amount = "int(quantity({0}.?resources.?limits[?n].orValue('0')).asInteger())"
     sidecar = "{0}.?restartPolicy.orValue('') == 'Always'"
@@ -150,16 +151,19 @@ def _placed(policy: Policy) -> Iterator[Variable]:
                 *(
                     f"({all_of((covers(grant.scope), _heard(grant, policy), _held_by_account(grant)))}"
                     f" ? {array(sorted(grant.pools or policy.pool_names))} : [])"
-                    for grant in policy.grants
+                    for grant in (params.others(policy) if reads else policy.grants)
                 ),
+                *([params.granted()] if reads else []),
             )
         ),
     )
     yield "trusted", f"variables.wanted == '{TRUSTED}' && size(variables.granted) > 0"
     yield "willing", _those(policy, _willing)
-    small = [f"(p == {text(p.name)} && variables.count > {p.max_request})" for p in policy.pools if p.max_request]
-    yield "fitting", f"variables.willing.filter(p, !{any_of(small)})" if small else "variables.willing"
     yield "shared", " + ".join((NO_TEXTS, array(pool.name for pool in policy.pools if pool.shared)))
+    small = [f"(p == {text(p.name)} && variables.count > {p.max_request})" for p in policy.pools if p.max_request]
+    fitting = f"variables.willing.filter(p, !{any_of(small)})" if small else "variables.willing"
+    of_config_map = f"variables.willing.filter(p, p in variables.shared ? variables.count <= 1 : {params.fits()})"
+    yield "fitting", of_config_map if reads else fitting
     right = "variables.fitting.filter(p, (p in variables.shared) == (variables.trusted && variables.count == 1))"
     right = f"[{right}].map(some, size(some) > 0 ? some : variables.fitting)[0]"
     # A pod's claims may be for more GPUs. They are not known here, so any pool may be the right one.

@@ -204,7 +204,7 @@ def floor(of: Examined) -> Iterator[Check]:
     if not found:
         yield _without_floor(of, answer, way, audits=audits)
         return
-    made = policies.floor(of.policy, walk(), answer)
+    made = current.without_params(policies.floor(of.policy, walk(), answer, current.params(found)))
     wanted = current.recording(made) if audits else made
     watched = _watched(of.read.deployment) is not None
     # Without --floor the actions are the owner's choice, but for those of a floor by rule.

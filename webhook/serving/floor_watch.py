@@ -7,6 +7,7 @@ from webhook.cluster.client import Resource
 from webhook.floor import current
 from webhook.floor.answers import Answer
 from webhook.floor.current import State
+from webhook.floor.params import Params
 from webhook.model import Object
 from webhook.telemetry.log import Log
 from webhook.telemetry.metrics import Metrics
@@ -27,6 +28,9 @@ CAUTION = (
 SECONDS = 2.0
 """Seconds between two looks at what the watch has heard."""
 
+Wanted = Callable[[Params | None], Sequence[Object]]
+"""Makes the floor that is to be there, if it reads this ConfigMap."""
+
 Heard = Callable[[], Sequence[Object] | None]
 """Returns the policies and bindings of the cluster, as the watch has heard of them; None while they are not known."""
 
@@ -42,14 +46,12 @@ def kept(item: Object) -> Object | None:
 class FloorWatch:
     """Compares what a watch has heard with what a policy needs, whenever it changed.
 
-    A change is logged once: what is not as it has to be, or that all is. In `audit` mode the floor has to record only,
-    and the log has a caution if it denies.
+    The ConfigMap that a floor reads is not compared. A change is logged once: what is not as it has to be, or that all
+    is. In `audit` mode the floor has to record only, and the log has a caution if it denies.
     """
 
-    def __init__(
-        self, heard: Heard, wanted: Sequence[Object], log: Log, metrics: Metrics, *, audit: bool = False
-    ) -> None:
-        self._heard, self._wanted = heard, current.recording(wanted) if audit else wanted
+    def __init__(self, heard: Heard, wanted: Wanted, log: Log, metrics: Metrics, *, audit: bool = False) -> None:
+        self._heard, self._make = heard, wanted
         self._log, self._metrics, self._audit = log, metrics, audit
         self._last: Sequence[Object] | None = None
         self._told: list[str] | None = None
@@ -65,9 +67,11 @@ class FloorWatch:
         if found is None:
             self._metrics.floor((), unread=True)
         elif found != self._last:
-            self._metrics.floor(current.states(self._wanted, found).items(), unread=False)
+            made = current.without_params(self._make(current.params(found)))
+            wanted = current.recording(made) if self._audit else made
+            self._metrics.floor(current.states(wanted, found).items(), unread=False)
             denies = self._audit and Answer.DENY in current.answers(found)
-            self._tell(current.differences(self._wanted, found, actions=True), CAUTION if denies else "")
+            self._tell(current.differences(wanted, found, actions=True), CAUTION if denies else "")
         self._last = found
 
     def _tell(self, differences: list[str], caution: str) -> None:

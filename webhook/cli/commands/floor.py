@@ -1,5 +1,6 @@
 """`slicewarden floor`: print what the API server can hold of a policy by itself."""
 
+import re
 from collections.abc import Sequence
 
 import click
@@ -10,9 +11,25 @@ from webhook.documents import goyaml_writer
 from webhook.facts.snapshot import Facts
 from webhook.floor import mutations, policies
 from webhook.floor.answers import Answer
+from webhook.floor.params import Params
 from webhook.text.words import shown
 
 FORMS = ("vap", "static")
+
+
+class _Params(click.ParamType[Params]):
+    """The name of a ConfigMap, after its namespace if that is not the webhook's."""
+
+    name = "params"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Params:
+        if not re.fullmatch(rf"({_LABEL}/)?{_LABEL}(\.{_LABEL})*", value):
+            self.fail("must be the name of a ConfigMap, or its namespace, a slash and its name", param, ctx)
+        return Params.of(value)
+
+
+_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+PARAMS = _Params()
 
 
 @click.command(
@@ -22,6 +39,7 @@ FORMS = ("vap", "static")
             "slicewarden floor --policy policies/ > floor.yaml",
             "slicewarden floor --policy policies/ --actions ByRule | kubectl apply -f -",
             "slicewarden floor --policy policies/ --mutate --facts cluster.json > floor.yaml",
+            "slicewarden floor --policy policies/ --params floor > floor.yaml",
             "slicewarden floor --policy policies/ --check floor.yaml",
             "slicewarden floor --policy policies/ --check --live",
             "slicewarden floor --policy policies/ --as static > /etc/kubernetes/admission/policies/slicewarden.yaml",
@@ -57,6 +75,13 @@ FORMS = ("vap", "static")
     help="print a MutatingAdmissionPolicy too, by which the API server steers, guards and caps pods as far as it can, "
     "so that a small cluster needs no webhook; comments say what is missing then; needs Kubernetes 1.36",
 )
+@click.option(
+    "--params",
+    type=PARAMS,
+    metavar="[NAMESPACE/]NAME",
+    help="have the API server read grants by namespace and maxRequest from this ConfigMap, which is printed too; a "
+    "change of them changes it alone. Without the ConfigMap every pod is refused outside the namespaces left alone",
+)
 @options.facts()
 @options.cluster
 def command(
@@ -67,6 +92,7 @@ def command(
     check: bool,
     live: bool,
     mutate: bool,
+    params: Params | None,
     facts: Sequence[str],
     kubeconfig: str | None,
     context: str | None,
@@ -77,6 +103,8 @@ def command(
     if static and live:
         files = "no API shows the static form; compare the file of each control plane node"
         raise click.UsageError(f"{files}: slicewarden floor --as static --check FILE")
+    if params and (static or mutate):
+        raise click.UsageError(f"--params cannot be used with {'--as static' if static else '--mutate'}; leave it out")
     if mutate and (static or check):
         raise click.UsageError(f"--mutate cannot be used with {'--as static' if static else '--check'}; leave it out")
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
@@ -84,14 +112,15 @@ def command(
     loaded = inputs.load_policy(policy)
     answer = Answer(actions) if actions else None
     if check:
-        compared = checks.floor(loaded, policy, answer, static=static)
+        compared = checks.floor(loaded, policy, answer, params, static=static)
         return checks.run(loaded, compared, file, inputs.Target(kubeconfig, context, None))
-    made = policies.floor(loaded, rules.walk(), answer or Answer.DENY)
+    made = policies.floor(loaded, rules.walk(), answer or Answer.DENY, params)
     if static:
         made = policies.static(made, loaded)
+    given = checks.options_of(answer or Answer.DENY, params, static=static) + (" --mutate" if mutate else "")
     outputs.show(
-        f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden floor`. Make it again with each policy "
-        "and\n# with each release.\n"
+        f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden floor{given}`.\n"
+        "# Make it again with each policy and with each release.\n"
     )
     if mutate:
         known = Facts.of(item.value for item in inputs.load_facts(facts))

@@ -228,7 +228,7 @@ def _watch_floor(connection: "Api", policy: Policy, answer: Answer, metrics: "Me
     from webhook.cluster import watch
     from webhook.serving import floor_watch
 
-    wanted = policies.floor(policy, rules.walk(), answer)
+    wanted = partial(policies.floor, policy, rules.walk(), answer)
     followed = watch.Cluster(connection, log_line, read=floor_watch.READ, keep=floor_watch.kept)
     followed.start()
 
