@@ -71,6 +71,12 @@ def test_nothing_is_written_that_the_policy_does_not_deny() -> None:
     assert "env" not in mutation["jsonPatch"]["expression"]
 
 
+def test_no_line_is_printed_for_rules_of_which_there_are_none() -> None:
+    steered = replace(SAMPLE, actions={"*": Action.WARN, "host-namespaces": Action.DENY})
+    lines = [*unwritten(steered, rules.walk(), {})]
+    assert not [line for line in lines if line.startswith("rules that") or line.endswith(": ")]
+
+
 def test_a_value_is_written_as_the_api_server_types_it() -> None:
     value = {"key": "it's", "seconds": 5, "on": True, "values": ["a"]}
     assert literal("Object.spec.t", value) == "Object.spec.t{key: 'it\\'s', seconds: 5, on: true, values: ['a']}"

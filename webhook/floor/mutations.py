@@ -332,8 +332,10 @@ def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Cappin
         yield "the shim is given to no container"
     denied = [rule for rule in rules if policy.action(rule.id) is Action.DENY]
     weaker = [rule.id for rule in denied if rule.floor and not (rule.floor.__doc__ or "").startswith("Exact")]
-    yield f"rules that deny less than the webhook: {', '.join(weaker)}"
-    yield f"rules that nobody asks: {', '.join(rule.id for rule in denied if rule.floor is None)}"
+    if weaker:
+        yield f"rules that deny less than the webhook: {', '.join(weaker)}"
+    if unasked := [rule.id for rule in denied if rule.floor is None]:
+        yield f"rules that are not asked: {', '.join(unasked)}"
     yield "workloads are not judged, only their pods; nothing warns, and nothing is counted or told as an Event"
     ending = [each.name for each in policy.exemptions if each.until]
     if ending:
