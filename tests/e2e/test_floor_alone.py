@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ import pytest
 from tests import ROOT
 from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster
-from tests.e2e.objects import Object, pod
+from tests.e2e.objects import TRUSTED, Object, pod
 from tests.e2e.sending import Sender
 from tests.evaluator.evaluator import Evaluator, request_for, running
 from tests.support.fixtures import files_of, fixture, settings
@@ -25,8 +26,11 @@ from webhook.api import admission, jsonpatch
 from webhook.cluster.registered import POLICIES as PLURALS
 from webhook.engine.engine import Engine
 from webhook.engine.registration import NAME, configurations
+from webhook.facts.snapshot import Facts
 from webhook.floor import current
+from webhook.floor.params import Params, data
 from webhook.floor.policies import floor
+from webhook.policy.scopes import Grant, Scope
 from webhook.rules import Rule, walk
 
 FLAGS = ("--disable-admission-plugins=ServiceAccount,RuntimeClass,DefaultTolerationSeconds,Priority",)
@@ -220,6 +224,44 @@ def test_every_exact_rule_holds_when_webhook_and_registration_are_gone(
     assert held.keys() == {rule.id for rule in EXACT}
     assert held.total() > 150
     assert len(refused) < held.total() / 5
+
+
+def test_a_change_of_the_config_map_that_a_floor_reads_is_in_force_without_another_policy(
+    alone: Cluster, sender: Sender
+) -> None:
+    """Without the ConfigMap every pod is refused, but in namespaces that are left alone."""
+    policy = policy_of(POLICY)
+    trusted = policy.grants[0].pools or policy.pool_names
+    config_map, *policies = floor(policy, walk(), params=Params("default", "floor"))
+    assert alone.apply(config_map).returncode == 0
+    review = admission.decode(admission.wrap(pod("a", "default", annotations=TRUSTED)))
+    granting = Grant(Scope(frozenset({"default"}), None, frozenset()), trusted)
+    verdict = Engine(replace(policy, grants=(granting,)), walk()).judge(review, Facts())
+    asks = jsonpatch.apply(pod("a", "default", annotations=TRUSTED), verdict.patch)
+    request = {"kind": PODS, "resource": {**PODS, "resource": "pods"}, "operation": "CREATE"}
+    gpu = {**request, "namespace": "default", "object": asks}
+    plain = {**request, "namespace": "default", "object": pod("plain", "default", limits={})}
+    system = {**request, "namespace": "kube-system", "object": pod("plain", "kube-system", limits={})}
+    where = "/api/v1/namespaces/default/configmaps"
+
+    def let_in(asked: Object) -> bool:
+        return sender.sent(asked)[0] == 201
+
+    install(sender, policies)
+    took(lambda: "unearned-trust" in str(sender.sent(gpu)[1].get("message")))
+    granted = {**config_map, "data": {**config_map["data"], "trust.default": f"{','.join(sorted(trusted))} *\n"}}
+    assert granted["data"] == data(replace(policy, grants=(granting,)))
+    assert alone.apply(granted).returncode == 0
+    print(f"\na grant is in force after {took(lambda: let_in(gpu)):.2f} s")
+    assert let_in(plain)
+    assert sender.send("DELETE", f"{where}/floor")[0] == 200
+    took(lambda: not let_in(plain))
+    assert not let_in(gpu)
+    assert let_in(system)
+    assert alone.apply(granted).returncode == 0
+    took(lambda: let_in(plain) and let_in(gpu))
+    remove(sender)
+    took(lambda: let_in({**gpu, "object": pod("a", "default")}))
 
 
 def test_a_floor_is_in_force_within_two_seconds(sender: Sender) -> None:
