@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import importlib
 import os
 import shutil
 import signal
@@ -108,8 +109,9 @@ def _counts(folder: Path) -> Figures:
     tool = ["valgrind", "--quiet", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={folder}/%p"]
     figures: Figures = {}
     for line in _program(folder, [*tool, sys.executable], "counts").splitlines():
-        payload, layer, more, fewer, times = line.split("\t")
-        figures[payload, layer] = (_total(folder / more) - _total(folder / fewer)) / int(times)
+        payload, layer, *pids, times = line.split("\t")
+        before_more, more, before_fewer, fewer = (_total(folder / each) for each in pids)
+        figures[payload, layer] = ((more - before_more) - (fewer - before_fewer)) / int(times)
     return figures
 
 
@@ -155,6 +157,7 @@ class Scene:
 
 def main(mode: str, folder: Path) -> None:
     """Write a line for each review and layer: microseconds, or the processes in which instructions were counted."""
+    importlib.import_module("webhook.serving.worker")  # here alone, since its metrics want their folder first
     engine, facts = load_engine(str(POLICY), str(FACTS))
     context = tls.Certificates(tls.Files(folder / "tls.crt", folder / "tls.key"), _nothing).context
     trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
@@ -197,16 +200,22 @@ def _timed(scene: Scene, payload: payloads.Payload) -> Iterator[tuple[object, ..
 def _counted(scene: Scene, payload: payloads.Payload) -> Iterator[tuple[object, ...]]:
     for layer in LAYERS:
         asked = ASKED * CONNECTIONS
-        yield layer, _once(scene, layer, payload, WARM_UP + ASKED), _once(scene, layer, payload, WARM_UP), asked
+        yield layer, *_once(scene, layer, payload, WARM_UP + ASKED), *_once(scene, layer, payload, WARM_UP), asked
     whole = list(LAYERS)[-1]
-    yield "", _once(scene, whole, payload, 0, OPENED), _once(scene, whole, payload, 0, 0), OPENED
+    yield "", *_once(scene, whole, payload, 0, OPENED), *_once(scene, whole, payload, 0, 0), OPENED
 
 
-def _once(scene: Scene, layer: str, payload: payloads.Payload, times: int, connections: int = CONNECTIONS) -> int:
-    """Ask a server of its own so often, and return its process, which has ended."""
+def _once(
+    scene: Scene, layer: str, payload: payloads.Payload, times: int, connections: int = CONNECTIONS
+) -> tuple[int, int]:
+    """Ask a server of its own so often. Returns an idle process and the server's: both count what their parent did."""
+    idle = os.fork()
+    if idle == 0:
+        os._exit(0)
+    os.waitpid(idle, 0)
     with _serving(scene, layer, payload) as (pid, port), _clients(scene, layer, payload, port, connections) as ask:
         ask(times)
-    return pid
+    return idle, pid
 
 
 @contextmanager
