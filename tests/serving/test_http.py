@@ -554,6 +554,84 @@ def test_new_connections_go_to_the_workers_with_the_fewest(numbers: list[int], w
     assert [share.of(waiting) for share in found] == shares
 
 
+class Followers:
+    """Workers of one replica that wait for facts: what each has, and which of them take connections."""
+
+    def __init__(self, number: int) -> None:
+        self.states = memoryview(bytearray(number))
+        self.facts: list[Any] = [None] * number
+        self.taking: set[int] = set()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self, place: int, patience: float) -> worker.Loaded:
+        async def take() -> None:
+            self.taking.add(place)
+
+        loaded = worker.Loaded(self.states, place)
+        ready = worker.when_ready(lambda: self.facts[place], loaded, take(), patience)
+        self.tasks.append(asyncio.create_task(ready))
+        return loaded
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LONG):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+
+@pytest.fixture
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "TICK", 0.01)
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_worker_without_facts_leaves_callers_to_one_that_has_them_however_long_it_takes() -> None:
+    async def followed() -> None:
+        workers = Followers(2)
+        first = workers.start(0, patience=LONG)
+        assert not first()
+        workers.facts[0] = object()
+        await workers.until(lambda: workers.taking == {0})
+        second = workers.start(1, patience=0)
+        await asyncio.sleep(0.1)
+        assert (workers.taking, first(), second()) == ({0}, True, True)
+        workers.facts[1] = object()
+        await workers.until(lambda: workers.taking == {0, 1})
+        assert first()
+        workers.end()
+
+    asyncio.run(followed())
+
+
+@pytest.mark.usefixtures("_often")
+def test_a_replica_is_not_ready_while_a_worker_takes_callers_without_facts() -> None:
+    async def followed() -> None:
+        workers = Followers(2)
+        loaded = [workers.start(place, patience=0) for place in range(2)]
+        await workers.until(lambda: workers.taking == {0, 1})
+        workers.facts[0] = object()
+        await workers.until(lambda: workers.states[0] == worker.HAS)
+        assert [each() for each in loaded] == [False, False]
+        workers.facts[1] = object()
+        await workers.until(loaded[0])
+        workers.facts[0] = None  # they became too old
+        await workers.until(lambda: not loaded[1]())
+        workers.end()
+
+    asyncio.run(followed())
+
+
+def test_a_worker_in_a_dead_ones_place_begins_without_its_state() -> None:
+    states = memoryview(bytearray([worker.HAS, worker.LACKS, worker.LEAVES]))
+    second = worker.Loaded(states, 1)
+    assert second()
+    assert not worker.Loaded(states, 0)()
+    assert bytes(states) == bytes([worker.LEAVES] * 3)
+
+
 def test_connections_that_wait_are_taken_in_together() -> None:
     async def asked(listener: socket.socket) -> list[int]:
         seen: list[int] = []
@@ -982,7 +1060,7 @@ def test_readiness_warns_of_the_certificates_end_and_ends_with_it(mounted: Mount
         answered = app.test_client().get("/readyz")
         return answered.status_code, answered.text
 
-    facts: Any = object()
+    facts = True
     assert ready(30) == (200, "ok\n")
     status, text = ready(13)
     assert status == 200
@@ -990,7 +1068,7 @@ def test_readiness_warns_of_the_certificates_end_and_ends_with_it(mounted: Mount
     status, text = ready(1, before=3)
     assert status == 503
     assert text.startswith("the serving certificate ended at 20")
-    facts = None
+    facts = False
     assert ready(30) == (503, "facts are not loaded yet, or too old\n")
 
 

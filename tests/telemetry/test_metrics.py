@@ -160,7 +160,7 @@ def test_answers_without_a_verdict_are_counted_by_status() -> None:
 
 def test_only_the_health_port_serves_metrics(engine: Engine, sample_facts: Facts) -> None:
     metrics = Metrics()
-    assert ask(Health(lambda: sample_facts, metrics), "/metrics", method="GET").status == 200
+    assert ask(Health(lambda: True, metrics), "/metrics", method="GET").status == 200
     app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
     assert ask(app, "/metrics", method="GET").status == 404
 

@@ -59,11 +59,13 @@ Condition = Callable[[], tuple[bool, str]]
 class Health:
     """The application without the review paths, for a port that everyone may reach.
 
-    It is ready if there are facts and all conditions hold.
+    It is ready if there are facts (`loaded`) and all conditions hold.
     """
 
-    def __init__(self, facts: Source, metrics: "Metrics | None" = None, conditions: Sequence[Condition] = ()) -> None:
-        self.flask = _pages(facts, metrics, conditions)
+    def __init__(
+        self, loaded: Callable[[], bool], metrics: "Metrics | None" = None, conditions: Sequence[Condition] = ()
+    ) -> None:
+        self.flask = _pages(loaded, metrics, conditions)
 
     def refusal(self, request: HttpRequest) -> Reply | None:
         """Refuse a request with a body: no path here takes one."""
@@ -74,7 +76,7 @@ class Health:
         return wsgi.called(self.flask, request)
 
 
-def _pages(facts: Source, metrics: "Metrics | None", conditions: Sequence[Condition]) -> Flask:
+def _pages(loaded: Callable[[], bool], metrics: "Metrics | None", conditions: Sequence[Condition]) -> Flask:
     app = Flask("slicewarden", static_folder=None)
 
     if metrics is not None:
@@ -89,9 +91,8 @@ def _pages(facts: Source, metrics: "Metrics | None", conditions: Sequence[Condit
 
     @app.get("/readyz")
     def readyz() -> Response:
-        states = [(facts() is not None, "" if facts() is not None else NO_FACTS)]
-        states += [condition() for condition in conditions]
-        missing = [text for ready, text in states if not ready]
+        states = [condition() for condition in conditions]
+        missing = [*([] if loaded() else [NO_FACTS]), *(text for ready, text in states if not ready)]
         lines = missing or ["ok", *(text for _, text in states if text)]
         return Response("".join(f"{line}\n" for line in lines), status=503 if missing else 200, mimetype="text/plain")
 
@@ -114,8 +115,9 @@ class Webhook:
         metrics: "Metrics | None" = None,
         conditions: Sequence[Condition] = (),
         told: Told | None = None,
+        loaded: Callable[[], bool] | None = None,
     ) -> None:
-        self.health = Health(facts, conditions=conditions)
+        self.health = Health(loaded or (lambda: facts() is not None), conditions=conditions)
         self.told = told
         self.metrics = metrics
         self.facts = Dated(facts, _today)

@@ -76,7 +76,9 @@ def serve(listen: Listen, load: Load) -> None:
         from webhook.serving import worker
 
         lock = os.memfd_create("slicewarden-alone")
-        numbers = memoryview(mmap.mmap(-1, 4 * listen.workers)).cast("I")  # shared by all that are forked
+        # Both are shared by all that are forked.
+        numbers = memoryview(mmap.mmap(-1, 4 * listen.workers)).cast("I")
+        states = memoryview(mmap.mmap(-1, listen.workers))
 
         def work(place: int, lifeline: int) -> None:
             worker.run(
@@ -90,6 +92,7 @@ def serve(listen: Listen, load: Load) -> None:
                     engine=engine,
                     follow=follow,
                     share=worker.Share(numbers, place),
+                    loaded=worker.Loaded(states, place),
                     alone=worker.Alone(lock),
                     lifeline=lifeline,
                 )

@@ -32,7 +32,10 @@ RELOAD = 1.0
 """Seconds between two checks of the certificate's files."""
 
 WITHOUT_FACTS = 10.0
-"""Seconds for which a worker without facts leaves callers to other workers. After that it answers that it has none."""
+"""Seconds for which a worker takes no caller while no worker has facts. After that it answers that it has none."""
+
+LEAVES, HAS, LACKS = 0, 1, 2
+"""The states of a worker: it leaves callers to others, has facts to answer by, or answers that it has none."""
 
 LAST_WORD = 30.0
 """Seconds for requests in flight after the worker has stopped accepting."""
@@ -70,6 +73,27 @@ class Share:
         return taken
 
 
+class Loaded:
+    """Tells whether a replica has facts to answer by. Each worker's state is in memory that all workers share."""
+
+    def __init__(self, states: "memoryview[int]", place: int) -> None:
+        self._states = states
+        self._place = place
+        states[place] = LEAVES  # a worker that died in this place may have left another state
+
+    def takes_callers(self, *, facts: bool) -> None:
+        """Set that this worker takes callers, and whether it has facts."""
+        self._states[self._place] = HAS if facts else LACKS
+
+    def somewhere(self) -> bool:
+        """Tell whether a worker has facts."""
+        return HAS in self._states
+
+    def __call__(self) -> bool:
+        """Tell whether a worker has facts, and each of those that take callers."""
+        return HAS in self._states and LACKS not in self._states
+
+
 class Alone:
     """A lock that one worker holds at a time, among those with this file open. A worker that dies releases it."""
 
@@ -98,6 +122,7 @@ class Duty:
     engine: Judge
     follow: Callable[[Metrics], app.Followed]
     share: Share
+    loaded: Loaded
     alone: Alone
     lifeline: int
     """A descriptor that becomes readable when the main process ends, or wants the workers to end."""
@@ -122,12 +147,12 @@ async def _work(duty: Duty) -> None:
     metrics = Metrics(duty.share.place)
     facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
-    answers = app.Webhook(duty.engine, facts, log_line, metrics, conditions, told)
+    answers = app.Webhook(duty.engine, facts, log_line, metrics, conditions, told, duty.loaded)
     reviews = Port(answers, duty.limits, metrics, duty.names, duty.share.count, Strangers(log_line), duty.alone)
     taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
-    ports, tasks = [reviews], [loop.create_task(_when_ready(facts, taking))]
+    ports, tasks = [reviews], [loop.create_task(when_ready(facts, duty.loaded, taking))]
     if duty.health is not None:
-        health = Port(app.Health(facts, metrics, conditions), Limits(), Unwatched())
+        health = Port(app.Health(duty.loaded, metrics, conditions), Limits(), Unwatched())
         ports.append(health)
         tasks.append(loop.create_task(accept(duty.health, health, lambda: None)))
     tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]
@@ -157,12 +182,17 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
         listener.shutdown(socket.SHUT_RDWR)  # the socket is shared with other processes, which stop listening too
 
 
-async def _when_ready(facts: Source, taking: Awaitable[None]) -> None:
-    """Accept no connection while this worker has no facts and another worker could answer."""
-    end = monotonic() + WITHOUT_FACTS
-    while facts() is None and monotonic() < end:
+async def when_ready(facts: Source, loaded: Loaded, taking: Awaitable[None], patience: float = WITHOUT_FACTS) -> None:
+    """Accept no connection while this worker has no facts and another has, or all have waited too short a time."""
+
+    def tell() -> None:
+        loaded.takes_callers(facts=facts() is not None)
+
+    end = monotonic() + patience
+    while facts() is None and (loaded.somewhere() or monotonic() < end):
         await asyncio.sleep(0.02)
-    await taking
+    tell()
+    await asyncio.gather(taking, every(TICK, tell))
 
 
 async def accept(
