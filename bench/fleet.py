@@ -9,7 +9,8 @@ with --enable-aggregator-routing chooses a replica for each call (feature Webhoo
 
 A worker answers one call after the other. A connection costs it a handshake. The simulation leaves out: the network, a
 call that takes a connection which another one has just given back while its own is still being made, and that an API
-server gives up on a late call, which here goes on.
+server gives up on a late call, which here goes on. What is played is shorter than the life of a connection
+(webhook/serving/limits.py, `age`), so none is ended for its age.
 """
 
 import heapq

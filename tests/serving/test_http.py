@@ -787,6 +787,50 @@ def test_a_silent_peer_makes_room_in_its_handshake(folder: Path, files: tls.File
         until(lambda: len(door.port.connections) <= 3)
 
 
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock of a port so many seconds ahead."""
+    ahead = [0.0]
+    for module in ("http", "connection"):
+        monkeypatch.setattr(f"webhook.serving.{module}.monotonic", lambda: time.monotonic() + ahead[0])
+
+    def set_ahead(seconds: float) -> None:
+        ahead[0] = seconds
+
+    return set_ahead
+
+
+def test_an_old_connection_ends_with_a_whole_answer_and_the_next_one_is_new(later: Callable[[float], None]) -> None:
+    with opened() as door, contextlib.closing(http.client.HTTPConnection(*door.address, LONG)) as client:
+
+        def asked(number: int) -> tuple[int, bool]:
+            """The port that a request comes from, and whether the connection ends with its answer."""
+            client.request("POST", f"/{number}", b"x" * 1000)
+            here = client.sock.getsockname()[1]
+            reply = client.getresponse()
+            assert (reply.status, reply.read()) == (HTTPStatus.OK, f"/{number} 1000".encode())
+            return here, reply.will_close
+
+        here, _ = asked(0)
+        later(200)
+        assert asked(1) == (here, False)
+        later(400)
+        assert asked(2) == (here, True)
+        fresh, ends = asked(3)
+        assert (fresh != here, ends) == (True, False)
+        assert len(door.seen.answers) == 4
+
+
+def test_connections_of_one_moment_do_not_end_in_one_moment(later: Callable[[float], None]) -> None:
+    with opened() as door, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(door.connect()) for _ in range(32)]
+        until(lambda: len(door.port.connections) == 32)
+        later(300)
+        for peer in peers:
+            peer.sendall(GET)
+        assert len({answer(peer).will_close for peer in peers}) == 2
+
+
 def test_a_port_that_drains_ends_each_connection_with_its_next_answer() -> None:
     with opened(Limits(parting=0.3)) as door, door.connect() as busy, door.connect() as idle:
         for peer in (busy, idle):

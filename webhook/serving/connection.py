@@ -1,6 +1,7 @@
 """One connection of HTTP/1.1, whose requests are read by aiohttp and answered one after the other."""
 
 import asyncio
+import random
 from enum import Enum
 from functools import lru_cache
 from http import HTTPStatus
@@ -132,6 +133,8 @@ class Connection(web.RequestHandler):
         self._limits = limits
         self._stage = Stage.IDLE
         self._arrived = 0.0
+        self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
+        """From when on a request is the last one."""
         self._head_bytes = 0
         self._end = b""
         self._ahead = False
@@ -221,7 +224,9 @@ class Connection(web.RequestHandler):
 
     def keeps(self, asked: web.BaseRequest) -> bool:
         """Tell whether another request may follow this one."""
-        return asked.keep_alive and asked.version == HttpVersion11 and not (self._ahead or self._port.draining)
+        if self._ahead or self._port.draining or self._arrived > self._old:
+            return False
+        return asked.keep_alive and asked.version == HttpVersion11
 
     async def write(self, reply: Reply, asked: web.BaseRequest, *, last: bool) -> None:
         """Write an answer, and wait while the peer does not read. Raises ConnectionError when the peer is gone."""
