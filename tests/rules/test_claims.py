@@ -1,5 +1,6 @@
 """Claims for devices belong to pools: trust, slices and memory, in every version of the API, and in the conditions."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from webhook.engine.registration import configurations
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Requester, Verdict
 from webhook.policy.model import Policy
+from webhook.policy.scopes import Grant, Scope
 from webhook.rules import walk
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -180,6 +182,26 @@ def test_a_pod_uses_claims_that_it_could_have_been_granted(
 ) -> None:
     """The claim is not known: it was judged where it was written, by the grants of its namespace."""
     assert ("unlisted-claim" not in denied(judge(policy, pod(namespace, account)))) is fine
+
+
+def test_grants_of_other_namespaces_are_not_looked_at(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they are two or a thousand: for claims, and for pods that use claims which are not known."""
+    asked, reaches = [0], Scope.reaches
+
+    def counting(scope: Scope, namespace: str, labels: Mapping[str, str] | None) -> bool:
+        asked[0] += 1
+        return reaches(scope, namespace, labels)
+
+    def counted(policy: Policy, item: Object) -> tuple[set[str], int]:
+        asked[0] = 0
+        return denied(judge(policy, item)), asked[0]
+
+    monkeypatch.setattr(Scope, "reaches", counting)
+    others = [Grant(Scope(frozenset({f"team-{number}"}), None, frozenset())) for number in range(1000)]
+    wide = replace(policy, grants=(*others[:500], *policy.grants, *others[500:]))
+    for item in (claim(request_for(SLICE)), claim(request_for(SLICE), namespace="visitors"), pod("speech", "other")):
+        assert counted(wide, item) == counted(policy, item)
+    assert counted(wide, claim(request_for(SLICE), namespace="team-7"))[0] == set()
 
 
 def test_claims_of_a_namespace_where_some_account_may_claim_anything_are_its_own() -> None:

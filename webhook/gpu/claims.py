@@ -25,8 +25,8 @@ def trust(claim: DeviceClaim, policy: Policy, facts: Facts) -> Claim:
     asked = claim.annotations.get(policy.annotation)
     labels = facts.namespaces.get(claim.namespace)
     wanted = policy.default_trust if asked is None else asked
-    grants = [grant for grant in policy.grants if grant.scope.reaches(claim.namespace, labels)]
-    grants = [each for each in grants if not each.rbac or (wanted == TRUSTED and facts.trusts(claim.namespace))]
+    near = policy.grants_reaching(claim.namespace, labels)
+    grants = [each for each in near if not each.rbac or (wanted == TRUSTED and facts.trusts(claim.namespace))]
     applied = [grant.pools or policy.pool_names for grant in grants if _applies(grant, claim, policy)]
     pools: frozenset[str] = frozenset().union(*applied)
     level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
@@ -87,8 +87,8 @@ def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
     the namespace's claims may use has to cover the pod's account, unless others cover the account in the same pools.
     """
     labels = facts.namespaces.get(pod.namespace)
-    reached = [grant for grant in policy.grants if grant.scope.reaches(pod.namespace, labels)]
-    reached = [grant for grant in reached if not grant.rbac or facts.trusts(pod.namespace)]
+    near = policy.grants_reaching(pod.namespace, labels)
+    reached = [grant for grant in near if not grant.rbac or facts.trusts(pod.namespace)]
     own = [grant for grant in reached if grant.scope.covers(pod.namespace, labels, pod.service_account)]
     offering = {pool.name for pool in policy.pools if pool.device_classes.patterns}
     return _pools(own, policy) & offering >= _pools(reached, policy) & offering

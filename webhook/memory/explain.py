@@ -253,7 +253,7 @@ def _trust(review: PodReview, placement: Placement) -> str:
 def _uncovered(review: PodReview) -> str:
     """Say which part of a pod no grant covers: its service account, if its namespace has a grant for others."""
     pod, labels = review.subject, review.facts.namespaces.get(review.subject.namespace)
-    reaching = [grant for grant in review.policy.grants if grant.scope.reaches(pod.namespace, labels)]
+    reaching = review.policy.grants_reaching(pod.namespace, labels)
     if any(grant.rbac for grant in reaching):
         known = review.facts.trusts(pod.namespace, pod.service_account) is not None
         return f"its service account {shown(pod.service_account)}{'' if known else ', whose rights are not known'}"

@@ -357,6 +357,10 @@ class Policy:
         """The grants, by the namespaces that they name."""
         return ByNamespace(self.grants, lambda grant: grant.scope)
 
+    def grants_reaching(self, namespace: str, labels: Mapping[str, str] | None) -> tuple[Grant, ...]:
+        """Return the grants that have pods of any account in a namespace with these labels (None: unknown)."""
+        return tuple([g for g in self.grants_by_namespace.near(namespace) if g.scope.reaches(namespace, labels)])
+
     @cached_property
     def exemptions_by_namespace(self) -> ByNamespace[Exemption]:
         """The exemptions, by the namespaces that they name."""

@@ -95,8 +95,7 @@ def _evicting(review: PodReview) -> Iterator[Finding]:
 def _of_group(review: Review[PodGroup]) -> Iterator[Finding]:
     group, policy = review.subject, review.policy
     labels = review.facts.namespaces.get(group.namespace)
-    granted = any(grant.scope.reaches(group.namespace, labels) for grant in policy.grants)
-    levels = {UNTRUSTED, TRUSTED} if granted else {UNTRUSTED}
+    levels = {UNTRUSTED, TRUSTED} if policy.grants_reaching(group.namespace, labels) else {UNTRUSTED}
     for path, name in group.priorities:
         entries = [entry for entry in policy.priorities if name in entry.classes]
         fits = (

@@ -106,7 +106,7 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
 def _bound(review: PodReview | Review[Revision | DeviceClaim], namespace: str, account: str = "") -> str:
     """Say how RBAC would give the right of trust, or why it is not known to; empty if no grant asks for it there."""
     policy, labels = review.policy, review.facts.namespaces.get(namespace)
-    scopes = [grant.scope for grant in policy.grants if grant.rbac and grant.scope.reaches(namespace, labels)]
+    scopes = [grant.scope for grant in policy.grants_reaching(namespace, labels) if grant.rbac]
     if not any(not account or each.covers(namespace, labels, account) for each in scopes):
         return ""
     who = f"the service account {shown(account)}" if account else "the service accounts of the namespace"
@@ -121,7 +121,7 @@ def _of_revision(review: Review[Revision | DeviceClaim], revision: Revision) -> 
     if requester is None or policy.controllers.include(requester) or (old is not None and old.data == revision.data):
         return
     labels = review.facts.namespaces.get(revision.namespace)
-    narrow = [each.requesters for each in policy.grants if each.scope.reaches(revision.namespace, labels)]
+    narrow = [each.requesters for each in policy.grants_reaching(revision.namespace, labels)]
     if any(each is not None and not each.include(requester) for each in narrow):
         yield Finding(
             ("data",),
