@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
+from webhook.facts.snapshot import Facts, Node
 from webhook.floor.answers import RECORDED, Answer
+from webhook.floor.mutations import mutating
 from webhook.floor.policies import floor
 from webhook.floor.standing import Changes, changes, standing
 from webhook.model import Action
@@ -51,7 +53,7 @@ def test_a_rule_that_is_recorded_only_in_audit_mode_is_not_denied() -> None:
 def test_changes_are_those_of_what_is_held_and_not_of_its_words() -> None:
     assert not changes(SAMPLE, replace(SAMPLE, name="renamed", digest="0", support="ask us"), RULES)
     eased = replace(SAMPLE, actions={"device-path": Action.WARN, "*": Action.DENY})
-    assert changes(SAMPLE, eased, RULES) == Changes([], ["device-path"], [])
+    assert changes(SAMPLE, eased, RULES) == Changes([], ["device-path"], [], [])
     assert changes(eased, SAMPLE, RULES).line == (
         "the floor now also holds device-path; where it is installed, make it again"
     )
@@ -59,3 +61,24 @@ def test_changes_are_those_of_what_is_held_and_not_of_its_words() -> None:
     assert Changes(["a"], [], ["b"]).line == both
     fewer = replace(SAMPLE, pools=SAMPLE.pools[:-1])
     assert "unsteered-pod" in changes(SAMPLE, fewer, RULES).changed  # it reads the pools by a variable
+
+
+def test_a_change_of_what_is_written_without_a_webhook_is_told_by_the_rule_whose_fix_it_is() -> None:
+    larger = [replace(pool, assume=pool.assume and pool.assume._replace(memory=24576)) for pool in SAMPLE.pools]
+    found = changes(SAMPLE, replace(SAMPLE, pools=tuple(larger)), RULES)
+    assert (found.written, found.value["written"]) == (["uncapped-memory"], ["uncapped-memory"])
+    assert "writes the fixes of uncapped-memory in another way if it was made with --mutate" in found.line
+
+
+def test_mutations_of_a_cluster_are_compared_with_the_cards_of_its_nodes() -> None:
+    labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.product": "Tesla-T4"}
+    small, large = (
+        Facts(nodes=(Node("a", {**labels, "nvidia.com/gpu.memory": memory, "nvidia.com/gpu.replicas": "2"}),))
+        for memory in ("15360", "24576")
+    )
+    found = [*floor(SAMPLE, RULES), *mutating(SAMPLE, RULES, small)]
+    assert standing(SAMPLE, RULES, found, small).differences == []
+    assert standing(SAMPLE, RULES, found).differences == []
+    said = standing(SAMPLE, RULES, found, large).differences
+    assert said[0].startswith("MutatingAdmissionPolicy slicewarden-pods: its caps are those of other cards")
+    assert said[1] == "MutatingAdmissionPolicy slicewarden-pods: its mutations differ"

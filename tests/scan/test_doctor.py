@@ -4,6 +4,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,12 @@ from webhook.cli import main as cli
 from webhook.cluster.installation import Asked as Powers
 from webhook.cluster.installation import Installation, Unread
 from webhook.engine.registration import configurations
+from webhook.facts.snapshot import Facts
 from webhook.floor import current
 from webhook.floor.answers import Answer
+from webhook.floor.mutations import mutating
 from webhook.floor.policies import floor
+from webhook.policy.model import Card
 from webhook.rules import walk
 from webhook.scan import doctor
 from webhook.scan.doctor import Check, Examined, State
@@ -38,7 +42,12 @@ REVIEWS, PROBE = "/apis/authorization.k8s.io/v1/subjectaccessreviews", "/api/v1/
 
 FLOOR = [
     f"/apis/admissionregistration.k8s.io/v1/{each}"
-    for each in ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+    for each in (
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+    )
 ]
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
@@ -112,7 +121,7 @@ class World:
 
     def install(self, made: list[Any]) -> None:
         """Have this floor, as the API server lists it: without the kinds of items."""
-        for kind, path in zip(current.KINDS, FLOOR, strict=True):
+        for kind, path in zip((*current.KINDS, *current.MUTATING), FLOOR, strict=True):
             some = [each for each in deepcopy(made) if each["kind"] == kind]
             items = [{key: value for key, value in each.items() if key != "kind"} for each in some]
             self.items[path] = {"items": items}
@@ -248,6 +257,17 @@ def _watched(world: World, made: list[Any]) -> None:
     world.watch_floor()
 
 
+def _mutating(world: World, change: Callable[[list[Any]], Any], assumed: Card | None = None) -> None:
+    policy = policy_of(POLICY)
+    if assumed:
+        other = replace(policy, pools=tuple(replace(pool, assume=assumed) for pool in policy.pools))
+        made = mutating(other, walk(), Facts())
+    else:
+        made = mutating(policy, walk(), Facts.of(_facts()))
+    change(made)
+    world.install([*floor(policy, walk(), Answer.BY_RULE), *made])
+
+
 def _audit_beside_a_floor(world: World) -> None:
     world.audit()
     world.install(floor(policy_of(POLICY), walk(), Answer.DENY))
@@ -290,6 +310,19 @@ ERRORS: list[tuple[Break, str, str, str]] = [
     ),
     (lambda w: _audit_beside_a_floor(w), "floor", "warning", "audit mode, but the floor denies"),
     (lambda w: _edit(w, FLOOR[0], "broad-toleration: ", "another: "), "floor", "error", "its validations differ"),
+    (lambda w: _mutating(w, lambda made: made.pop()), "floor", "error", "its binding is missing"),
+    (
+        lambda w: _mutating(w, lambda made: made[0]["spec"].update(reinvocationPolicy="Never")),
+        "floor",
+        "error",
+        "MutatingAdmissionPolicy slicewarden-pods: its reinvocationPolicy differs",
+    ),
+    (
+        lambda w: _mutating(w, lambda _: None, Card("Tesla-T4", 9000, 2)),
+        "floor",
+        "error",
+        "MutatingAdmissionPolicy slicewarden-pods: its mutations differ",
+    ),
     (lambda w: w.items.pop(SERVING), "certificate", "error", "the Secret of the serving certificate is not there"),
     (lambda w: w.items[SERVING].update(data={}), "certificate", "error", "no certificate under tls.crt"),
     (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(3)[0]}), "certificate", "warning", "ends 20"),

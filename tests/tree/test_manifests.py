@@ -15,7 +15,7 @@ from tests.support.registration_contract import WHOLE_REQUEST
 from webhook import rules
 from webhook.api.devices import DEVICES
 from webhook.cli import inputs
-from webhook.cluster import client, listing, watch
+from webhook.cluster import client, listing, registered, watch
 from webhook.cluster.installation import REVIEWS
 from webhook.engine import registration
 from webhook.facts import rights
@@ -323,7 +323,8 @@ def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(s
     devices = {("resource.k8s.io", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}") for _, kind in DEVICES}
     workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
     facts = {(each.group, each.plural) for each in (*watch.READ, *watch.READ_DEVICES, *listing.READ_RIGHTS)}
-    held = {(each.group, each.plural) for each in floor_watch.READ}
+    held = {("admissionregistration.k8s.io", plural) for plural in registered.POLICIES}
+    assert {(each.group, each.plural) for each in floor_watch.READ} < held
     assert allowed == {(*each, "list") for each in devices | workloads | facts | held}
 
 

@@ -10,6 +10,7 @@ from webhook import rules
 from webhook.cli import inputs, options, outputs
 from webhook.engine import registered
 from webhook.engine.registration import NAME
+from webhook.facts.snapshot import Facts
 from webhook.floor import current, mutations, policies
 from webhook.floor.answers import Answer
 from webhook.floor.params import Params
@@ -33,7 +34,7 @@ class Comparison:
     that a file has none. `differences` says what is not as it has to be, `more` the rest of the sentence on one that
     is current, and `caution` what the `command` that makes it again would lose. The command's output goes to a file
     like `file`, and `apply` says what to do then. `none` is said of a cluster without it, where it is compared beside
-    another. `passed_over` says which objects of a file are not compared.
+    another.
     """
 
     name: str
@@ -47,7 +48,6 @@ class Comparison:
     more: Callable[[Sequence[Object]], str] = lambda _: ""
     caution: Callable[[Sequence[Object]], str] = lambda _: ""
     none: str = ""
-    passed_over: Callable[[Iterable[Object]], str] = lambda _: ""
 
 
 def shared(function: Command) -> Command:
@@ -107,8 +107,13 @@ def floor(
     params: Params | None = None,
     *,
     static: bool = False,
+    mutate: bool = False,
+    facts: Facts | None = None,
 ) -> Comparison:
-    """Compare the floor. Without an answer or a ConfigMap that is wanted, those count with which it was made."""
+    """Compare the floor. Without an answer or a ConfigMap that is wanted, those count with which it was made.
+
+    Mutations are compared where there are any; with `mutate` they have to be there.
+    """
 
     def read(api: "Api") -> list[Object]:
         from webhook.cluster import registered as cluster  # brings the client, which only a live cluster needs
@@ -120,15 +125,24 @@ def floor(
     def wanted(found: Sequence[Object]) -> Answer:
         return answer or current.made_with(found) or next(iter(current.answers(found)), Answer.DENY)
 
+    def steers(found: Sequence[Object]) -> bool:
+        return any(item["kind"] in current.MUTATING for item in found)
+
     def differences(found: Sequence[Object]) -> list[str]:
         made = policies.floor(policy, rules.walk(), wanted(found), params or current.params(found))
         made = policies.static(made, policy) if static or current.of_files(found) else made
+        made += (
+            mutations.mutating(policy, rules.walk(), facts or Facts())
+            if mutate and not steers(found)
+            else mutations.again(policy, rules.walk(), facts, found)
+        )
         actions = answer is not None or (wanted(found) is Answer.BY_RULE and not current.only_records(found))
         return current.differences(made, found, actions=actions)
 
     def command(found: Sequence[Object]) -> str:
         files, read = static or current.of_files(found), params or current.params(found)
-        return f"slicewarden floor{_policy(source)}{options_of(wanted(found), read, static=files)}"
+        steering = _steering(policy, found) if mutate or steers(found) else ""
+        return f"slicewarden floor{_policy(source)}{options_of(wanted(found), read, static=files)}{steering}"
 
     def more(found: Sequence[Object]) -> str:
         told = current.told(found)
@@ -152,13 +166,14 @@ def floor(
         more,
         caution,
         f"no floor; {current.LOST}",
-        _mutations,
     )
 
 
-def _mutations(items: Iterable[Object]) -> str:
-    there = any(item.get("kind") == mutations.POLICY for item in items)
-    return f"note: the {mutations.POLICY} in it is not compared" if there else ""
+def _steering(policy: Policy, found: Sequence[Object]) -> str:
+    """Write the options that make the mutations again: they need facts if they are not those of assumed cards."""
+    assumed = {name: capping.card for name, capping in mutations.cappings(policy, Facts()).items()}
+    said = [mutations.recorded(item) for item in found if item["kind"] == mutations.POLICY]
+    return " --mutate" + ("" if said == [assumed] else " --facts FACTS")
 
 
 def run(
@@ -182,7 +197,6 @@ def run(
     found = compared.ours(items)
     if not found:
         raise Unusable((Problem(file, 0, compared.absent),))
-    outputs.say(filter(None, (each.passed_over(items) for each in (compared, *beside))))
     others = [(each, each.ours(items)) for each in beside]
     status = _compared(policy, compared, found, file)
     return max([status, *(_compared(policy, each, those, file) for each, those in others if those)])

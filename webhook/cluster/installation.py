@@ -50,7 +50,7 @@ Answer = Object | Unread
 class Installation:
     """The objects that were read. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`).
 
-    `floor` are the lists of ValidatingAdmissionPolicies and of their bindings.
+    `floor` are the lists of admission policies and of their bindings, in the order of `registered.POLICIES`.
     """
 
     configurations: tuple[Answer, ...]

@@ -29,6 +29,8 @@ def configurations(api: Api, name: str) -> list[Object]:
 POLICIES = {
     "validatingadmissionpolicies": "ValidatingAdmissionPolicy",
     "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
+    "mutatingadmissionpolicies": "MutatingAdmissionPolicy",
+    "mutatingadmissionpolicybindings": "MutatingAdmissionPolicyBinding",
 }
 """The resources of admission policies, with their kinds, which the items of a list do not say."""
 
@@ -44,9 +46,10 @@ def config_map(api: Api, namespace: str, name: str) -> list[Object]:
 
 
 def policies(api: Api, label: str) -> list[Object]:
-    """Read the ValidatingAdmissionPolicies with a label, as `key=value`, and their bindings. Raises Unusable.
+    """Read the validating and mutating admission policies with a label, `key=value`, and their bindings.
 
-    An API server that has no such kind has none of them.
+    An API server that has no such kind has none of them: mutating ones are served from Kubernetes 1.36 on. Raises
+    Unusable.
     """
     found: list[Object] = []
     for plural, kind in POLICIES.items():

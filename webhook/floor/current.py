@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from webhook.engine.registration import LABELS, MADE_FROM
+from webhook.floor import mutations
 from webhook.floor.answers import OF_BINDINGS, Answer
 from webhook.floor.params import Params
 from webhook.floor.policies import AUDITED, GUARD, STATIC
@@ -12,6 +13,9 @@ from webhook.model import Object
 from webhook.text.words import listed, shown
 
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+MUTATING = (mutations.POLICY, mutations.BINDING)
+"""The kinds by which the API server steers, guards and caps, where a floor was made with --mutate."""
 
 CONFIG_MAP = "ConfigMap"
 
@@ -31,7 +35,7 @@ def ours(items: Iterable[Object]) -> list[Object]:
     found = [
         item
         for item in items
-        if item.get("kind") in KINDS and LABELS.items() <= (_metadata(item).get("labels") or {}).items()
+        if item.get("kind") in (*KINDS, *MUTATING) and LABELS.items() <= (_metadata(item).get("labels") or {}).items()
     ]
     read = params(found)
     return [*found, *(item for item in items if read and item.get("kind") == CONFIG_MAP and read == _named(item))]
@@ -110,6 +114,7 @@ class State(StrEnum):
 
 MISSING = {
     KINDS[1]: "its binding is missing, so it is not in force",
+    MUTATING[1]: "its binding is missing, so it is not in force",
     CONFIG_MAP: "the ConfigMap is missing, so every pod is refused",
 }
 """The words for a part that is missing."""
@@ -128,7 +133,8 @@ def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: b
     """Say what of a floor is not as it has to be, as `differing` finds it; nothing if it is current."""
     said: dict[str, list[str]] = {}
     for each in differing(wanted, found, actions=actions):
-        said.setdefault(each.text, []).append(shown(each.name, quotes=False))
+        name = shown(each.name, quotes=False)
+        said.setdefault(each.text, []).append(f"{MUTATING[0]} {name}" if each.kind in MUTATING else name)
     return [f"{listed(list(dict.fromkeys(names)), NAMED)}: {text}" for text, names in said.items()]
 
 
@@ -160,6 +166,8 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
         text = "is not of this policy's floor, and may deny what the webhook allows; delete it"
         if audited and only_records(item for item in there.values() if _metadata(item).get("name") == name):
             text = "belongs to a floor with other --actions; it only records; delete it"
+        if kind in MUTATING:
+            text = "is not of this policy's floor, and may write what the webhook does not; delete it"
         yield Difference(kind, str(name), State.UNNEEDED, text)
 
 
@@ -178,6 +186,8 @@ def _between(wanted: Object, found: Object, actions: bool) -> Iterator[str]:
     stamp = (_metadata(found).get("annotations") or {}).get(MADE_FROM)
     if digest and stamp != digest:
         yield f"was made from policy {shown(stamp, quotes=False)}, but this policy is {digest}"
+    if wanted["kind"] == MUTATING[0] and mutations.recorded(wanted) != mutations.recorded(found):
+        yield "its caps are those of other cards; give it the cluster's nodes by --facts"
     if wanted["kind"] == CONFIG_MAP:
         yield from ("its data differ" for _ in (1,) if found.get("data") != wanted["data"])
         return

@@ -4,7 +4,9 @@ It does what is exact in CEL, and `unwritten` says what it leaves out. The floor
 write. So a pod on which an expression fails is left as it is.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from webhook.api.pods import MIRROR
@@ -22,13 +24,16 @@ from webhook.memory.budget import MEMORY, PROCESSES, nodes, smallest
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
 from webhook.memory.steps import Cap, Kind
 from webhook.model import Action, Object
-from webhook.policy.model import Policy, Pool
+from webhook.policy.model import Card, Policy, Pool
 from webhook.rules import Rule
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 """Served from Kubernetes 1.36 on (k8s.io/api admissionregistration/v1 types.go)."""
 
 POLICY, BINDING = "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"
+
+CARDS = "slicewarden.dev/cards"
+"""The annotation that says which card the caps of each pool are those of: JSON, `{pool: [product, MiB, slices]}`."""
 
 STEERING, GUARDING, CAPPING = "unsteered-pod", "unguarded-container", "uncapped-memory"
 """The rules whose fixes are written."""
@@ -52,10 +57,15 @@ class Caps(NamedTuple):
 
 
 class Capping(NamedTuple):
-    """The caps of a pool's pods, and the card that they are sized by, in words."""
+    """The caps of a pool's pods, and the card that they are sized by."""
 
     caps: tuple[Caps, ...]
-    card: str
+    card: Card
+
+    @property
+    def words(self) -> str:
+        """The card, for people."""
+        return f"{self.card.product}, {self.card.memory} MiB in {self.card.replicas} slices"
 
 
 def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
@@ -74,7 +84,8 @@ def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
         return []
     hook = next(each for each in webhooks(policy) if each.name == SOURCES[Asked.PODS].webhook)
     name = f"{NAME}-{Asked.PODS}"
-    metadata = {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}}
+    cards = json.dumps({name: capping.card for name, capping in capped.items()}, sort_keys=True)
+    metadata = {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest, CARDS: cards}}
     made = matching(Asked.PODS, hook)
     made["matchConstraints"]["resourceRules"] = [
         {**rule, "resources": ["pods"]} for rule in made["matchConstraints"]["resourceRules"]
@@ -96,6 +107,37 @@ def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
     ]
 
 
+def again(policy: Policy, rules: Iterable[Rule], facts: Facts | None, found: Iterable[Object]) -> list[Made]:
+    """Make the mutations that are to stand where a floor has any; nothing if it has none.
+
+    Their caps are those of the cards among the facts. Where no node is known, they are those of the cards that the
+    floor says it was made for.
+    """
+    there = [item for item in found if item.get("kind") in (POLICY, BINDING)]
+    if not there:
+        return []
+    if facts is not None and facts.nodes:
+        return mutating(policy, rules, facts)
+    said = next((cards for item in there if (cards := recorded(item)) is not None), None)
+    return mutating(policy if said is None else _assuming(policy, said), rules, Facts())
+
+
+def recorded(made: Object) -> dict[str, Card] | None:
+    """Read the card of each pool that a policy or binding says it was made for; None if it says none that can be."""
+    metadata = made.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    try:
+        said = json.loads((annotations or {})[CARDS])
+        cards = {str(pool): Card(str(name), int(memory), int(parts)) for pool, (name, memory, parts) in said.items()}
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError):
+        return None
+    return cards if all(card.memory > 0 and card.replicas > 0 for card in cards.values()) else None
+
+
+def _assuming(policy: Policy, cards: Mapping[str, Card]) -> Policy:
+    return replace(policy, pools=tuple(replace(pool, assume=cards.get(pool.name)) for pool in policy.pools))
+
+
 def cappings(policy: Policy, facts: Facts) -> dict[str, Capping]:
     """Return what caps the pods of each pool whose known cards have one size. The card that it assumes may stand in."""
     found = {}
@@ -108,8 +150,7 @@ def cappings(policy: Policy, facts: Facts) -> dict[str, Capping]:
             continue
         cap = Cap(budget, policy, driver=pool.driver_limits)
         (card,) = cards
-        words = f"{card.product}, {card.memory} MiB in {card.replicas} slices"
-        found[pool.name] = Capping(tuple(_by_release(pool, cap)), words)
+        found[pool.name] = Capping(tuple(_by_release(pool, cap)), card)
     return found
 
 
@@ -322,7 +363,7 @@ def unwritten(policy: Policy, rules: Iterable[Rule], capped: Mapping[str, Cappin
     if others:
         yield f"pools of several sizes of cards, or of none known, have no caps: {', '.join(others)}"
     for name in (pool.name for pool in asked if pool.name in capped):
-        yield f"caps of pool {name} are those of one card ({capped[name].card}): make them again when its nodes change"
+        yield f"caps of pool {name} are those of one card ({capped[name].words}): make them again when its nodes change"
     if capped:
         yield (
             f"containers that set one of the variables of memory have to set all; {MEMORY} and {PROCESSES} are not "

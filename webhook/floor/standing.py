@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.floor import current
+from webhook.facts.snapshot import Facts
+from webhook.floor import current, mutations
 from webhook.floor.answers import Answer
 from webhook.floor.policies import floor
 from webhook.model import Action, Object
@@ -61,12 +62,16 @@ class Standing:
             yield f"floor: the webhook alone holds {listed(self.alone, NAMED)}"
 
 
-def standing(policy: Policy, rules: Sequence[Rule], found: Sequence[Object]) -> Standing:
-    """Compare the floor of a cluster with the one that a policy needs, and say what it holds."""
+def standing(policy: Policy, rules: Sequence[Rule], found: Sequence[Object], facts: Facts | None = None) -> Standing:
+    """Compare the floor of a cluster with the one that a policy needs, and say what it holds.
+
+    Mutations are compared where there are any, and their caps with the cards among the facts.
+    """
     made_with = current.made_with(found)
     answer = made_with or next(iter(current.answers(found)), Answer.DENY)
     actions = answer is Answer.BY_RULE and not current.only_records(found)
     made = current.without_params(floor(policy, rules, answer, current.params(found)))
+    made += mutations.again(policy, rules, facts, found)
     differences = current.differences(made, found, actions=actions) if found else ()
     bindings = {name: each for each, names in current.answers(found).items() for name in names}
     by_answer: dict[Answer | None, set[str]] = {}
@@ -89,20 +94,26 @@ def standing(policy: Policy, rules: Sequence[Rule], found: Sequence[Object]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The rules of which two floors hold other things."""
+    """The rules of which two floors hold other things, and those whose fixes `--mutate` writes in another way."""
 
     added: Sequence[str] = field(default_factory=tuple)
     removed: Sequence[str] = field(default_factory=tuple)
     changed: Sequence[str] = field(default_factory=tuple)
+    written: Sequence[str] = field(default_factory=tuple)
 
     def __bool__(self) -> bool:
         """Tell whether there are any."""
-        return bool(self.added or self.removed or self.changed)
+        return bool(self.added or self.removed or self.changed or self.written)
 
     @property
     def value(self) -> Object:
         """All of it, as JSON."""
-        return {"added": [*self.added], "removed": [*self.removed], "changed": [*self.changed]}
+        return {
+            "added": [*self.added],
+            "removed": [*self.removed],
+            "changed": [*self.changed],
+            "written": [*self.written],
+        }
 
     @property
     def line(self) -> str:
@@ -111,6 +122,7 @@ class Changes:
             ("now also holds", self.added, ""),
             ("no longer holds", self.removed, ""),
             ("holds", self.changed, " in another way"),
+            ("writes the fixes of", self.written, " in another way if it was made with --mutate"),
         )
         said = [f"{verb} {listed(some, NAMED)}{way}" for verb, some, way in parts if some]
         return f"the floor {', and '.join(said)}; where it is installed, make it again" if said else ""
@@ -123,7 +135,13 @@ def changes(old: Policy, new: Policy, rules: Sequence[Rule]) -> Changes:
         sorted(after.keys() - before.keys()),
         sorted(before.keys() - after.keys()),
         sorted(rule for rule in before.keys() & after.keys() if before[rule] != after[rule]),
+        sorted(rule.id for rule in rules if _fixes(old, rule) != _fixes(new, rule)),
     )
+
+
+def _fixes(policy: Policy, rule: Rule) -> Sequence[Any]:
+    """Return what `--mutate` writes for a rule without facts: the scope, the variables and the expressions."""
+    return [item["spec"] for item in mutations.mutating(policy, [rule], Facts())]
 
 
 def _held(made: Iterable[Object]) -> dict[str, set[str]]:

@@ -12,7 +12,7 @@ from certs.read import Certificate, blocks, certificates, signed
 from webhook.cluster.installation import Asked, Installation, Unread
 from webhook.engine import registered
 from webhook.facts.snapshot import Facts
-from webhook.floor import current, policies
+from webhook.floor import current, mutations, policies
 from webhook.floor.answers import Answer
 from webhook.gpu import guard
 from webhook.model import Mode, Object
@@ -194,17 +194,19 @@ def floor(of: Examined) -> Iterator[Check]:
         return
     found = [
         {**item, "kind": kind}
-        for kind, each in zip(current.KINDS, lists, strict=True)
+        for kind, each in zip((*current.KINDS, *current.MUTATING), lists, strict=True)
         if not isinstance(each, Unread)
         for item in each.get("items") or ()
     ]
     audits = mode(of.read.deployment) is Mode.AUDIT
     answer = _watched(of.read.deployment) or current.made_with(found) or Answer.DENY
-    way = f"`slicewarden floor --policy POLICY --actions {answer} | kubectl apply -f -`"
+    steers = " --mutate --facts FACTS" if any(each["kind"] in current.MUTATING for each in found) else ""
+    way = f"`slicewarden floor --policy POLICY --actions {answer}{steers} | kubectl apply -f -`"
     if not found:
         yield _without_floor(of, answer, way, audits=audits)
         return
     made = current.without_params(policies.floor(of.policy, walk(), answer, current.params(found)))
+    made += mutations.again(of.policy, walk(), of.facts, found)
     wanted = current.recording(made) if audits else made
     watched = _watched(of.read.deployment) is not None
     # Without --floor the actions are the owner's choice, but for those of a floor by rule.

@@ -111,7 +111,7 @@ def command(
             problems += publish.publish(api, form, engine.policy.name, result.judged, kinds, namespace, tell)
     _caution(guard.unguarded(engine.policy, facts), result.passed_over)
     report = _chosen(result.report(problems, datetime.now(UTC)), everything=everything)
-    report = replace(report, floor=_floor(api, engine))
+    report = replace(report, floor=_floor(api, engine, facts))
     if any(each.format == "html" for each in wanted):
         report = replace(report, pools=sharing.overview(engine.policy, result.facts))
     outputs.say(reports.unshown((each.format for each in wanted), report))
@@ -124,7 +124,7 @@ def command(
     )
 
 
-def _floor(api: "Api", engine: Engine) -> Standing | None:
+def _floor(api: "Api", engine: Engine, facts: Facts) -> Standing | None:
     from webhook.cluster import registered
 
     try:
@@ -132,7 +132,7 @@ def _floor(api: "Api", engine: Engine) -> Standing | None:
     except Unusable as error:
         outputs.say([f"note: the floor could not be read: {error.problems[0]}"])
         return None
-    return standing(engine.policy, rules.walk(), found)
+    return standing(engine.policy, rules.walk(), found, facts)
 
 
 def _chosen(report: Report, *, everything: bool) -> Report:

@@ -73,7 +73,9 @@ PARAMS = _Params()
     "--mutate",
     is_flag=True,
     help="print a MutatingAdmissionPolicy too, by which the API server steers, guards and caps pods as far as it can, "
-    "so that a small cluster needs no webhook; comments say what is missing then; needs Kubernetes 1.36",
+    "so that a small cluster needs no webhook; comments say what is missing then; needs Kubernetes 1.36. --check "
+    "compares it if it is there, and with --mutate it has to be; if --facts has nodes, its caps have to fit their "
+    "cards",
 )
 @click.option(
     "--params",
@@ -105,14 +107,15 @@ def command(
         raise click.UsageError(f"{files}: slicewarden floor --as static --check FILE")
     if params and (static or mutate):
         raise click.UsageError(f"--params cannot be used with {'--as static' if static else '--mutate'}; leave it out")
-    if mutate and (static or check):
-        raise click.UsageError(f"--mutate cannot be used with {'--as static' if static else '--check'}; leave it out")
+    if mutate and static:
+        raise click.UsageError("--mutate cannot be used with --as static; leave it out")
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
     answer = Answer(actions) if actions else None
+    known = Facts.of(item.value for item in inputs.load_facts(facts))
     if check:
-        compared = checks.floor(loaded, policy, answer, params, static=static)
+        compared = checks.floor(loaded, policy, answer, params, static=static, mutate=mutate, facts=known)
         return checks.run(loaded, compared, file, inputs.Target(kubeconfig, context, None))
     made = policies.floor(loaded, rules.walk(), answer or Answer.DENY, params)
     if static:
@@ -123,7 +126,6 @@ def command(
         "# Make it again with each policy and with each release.\n"
     )
     if mutate:
-        known = Facts.of(item.value for item in inputs.load_facts(facts))
         made += mutations.mutating(loaded, rules.walk(), known)
         missing = mutations.unwritten(loaded, rules.walk(), mutations.cappings(loaded, known))
         outputs.show("# Without the webhook this is missing:\n" + "".join(f"# - {each}\n" for each in missing))
