@@ -1,6 +1,7 @@
 """`python -m bench`: run the benchmarks, print their tables and keep their figures."""
 
 import argparse
+import shutil
 import signal
 import sys
 import time
@@ -26,6 +27,7 @@ from bench import (
     limits,
     page,
     peers,
+    pythons,
     rivals,
     runs,
     scale,
@@ -37,11 +39,12 @@ from bench.runs import Result
 
 
 class Options(NamedTuple):
-    """How long to measure, and programs of peers that are there already."""
+    """How long to measure, programs of peers that are there already, and other Pythons."""
 
     rounds: int
     seconds: float
     peers: Mapping[str, Path]
+    pythons: Mapping[str, Path]
 
 
 class Part(NamedTuple):
@@ -60,6 +63,7 @@ PARTS = {
     "check": Part("Manifests on the command line", lambda _: check.run()),
     "rivals": Part("Other checkers", lambda asked: rivals.run(asked.rounds)),
     "https": Part("HTTPS on loopback", lambda asked: https.run(asked.rounds, asked.seconds, asked.peers)),
+    "pythons": Part("Other Pythons", lambda asked: pythons.run(asked.rounds, asked.seconds, asked.pythons)),
     "apiserver": Part("Through the API server", lambda asked: apiserver.run(asked.rounds, asked.seconds)),
     "engines": Part("Policy engines at the API server", lambda asked: engines.run(asked.rounds, asked.seconds)),
     "floor": Part("The floor", lambda asked: floor.run(asked.rounds, asked.seconds)),
@@ -88,15 +92,26 @@ def main() -> int:
         metavar="NAME=PROGRAM",
         help=f"over HTTPS: a program built from bench/NAME ({', '.join(peers.PEERS)}); default: built from its pins",
     )
+    parser.add_argument(
+        "--python",
+        type=_python,
+        action="append",
+        default=[],
+        metavar="NAME=PROGRAM",
+        help="another Python to measure: its program, or a script that runs it, with all dependencies",
+    )
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.seconds <= 0:
         parser.error("--rounds and --seconds must be more than zero")
     if unknown := set(arguments.which) - {*PARTS, PAGE}:
         parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}, and {PAGE}")
     signal.signal(signal.SIGTERM, _stop)
-    options = Options(arguments.rounds, arguments.seconds, dict(arguments.peer))
+    options = Options(arguments.rounds, arguments.seconds, dict(arguments.peer), dict(arguments.python))
+    asked = arguments.which or [name for name in PARTS if name != "pythons" or options.pythons]
+    if not arguments.which and "pythons" not in asked:
+        print("pythons: left out, since no --python names one", file=sys.stderr)
     try:
-        statuses = [_run(name, options) for name in arguments.which or PARTS if name != PAGE]
+        statuses = [_run(name, options) for name in asked if name != PAGE]
     except KeyboardInterrupt:
         return 130
     page.write()
@@ -127,6 +142,14 @@ def _peer(text: str) -> tuple[str, Path]:
     if name not in peers.PEERS or not program:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(peers.PEERS)} and a program")
     return name, Path(program)
+
+
+def _python(text: str) -> tuple[str, Path]:
+    name, _, program = text.partition("=")
+    found = shutil.which(program) if program else None
+    if not name or name == pythons.RUNNING or found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name (other than {pythons.RUNNING}) and a program")
+    return name, Path(found).absolute()
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:

@@ -54,7 +54,7 @@ def run() -> Result:
     engine, facts = load_engine(str(POLICY), str(FACTS))
     measured = cases(engine, facts)
     settle()  # as every worker of `serve` does
-    timed = [_timed_both(case) for case in measured]
+    timed = [timed_both(case) for case in measured]
     rows = [_row(case, *times) for case, times in zip(measured, timed, strict=True)]
     head = ("review", "call", "median µs", "p99 µs", "parse only: median µs", "p99 µs", "ratio of medians")
     figures = [each for case, times in zip(measured, timed, strict=True) for each in _figures(case, *times)]
@@ -118,7 +118,7 @@ def parse_only(body: bytes) -> bytes:
     return orjson.dumps(orjson.loads(body))
 
 
-def _timed_both(case: Case) -> tuple[list[float], list[float]]:
+def timed_both(case: Case) -> tuple[list[float], list[float]]:
     """Time the case and the parse-only baseline in turns, so that both see the same machine; µs."""
     for _ in range(WARM_UP):
         case.call(case.body)

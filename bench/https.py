@@ -145,7 +145,7 @@ def run(rounds: int, seconds: float, given: Mapping[str, Path]) -> Result:
         measured = {}
         for load in (*loads, Load(asked[0], OPEN_CONNECTIONS, OPEN_RATE)):
             print(f"{load.payload.name}, connections: {load.words}", file=sys.stderr)
-            measured[load] = _measure(bench, servers, load)
+            measured[load] = measure(bench, servers, load)
     ratios = [_ratios(measured, server.name) for server in servers[1:]]
     figures = [each for load, by_round in measured.items() for each in _kept(load, by_round)]
     return Result("\n\n".join([_figures(measured), *ratios, *missing]), figures)
@@ -229,7 +229,7 @@ def _agree(payload: Payload, ours: str, yardstick: str) -> None:
 Measured = dict[Load, list[dict[str, Round]]]
 
 
-def _measure(bench: Bench, servers: Sequence[Server], load: Load) -> list[dict[str, Round]]:
+def measure(bench: Bench, servers: Sequence[Server], load: Load) -> list[dict[str, Round]]:
     """Measure all servers in turns, by name; who goes first changes from round to round."""
     rounds = []
     for number in range(bench.rounds):
