@@ -14,12 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cost import calls
+from webhook import rules
 from webhook.facts.snapshot import Facts
+from webhook.floor.answers import Answer
+from webhook.floor.policies import floor
+from webhook.floor.standing import standing
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.reports import html
 from webhook.scan.results import Judged, Kind, Report, Unjudged
 from webhook.scan.sharing import overview
+from webhook.text.terminal import PLAIN
 
 
 def judged(text: str, action: Action = Action.DENY, namespace: str = "vision", exemption: str = "") -> Judged:
@@ -102,6 +107,19 @@ def test_a_page_is_well_formed_and_names_no_address(page: Reader) -> None:
 def test_a_page_shows_the_expected_words(page: Reader, words: str) -> None:
     squeezed = " ".join(page.text.replace("</dt>", "").split()).replace("policy acme", "policyacme")
     assert words in squeezed
+
+
+def test_the_page_of_an_audit_says_what_the_floor_holds_and_what_of_it_is_not_current(sample_policy: Policy) -> None:
+    made = floor(sample_policy, rules.walk(), Answer.BY_RULE)
+    for found, said in (
+        ([], "floor: none that the API shows; if the registration is removed, nothing holds what the policy denies"),
+        (made, "floor: current, actions: ByRule"),
+        (made, "records multiple-slices"),
+        (made[:-1], "its binding is missing, so it is not in force"),
+    ):
+        report = Report((), floor=standing(sample_policy, rules.walk(), found))
+        assert said in Reader(html.audit(report, PLAIN, 0)).text
+    assert "floor" not in Reader(html.audit(Report(()), PLAIN, 0)).text
 
 
 def test_style_and_script_are_those_that_the_policy_of_the_page_names() -> None:

@@ -179,7 +179,7 @@ def _page(title: str, report: Report, counts: tuple[Count, ...], entries: tuple[
         pools=report.pools,
         entries=entries,
         problems=report.problems,
-        notes=(*map(str, report.warnings), *report.notes),
+        notes=(*map(str, report.warnings), *report.notes, *(report.floor.lines if report.floor else ())),
         extra=report.pages,
         help=report.help,
     )
