@@ -370,6 +370,18 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [("    maxReplicas: 4\n", "    minSliceMemory: much\n")],
         ['p.yaml:30: spec.sharing.minSliceMemory: must be a quantity of memory such as 512Mi, found "much"'],
     ),
+    "more slices than a kubelet can be told of": (
+        [("    maxReplicas: 4\n", "    maxReplicas: 65537\n")],
+        ["p.yaml:30: spec.sharing.maxReplicas: 65537 is greater than the maximum of 65536"],
+    ),
+    "more slices of a product than a kubelet can be told of": (
+        [("    maxReplicas: 4\n", "    maxReplicasByProduct: {Tesla-T4: 1000000000}\n")],
+        ["p.yaml:30: spec.sharing.maxReplicasByProduct.Tesla-T4: 1000000000 is greater than the maximum of 65536"],
+    ),
+    "more slices in a pool than a kubelet can be told of": (
+        [("      maxRequest: 1\n", "      maxRequest: 1\n      maxReplicas: 1000000000\n")],
+        ["p.yaml:18: spec.pools[0].maxReplicas: 1000000000 is greater than the maximum of 65536"],
+    ),
     "an option that is none": (
         [("    maxReplicas: 4\n", "    mps: No\n")],
         ["p.yaml:30: spec.sharing.mps: must be one of Allowed, Forbidden, found false"],

@@ -4,12 +4,17 @@
 and gains nothing. Under time-slicing false is also the default, so a configuration without the key is only warned
 about: most published ones lack it, NVIDIA's own examples too (k8s-device-plugin README.md).
 
-The number of replicas is limited, for all cards, by pool or by product: every process keeps a context on the card, and
-with too many nothing is left to work with. A policy may also set the least memory of a slice. Names and MPS are as the
-policy has them, whose pools must stay what they are: on nodes that the policy says are handed out whole nothing is
-shared. Nor is what the hardware cannot do: time-slicing before Pascal, which does not preempt; more clients than MPS
-takes (cmd/mps-control-daemon/mps/device.go); MPS on MIG devices; a card in MIG mode as a whole, which would be labelled
-as if it had no replicas (internal/lm/mig-strategy.go).
+The number of replicas is limited, for all cards (to 8, where the policy says nothing), by pool or by product: every
+process keeps a context on the card, and with too many nothing is left to work with. No policy may allow more than
+65,536: the kubelet takes no message over 4 MiB from a device plugin (its client sets no size, so grpc-go's default
+holds: kubernetes pkg/kubelet/cm/devicemanager/plugin/v1beta1/client.go, grpc-go clientconn.go), and each replica takes
+60 bytes of it.
+
+A policy may also set the least memory of a slice. Names and MPS are as the policy has them, whose pools must stay what
+they are: on nodes that the policy says are handed out whole nothing is shared. Nor is what the hardware cannot do:
+time-slicing before Pascal, which does not preempt; more clients than MPS takes (cmd/mps-control-daemon/mps/device.go);
+MPS on MIG devices; a card in MIG mode as a whole, which would be labelled as if it had no replicas
+(internal/lm/mig-strategy.go).
 
 A node's choice of a key by its label is judged like the configuration it chooses, and so is a ClusterPolicy that names
 another ConfigMap.
