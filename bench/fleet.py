@@ -9,11 +9,11 @@ with --enable-aggregator-routing chooses a replica for each call (feature Webhoo
 
 A worker answers one call after the other. A connection costs it a handshake. The simulation leaves out: the network, a
 call that takes a connection which another one has just given back while its own is still being made, and that an API
-server gives up on a late call, which here goes on. What is played is shorter than the life of a connection
-(webhook/serving/limits.py, `age`), so none is ended for its age.
+server gives up on a late call, which here goes on.
 """
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -39,6 +39,8 @@ class Fleet:
     waiting: int = 256
     """Calls that wait at a worker; it answers more with 429 (webhook/serving/limits.py)."""
     handshake: float = 0.0
+    age: float = math.inf
+    """Seconds, a quarter more or less, after which a connection ends with an answer (webhook/serving/limits.py)."""
     away: tuple[float, float] | None = None
     """When the first replica is away: its connections are closed, and it comes back without any."""
 
@@ -81,16 +83,20 @@ class _Worker:
         return self._ends[-1]
 
 
+Kept = tuple[_Worker, float]
+"""The worker at the other end of an idle connection, and when the connection is too old."""
+
 Event = tuple[float, int, Callable[[float], None]]
 
 
 class _Play:
     def __init__(self, fleet: Fleet, service: Callable[[Random], float], random: Random, calls: int) -> None:
         self.fleet, self.service, self.random, self.calls = fleet, service, random, calls
+        self.ages = Random(calls)  # noqa: S311 - a simulation; its own, so that plays without ages stay the same
         self.played = Played(answered=[0] * fleet.replicas, after=[0] * fleet.replicas)
         self.workers = [[_Worker(each) for _ in range(fleet.workers)] for each in range(fleet.replicas)]
         self.here = list(range(fleet.replicas))
-        self.pools: dict[tuple[int, int, int], list[_Worker]] = {}
+        self.pools: dict[tuple[int, int, int], list[Kept]] = {}
         self.busy = [0] * fleet.api_servers
         self.held: list[deque[float]] = [deque() for _ in range(fleet.api_servers)]
         self.events: list[Event] = []
@@ -140,15 +146,16 @@ class _Play:
         pool = self.pools.setdefault((server, number, chosen if self.fleet.by_call else 0), [])
         work = self.service(self.random)
         if pool:
-            worker = pool.pop()
+            worker, old = pool.pop()
         else:
             worker = min(self.workers[chosen], key=lambda each: each.connections)
             worker.connections += 1
+            old = now + self.fleet.age * self.ages.uniform(0.75, 1.25)
             work += self.fleet.handshake
         end = worker.end(now, work, self.fleet.waiting)
         if end is None:
             self.played.refused += 1  # the creation fails
-            self.give_back(pool, worker)
+            self.give_back(pool, (worker, old), now)
             self.call(now, server, self.calls)
             return
 
@@ -157,23 +164,24 @@ class _Play:
             self.played.answered[worker.replica] += 1
             if self.fleet.away and then > self.fleet.away[1]:
                 self.played.after[worker.replica] += 1
-            self.give_back(pool, worker)
+            self.give_back(pool, (worker, old), then)
             self.call(then, server, number + 1)
 
         self.at(end, answered)
 
-    def give_back(self, pool: list[_Worker], worker: _Worker) -> None:
-        if len(pool) < self.fleet.idle and worker.replica in self.here:
-            pool.append(worker)
+    def give_back(self, pool: list[Kept], kept: Kept, now: float) -> None:
+        worker, old = kept
+        if now <= old and len(pool) < self.fleet.idle and worker.replica in self.here:
+            pool.append(kept)
         else:
             worker.connections -= 1
 
     def leave(self, _: float) -> None:
         self.here.remove(0)
         for pool in self.pools.values():
-            for worker in [each for each in pool if each.replica == 0]:
-                pool.remove(worker)
-                worker.connections -= 1
+            for kept in [each for each in pool if each[0].replica == 0]:
+                pool.remove(kept)
+                kept[0].connections -= 1
 
     def come(self, _: float) -> None:
         self.here.append(0)

@@ -94,3 +94,13 @@ def test_nothing_is_lost() -> None:
     assert sum(played.answered) == len(played.taken)
     assert played.late(0.0) == len(played.taken)
     assert played.late(10.0) == 0
+
+
+def test_a_replica_that_was_away_has_its_share_once_all_connections_have_ended_for_their_age() -> None:
+    def share(age: float) -> float:
+        fleet = Fleet(replicas=3, age=age, away=(5.0, 8.0))
+        played = play(fleet, 600, 40, constant)
+        return played.after[0] * 3 / sum(played.after)
+
+    assert share(1.0) == pytest.approx(1, abs=0.25)
+    assert share(100.0) < 0.3, "none has ended in the time that is played"
