@@ -17,6 +17,7 @@ from webhook.api import admission, jsonpatch
 from webhook.engine.engine import Engine
 from webhook.facts.rights import Account, Given
 from webhook.facts.snapshot import Facts
+from webhook.floor.answers import Answer
 from webhook.floor.params import Params
 from webhook.floor.policies import floor
 from webhook.model import Action
@@ -147,7 +148,8 @@ def running() -> Iterator[Evaluator]:
 class Compared:
     """The outcome of requests: `wrong` are those that the engine allows and the floor denies, which may not be.
 
-    `differing` are those that the floor answers in another way where it reads a ConfigMap, which may not be either.
+    `differing` are those in which the floor finds other things where it reads a ConfigMap, or answers by rule. They may
+    not be either.
 
     `missed` has for each rule those that the engine denies by it and the floor does not.
     """
@@ -172,6 +174,7 @@ class Comparison:
         self._evaluator, self._facts = evaluator, facts
         self._engine = Engine(policy, known)
         self._by = evaluator.compiled(floor(policy, known))
+        self._by_rule = evaluator.compiled(floor(policy, known, Answer.BY_RULE))
         self._params, *reading = floor(policy, known, params=Params.of("floor"))
         self._reading = evaluator.compiled(reading)
 
@@ -191,6 +194,9 @@ class Comparison:
             into.refused += 1
             return
         by_params = self._evaluator.judge(self._reading, settled, self._facts, self._params)
+        by_rule = self._evaluator.judge(self._by_rule, settled, self._facts)
+        if (by_rule.rules, bool(by_rule.errors)) != (found.rules, bool(found.errors)):
+            into.differing.append((name, found, by_rule))
         if (by_params.rules, by_params.errors) != (found.rules, found.errors):
             into.differing.append((name, found, by_params))
         into.judged += 1

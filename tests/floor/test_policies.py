@@ -81,6 +81,28 @@ def test_plain_pods_and_namespaces_left_alone_are_passed_by(item: Made, asked: b
     assert bool(receivers(webhooks, request)) is asked
 
 
+@pytest.mark.parametrize(
+    ("item", "asked"),
+    [
+        (pod("vision", **ASKS), True),
+        (pod("vision", nodeName="a"), False),
+        (pod("vision", containers=[{"name": "a", "resources": {"limits": {"cpu": 1}}}], nodeName="a"), False),
+        (pod("vision", initContainers=ASKS["containers"]), True),
+        (pod("vision", containers=[{"name": "a", "resources": {"limits": {"example.com/fpga": 1}}}]), False),
+        (pod("kube-system", **ASKS), False),
+    ],
+)
+def test_a_policy_that_only_records_is_asked_about_pods_that_ask_for_a_gpu_alone(item: Made, asked: bool) -> None:
+    (part,) = (
+        each
+        for each in floor(SAMPLE, rules.walk(), Answer.BY_RULE)
+        if each["metadata"]["name"] == "slicewarden-pods-audited" and "validations" in each["spec"]
+    )
+    values = {"object": item, "oldObject": None, "request": request_of(item)}
+    conditions = part["spec"]["matchConditions"]
+    assert all(compiled(each["expression"]).eval(data=values).plain_value() for each in conditions) is asked
+
+
 def test_a_rule_that_the_policy_does_not_deny_is_left_out() -> None:
     assert "chosen-node" in messages(made()["slicewarden-pods"])
     warned = replace(SAMPLE, actions={"chosen-node": Action.WARN, "*": Action.DENY})

@@ -27,7 +27,9 @@ class Clause(NamedTuple):
     of the places that are wrong, which is said before the message; empty without one. The API server evaluates it for
     each request, also where the expression holds, and computes the variables that it reads once more (apiserver
     pkg/admission/plugin/policy/validating/validator.go, Validate). So it reads only variables that cost little.
-    `variables` are those of this clause alone, by name, in the order in which they read each other.
+    `variables` are those of this clause alone, by name, in the order in which they read each other. `only` is an
+    expression without variables that is true of all that the clause denies; empty if the clause has none. It costs
+    little, so a policy all of whose clauses have the same is asked about nothing else.
     """
 
     expression: str
@@ -35,6 +37,15 @@ class Clause(NamedTuple):
     places: str = ""
     asked: tuple[Asked, ...] = (Asked.PODS,)
     variables: tuple[tuple[str, str], ...] = ()
+    only: str = ""
+
+
+ASKING = (
+    "(object.spec.?initContainers.orValue([]) + object.spec.?containers.orValue([])"
+    " + object.spec.?ephemeralContainers.orValue([]))"
+    ".exists(c, c.?resources.?limits.orValue({}).exists(n, n.contains('/')))"
+)
+"""Whether a new pod asks for a resource beside those of its node, as each pod does that asks for a GPU by resources."""
 
 
 CHANGES = (Asked.UPDATES, Asked.STATUSES)

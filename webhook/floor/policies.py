@@ -192,6 +192,16 @@ def matching(asked: Asked, webhook: Webhook) -> Made:
     }
 
 
+def _narrowed(made: Made, validations: Iterable[Validation]) -> Made:
+    """Ask first what all clauses need, in the same expression: the API server evaluates each condition by itself."""
+    needs = {each.clause.only for each in validations}
+    if len(needs) != 1 or "" in needs:
+        return made
+    *others, last = made["matchConditions"]
+    narrowed = {**last, "expression": f"{needs.pop()} && ({last['expression']})"}
+    return {**made, "matchConditions": [*others, narrowed]}
+
+
 def _policy(
     name: str, asked: Asked, policy: Policy, webhook: Webhook, validations: Sequence[Validation], *, reads: bool = False
 ) -> Made:
@@ -204,7 +214,7 @@ def _policy(
         "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
         "spec": {
             "failurePolicy": "Fail",
-            **matching(asked, webhook),
+            **_narrowed(matching(asked, webhook), validations),
             "variables": [
                 {"name": each, "expression": value}
                 for each, value in (*variables.of(asked, policy, reads=reads), *own.items())

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from webhook.api import quantity
 from webhook.api.devices import DeviceClaim
 from webhook.api.fields import section
-from webhook.cel.clauses import Clause
+from webhook.cel.clauses import ASKING, Clause
 from webhook.gpu import claims
 from webhook.gpu.requests import FILLED_IN, ResourceEntry
 from webhook.gpu.review import PodReview
@@ -121,4 +121,5 @@ def floor(_: Policy) -> Iterator[Clause]:
         " && (variables.pools.exists(p, !(p in variables.shared))"
         " || !variables.held.exists(p, p in variables.willing && p in variables.shared)))",
         "several slices in one pod, and its pool shares its GPUs: ask for 1 in all containers together",
+        only=ASKING,
     )

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from webhook.api.fields import text
 from webhook.api.objects import PodGroup
-from webhook.cel.clauses import Clause
+from webhook.cel.clauses import ASKING, Clause
 from webhook.cel.policies import reaches
 from webhook.cel.write import all_of, any_of, named, one_of
 from webhook.facts.snapshot import SYSTEM_CLASS, PriorityClass
@@ -138,6 +138,7 @@ def floor(policy: Policy) -> Iterator[Clause]:
             " || object.spec.?priority.orValue(0) <= 0 || object.spec.?preemptionPolicy.orValue('') == 'Never'",
             f"the class evicts other pods, which {UNTRUSTED} pods may not; name a class with preemptionPolicy: Never",
             places="'class ' + object.spec.?priorityClassName.orValue('')",
+            only=ASKING,
         )
     if not policy.priorities:
         return
@@ -148,6 +149,7 @@ def floor(policy: Policy) -> Iterator[Clause]:
         f".all(name, !({listed_}) || variables.pools.exists(p, {fits}))",
         "the policy gives this class to other pods with GPUs; name another class, or none",
         places="'class ' + object.spec.?priorityClassName.orValue('')",
+        only=ASKING,
     )
 
 

@@ -18,7 +18,7 @@ from webhook.api.fields import group_kind, section
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.pods import Pod
 from webhook.cel import policies as cel
-from webhook.cel.clauses import Clause
+from webhook.cel.clauses import ASKING, Clause
 from webhook.cel.write import all_of, any_of, array
 from webhook.cel.write import named as matching
 from webhook.cel.write import text as written
@@ -136,6 +136,7 @@ def floor(policy: Policy) -> Iterator[Clause]:
                 )
             ),
             f"GPUs of this pool go to queues only; name your queue in {places}",
+            only=ASKING,
         )
 
 
