@@ -174,6 +174,28 @@ def test_a_floor_that_reads_a_config_map_is_compared_with_it(
     assert "its paramRef differs" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("option", [("--params", "a"), ("--mutate",)])
+def test_a_floor_in_files_is_not_compared_with_what_files_cannot_have(
+    option: tuple[str, ...], written: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written("--as", "static")
+    assert cli.main(["floor", "--policy", str(POLICY), *option, "--check", str(file)]) == 2
+    assert f"{option[0]} cannot be used with --as static; leave it out" in capsys.readouterr().err
+
+
+def test_beside_a_floor_in_files_one_that_reads_a_config_map_is_left_over(
+    written: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = written("--as", "static").read_text("utf-8")
+    file = written("--params", "a")
+    file.write_text(files + file.read_text("utf-8"), "utf-8")
+    assert cli.main(["floor", "--policy", str(POLICY), "--check", str(file)]) == 1
+    shown = capsys.readouterr()
+    assert "slicewarden-pods, " in shown.out
+    assert "is not of this policy's floor" in shown.out
+    assert f"slicewarden floor --policy {POLICY} --as static > {file}\n" in shown.err
+
+
 BY_RULE = floor(SAMPLE, rules.walk(), Answer.BY_RULE)
 
 

@@ -112,7 +112,8 @@ def floor(
 ) -> Comparison:
     """Compare the floor. Without an answer or a ConfigMap that is wanted, those count with which it was made.
 
-    Mutations are compared where there are any; with `mutate` they have to be there.
+    Mutations are compared where there are any; with `mutate` they have to be there. In files neither mutations nor
+    a ConfigMap can be: the comparison raises UsageError if one is wanted there.
     """
 
     def read(api: "Api") -> list[Object]:
@@ -128,9 +129,17 @@ def floor(
     def steers(found: Sequence[Object]) -> bool:
         return any(item["kind"] in current.MUTATING for item in found)
 
+    def form(found: Sequence[Object]) -> tuple[bool, Params | None]:
+        files = static or current.of_files(found)
+        unfit = "--params" if params else "--mutate" if mutate else ""
+        if files and unfit:
+            raise click.UsageError(f"{unfit} cannot be used with --as static; leave it out")
+        return files, None if files else params or current.params(found)
+
     def differences(found: Sequence[Object]) -> list[str]:
-        made = policies.floor(policy, rules.walk(), wanted(found), params or current.params(found))
-        made = policies.static(made, policy) if static or current.of_files(found) else made
+        files, read = form(found)
+        made = policies.floor(policy, rules.walk(), wanted(found), read)
+        made = policies.static(made, policy) if files else made
         made += (
             mutations.mutating(policy, rules.walk(), facts or Facts())
             if mutate and not steers(found)
@@ -140,7 +149,7 @@ def floor(
         return current.differences(made, found, actions=actions)
 
     def command(found: Sequence[Object]) -> str:
-        files, read = static or current.of_files(found), params or current.params(found)
+        files, read = form(found)
         steering = _steering(policy, found) if mutate or steers(found) else ""
         return f"slicewarden floor{_policy(source)}{options_of(wanted(found), read, static=files)}{steering}"
 
