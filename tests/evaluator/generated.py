@@ -80,7 +80,7 @@ ANNOTATIONS = (
 def pods(draw: st.DrawFn, policy: Policy, facts: Facts, often: Door | None = None) -> Object:
     """A pod in a namespace that the facts know, which asks for what some pool offers, or for nothing.
 
-    A door may be open in most pods.
+    A door may be open in nearly all pods.
     """
     pod: Object = draw(st.one_of(strategies.gpu_pods(), honest(policy), honest(policy), honest(policy)))
     pod["metadata"] |= {"namespace": draw(st.sampled_from([*sorted(facts.namespaces), "nowhere"]))}
@@ -90,7 +90,7 @@ def pods(draw: st.DrawFn, policy: Policy, facts: Facts, often: Door | None = Non
         )
     if draw(st.integers(0, 2)) == 0:
         draw(st.sampled_from(DOORS))(draw, pod)
-    if often is not None and draw(st.integers(0, 3)):
+    if often is not None and draw(st.integers(0, 15)):
         often(draw, pod)
     return pod
 
@@ -183,12 +183,14 @@ def _field(draw: st.DrawFn, pod: Object) -> None:
 def turn(draw: st.DrawFn, pod: Object) -> None:
     """Who schedules the pod, whom it may evict, and in which queue it waits."""
     pod["spec"] |= draw(
-        st.sampled_from(({}, {}, {"priorityClassName": "urgent"}, {"priority": 5}, {"schedulerName": "kai-scheduler"}))
+        st.sampled_from(
+            (*([{}] * 4), *([{"schedulerName": "kai-scheduler"}] * 2), {"priorityClassName": "urgent"}, {"priority": 5})
+        )
     )
-    queue = draw(st.sampled_from(("team-vision", "team-vision", "other", "")))
-    part = draw(st.sampled_from(("labels", "labels", "annotations")))
+    queue = draw(st.sampled_from((*(["team-vision"] * 14), "other", "")))
+    part = draw(st.sampled_from((*(["labels"] * 15), "annotations")))
     pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), "kueue.x-k8s.io/queue-name": queue}
-    if draw(st.integers(0, 5)) == 0:
+    if draw(st.integers(0, 11)) == 0:
         pod["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": "a"}]
 
 

@@ -140,7 +140,7 @@ def test_no_pod_is_denied_where_pools_have_queues_and_schedulers(evaluator: Eval
 
     created()
     said(into)
-    assert into.allowed > 150
+    assert into.allowed * 3 >= into.judged
     for rule in ("other-scheduler", "unearned-priority", "unqueued-pod"):
         assert into.denied[rule] > len(into.missed.get(rule, ()))
 
