@@ -670,3 +670,42 @@ def test_only_some_objects_that_are_not_judged_have_a_line(run: Any, tmp_path: P
     assert done.out.endswith("\nnot judged, but with containers or GPUs: 3 more objects; --format json names them\n")
     (unjudged,) = run("a.yaml", "--format", "json").report["unjudged"]
     assert len(unjudged["places"]) == 23
+
+
+BINDING = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: slicewarden-trusted, namespace: vision}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: slicewarden-trusted}
+subjects: [{kind: ServiceAccount, name: default, namespace: vision}]
+"""
+BY_RBAC = re.sub(
+    r"- namespaceSelector:\n +matchLabels: .*", "- rbac: true", (ROOT / OPTIONS[1]).read_text("utf-8"), count=1
+)
+
+
+def test_facts_say_that_roles_and_bindings_are_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "facts.yaml").write_text(f"{NODE}---\n{BINDING}")
+    (tmp_path / "policy.yaml").write_text(BY_RBAC)
+    facts = ["facts", str(tmp_path / "facts.yaml")]
+    assert cli.main([*facts, *OPTIONS[:2]]) == 0
+    done = capsys.readouterr()
+    assert "RoleBinding" not in done.out
+    assert done.err == (
+        "note: 1 object of RBAC left out: no grant of policy sample has rbac: true; --policy names another\n"
+    )
+    assert cli.main([*facts, "--policy", str(tmp_path / "policy.yaml")]) == 0
+    done = capsys.readouterr()
+    assert "RoleBinding" in done.out
+    assert done.err == ""
+
+
+def test_the_binding_of_the_message_is_enough(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(BAD.replace("shared: 2", "shared: 1"))
+    (tmp_path / "binding.yaml").write_text(BINDING)
+    (tmp_path / "policy.yaml").write_text(BY_RBAC)
+    options = ["--policy", "policy.yaml", *OPTIONS[2:]]
+    alone = run("pod.yaml", options=options)
+    assert alone.status == 1
+    assert "unearned-trust" in alone.out
+    assert run("pod.yaml", "binding.yaml", options=options).status == 0

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+import yaml
 
+from tests import ROOT
 from tests.support.policies import POLICY, policy_of
 from webhook.facts import rights
 from webhook.facts.rights import Account
@@ -11,6 +13,9 @@ from webhook.facts.snapshot import Facts, kept
 from webhook.scan import reduced
 
 Object = dict[str, Any]
+
+BY_RBAC = policy_of(POLICY.read_text("utf-8").replace("    grants:\n", "    grants:\n      - rbac: true\n"))
+NAMED: Object = {"kind": "ClusterRole", "metadata": {"name": rights.ROLE}}
 
 ROLE: Object = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -55,6 +60,29 @@ def test_a_binding_gives_the_right_in_its_namespace_to_its_accounts() -> None:
     assert facts.trusts("vision") is False, "not all accounts of the namespace hold it"
 
 
+def test_the_role_of_the_manifests_is_known_by_itself() -> None:
+    objects = [yaml.safe_load(text) for text in (ROOT / "manifests/base/rbac.yaml").read_text("utf-8").split("\n---\n")]
+    (role,) = (each for each in objects if each["metadata"]["name"] == rights.ROLE)
+    assert role["rules"] == rights.SHIPPED["rules"]
+    facts = Facts.of([binding(TRAINER)])
+    assert facts.trusts("vision", "trainer") is True
+    assert facts.trusts("vision", "default") is False
+    assert Facts.of([binding(TRAINER, role="other")]).trusts("vision", "trainer") is False
+
+
+def test_the_role_of_the_manifests_is_not_known_where_the_objects_say_otherwise() -> None:
+    admin = {
+        **ROLE,
+        "metadata": {"name": "cluster-admin"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
+    }
+    for said in ({**ROLE, "rules": []}, {"apiVersion": ROLE["apiVersion"], **NAMED}, admin):
+        objects = [said, binding(TRAINER)]
+        assert Facts.of(objects).trusts("vision", "trainer") is False
+        assert Facts.of(reduced.reduced(objects, BY_RBAC)).trusts("vision", "trainer") is False
+    assert rights.needed([binding(TRAINER)]) == [], "a live cluster has listed its roles"
+
+
 def test_a_later_binding_replaces_its_namesake() -> None:
     assert Facts.of([ROLE, binding(TRAINER), binding()]).trusts("vision", "trainer") is False
 
@@ -77,16 +105,16 @@ def test_a_malformed_role_or_binding_gives_nothing(item: Object) -> None:
 
 
 def test_a_file_of_facts_has_what_gives_the_right_and_nothing_else() -> None:
-    policy = policy_of(POLICY.read_text("utf-8").replace("    grants:\n", "    grants:\n      - rbac: true\n"))
     other = {**ROLE, "metadata": {"name": "other"}, "rules": ROLE["rules"][:1]}
     objects = [ROLE, other, binding(TRAINER), binding(TRAINER, role="other"), binding(TRAINER, role="nowhere")]
-    parts = reduced.reduced(objects, policy)
+    parts = reduced.reduced(objects, BY_RBAC)
     assert [(part["kind"], part["metadata"]["name"]) for part in parts] == [
         ("ClusterRole", rights.ROLE),
         ("RoleBinding", rights.ROLE),
     ]
     assert parts[0]["rules"] == ROLE["rules"][1:]
-    assert reduced.reduced(parts, policy) == parts
+    assert reduced.reduced(parts, BY_RBAC) == parts
+    assert reduced.reduced(parts[1:], BY_RBAC) == parts[1:], "the role of the manifests is known by itself"
     assert Facts.of(parts).trusts("vision", "trainer") is True
     assert reduced.reduced(objects, policy_of(POLICY)) == [], "a policy that does not ask for the right"
 

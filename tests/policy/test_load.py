@@ -483,6 +483,10 @@ ERRORS: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [("      - namespaces: [team-a]\n", "      - serviceAccounts: [a]\n")],
         ["p.yaml:9: spec.trust.grants[0]: one of namespaces, namespaceSelector, rbac is needed"],
     ),
+    "grant by RBAC or not": (
+        [("      - namespaces: [team-a]\n", '      - rbac: "yes"\n')],
+        ['p.yaml:9: spec.trust.grants[0].rbac: must be true, found "yes"'],
+    ),
     "grant to everybody": (
         [("      - namespaces: [team-a]\n", "      - namespaceSelector: {matchLabels: {}}\n")],
         ["p.yaml:9: spec.trust.grants[0].namespaceSelector: is empty, and would cover every namespace; name labels"],

@@ -72,6 +72,31 @@ def command(account: Account) -> str:
     return f"kubectl create rolebinding {ROLE} --clusterrole={ROLE} {who} --namespace={account.namespace}"
 
 
+SHIPPED: Object = {
+    "apiVersion": f"{RBAC}/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": ROLE},
+    "rules": [{"apiGroups": [GROUP], "resources": [RESOURCE], "resourceNames": [NAME], "verbs": [VERB]}],
+}
+"""That ClusterRole, as manifests/base/rbac.yaml has it."""
+
+_OF_EVERY_CLUSTER = "cluster-admin"
+"""The ClusterRole that every API server makes when it starts, with every right.
+
+Source: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go, ClusterRoles.
+"""
+
+
+def shipped(objects: Iterable[Object]) -> list[Object]:
+    """Return the ClusterRole of the manifests, which is known by itself; nothing if the objects speak of it.
+
+    They do if they have a ClusterRole of its name, or `cluster-admin`: then they list the roles of a cluster, and one
+    that is missing there was deleted.
+    """
+    spoken = {("ClusterRole", "", name) for name in (ROLE, _OF_EVERY_CLUSTER)}
+    return [] if any(group_kind(item) in KINDS and _name(item) in spoken for item in objects) else [SHIPPED]
+
+
 class Rights:
     """Knows who holds the right of trust. By itself it knows of nobody, as facts without Roles and bindings."""
 
@@ -96,14 +121,16 @@ UNREAD = Rights()
 class Given(Rights):
     """The right as Roles, ClusterRoles and their bindings give it (kubernetes pkg/registry/rbac/validation/rule.go).
 
-    A binding to a role that is not there gives nothing. The rules of an aggregated ClusterRole are those written in it.
+    A binding to a role that is not there gives nothing, but for the ClusterRole of the manifests, which is known by
+    itself where no cluster's roles are listed (`shipped`). The rules of an aggregated ClusterRole are those written in
+    it.
     """
 
     unknown = ""
 
     def __init__(self, objects: Iterable[Object]) -> None:
         self.objects = items = [*objects]
-        roles = {_name(item): giving(item) for item in items if item.get("kind") in ROLES}
+        roles = {_name(item): giving(item) for item in (*items, *shipped(items)) if item.get("kind") in ROLES}
         self._holders: dict[str, set[Holder]] = {}
         broad = []
         for item in items:
@@ -175,19 +202,26 @@ def given_by(binding: Object) -> Named:
     return kind, _name(binding)[1] if kind == "Role" else "", string(to.get("name"))
 
 
-def needed(objects: Iterable[Object]) -> list[Object]:
-    """Leave out the bindings whose role does not give the right; objects of other kinds stay."""
+def needed(objects: Iterable[Object], beside: Iterable[Object] = ()) -> list[Object]:
+    """Leave out the bindings whose role does not give the right; objects of other kinds stay.
+
+    Roles that are known `beside` the objects count too, and are not returned.
+    """
     items = [*objects]
-    roles = {_name(item) for item in items if group_kind(item) in KINDS and item["kind"] in ROLES and giving(item)}
+    known = (item for item in (*items, *beside) if group_kind(item) in KINDS and item["kind"] in ROLES)
+    roles = {_name(item) for item in known if giving(item)}
     others = [group_kind(item) not in KINDS or item["kind"] in ROLES or given_by(item) in roles for item in items]
     return [item for item, stays in zip(items, others, strict=True) if stays]
 
 
 def kept(item: Object) -> Object | None:
-    """Return the part of a role or binding that is read; None if it gives nothing."""
+    """Return the part of a role or binding that is read; None if it gives nothing.
+
+    A ClusterRole with the name of the manifests' stays even so: it replaces the one that is known by itself.
+    """
     if item.get("kind") in ROLES:
         rules = giving(item)
-        return {"rules": rules} if rules else None
+        return {"rules": rules} if rules or _name(item) == _name(SHIPPED) else None
     return {"roleRef": mapping(item.get("roleRef")), "subjects": mappings(item.get("subjects"))}
 
 

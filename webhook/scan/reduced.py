@@ -71,7 +71,8 @@ def reduced(objects: Iterable[Object], policy: Policy) -> list[Object]:
         if before is not None and part["kind"] == "Namespace" and (labels := {**_labels(before), **_labels(part)}):
             part = {**part, "metadata": {**part["metadata"], "labels": labels}}  # they add up, as in Facts.of
         latest[key] = part
-    parts = rights.needed(latest[key] for key in sorted(latest))
+    parts = [latest[key] for key in sorted(latest)]
+    parts = rights.needed(parts, rights.shipped(parts))
     found = [part for part in parts if group_kind(part) == CONFIG_MAP]
     chosen = _config_maps(found, Facts.of(parts).installations, policy)
     pods = _pods(part for part in parts if group_kind(part) == POD)

@@ -1,14 +1,17 @@
 """`slicewarden facts`: write what is read of a cluster to a file for Git."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 
+from webhook.api.fields import group_kind
 from webhook.cli import inputs, options, outputs, parser
-from webhook.model import Unusable
+from webhook.facts import rights
+from webhook.model import Object, Unusable
 from webhook.policy.model import Policy
 from webhook.scan import reduced
 from webhook.telemetry import progress
+from webhook.text.words import several
 
 _MORE = (
     "The file holds the labels of namespaces, the labels, taints and GPUs of nodes, sharing configurations, and of "
@@ -29,6 +32,14 @@ def _policy(path: str | None) -> Policy:
         if path is not None:
             raise
         return inputs.load_sample()
+
+
+def _note_unread_rights(objects: Iterable[Object], policy: Policy) -> None:
+    """Say that Roles and bindings are left out, where the policy does not ask for rights."""
+    count = 0 if policy.asks_rbac else sum(group_kind(item) in rights.KINDS for item in objects)
+    if count:
+        left = f"{several(count, 'object')} of RBAC left out"
+        outputs.say([f"note: {left}: no grant of policy {policy.name} has rbac: true; --policy names another"])
 
 
 @click.command(
@@ -93,6 +104,7 @@ def command(
             objects, problems = listing.dump(api, loaded, lambda item: reduced.slim(item, loaded), tell=tell)
     else:
         objects, problems = [item.value for item in inputs.load_facts(files)], ()
+        _note_unread_rights(objects, loaded)
     if images:
         objects = [*objects, inputs.load_images(images, loaded.limits.namespaces[0])]
     outputs.show(reduced.FORMS[format or "json"](reduced.reduced(objects, loaded)))
