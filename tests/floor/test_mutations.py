@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.policies import POLICY, policy_of
+from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from webhook import rules
 from webhook.cel.clauses import Asked
 from webhook.cli import main as cli
@@ -15,6 +15,7 @@ from webhook.facts.snapshot import Facts, Node
 from webhook.floor.current import differences
 from webhook.floor.mutations import CARDS, again, cappings, literal, mutating, recorded, unwritten
 from webhook.floor.policies import floor
+from webhook.memory.budget import nodes
 from webhook.model import Action
 from webhook.policy.resources import ResourceNames
 
@@ -60,6 +61,15 @@ def test_caps_follow_the_cards_that_are_known_if_they_have_one_size() -> None:
     two = Facts(nodes=(card("a", 24576, 2), card("b", 24576, 4)))
     assert cappings(SAMPLE, two) == {}
     assert any("have no caps: shared" in line for line in unwritten(SAMPLE, rules.walk(), {}))
+
+
+def test_cards_of_the_same_caps_are_capped_whatever_they_are_called() -> None:
+    known = facts_of(FACTS)
+    (pool,) = (each for each in SAMPLE.pools if each.name == "shared")
+    assert {c.product for _, c in nodes(pool, known) if c} == {"Tesla-T4", "Tesla-T4-SHARED"}
+    assert cappings(SAMPLE, known) == cappings(SAMPLE, Facts())
+    reserved = replace(SAMPLE, reserve_mib={"Tesla-T4-SHARED": 2048})
+    assert cappings(reserved, known) == {}
 
 
 def test_pools_of_claims_alone_are_not_said_to_have_caps() -> None:

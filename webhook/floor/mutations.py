@@ -20,7 +20,7 @@ from webhook.facts.snapshot import Facts
 from webhook.floor import variables
 from webhook.floor.policies import SOURCES, Made, eased, matching
 from webhook.memory import annotation, environment
-from webhook.memory.budget import MEMORY, PROCESSES, nodes, smallest
+from webhook.memory.budget import MEMORY, PROCESSES, budget, nodes, smallest
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
 from webhook.memory.steps import Cap, Kind
 from webhook.model import Action, Object
@@ -139,24 +139,29 @@ def _assuming(policy: Policy, cards: Mapping[str, Card]) -> Policy:
 
 
 def cappings(policy: Policy, facts: Facts) -> dict[str, Capping]:
-    """Return what caps the pods of each pool whose known cards have one size. The card that it assumes may stand in."""
+    """Return what caps the pods of each pool whose known cards have the same caps, whatever the cards are called.
+
+    The card that the pool assumes may stand in. A pod may choose some of the nodes, and has these caps on them too.
+    """
     found = {}
     for pool in policy.pools:
         if pool.sharing not in policy.capped_sharing:
             continue
-        cards = {card for _, card in nodes(pool, facts) if card} or ({pool.assume} if pool.assume else set())
-        budget = smallest(pool, policy, facts)
-        if len(cards) != 1 or budget is None or budget.unified or not budget.enough:
+        cards = {card for _, card in nodes(pool, facts) if card}
+        least = smallest(pool, policy, facts)
+        if least is None or least.unified or not least.enough:
             continue
-        cap = Cap(budget, policy, driver=pool.driver_limits)
-        (card,) = cards
-        found[pool.name] = Capping(tuple(_by_release(pool, cap)), card)
+        caps = _by_release(pool, Cap(least, policy, driver=pool.driver_limits))
+        others = (_by_release(pool, Cap(budget(card, policy), policy, driver=pool.driver_limits)) for card in cards)
+        if all(other == caps for other in others):
+            found[pool.name] = Capping(caps, least.card)
     return found
 
 
-def _by_release(pool: Pool, cap: Cap) -> Iterator[Caps]:
-    """Yield the caps by the release of PyTorch that the policy names for a pod, as Policy.torch does."""
+def _by_release(pool: Pool, cap: Cap) -> tuple[Caps, ...]:
+    """Return the caps by the release of PyTorch that the policy names for a pod, as Policy.torch does."""
     earlier: list[str] = []
+    found = []
     for each in (*cap.policy.torch_versions, None):
         if each is not None and each.pools and pool.name not in each.pools:
             continue
@@ -165,8 +170,9 @@ def _by_release(pool: Pool, cap: Cap) -> Iterator[Caps]:
         steps = environment.merge({}, of_it)
         record = "" if cap.driver else annotation.plain(pool, of_it).text
         when = all_of((*map(negated, earlier), here))
-        yield Caps(when, {step.name: step.value for step in steps if step.kind is Kind.ADD}, record)
+        found.append(Caps(when, {step.name: step.value for step in steps if step.kind is Kind.ADD}, record))
         earlier.append(here)
+    return tuple(found)
 
 
 def _eased(rule: str, policy: Policy) -> str:
