@@ -36,7 +36,9 @@ def test_a_floor_is_current_whatever_the_api_server_adds_and_its_bindings_do() -
 
 
 def test_what_is_missing_changed_or_left_over_is_named() -> None:
-    older = floor(replace(SAMPLE, digest="0", actions={"visible-devices": Action.WARN, "*": Action.DENY}), rules.walk())
+    older = floor(
+        replace(SAMPLE, strict_digest="0", actions={"visible-devices": Action.WARN, "*": Action.DENY}), rules.walk()
+    )
     found = [each for each in older if each["metadata"]["name"] != "slicewarden-bindings"]
     left = {**older[0], "metadata": {**older[0]["metadata"], "name": "slicewarden-old"}}
     said = differences(WANTED, [*found, left])
@@ -172,6 +174,21 @@ def test_a_floor_that_reads_a_config_map_is_compared_with_it(
     file.write_text(fresh, "utf-8")
     assert cli.main([*check, "--params", "other"]) == 1
     assert "its paramRef differs" in capsys.readouterr().out
+
+
+def test_a_floor_is_current_with_and_without_the_line_of_a_rollout(
+    written: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"{POLICY.read_text('utf-8').rstrip()}\n  unpatched: Warn\n", "utf-8")
+    assert policy_of(policy).digest != SAMPLE.digest
+    for options in [], ["--params", "a"], ["--mutate"], ["--as", "static"]:
+        file = written(*options)
+        fresh = file.read_text("utf-8")
+        assert cli.main(["floor", "--policy", str(policy), "--check", str(file)]) == 0
+        assert f"current, made from policy {SAMPLE.digest}" in capsys.readouterr().out
+        assert cli.main(["floor", "--policy", str(policy), *options]) == 0
+        assert capsys.readouterr().out == fresh
 
 
 @pytest.mark.parametrize("option", [("--params", "a"), ("--mutate",)])

@@ -33,8 +33,8 @@ class Comparison:
     `ours` chooses the objects in question among those of a file, and `read` reads those of a cluster. `absent` says
     that a file has none. `differences` says what is not as it has to be, `more` the rest of the sentence on one that
     is current, and `caution` what the `command` that makes it again would lose. The command's output goes to a file
-    like `file`, and `apply` says what to do then. `none` is said of a cluster without it, where it is compared beside
-    another.
+    like `file`, and `apply` says what to do then. `digest` is the hash that it bears. `none` is said of a cluster
+    without it, where it is compared beside another.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Comparison:
     command: Callable[[Sequence[Object]], str]
     file: str
     apply: str
+    digest: str
     more: Callable[[Sequence[Object]], str] = lambda _: ""
     caution: Callable[[Sequence[Object]], str] = lambda _: ""
     none: str = ""
@@ -87,6 +88,7 @@ def registration(policy: Policy, source: str | None) -> Comparison:
         lambda _: f"slicewarden registration{_policy(source)}",
         "registration.yaml",
         "apply it with your overlay",
+        policy.digest,
     )
 
 
@@ -172,6 +174,7 @@ def floor(
         command,
         "floor.yaml",
         "apply it",
+        policy.strict_digest,
         more,
         caution,
         f"no floor; {current.LOST}",
@@ -186,7 +189,6 @@ def _steering(policy: Policy, found: Sequence[Object]) -> str:
 
 
 def run(
-    policy: Policy,
     compared: Comparison,
     file: str | None,
     target: inputs.Target,
@@ -200,18 +202,18 @@ def run(
         from webhook.cluster import listing  # brings the client, which only a live cluster needs
 
         api = listing.connect(target.kubeconfig, target.context)
-        status = _compared(policy, compared, compared.read(api), None)
-        return max([status, *(_beside(policy, each, api) for each in beside)])
+        status = _compared(compared, compared.read(api), None)
+        return max([status, *(_beside(each, api) for each in beside)])
     items = [item.value for item in inputs.load_objects(file)]
     found = compared.ours(items)
     if not found:
         raise Unusable((Problem(file, 0, compared.absent),))
     others = [(each, each.ours(items)) for each in beside]
-    status = _compared(policy, compared, found, file)
-    return max([status, *(_compared(policy, each, those, file) for each, those in others if those)])
+    status = _compared(compared, found, file)
+    return max([status, *(_compared(each, those, file) for each, those in others if those)])
 
 
-def _beside(policy: Policy, compared: Comparison, api: "Api") -> int:
+def _beside(compared: Comparison, api: "Api") -> int:
     try:
         found = compared.read(api)
     except Unusable as error:
@@ -220,14 +222,14 @@ def _beside(policy: Policy, compared: Comparison, api: "Api") -> int:
     if not found:
         outputs.say([f"note: the API shows {compared.none}"] if compared.none else [])
         return 0
-    return _compared(policy, compared, found, None)
+    return _compared(compared, found, None)
 
 
-def _compared(policy: Policy, compared: Comparison, found: Sequence[Object], file: str | None) -> int:
+def _compared(compared: Comparison, found: Sequence[Object], file: str | None) -> int:
     where = file or "the cluster"
     differing = compared.differences(found)
     if not differing:
-        outputs.show(f"{where}: {compared.name} is current, made from policy {policy.digest}{compared.more(found)}\n")
+        outputs.show(f"{where}: {compared.name} is current, made from policy {compared.digest}{compared.more(found)}\n")
         return 0
     outputs.show("".join(f"{where}: {line}\n" for line in differing))
     command = compared.command(found)

@@ -137,7 +137,7 @@ def _guard(policy: Policy) -> tuple[Made, Made]:
     definition = {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": GUARD, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
+        "metadata": {"name": GUARD, "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest}},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {
@@ -211,7 +211,7 @@ def _policy(
     return {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
+        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest}},
         "spec": {
             "failurePolicy": "Fail",
             **_narrowed(matching(asked, webhook), validations),
@@ -244,7 +244,7 @@ def _binding(name: str, policy: Policy, answer: Answer) -> Made:
     return {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.digest}},
+        "metadata": {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest}},
         "spec": {"policyName": name, "validationActions": [*dict.fromkeys((answer.value, "Audit"))]},
     }
 

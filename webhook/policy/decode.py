@@ -71,7 +71,8 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
     torch = memory.get("torch", {})
     return Policy(
         name=value["metadata"]["name"],
-        digest=hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16],
+        digest=_digest(value),
+        strict_digest=_digest({**value, "spec": {key: each for key, each in spec.items() if key != "unpatched"}}),
         pools=tuple(map(_pool, spec["pools"])),
         grants=tuple(map(_grant, trust.get("grants", ()))),
         schedulers=_requesters(schedulers, SCHEDULER),
@@ -94,6 +95,10 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         forms=_forms(spec.get("gpus", {})),
         **{key: each for key, each in given.items() if each is not None},
     )
+
+
+def _digest(value: Object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _support(value: Object) -> str:

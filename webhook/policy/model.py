@@ -283,12 +283,13 @@ class Policy:
     """A GPUSharingPolicy that has been checked.
 
     `digest` is 16 hexadecimal digits of SHA-256. Files with the same content have the same digest, whatever their
-    comments and order.
+    comments and order. `strict_digest` is that of the policy without `unpatched`, which the floor does not know.
     """
 
     name: str
     pools: tuple[Pool, ...]
     digest: str = ""
+    strict_digest: str = ""
     annotation: str = "slicewarden.dev/trust"
     default_trust: str = UNTRUSTED
     grants: tuple[Grant, ...] = ()

@@ -219,7 +219,7 @@ def floor(of: Examined) -> Iterator[Check]:
     for line in differing:
         yield Check(name, State.ERROR, line, "delete it" if line.endswith("delete it") else way)
     if not differing:
-        yield Check(name, State.OK, f"made from policy {of.policy.digest}, actions: {current.told(found)}")
+        yield Check(name, State.OK, f"made from policy {of.policy.strict_digest}, actions: {current.told(found)}")
 
 
 def _without_floor(of: Examined, answer: Answer, way: str, *, audits: bool) -> Check:

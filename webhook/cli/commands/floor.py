@@ -116,7 +116,7 @@ def command(
     known = Facts.of(item.value for item in inputs.load_facts(facts))
     if check:
         compared = checks.floor(loaded, policy, answer, params, static=static, mutate=mutate, facts=known)
-        return checks.run(loaded, compared, file, inputs.Target(kubeconfig, context, None))
+        return checks.run(compared, file, inputs.Target(kubeconfig, context, None))
     made = policies.floor(loaded, rules.walk(), answer or Answer.DENY, params)
     if static:
         made = policies.static(made, loaded)

@@ -63,9 +63,7 @@ def command(
     loaded = inputs.load_policy(policy)
     if check:
         compared = checks.registration(loaded, policy)
-        return checks.run(
-            loaded, compared, file, inputs.Target(kubeconfig, context, None), checks.floor(loaded, policy)
-        )
+        return checks.run(compared, file, inputs.Target(kubeconfig, context, None), checks.floor(loaded, policy))
     made = registration.bundles(loaded, ca_bundle) if ca_bundle else registration.configurations(loaded)
     if not (ca_bundle or half):
         outputs.show(
