@@ -111,7 +111,7 @@ def _of_containers(card: nvml.Card, which: str) -> int:
         if error.name != "pynvml":
             raise
         print(
-            "nothing measured: nvidia-ml-py is not there; install it in a clone: pip install '.[agent]'",
+            "nothing measured: nvidia-ml-py is not installed; install it in a clone: pip install '.[agent]'",
             file=sys.stderr,
         )
         return 2

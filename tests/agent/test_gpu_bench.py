@@ -98,7 +98,7 @@ def test_with_a_card_and_without_the_binding_it_says_how_to_install_it(card: Sta
     ran = _without_binding(tmp_path, "truth", **card.environment)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == (
-        "nothing measured: nvidia-ml-py is not there; install it in a clone: pip install '.[agent]'\n"
+        "nothing measured: nvidia-ml-py is not installed; install it in a clone: pip install '.[agent]'\n"
     )
 
 

@@ -113,8 +113,8 @@ def command(
     try:
         from webhook.agent import nvml
     except ModuleNotFoundError as error:
-        way = "install it in a clone of the repository: pip install '.[agent]'"
-        raise Unusable((Problem(NVML, 0, f"is not there, and the agent asks NVML by it; {way}"),)) from error
+        way = "the agent needs it to ask NVML; install it in a clone of the repository: pip install '.[agent]'"
+        raise Unusable((Problem(NVML, 0, f"is not installed; {way}"),)) from error
     follow = _follow(node, policy, kubeconfig, context) if node else None
     try:
         if once:
