@@ -117,7 +117,7 @@ def test_the_readme_has_these_commands() -> None:
         "Upgrade it, or change the policy": 1,
         "In an emergency": 1,
         "Remove it": 2,
-        "What it runs as": 1,
+        "Replicas and rights": 1,
     }
 
 

@@ -161,14 +161,17 @@ def test_pods_that_hold_gpus_are_counted(watched: tuple[Cluster, live.Cluster]) 
     assert eventually(lambda: held() == [])
 
 
-def test_the_roles_of_the_manifests_allow_exactly_what_the_watch_reads(watched: tuple[Cluster, live.Cluster]) -> None:
+def test_the_roles_of_the_manifests_allow_exactly_what_the_webhook_reads_and_asks(
+    watched: tuple[Cluster, live.Cluster],
+) -> None:
     cluster, _ = watched
-    for read, role in (
-        ((*live.READ, *live.READ_DEVICES), cluster.get("clusterrole", "slicewarden")),
-        (live.READ_WITHIN, cluster.get("role", "slicewarden", "--namespace=gpu-operator")),
+    rights = {("authorization.k8s.io", "subjectaccessreviews", "create")}
+    for read, more, role in (
+        ((*live.READ, *live.READ_DEVICES), rights, cluster.get("clusterrole", "slicewarden")),
+        (live.READ_WITHIN, set(), cluster.get("role", "slicewarden", "--namespace=gpu-operator")),
     ):
-        allowed = powers(role)
-        assert allowed == {(each.group, each.plural, verb) for each in read for verb in ("get", "list", "watch")}
+        reads = {(each.group, each.plural, verb) for each in read for verb in ("get", "list", "watch")}
+        assert powers(role) == reads | more
     for verb, resource in (("list", "secrets"), ("create", "pods"), ("update", "nodes"), ("list", "configmaps")):
         asked = cluster.kubectl("auth", "can-i", verb, resource, "--all-namespaces", user=WATCHER)
         assert asked.stdout.strip() == "no", json.dumps([verb, resource])

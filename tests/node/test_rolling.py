@@ -84,7 +84,7 @@ def refuge(enforced: Cluster, bed: Bed) -> Iterator[str]:
 
 
 def test_a_drained_node_hands_its_replicas_over_one_by_one(enforced: Cluster, sh: Sh, refuge: str) -> None:
-    (drain,) = (block for block in commands()["What it runs as"] if "kubectl drain" in block)
+    (drain,) = (block for block in commands()["Replicas and rights"] if "kubectl drain" in block)
     with stream(enforced):
         sh(drain.replace("NODE", WORKER))
         assert eventually(partial(all_ready, enforced), 60)
