@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -616,12 +618,14 @@ def test_certs_issue_writes_a_certificate(tmp_path: Path) -> None:
     assert (tmp_path / "tls.crt").read_text().startswith("-----BEGIN CERTIFICATE-----")
 
 
-def test_a_closed_pipe_gives_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "pods.yaml").write_text("---\n".join([BAD] * 400))
-    command = f"{sys.executable} -m webhook check {tmp_path} {' '.join(OPTIONS)} | head -1"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
-    assert done.stdout.startswith("denied")
-    assert done.stderr == ""
+def test_a_closed_pipe_ends_a_command_as_sigpipe_does(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(BAD)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "webhook", "check", str(tmp_path), *OPTIONS]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False, cwd=ROOT)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
 TRAINER = """\
@@ -698,6 +702,33 @@ def test_facts_say_that_roles_and_bindings_are_left_out(capsys: pytest.CaptureFi
     done = capsys.readouterr()
     assert "RoleBinding" in done.out
     assert done.err == ""
+
+
+@pytest.mark.parametrize("command", [("explain", "caps"), ("explain", "turns"), ("diff", OPTIONS[1], OPTIONS[1])])
+def test_a_path_without_an_object_is_an_error_for_every_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: Sequence[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.yaml").write_text("a: 1\n")
+    for name, wrong in (
+        ("empty", "no Kubernetes object in it"),
+        ("file.yaml", "no Kubernetes object in it"),
+        ("x", ""),
+    ):
+        path = tmp_path / name
+        assert cli.main([*command, str(path), *OPTIONS[2 if "diff" in command else 0 :]]) == 2
+        done = capsys.readouterr()
+        (line,) = (line for line in (done.out + done.err).splitlines() if str(path) in line)
+        assert line.startswith("error")
+        assert wrong in line
+        assert not line.endswith("files"), "--skip-others is an option of check alone"
+        assert "no pod" not in done.out
+
+
+def test_check_names_the_option_that_passes_over_a_file_without_an_object(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text("a: 1\n")
+    assert "no Kubernetes object in it; --skip-others passes over such files" in run("file.yaml").out
+    assert run("file.yaml", "--skip-others", "--allow-empty").status == 0
 
 
 def test_the_binding_of_the_message_is_enough(run: Any, tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_a_change_of_the_floor_is_told_by_its_rules(run: Any) -> None:
     line = " in another way; where it is installed, make it again"
     assert line not in run(("  name: sample\n", "  name: renamed\n"))[1]
     out = run(WARN, options=JSON)[1]
-    assert json.loads(out)["floor"] == {"added": [], "removed": ["multiple-slices"], "changed": []}
+    assert json.loads(out)["floor"] == {"added": [], "removed": ["multiple-slices"], "changed": [], "written": []}
     assert "the floor no longer holds multiple-slices; where it is installed, make it again" in run(WARN)[1]
     assert line in run(LESS)[1]
 

@@ -16,7 +16,7 @@ from webhook.cli.parser import TYPED, Choice, Either, NamedPath
 from webhook.model import Problem, Unusable, immutable
 from webhook.text.spelling import hint
 
-DENIED, UNUSABLE, INTERNAL, WARNED, INTERRUPTED = 1, 2, 3, 4, 130
+DENIED, UNUSABLE, INTERNAL, WARNED, INTERRUPTED, UNREAD = 1, 2, 3, 4, 130, 141
 
 FAIL_ON = ("deny", "warn", "never")
 

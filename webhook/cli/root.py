@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from webhook.cli.commands import COMMANDS
-from webhook.cli.options import INTERNAL, INTERRUPTED, UNUSABLE
+from webhook.cli.options import INTERNAL, INTERRUPTED, UNREAD, UNUSABLE
 from webhook.cli.parser import COMPLETE, Group, Page
 from webhook.model import Unusable
 
@@ -46,7 +46,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, so nothing more is written
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNUSABLE
+        return UNREAD
     except Exception as error:  # the last place to turn a fault into an exit status
         import traceback  # imported here: nearly no run needs it
 

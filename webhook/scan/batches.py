@@ -36,6 +36,9 @@ from webhook.scan.results import REVIEW, Judged, Kind, LeftAlone, PassedOver, Re
 from webhook.scan.unjudged import may_have_places, places
 from webhook.text.words import several
 
+NO_OBJECT = "no Kubernetes object in it"
+"""The message of the problem that a path holds none."""
+
 FILES = 64
 """Files that are read, or documents that are judged, at a time."""
 
@@ -104,6 +107,11 @@ class ReadRun(NamedTuple):
     def notes(self) -> Iterator[str]:
         """Lines about files in folders that were not judged."""
         return sum((read.apart for read in self.read), Apart()).notes
+
+    def lacking(self, paths: Sequence[str]) -> tuple[Problem, ...]:
+        """The problem that there is no object in any of the paths that were read. Standard input may have none."""
+        some = any(read.packs or read.kinds or read.problems for read in self.read)
+        return () if some or "-" in paths else (Problem(paths[0], 0, NO_OBJECT),)
 
     def each(self, work: Callable[[Item], _Made | None]) -> Iterator[_Made]:
         """Call `work` for each object in order, and yield the results that are not None. Raises its errors."""
@@ -351,7 +359,7 @@ def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], 
     if objects:
         contents.problems += untyped  # among other objects, one without apiVersion or kind is an error
     elif not faults and given and name != "-":
-        contents.problems.append(Problem(name, 0, "no Kubernetes object in it; --skip-others passes over such files"))
+        contents.problems.append(Problem(name, 0, NO_OBJECT))
     elif not (faults or given):
         apart.others.append(name)
 

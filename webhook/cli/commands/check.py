@@ -144,9 +144,9 @@ def command(
     diffs = explain or not formats_wanted.isdisjoint(("html", "markdown"))
     report = objects.judge(engine, all_facts, at=now, explained=explain, diffs=diffs, system=system)
     pools = _pools(engine.policy, all_facts) if "html" in formats_wanted else None
-    problems = [*unknown, *report.problems]
+    problems = [*unknown, *map(_with_way, report.problems)]
     if not (allow_empty or problems or report.objects or "-" in paths):
-        problems.append(Problem(paths[0], 0, "no Kubernetes object in it; --allow-empty accepts that"))
+        problems.append(Problem(paths[0], 0, f"{batches.NO_OBJECT}; --allow-empty accepts that"))
     elif report.unjudged and not (allow_empty or problems or report.judged or report.left_alone):
         problems.append(Problem(paths[0], 0, "no object of a kind that is judged; --allow-empty accepts that"))
     report = replace(report, problems=tuple(problems), pools=pools, everything=everything)
@@ -165,6 +165,13 @@ def command(
         unjudged=report.unjudged_pods > 0,
         unusable=bool(report.problems),
     )
+
+
+def _with_way(problem: Problem) -> Problem:
+    """Name the option that passes over a file without an object."""
+    if problem.message != batches.NO_OBJECT:
+        return problem
+    return problem._replace(message=f"{problem.message}; --skip-others passes over such files")
 
 
 def _pools(policy: Policy, facts: Facts) -> "tuple[PoolUse, ...]":

@@ -127,7 +127,7 @@ def _of_files(
         inputs.note_missing(all_facts)
     compared = objects.each(partial(compare, facts=all_facts))
     passed = (Compared(passed_over=kind) for kind in objects.kinds)
-    change = Change.of(old, new, chain(compared, passed), (*unknown, *objects.problems))
+    change = Change.of(old, new, chain(compared, passed), (*unknown, *objects.problems, *objects.lacking(paths)))
     change = replace(change, warnings=tuple(objects.warnings), unread=tuple(objects.notes))
     return _with_pools(change, all_facts)
 

@@ -82,9 +82,18 @@ def _pods(paths: Sequence[str], policy: Policy, items: Sequence[Object]) -> int:
     facts = replace(facts, today=now.date())
     report = objects.judge(Engine(policy, rules.walk()), facts, at=now, diffs=True)
     landings = [(judged.title, landing) for judged in report.judged for landing in judged.landings]
-    outputs.show(explain.covered((title, *one) for title, landing in landings for one in landing.capped))
-    outputs.say(map(str, report.problems))
-    return options.UNUSABLE if report.problems else 0
+    rows = [(title, *one) for title, landing in landings for one in landing.capped]
+    return _shown(
+        explain.covered(rows) if rows else "", explain.covered(()), (*report.problems, *objects.lacking(paths))
+    )
+
+
+def _shown(text: str, empty: str, problems: Sequence[Problem]) -> int:
+    """Write a table, then the problems. Without a table and without problems `empty` says that there is nothing."""
+    if text or not problems:
+        outputs.show(text or empty)
+    outputs.say(f"error: {problem}" for problem in problems)
+    return options.UNUSABLE if problems else 0
 
 
 STANDSTILLS = ("object", "container", "pool", "may stand still", "and why, or why not")
@@ -111,10 +120,8 @@ def turns(paths: Sequence[str], policy: str | None, facts: Sequence[str]) -> int
     if not facts:
         inputs.note_missing(known, live=False)
     rows = [row for found in objects.each(partial(_standstills, policy=loaded, facts=known)) for row in found]
-    lines = tables.columns([STANDSTILLS, *rows]) if rows else ["no container with a GPU"]
-    outputs.show("\n".join(lines) + "\n")
-    outputs.say(map(str, objects.problems))
-    return options.UNUSABLE if [*objects.problems] else 0
+    table = "".join(f"{line}\n" for line in tables.columns([STANDSTILLS, *rows])) if rows else ""
+    return _shown(table, "no container with a GPU\n", (*objects.problems, *objects.lacking(paths)))
 
 
 def _standstills(item: Item, policy: Policy, facts: Facts) -> list[tuple[str, ...]]:
