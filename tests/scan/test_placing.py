@@ -523,3 +523,22 @@ def test_the_command_says_that_there_is_nothing_to_play(tmp_path: Path, capsys: 
     errors = capsys.readouterr().err
     assert "error: the facts have no node to play with" in errors
     assert "error: no pod and no template of one in" in errors
+
+
+CLAIMING = (
+    "{resourceClaims: [{name: g, resourceClaimName: g}], "
+    "containers: [{name: c, image: i, resources: {claims: [{name: g}]}}]}"
+)
+ASKING = "{containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+
+
+@pytest.mark.parametrize(("container", "noted"), [(CLAIMING, True), (ASKING, False)])
+def test_advice_says_that_pods_with_claims_alone_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], container: str, noted: bool
+) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a, namespace: vision}}\nspec: {container}\n")
+    main(["place", str(file), "--facts", str(NODES), "--advise"])
+    done = capsys.readouterr()
+    assert "whole GPUs" in done.out
+    assert ("GPUs by claims alone are left out" in done.err) is noted

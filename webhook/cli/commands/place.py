@@ -97,6 +97,10 @@ def command(
         outputs.say([f"error: no pod and no template of one in {', '.join(paths)}"])
     if advise:
         compared = advice.compare(played, engine.policy)
+        if compared and not any(player.gpus for player in played.players):
+            outputs.say(
+                ["note: no pod asks for a GPU as a resource: those that have GPUs by claims alone are left out"]
+            )
         outputs.show(advice.write(compared) if form == "json" else advice.table(compared))
     elif form == "json":
         outputs.show(placing_report.write(played))
