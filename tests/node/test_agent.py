@@ -104,7 +104,7 @@ def metrics(cluster: Cluster) -> str:
 def told(cluster: Cluster, reason: str, name: str, namespace: str = TEAM) -> bool:
     """Tell whether there is an Event with this reason at an object of this name."""
     items = cluster.get("events.events.k8s.io", f"--namespace={namespace}")["items"]
-    return (reason, name) in {(each["reason"], each["regarding"]["name"]) for each in items}
+    return (reason, name) in {(each["reason"], each["regarding"].get("name")) for each in items}
 
 
 def test_a_pod_that_a_kubelet_started_has_its_name_its_memory_and_its_allowance(watched: Cluster) -> None:

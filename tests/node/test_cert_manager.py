@@ -74,7 +74,7 @@ def test_it_issues_what_each_replica_serves_and_the_api_server_trusts_its_ca(iss
     assert signed(certificate_pem, ca)
     assert served(issued) == certificates(certificate_pem)
     for trusted in bundles(issued):
-        assert certificates(ca) < trusted  # beside the CronJob's, which signed what was served until then
+        assert certificates(ca) <= trusted  # the CronJob's may be there too: it signed what was served until then
     assert "slicewarden.slicewarden-system.svc" in certificate(certificate_pem).names
 
 
