@@ -18,7 +18,6 @@ _BY_GROUP = {
     "monitoring.coreos.com": "PodMonitor PrometheusRule ServiceMonitor",
     "networking.k8s.io": "Ingress IngressClass NetworkPolicy",
     "policy": "PodDisruptionBudget",
-    "rbac.authorization.k8s.io": "ClusterRole ClusterRoleBinding Role RoleBinding",
     "scheduling.run.ai": "PodGroup Queue",
     "scheduling.sigs.k8s.io": "ElasticQuota PodGroup",
     "scheduling.volcano.sh": "PodGroup Queue",
