@@ -1,7 +1,6 @@
 """Turns fixes into a JSON Patch (RFC 6902)."""
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from webhook.allowance import FEW, Allowance, TooLarge
@@ -122,7 +121,6 @@ def _operation(operation: str, at: str, value: Any) -> Operation:
     return {"op": operation, "path": at, "value": value}
 
 
-@lru_cache(maxsize=256)  # few places are ever mended
 def _pointer(path: Path) -> str:
     pointer = "".join([f"/{key}" for key in path])
     if "~" in pointer or pointer.count("/") > len(path):  # few paths have a key to escape
