@@ -109,7 +109,7 @@ def useless_grant(of: Linted) -> Iterator[Found]:
 def broad_right(of: Linted) -> Iterator[Found]:
     """Service accounts hold the right of trust by a rule with `*`, or all accounts of the cluster hold it.
 
-    Nobody decided that their pods may share GPUs. Whoever may create pods in their namespace can run them as these
+    Nobody decided that their pods may share GPUs. A user who may create pods in their namespace can run them as these
     accounts. Only where a grant has `rbac`, and Roles and bindings are among the facts; accounts of kube-system aside.
 
     Way out: name verbs and resources in the role, or bind the role to fewer.

@@ -13,8 +13,8 @@ may not write a ControllerRevision either: a StatefulSet's controller makes pods
 
 A grant with `rbac` counts where the pod's service account may `use` `trustlevels/trusted` of the API group
 `slicewarden.dev` in its namespace. The API server is asked for that, and a pod is refused while it does not answer. The
-account is asked about and not the user: most pods come from a controller, which may do everything. Whoever may create
-pods in a namespace may run them as any account there.
+account is asked about and not the user: most pods come from a controller, which may do everything. A user who may
+create pods in a namespace may run them as any account there.
 
 A claim for devices of a pool, or a template's claims, ask for trust by the same annotation, and the grants of its
 namespace bound it. No account runs a claim, so with `rbac` all accounts of the namespace have to hold the right.
