@@ -41,6 +41,9 @@ BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 OUTCOMES = {"/mutate": ("allowed", "malformed", "failed"), "/validate": ("allowed", "denied", "malformed", "failed")}
 """The outcomes of a review, by endpoint."""
 
+BUILD = version("slicewarden"), platform.python_version()
+"""The releases of the webhook and of Python. Read before workers are forked: reading copies what they would share."""
+
 _HEARD = "slicewarden_facts_heard"
 
 
@@ -125,7 +128,7 @@ class Metrics:
         self._waiting.set(0)  # a dead worker with this number may have left some
         self._loaded.set(0)
         self._expiry.set(math.inf)  # unknown until it is set; the earliest time of all workers counts
-        self._build.labels(version("slicewarden"), platform.python_version()).set(1)
+        self._build.labels(*BUILD).set(1)
         self._starts.inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
