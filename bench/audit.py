@@ -3,13 +3,11 @@
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import yaml
@@ -17,6 +15,7 @@ import yaml
 from bench import tables
 from bench.decision import POLICY, ROOT
 from bench.generator import CannotRun, Wrong
+from bench.processes import Cost, cost
 from bench.runs import Result, figure
 from tests.e2e import binaries, control_plane
 from tests.e2e.control_plane import Cluster
@@ -43,10 +42,11 @@ def run(pods: int, rounds: int) -> Result:
         raise CannotRun(str(missing)) from missing
     with tempfile.TemporaryDirectory() as folder, control_plane.serving(Path(folder), programs) as cluster:
         _fill(cluster, pods)
-        times, sizes = zip(*(_audit(cluster, pods) for _ in range(rounds)), strict=True)
+        costs = [_audit(cluster, pods) for _ in range(rounds)]
+    times = [each.wall for each in costs]
     figures = [
         figure(f"{pods:,} pods", "s", times),
-        figure(f"{pods:,} pods: memory", "MiB", [size / 1024 for size in sizes]),
+        figure(f"{pods:,} pods: memory", "MiB", [each.memory for each in costs]),
     ]
     table = tables.markdown(
         ("pods", "seconds", "pods a second", "peak RSS"),
@@ -55,7 +55,7 @@ def run(pods: int, rounds: int) -> Result:
                 f"{pods:,}",
                 f"{statistics.median(times):.1f}",
                 f"{pods / statistics.median(times):,.0f}",
-                f"{max(sizes) / 1024:.0f} MiB",
+                f"{max(each.memory for each in costs):.0f} MiB",
             )
         ],
     )
@@ -63,7 +63,7 @@ def run(pods: int, rounds: int) -> Result:
 
 
 def _fill(cluster: Cluster, pods: int) -> None:
-    nodes = [*yaml.safe_load_all((ROOT / "tests" / "cluster" / "nodes.yaml").read_text("utf-8"))]
+    nodes = [*yaml.safe_load_all((ROOT / "tests" / "e2e" / "nodes.yaml").read_text("utf-8"))]
     if cluster.apply(*nodes).returncode:
         raise Wrong("the nodes cannot be made")
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {}}}
@@ -94,19 +94,13 @@ def _pods(count: int, api: live.Api) -> Iterator[dict[str, Any]]:
         yield item
 
 
-def _audit(cluster: Cluster, pods: int) -> tuple[float, int]:
-    """Run the command; return its seconds, and its peak of memory in KiB."""
+def _audit(cluster: Cluster, pods: int) -> Cost:
     where = ("--kubeconfig", str(cluster.kubeconfig()), "--policy", str(POLICY))
     command = [sys.executable, "-m", "webhook", "audit", *where, "--format", "json"]
-    start = perf_counter()
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        took = perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
+    with tempfile.NamedTemporaryFile() as out:
+        spent = cost(command, {**os.environ, "PYTHONPATH": str(ROOT)}, output=out.name)
         report = json.load(out)
     denied = report["summary"]["denied"]
     if report["errors"] or denied != pods // KINDS:
         raise Wrong(f"{denied} of {pods} pods would be denied, and {len(report['errors'])} errors")
-    return took, usage.ru_maxrss
+    return spent

@@ -8,12 +8,12 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench import tables
 from bench.decision import FACTS, POLICY, ROOT
 from bench.generator import Wrong
+from bench.processes import Cost, cost
 from bench.runs import Figure, Result, figure
 from webhook.catalog.workloads import WORKLOADS
 from webhook.cli.inputs import load_policy
@@ -79,15 +79,6 @@ spec:
         slicewarden.dev/trust: trusted
 """ + textwrap.indent(SPEC, "    ")
 """One in ten asks for two GPUs, and is found fault with for its trust."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The cost of a command: seconds, seconds of all cores together, and MiB of its largest process."""
-
-    wall: float
-    cpu: float
-    memory: float
 
 
 def run() -> Result:
@@ -236,17 +227,3 @@ def _many_row(words: str, costs: Sequence[Cost]) -> tuple[str, ...]:
         f"{1000 * cpu / count:.2f}",
         f"{max(each.memory for each in costs):.0f}",
     )
-
-
-def cost(command: Sequence[str], environment: dict[str, str], statuses: Sequence[int] = (0, 1)) -> Cost:
-    """Run a command to its end, its output thrown away. Raises Wrong for another exit status."""
-    null = os.open(os.devnull, os.O_RDWR)
-    actions = [(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)]
-    begun = time.perf_counter()
-    child = os.posix_spawn(command[0], list(command), environment, file_actions=actions)
-    _, status, used = os.wait4(child, 0)
-    took = time.perf_counter() - begun
-    os.close(null)
-    if (code := os.waitstatus_to_exitcode(status)) not in statuses:
-        raise Wrong(f"{' '.join(command)}: exit status {code}")
-    return Cost(took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)

@@ -155,8 +155,9 @@ class Scene:
     log: int
 
 
-def main(mode: str, folder: Path) -> None:
+def main(mode: str, name: str) -> None:
     """Write a line for each review and layer: microseconds, or the processes in which instructions were counted."""
+    folder = Path(name)
     importlib.import_module("webhook.serving.worker")  # here alone, since its metrics want their folder first
     engine, facts = load_engine(str(POLICY), str(FACTS))
     context = tls.Certificates(tls.Files(folder / "tls.crt", folder / "tls.key"), _nothing).context
@@ -364,4 +365,4 @@ def _cpu(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(*sys.argv[1:])

@@ -1,15 +1,62 @@
-"""Read what the processes of a server cost, as Linux counts it in /proc."""
+"""Read what the processes of a server cost, as Linux counts it in /proc, and what a command costs."""
 
+import json
 import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 from typing import IO
 
+from bench.generator import Wrong
+
 PROC = Path("/proc")
 _TICK = 1_000_000 // os.sysconf("SC_CLK_TCK")  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a command: seconds, seconds of all cores together, and MiB of its largest process."""
+
+    wall: float
+    cpu: float
+    memory: float
+
+
+_WATCH = """
+import json, os, sys, time
+null = os.open(os.devnull, os.O_RDWR)
+begun = time.perf_counter()
+actions = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, null, 2)]
+process = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ, file_actions=[
+    *actions, (os.POSIX_SPAWN_OPEN, 1, sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+])
+_, status, used = os.wait4(process, 0)
+took = time.perf_counter() - begun
+print(json.dumps([os.waitstatus_to_exitcode(status), took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+"""
+
+
+def cost(
+    command: Sequence[str],
+    environment: dict[str, str],
+    statuses: Sequence[int] = (0, 1),
+    output: str = os.devnull,
+) -> Cost:
+    """Run a command to its end, with its standard output to a file. Raises Wrong for another exit status.
+
+    A small process starts it: Linux counts the memory of the process that starts a program as the program's own peak
+    (exec_mmap in fs/exec.c), and a benchmark may have grown large.
+    """
+    watch = [sys.executable, "-I", "-S", "-c", _WATCH, output, *command]
+    done = subprocess.run(watch, env=environment, check=True, stdout=subprocess.PIPE)
+    code, wall, cpu_time, memory = json.loads(done.stdout)
+    if code not in statuses:
+        raise Wrong(f"{' '.join(command)}: exit status {code}")
+    return Cost(wall, cpu_time, memory)
 
 
 @contextmanager

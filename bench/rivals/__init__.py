@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import tables
-from bench.check import OPTIONS, SPEC, Cost, cost
+from bench.check import OPTIONS, SPEC
 from bench.decision import ROOT
 from bench.generator import Wrong
+from bench.processes import Cost, cost
 from bench.runs import Result, figure
 from tests.support import go_programs
 
