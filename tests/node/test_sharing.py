@@ -156,7 +156,7 @@ MOST = 10_000_000
 
 
 def runs(node: Node, folder: Path, number: int, text: str) -> tuple[bool, str]:
-    """Start the plugin with a configuration, away from any kubelet: whether it runs on, and its log."""
+    """Start the plugin with a configuration, away from any kubelet: whether it takes it, and its log."""
     config, log = folder / f"{number}.yaml", folder / f"{number}.log"
     config.write_bytes(text.encode("utf-8", "surrogatepass"))
     script = ALONE.format(program=shlex.quote(str(node.programs["nvidia-device-plugin"])), config=config)
@@ -164,13 +164,15 @@ def runs(node: Node, folder: Path, number: int, text: str) -> tuple[bool, str]:
     command = [*node.inside, *variables, "unshare", "--mount", "sh", "-euc", script]
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         deadline = time.monotonic() + PATIENCE
-        while process.poll() is None and time.monotonic() < deadline:
-            if any(line in log.read_text() for line in RUNS):
+        while True:
+            # In this order: what the plugin writes before it exits is in the log.
+            over = process.poll() is not None or time.monotonic() > deadline
+            logged = log.read_text()
+            taken = any(line in logged for line in RUNS)
+            if taken or over:
                 process.kill()
-                return True, log.read_text()
+                return taken, logged
             time.sleep(0.02)
-        process.kill()
-    return False, log.read_text()
 
 
 def served(log: str) -> set[str]:
