@@ -74,7 +74,7 @@ def report(sample_policy: Policy, used: Facts) -> Report:
     return Report(
         (*tour(sample_policy, used), *map(hostile, HOSTILE)),
         tuple(Problem(name, 1, f"not YAML: {name}") for name in HOSTILE),
-        policy=sample_policy.name,
+        policy=sample_policy,
         at=datetime(2026, 11, 22, 12, tzinfo=UTC),
         pools=overview(sample_policy, used),
     )

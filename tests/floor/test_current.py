@@ -36,15 +36,14 @@ def test_a_floor_is_current_whatever_the_api_server_adds_and_its_bindings_do() -
 
 
 def test_what_is_missing_changed_or_left_over_is_named() -> None:
-    older = floor(
-        replace(SAMPLE, strict_digest="0", actions={"visible-devices": Action.WARN, "*": Action.DENY}), rules.walk()
-    )
+    policy = replace(SAMPLE, written='{"spec": {}}', actions={"visible-devices": Action.WARN, "*": Action.DENY})
+    older = floor(policy, rules.walk())
     found = [each for each in older if each["metadata"]["name"] != "slicewarden-bindings"]
     left = {**older[0], "metadata": {**older[0]["metadata"], "name": "slicewarden-old"}}
     said = differences(WANTED, [*found, left])
     assert "slicewarden-bindings: is missing" in said
     assert any(line.endswith(": its validations differ") and "slicewarden-pods" in line for line in said)
-    assert any("was made from policy 0, but this policy is" in line for line in said)
+    assert any(f"was made from policy {policy.strict_digest}, but this policy is" in line for line in said)
     assert any(line.startswith("slicewarden-old: is not of this policy's floor") for line in said)
 
 

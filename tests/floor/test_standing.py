@@ -51,7 +51,9 @@ def test_a_rule_that_is_recorded_only_in_audit_mode_is_not_denied() -> None:
 
 
 def test_changes_are_those_of_what_is_held_and_not_of_its_words() -> None:
-    assert not changes(SAMPLE, replace(SAMPLE, name="renamed", digest="0", strict_digest="0", support="ask us"), RULES)
+    assert not changes(
+        SAMPLE, replace(SAMPLE, name="renamed", written='{"spec": {"support": "ask us"}}', support="ask us"), RULES
+    )
     eased = replace(SAMPLE, actions={"device-path": Action.WARN, "*": Action.DENY})
     assert changes(SAMPLE, eased, RULES) == Changes([], ["device-path"], [], [])
     assert changes(eased, SAMPLE, RULES).line == (

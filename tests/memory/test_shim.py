@@ -22,6 +22,7 @@ from webhook.memory.shim.delivery import CHOICE, CODE, FOLDER, IMAGE_PATH, VOLUM
 from webhook.model import Action, Verdict
 from webhook.policy.model import Policy, PythonPath
 from webhook.rules import walk
+from webhook.text.words import sha256
 
 Item = dict[str, Any]
 
@@ -319,7 +320,7 @@ def test_a_text_of_the_last_release_is_accepted(monkeypatch: pytest.MonkeyPatch)
     item = mutated(pod(python_path=""))
     item["metadata"]["annotations"][CODE] = "earlier"
     assert not judged(item).allowed
-    monkeypatch.setattr(delivery, "_digests", lambda: {delivery._digest("earlier")})
+    monkeypatch.setattr(delivery, "_digests", lambda: {sha256("earlier")})
     assert judged(item).allowed
 
 

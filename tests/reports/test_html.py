@@ -73,8 +73,7 @@ def page(sample_policy: Policy, sample_facts: Facts) -> Reader:
     report = Report(
         found,
         (Problem("broken.yaml", 3, "not YAML"),),
-        policy="acme",
-        digest="0123",
+        policy=sample_policy,
         unjudged=(Unjudged(Kind("", "Service"), 2),),
         pools=overview(sample_policy, sample_facts),
     )
@@ -90,7 +89,7 @@ def test_a_page_is_well_formed_and_names_no_address(page: Reader) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "policyacme 0123",
+        "policysample {digest}",
         "4 objects",
         "2 denied",
         "Namespace vision",
@@ -104,9 +103,9 @@ def test_a_page_is_well_formed_and_names_no_address(page: Reader) -> None:
         "0 of 4 in use",
     ],
 )
-def test_a_page_shows_the_expected_words(page: Reader, words: str) -> None:
-    squeezed = " ".join(page.text.replace("</dt>", "").split()).replace("policy acme", "policyacme")
-    assert words in squeezed
+def test_a_page_shows_the_expected_words(page: Reader, words: str, sample_policy: Policy) -> None:
+    squeezed = " ".join(page.text.replace("</dt>", "").split()).replace("policy sample", "policysample")
+    assert words.format(digest=sample_policy.digest) in squeezed
 
 
 def test_the_page_of_an_audit_says_what_the_floor_holds_and_what_of_it_is_not_current(sample_policy: Policy) -> None:

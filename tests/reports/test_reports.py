@@ -78,7 +78,7 @@ def report(sample_policy: Policy, sample_facts: Facts) -> Report:
     engine = Engine(policy, rules.walk())
     every = [judge(item, engine, sample_facts, diffs=True) for item in items]
     problem = Problem("broken: 1.yaml", 3, "not YAML: <&> ]]> `|` ::error::")
-    found = Report(tuple(each for each in every if isinstance(each, Judged)), (problem,), policy=policy.name, at=AT)
+    found = Report(tuple(each for each in every if isinstance(each, Judged)), (problem,), policy=policy, at=AT)
     actions = {result.action for judged in found.judged for result, _ in judged.findings}
     assert actions == set(Action)
     return found
@@ -405,11 +405,11 @@ def test_code_quality_has_the_fields_of_gitlab_and_a_fingerprint_for_each_findin
 
 @pytest.mark.parametrize("name", ["table", "markdown"])
 def test_a_report_with_a_denial_says_where_to_ask_for_help(name: str) -> None:
-    denied = Report((judged(result()),), support="GPU team, ask@example.com")
+    denied = Report((judged(result()),), policy=Policy("acme", (), support="GPU team, ask@example.com"))
     assert "For help: GPU team, ask" in reports.render(name, denied)
     warned = replace(denied, judged=(judged(result(action=Action.WARN)),))
     assert "For help" not in reports.render(name, warned)
-    assert "For help" not in reports.render(name, replace(denied, support=""))
+    assert "For help" not in reports.render(name, replace(denied, policy=Policy("acme", ())))
 
 
 def test_every_format_marks_what_would_be_repaired(engine: Engine, sample_facts: Facts, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import field, replace
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 from webhook.allowance import CONFIGURATION, Allowance
@@ -18,6 +17,7 @@ from webhook.documents.marks import Mark, Unread, Unreadable
 from webhook.facts.installations import Installation
 from webhook.model import Finding, Path, dotted, immutable
 from webhook.policy.model import Policy
+from webhook.text.words import sha256
 
 
 @immutable
@@ -77,7 +77,7 @@ class Config:
 
     @cached_property
     def _digest(self) -> str:
-        return sha256(self.text.encode("utf-8", "surrogateescape")).hexdigest()
+        return sha256(self.text)
 
     def _line(self, inner: Path) -> int:
         if self.path[0] == "binaryData":

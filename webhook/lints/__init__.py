@@ -44,7 +44,7 @@ def lint(policy: Policy, document: Document, facts: Facts, today: date, soon: ti
         verdict=Verdict(tuple(result for result, _ in results)),
         lines=tuple(line for _, line in results),
     )
-    return Report((judged,), pages=pages(), policy=policy.name, digest=policy.digest)
+    return Report((judged,), pages=pages(), policy=policy)
 
 
 def name(check: Lint) -> str:

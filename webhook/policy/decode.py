@@ -1,6 +1,5 @@
 """Makes a policy from the value of a file that fits its schema."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -71,8 +70,7 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
     torch = memory.get("torch", {})
     return Policy(
         name=value["metadata"]["name"],
-        digest=_digest(value),
-        strict_digest=_digest({**value, "spec": {key: each for key, each in spec.items() if key != "unpatched"}}),
+        written=json.dumps(value, sort_keys=True),
         pools=tuple(map(_pool, spec["pools"])),
         grants=tuple(map(_grant, trust.get("grants", ()))),
         schedulers=_requesters(schedulers, SCHEDULER),
@@ -95,10 +93,6 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         forms=_forms(spec.get("gpus", {})),
         **{key: each for key, each in given.items() if each is not None},
     )
-
-
-def _digest(value: Object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _support(value: Object) -> str:

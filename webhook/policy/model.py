@@ -1,5 +1,6 @@
 """The types of a policy: what an organisation allows on its GPUs."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
@@ -15,6 +16,7 @@ from webhook.model import Action, Object, immutable
 from webhook.policy.actions import EVERY_RULE, Exemption, Override, Release
 from webhook.policy.resources import GPUResources, ResourceNames
 from webhook.policy.scopes import CONTROLLERS, NAME_LABEL, SCHEDULER, ByNamespace, Grant, Requesters, Scope
+from webhook.text.words import sha256
 
 API_VERSION = "slicewarden.dev/v1alpha1"
 
@@ -282,14 +284,12 @@ class Guard(NamedTuple):
 class Policy:
     """A GPUSharingPolicy that has been checked.
 
-    `digest` is 16 hexadecimal digits of SHA-256. Files with the same content have the same digest, whatever their
-    comments and order. `strict_digest` is that of the policy without `unpatched`, which the floor does not know.
+    `written` is its content as JSON with sorted keys: the same for all files that differ in comments and order alone.
     """
 
     name: str
     pools: tuple[Pool, ...]
-    digest: str = ""
-    strict_digest: str = ""
+    written: str = '{"spec": {}}'
     annotation: str = "slicewarden.dev/trust"
     default_trust: str = UNTRUSTED
     grants: tuple[Grant, ...] = ()
@@ -329,6 +329,18 @@ class Policy:
     guard: Guard | None = None
     support: str = ""
     """Where a denied user can ask for help: one line at the end of every denial, or empty."""
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits of the SHA-256 of its content."""
+        return sha256(self.written)[:16]
+
+    @cached_property
+    def strict_digest(self) -> str:
+        """The digest of the policy without `unpatched`, which the floor does not know."""
+        content = json.loads(self.written)
+        content["spec"].pop("unpatched", None)
+        return sha256(json.dumps(content, sort_keys=True))[:16]
 
     @cached_property
     def asks_rbac(self) -> bool:

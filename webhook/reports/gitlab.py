@@ -4,7 +4,6 @@ The format is https://docs.gitlab.com/ci/testing/code_quality/#code-quality-repo
 repository, and a line for everything.
 """
 
-import hashlib
 import json
 from collections import Counter
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from webhook.model import Action, Problem
 from webhook.scan.results import Judged, Report, fingerprint
 from webhook.text.terminal import PLAIN, Look
+from webhook.text.words import sha256
 
 _SEVERITIES = {Action.DENY: "critical", Action.WARN: "minor", Action.AUDIT: "info"}
 
@@ -41,7 +41,7 @@ def _findings(judged: Judged, seen: Counter[str]) -> list[dict[str, Any]]:
 
 
 def _problem(problem: Problem, rule: str, severity: str) -> dict[str, Any]:
-    name = hashlib.sha256(str(problem).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    name = sha256(str(problem))[:32]
     return _issue(problem.message, rule, severity, name, problem.file, problem.line)
 
 

@@ -171,7 +171,7 @@ def diff(change: Change, _: Look = PLAIN) -> str:
 
 
 def _page(title: str, report: Report, counts: tuple[Count, ...], entries: tuple[Entry, ...]) -> Page:
-    about = (("policy", f"{report.policy} {report.digest}".strip()), *_time(report.at))
+    about = (("policy", f"{report.policy.name} {report.policy.digest}"), *_time(report.at))
     return Page(
         title=title,
         about=about,

@@ -16,7 +16,7 @@ def document(kind: str, fields: Mapping[str, Any]) -> str:
 
 def policy(report: Report) -> dict[str, str]:
     """Name the policy of a report."""
-    return {"name": report.policy, "digest": report.digest}
+    return {"name": report.policy.name, "digest": report.policy.digest}
 
 
 def judged(judged: Judged) -> dict[str, Any]:

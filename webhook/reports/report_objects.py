@@ -4,7 +4,6 @@ The fields come from openreports/reports-api apis/openreports.io/v1alpha1/report
 kubernetes-sigs/wg-policy-prototypes policy-report/pkg/api/wgpolicyk8s.io/v1alpha2 are nearly the same.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from webhook.model import Action, Result, dotted
 from webhook.scan.results import Judged, Report
+from webhook.text.words import sha256
 
 SOURCE = "slicewarden"
 
@@ -38,7 +38,7 @@ OLDER = ReportKind("wgpolicyk8s.io/v1alpha2", "PolicyReport", "ClusterPolicyRepo
 
 def write(report: Report, kind: ReportKind) -> str:
     """Write a List of the reports of all objects for `kubectl apply -f`. Problems are left out."""
-    items = [of(judged, report.policy, kind, report.at) for judged in report.judged]
+    items = [of(judged, report.policy.name, kind, report.at) for judged in report.judged]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1) + "\n"
 
 
@@ -72,7 +72,7 @@ def of(judged: Judged, policy: str, kind: ReportKind = OPEN, at: datetime | None
 def name(judged: Judged) -> str:
     """Return the name of an object's report, the same in every run. It is a hash, since some names are invalid here."""
     what = "\0".join((judged.api_version, judged.kind, judged.namespace, judged.name))
-    return f"{SOURCE}-{judged.kind.lower()[:20]}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
+    return f"{SOURCE}-{judged.kind.lower()[:20]}-{sha256(what)[:16]}"
 
 
 def _result(result: Result, line: int, judged: Judged, policy: str) -> Mapping[str, Any]:

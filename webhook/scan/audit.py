@@ -139,10 +139,8 @@ class Audit:
             tuple(self.judged),
             tuple(problems),
             pages=occupancy.PAGES,
-            policy=policy.name,
-            digest=policy.digest,
+            policy=policy,
             at=at,
-            support=policy.support,
             unjudged=count_unjudged(map(PassedOver, self._makers.values()), policy.workloads),
         )
 

@@ -135,9 +135,7 @@ class ReadRun(NamedTuple):
             tuple(result for result in results if isinstance(result, Judged)),
             tuple(sorted(problems, key=lambda problem: (problem.file, problem.line))),
             explained,
-            policy=engine.policy.name,
-            digest=engine.policy.digest,
-            support=engine.policy.support,
+            policy=engine.policy,
             at=at,
             unjudged=count_unjudged(
                 (*map(PassedOver, self.kinds), *(each for each in results if isinstance(each, PassedOver))),

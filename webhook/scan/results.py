@@ -1,6 +1,5 @@
 """The results of judging: objects with verdicts, kinds that were not judged, and the report of a run."""
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -14,9 +13,10 @@ from webhook.catalog.places import Workloads
 from webhook.documents.files import Item
 from webhook.memory.explain import Landing
 from webhook.model import Action, Object, Problem, Result, Verdict, dotted, immutable
+from webhook.policy.model import Policy
 from webhook.scan.unjudged import Place
 from webhook.text.spelling import Guesses
-from webhook.text.words import listed, several, shown
+from webhook.text.words import listed, several, sha256, shown
 
 if TYPE_CHECKING:
     from webhook.floor.standing import Standing
@@ -142,23 +142,20 @@ class Report:
 
     `explained` tells whether reports show the reasoning behind each landing, and `everything` whether tables list also
     the objects without findings and patches. `pages` describe findings that no rule in
-    `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `policy` is the
-    policy's name, `digest` its hash, `support` where the denied may ask for help, and `at` the time of the run, if
-    reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` are the numbers of
-    objects by namespace about which the webhook is never asked. `warnings` are places of files that were read as
-    kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged. `floor` is that
-    of the cluster, if it was read.
+    `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `at` is the time of
+    the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` are the
+    numbers of objects by namespace about which the webhook is never asked. `warnings` are places of files that were
+    read as kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged. `floor`
+    is that of the cluster, if it was read.
     """
 
     judged: tuple[Judged, ...]
     problems: tuple[Problem, ...] = ()
     explained: bool = False
     pages: Mapping[str, str] = field(default_factory=dict)
-    policy: str = "slicewarden"
-    digest: str = ""
+    policy: Policy = Policy("slicewarden", ())
     at: datetime | None = None
     unjudged: tuple[Unjudged, ...] = ()
-    support: str = ""
     pools: "tuple[PoolUse, ...] | None" = None
     left_alone: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
@@ -169,7 +166,7 @@ class Report:
     @property
     def help(self) -> str:
         """The line that says where to ask for help; empty if nothing is denied."""
-        return f"{admission.HELP}{self.support}" if self.support and self.count(allowed=False) else ""
+        return f"{admission.HELP}{self.policy.support}" if self.policy.support and self.count(allowed=False) else ""
 
     @property
     def objects(self) -> int:
@@ -303,7 +300,7 @@ def kind_of(item: Item) -> Kind:
 def fingerprint(judged: Judged, result: Result, seen: Counter[str]) -> str:
     """Return an id of a finding that survives moves of its file and lines. Equal findings are numbered."""
     what = (judged.api_version, judged.kind, judged.namespace, judged.name, result.rule, dotted(result.finding.path))
-    name = hashlib.sha256("\0".join(what).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    name = sha256("\0".join(what))[:32]
     seen[name] += 1
     return f"{name}:{seen[name]}"
 

@@ -4,7 +4,6 @@ The text travels in an annotation. Containers mount it by subPath, so a containe
 when the annotation changes (kubernetes/website, "Expose Pod Information to Containers Through Files").
 """
 
-import hashlib
 import pkgutil
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from webhook.memory.budget import Budget, Refused
 from webhook.memory.steps import fraction, natural
 from webhook.model import Finding, Fix
 from webhook.policy.model import Policy
-from webhook.text.words import shown
+from webhook.text.words import sha256, shown
 
 CODE = "slicewarden.dev/memory-shim-code"
 """The annotation that carries the text."""
@@ -57,11 +56,7 @@ def code() -> str:
 
 @cache
 def _digests() -> frozenset[str]:
-    return EARLIER | {_digest(code())}
-
-
-def _digest(written: str) -> str:
-    return hashlib.sha256(written.encode()).hexdigest()
+    return EARLIER | {sha256(code())}
 
 
 def volume() -> dict[str, Any]:
@@ -236,7 +231,7 @@ def pod_findings(pod: Pod) -> Iterator[Finding]:
         message = f"a volume named {VOLUME} hides the memory shim, whose name that is; rename the volume"
         yield Finding((*at, own[0][0]), message)
     there = pod.annotations.get(CODE)
-    if not isinstance(there, str) or _digest(there) not in _digests():
+    if not isinstance(there, str) or sha256(there) not in _digests():
         missing.append(f"annotation {CODE}")
         fixes.append(Fix(pod.at("metadata", "annotations"), {CODE: code()}))
     if missing:
