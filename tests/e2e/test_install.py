@@ -202,6 +202,15 @@ def test_the_next_step_enforces_the_policy(cluster: Cluster, sh: Sh) -> None:
     assert eventually(lambda: refused(cluster))
 
 
+def change() -> str:
+    """The page's commands for a changed policy, but for the judgement of the reader's own manifests."""
+    (block,) = BLOCKS["Upgrade it, or change the policy"]
+    check, *commands = block.splitlines()
+    assert check.startswith("slicewarden check ")
+    # What there is to see is told by a status of 1.
+    return "\n".join(f"{each} || test $? = 1" if "diff" in each else each for each in commands)
+
+
 def test_a_change_of_policy_is_a_rollout_and_can_be_undone(cluster: Cluster, sh: Sh, checkout: Path) -> None:
     before, revision = policy_name(cluster), deployment(cluster)["metadata"]["annotations"]
     policy = checkout / "policy.yaml"
@@ -209,11 +218,7 @@ def test_a_change_of_policy_is_a_rollout_and_can_be_undone(cluster: Cluster, sh:
     assert "registration is stale" in sh(
         "slicewarden registration --policy policy.yaml --check --live 2>&1 || test $? = 1"
     )
-    (block,) = BLOCKS["Upgrade it, or change the policy"]
-    check, *commands = block.splitlines()
-    assert check.startswith("slicewarden check ")
-    # What there is to see is told by a status of 1.
-    sh("\n".join(f"{each} || test $? = 1" if "diff" in each else each for each in commands))
+    sh(change())
     after = policy_name(cluster)
     assert after != before
     assert "maxReplicas: 4" in cluster.get("configmap", after, SYSTEM)["data"]["policy.yaml"]
@@ -221,6 +226,18 @@ def test_a_change_of_policy_is_a_rollout_and_can_be_undone(cluster: Cluster, sh:
     (undo,) = re.findall(r"`(kubectl rollout undo [^`]*)`", (MANIFESTS / "README.md").read_text("utf-8"))
     sh(f"{undo}\nkubectl rollout status deployment/slicewarden {SYSTEM}")
     assert policy_name(cluster) == before
+
+
+def test_a_webhook_that_a_change_of_policy_adds_is_trusted_as_the_others_are(
+    cluster: Cluster, sh: Sh, checkout: Path
+) -> None:
+    before = {hook["name"]: hook["clientConfig"]["caBundle"] for hook in hooks(cluster)}
+    policy, grant = checkout / "policy.yaml", "      - {namespaces: [team], users: [alice]}\n"
+    policy.write_text(policy.read_text("utf-8").replace("    grants:\n", f"    grants:\n{grant}"), "utf-8")
+    sh(change())
+    after = {hook["name"]: hook["clientConfig"].get("caBundle") for hook in hooks(cluster)}
+    assert after.keys() - before.keys() == {"revisions.slicewarden.dev"}
+    assert {*after.values()} == {*before.values()}
 
 
 def test_one_command_disables_the_webhook_and_another_removes_it(cluster: Cluster, sh: Sh) -> None:

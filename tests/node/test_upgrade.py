@@ -21,7 +21,7 @@ from tests.support.manifests import commands
 
 OVERLAY = "manifests/overlays/enforce"
 STATUS = f"kubectl rollout status deployment/slicewarden {SYSTEM}"
-APPLY = f"kubectl apply -k {OVERLAY}\n{STATUS}"
+APPLY = f"kubectl apply -k {OVERLAY}\nslicewarden certs keep\n{STATUS}"
 LINE = "  unpatched: Warn\n"
 """What the page adds to a policy for the time of an upgrade."""
 
@@ -56,6 +56,15 @@ def after(before: Path, tmp_path: Path) -> Path:
     return clone
 
 
+CONFIGURATIONS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+
+
+def bundles(cluster: Cluster) -> dict[str, str]:
+    """The caBundle of each webhook of ours, by its name; empty where it has none."""
+    found = cluster.get(CONFIGURATIONS, "--selector=app.kubernetes.io/part-of=slicewarden")["items"]
+    return {hook["name"]: hook["clientConfig"].get("caBundle", "") for each in found for hook in each["webhooks"]}
+
+
 def images_of(cluster: Cluster) -> str:
     """The image that the Deployment names."""
     path = "--output=jsonpath={.spec.template.spec.containers[*].image}"
@@ -65,6 +74,7 @@ def images_of(cluster: Cluster) -> str:
 def test_an_upgrade_its_way_back_and_its_end(enforced: Cluster, sh: Sh, before: Path, after: Path) -> None:
     del before
     assert images_of(enforced) == "slicewarden:before"
+    known = bundles(enforced)
     (upgrade, *_) = commands()["Upgrade it, or change the policy"]
     # The first line judges the reader's own manifests, and a difference is what `kubectl diff` fails for.
     lines = [line for line in upgrade.splitlines() if not line.startswith(("slicewarden check", "kubectl diff"))]
@@ -76,6 +86,8 @@ def test_an_upgrade_its_way_back_and_its_end(enforced: Cluster, sh: Sh, before: 
         assert images_of(enforced) == f"slicewarden:{image}"
 
     put_in("0.1.0", "\n".join(lines))
+    assert bundles(enforced).keys() - known.keys()  # this release asks about more
+    assert {*bundles(enforced).values()} == {*known.values()}
     put_in("before", f"kubectl rollout undo deployment/slicewarden {SYSTEM}\n{STATUS}")
     put_in("0.1.0", "\n".join(lines))
     policy = after / "policy.yaml"
