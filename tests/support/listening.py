@@ -15,6 +15,7 @@ class Asked(BaseHTTPRequestHandler):
     """One request: `command`, `path`, `headers` and `body`; `give` answers it, or whatever is written to `wfile`."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits 40 ms for the peer to acknowledge the head
 
     def __init__(self, answer: Callable[["Asked"], None], *connection: Any) -> None:
         self.answer = answer
