@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Where it is set, each of the many processes that a target starts compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test fuzz e2e node agent browser faults soak frameworks lint fixtures docs man chart lock sbom image bench clean
 .DEFAULT_GOAL := help
 
@@ -22,7 +25,7 @@ demo: $(READY)  ## a tour: real HTTPS webhook on loopback, sample cluster, decis
 	$(BIN)/slicewarden demo
 
 test: lint  ## every test that needs no cluster
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # KUBECONFIG_E2E=FILE takes a cluster that is there; WEBHOOK_HOST=ADDRESS is where its API server reaches this machine.
 e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs Go; builds Kubernetes the first time, ten minutes)

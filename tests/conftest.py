@@ -1,6 +1,8 @@
 """Fixtures for every test: the sample policy, the sample cluster, and an engine with all rules."""
 
+import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     asked = ((config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args)
     return None if any(path.is_relative_to(collection_path) for path in asked) else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the garbage collector pass over the list of all tests, at which it would look again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -117,20 +118,39 @@ def name_of(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {
-    name_of(file): ast.parse(file.read_text("utf-8"))
-    for package in ("webhook", "certs")
-    for file in sorted((ROOT / package).rglob("*.py"))
-}
+class _Trees(Mapping[str, ast.Module]):
+    """The syntax trees of modules by their names, each read when it is first asked for."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._files = {name_of(file): file for file in files}
+        self._trees: dict[str, ast.Module] = {}
+
+    def __getitem__(self, name: str) -> ast.Module:
+        if name not in self._trees:
+            self._trees[name] = ast.parse(self._files[name].read_text("utf-8"))
+        return self._trees[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+MODULES = _Trees(file for package in ("webhook", "certs") for file in sorted((ROOT / package).rglob("*.py")))
 RULES = sorted(name for name in MODULES if name.startswith("webhook.rules."))
 
 each_module = pytest.mark.parametrize("module", MODULES)
 each_rule = pytest.mark.parametrize("rule", RULES)
 
 
-def imported(tree: ast.Module) -> set[str]:
+@cache
+def imported(tree: ast.Module) -> frozenset[str]:
     """The modules that a module imports anywhere in it, ours by their full names."""
-    return set(_imported(tree))
+    return frozenset(_imported(tree))
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
@@ -240,14 +260,20 @@ SHIM = "webhook.memory.shim.sitecustomize"  # a text that runs in pods
 @pytest.mark.parametrize("framework", frameworks.walk(), ids=lambda framework: framework.name)
 def test_only_its_own_file_names_a_framework_and_its_variables(framework: Framework) -> None:
     variables = {variable.name for variable in framework.variables} | {defeat.name for defeat in framework.defeats}
-    for module, tree in MODULES.items():
+    for module in MODULES:
         if module in (f"{FRAMEWORKS}{framework.name}", SHIM):
             continue
-        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
-        texts = {constant.value for constant in constants if isinstance(constant.value, str)}
-        assert not texts & variables, module
-        assert not (module.startswith("webhook.memory") and framework.name in texts), module
+        assert not texts(module) & variables, module
+        assert not (module.startswith("webhook.memory") and framework.name in texts(module)), module
+
+
+@cache
+def texts(module: str) -> frozenset[str]:
+    """The texts in a module, without docstrings."""
+    nodes = [*ast.walk(MODULES[module])]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    constants = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings)
+    return frozenset(constant.value for constant in constants if isinstance(constant.value, str))
 
 
 # Rules
