@@ -1,6 +1,7 @@
 """Look at what `--help` says, what a shell completes, and what kubectl finds, for every command."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,10 +15,12 @@ import pytest
 
 from tests import ROOT
 from tests.support.command_lines import pages, read
+from tests.support.waiting import LONG
 from webhook import rules
 from webhook.cli import main as cli
-from webhook.cli import parser
+from webhook.cli import man, outputs, parser
 from webhook.cli.commands import COMMANDS
+from webhook.cli.options import INTERRUPTED, UNREAD
 
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
 
@@ -54,6 +57,37 @@ def test_a_page_describes_shows_and_fits_the_terminal(prog: str, monkeypatch: py
         assert "\nFiles:\n  ./policies  " in text or "\nFiles:\n  slicewarden.toml  " in text
     if "--kubeconfig" in text:
         assert "\n  KUBECONFIG  " in text.partition("\nEnvironment:")[2]
+
+
+@pytest.mark.parametrize("prog", PAGES)
+def test_a_page_lists_the_exit_statuses_in_their_order_with_those_of_every_command(prog: str) -> None:
+    listed = re.findall(r"(?m)^  (\d+) ", PAGES[prog].get_help().partition("\nExit status:\n")[2])
+    assert listed == sorted(listed, key=int)
+    assert {"0", "2", "3", str(INTERRUPTED), str(UNREAD)} <= {*listed}
+
+
+def test_an_interrupted_command_and_one_that_nobody_reads_end_with_the_listed_statuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outputs, "show", interrupted)
+    assert cli.main(["rules"]) == INTERRUPTED
+    program = [sys.executable, "-m", "webhook", "rules", "--markdown"]
+    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as unread:
+        assert unread.stdout is not None
+        assert unread.stderr is not None
+        unread.stdout.close()
+        assert unread.wait(LONG) == UNREAD
+        assert unread.stderr.read() == b""
+
+
+def test_each_man_page_lists_the_exit_statuses_of_every_command() -> None:
+    for file, text in man.pages(PAGES["slicewarden"], "1"):
+        listed = re.findall(r"(?m)^\.B (\d+)$", text.partition(".SH EXIT STATUS\n")[2].partition(".SH ")[0])
+        assert listed == sorted(listed, key=int), file
+        assert {"0", str(INTERRUPTED), str(UNREAD)} <= {*listed}, file
 
 
 @pytest.mark.parametrize("prog", PAGES)
@@ -98,9 +132,9 @@ def test_prose_is_wrapped_and_hung_and_examples_are_not(monkeypatch: pytest.Monk
     command = parser.Command("p", page=page)
     lines = command.get_help(click.Context(command)).splitlines()
     assert f"  $ slicewarden {'x' * 90}" in lines
-    start = next(i for i, line in enumerate(lines) if line.startswith("  0   word"))
-    assert lines[start + 1].startswith("      word")
-    assert "  10  short" in lines
+    start = next(i for i, line in enumerate(lines) if line.startswith("  0    word"))
+    assert lines[start + 1].startswith("       word")
+    assert "  10   short" in lines
 
 
 # What is typed

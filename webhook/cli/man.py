@@ -39,7 +39,7 @@ def _page(context: click.Context, name: str, version: str) -> Iterator[str]:
         yield ".nf"
         yield from (_plain(f"$ {line}") for line in page.examples)
         yield ".fi"
-        yield from _terms("EXIT STATUS", dict(sorted(page.status.items())))
+        yield from _terms("EXIT STATUS", page.statuses)
         yield from _terms("FILES", page.files)
         yield from _terms("ENVIRONMENT", page.environment)
     above = context.parent.command_path.replace(" ", "-") if context.parent else ""

@@ -11,13 +11,19 @@ JUDGED = {
     "0": "nothing was denied",
     "1": "at least one object was denied",
     "2": "invalid arguments, input or policy",
-    "3": "internal error",
     "4": "only warnings, with --fail-on warn",
 }
 """The exit statuses of a command that judges objects."""
 
-SHOWN = {"0": "success", "2": "invalid arguments or input", "3": "internal error"}
+SHOWN = {"0": "success", "2": "invalid arguments or input"}
 """The exit statuses of a command that only shows something."""
+
+ENDED = {
+    "3": "internal error",
+    "130": "interrupted by Ctrl-C",
+    "141": "the reader of the output left early, as head does",
+}
+"""The exit statuses with which any command may end, beside its own."""
 
 POLICIES = {
     "./policies": "the policy if none is given: the files in it, not those in folders below it",
@@ -56,11 +62,17 @@ class Page(NamedTuple):
         with formatter.section("Examples"):
             for line in self.examples:
                 formatter.write(f"{'':>{formatter.current_indent}}$ {line}\n")  # never wrapped: it will be copied
-        sections = {"Exit status": self.status, "Files": self.files, "Environment": self.environment}
+        sections = {"Exit status": self.statuses, "Files": self.files, "Environment": self.environment}
         for heading, meanings in sections.items():
             if meanings:
                 with formatter.section(heading):
-                    formatter.write_dl(sorted(meanings.items()) if meanings is self.status else [*meanings.items()])
+                    formatter.write_dl([*meanings.items()])
+
+    @property
+    def statuses(self) -> Mapping[str, str]:
+        """The exit statuses in their order, with those of every command."""
+        every = {**ENDED, **self.status}
+        return {number: every[number] for number in sorted(every, key=int)}
 
 
 COMPLETE = "_SLICEWARDEN_COMPLETE"

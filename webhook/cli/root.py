@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns its exit status; `parser.JUDGED` says what each means."""
+    """Run the command. Returns its exit status; `parser.JUDGED` and `parser.ENDED` say what each means."""
     arguments = [*(sys.argv[1:] if argv is None else argv)]
     # kubectl calls its plugin NAME by the file kubectl-NAME, and its users type `kubectl slicewarden`.
     plugin = PurePath(sys.argv[0]).name.startswith("kubectl-")
@@ -106,9 +106,27 @@ class _Root(Group):
         return named + click.Command.shell_complete(self, ctx, incomplete)
 
 
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Do what the command `version` does, and end."""
+    if wanted and not context.resilient_parsing:
+        from webhook.cli.commands.version import show
+
+        show()
+        context.exit()
+
+
+VERSION = click.Option(
+    ["-V", "--version"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version and exit.",
+)
+
 root = _Root(
     "slicewarden",
-    params=[],
+    params=[VERSION],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
     help="Admission control for shared GPUs on Kubernetes: judge manifests and clusters, work on the policy, run the "
@@ -117,4 +135,3 @@ root = _Root(
         ("slicewarden check deploy/ --facts cluster.json", "slicewarden audit", "slicewarden help check"),
     ),
 )
-click.version_option(None, "--version", "-V", package_name="slicewarden", message="slicewarden %(version)s")(root)

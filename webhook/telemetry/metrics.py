@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from http import HTTPStatus
-from importlib.metadata import version
 from pathlib import Path
 
 from prometheus_client import (
@@ -32,6 +31,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from webhook.model import Mode, Request, Verdict, Would
+from webhook.telemetry import release
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -41,7 +41,7 @@ BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 OUTCOMES = {"/mutate": ("allowed", "malformed", "failed"), "/validate": ("allowed", "denied", "malformed", "failed")}
 """The outcomes of a review, by endpoint."""
 
-BUILD = version("slicewarden"), platform.python_version()
+BUILD = release.known(), platform.python_version()
 """The releases of the webhook and of Python. Read before workers are forked: reading copies what they would share."""
 
 _HEARD = "slicewarden_facts_heard"

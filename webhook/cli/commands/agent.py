@@ -27,7 +27,7 @@ NO_FREEZER = "there is no whole mount of cgroup v2 that the agent may write to"
 STATUS = {
     "0": "success, or told to end",
     "2": "invalid arguments or policy, no cluster, or with --once no NVML",
-    "3": "internal error",
+    "130": "interrupted by Ctrl-C before it watched",
 }
 
 _MORE = (

@@ -50,7 +50,6 @@ _MORE = (
             "0": "no change that --fail-on names",
             "1": "an object is newly denied; with --fail-on any, any change",
             "2": "invalid arguments, input or policy",
-            "3": "internal error",
             "4": "an object is newly warned about, with --fail-on warn",
         },
         more=_MORE,

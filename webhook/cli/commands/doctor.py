@@ -38,7 +38,6 @@ STATUS = {
     "0": "all was asked, and nothing is an error",
     "1": "something is an error",
     "2": "something could not be asked, and nothing else is an error",
-    "3": "internal error",
 }
 
 

@@ -56,12 +56,11 @@ def command(words: Sequence[str], man: str | None, markdown: bool) -> None:
     if man is None:
         outputs.show(_below(root, words).get_help() + "\n")
         return
-    from importlib.metadata import version  # which the help itself does not need
-
     from webhook.cli import man as manual
+    from webhook.telemetry import release  # which the help itself does not need
 
     if words:
         raise click.UsageError("--man writes all pages: leave out COMMAND or --man")
     outputs.folder(man)
-    for name, text in manual.pages(root, version("slicewarden")):
+    for name, text in manual.pages(root, release.needed()):
         outputs.save(str(Path(man, name)), text)

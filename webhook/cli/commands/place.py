@@ -25,7 +25,6 @@ _STATUS = {
     "0": "every pod lands",
     "1": "a pod is refused, or waits",
     "2": "invalid arguments, input or policy, or no pod and no node to play with",
-    "3": "internal error",
 }
 
 

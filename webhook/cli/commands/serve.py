@@ -47,7 +47,11 @@ _FILE = parser.NamedPath(path_type=Path)
             "slicewarden serve --facts cluster.json --listen 127.0.0.1:8443 --health-listen 127.0.0.1:8080 "
             "--tls-cert tls/tls.crt --tls-key tls/tls.key",
         ),
-        {**parser.SHOWN, "0": "stopped by a signal, after the reviews that had begun were answered"},
+        {
+            **parser.SHOWN,
+            "0": "stopped by a signal, after the reviews that had begun were answered",
+            "130": "interrupted by Ctrl-C before it served",
+        },
         files={
             **parser.POLICIES,
             "slicewarden.toml": "is not read: a server's policy does not depend on the folder it was started in",

@@ -26,7 +26,7 @@ LEAVE_SECONDS = 20.0
             "0": "success, or told to end",
             "1": "a container could not be thawed, or no ledger was found, or not all of it could be read",
             "2": "invalid arguments, or no cgroup v2",
-            "3": "internal error",
+            "130": "interrupted by Ctrl-C, without --watch",
         },
         more="It asks no API server and no GPU. An agent that lives goes on: it freezes none of them for a while.",
         environment={},

@@ -12,6 +12,11 @@ from webhook.cli import outputs, parser
 )
 def command() -> None:
     """Print the version."""
-    from importlib.metadata import version  # which no other command needs
+    show()
 
-    outputs.show(f"slicewarden {version('slicewarden')}\n")
+
+def show() -> None:
+    """Print the version. Raises Unusable where the package is not installed."""
+    from webhook.telemetry import release  # which nearly no other command needs
+
+    outputs.show(f"slicewarden {release.needed()}\n")
