@@ -175,4 +175,4 @@ def test_the_page_on_certificates_names_existing_objects() -> None:
     named = (OPTIONS["ca_secret_name"], OPTIONS["secret_name"], OURS, "slicewarden-tls", "inject-ca-from")
     assert [each for each in named if each not in PAGE] == []
     commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith("slicewarden certs keep")]
-    assert [read_command(*each)["service"] for each in commands] == ["slicewarden"] * 5
+    assert [read_command(*each)["service"] for each in commands] == ["slicewarden"] * 6
