@@ -1021,6 +1021,7 @@ def test_a_new_pair_is_served_once_it_is_there(mounted: Mounted) -> None:
 GOOD, OTHER, EXPIRED, LATER = issued(), issued(), issued(days=1, before=3), issued(before=-3)
 EDWARDS = pem(ed25519.Ed25519PrivateKey.generate(), NoEncryption())
 ANOTHERS = "tls.crt, {}/tls.key: the key belongs to another certificate"
+CALLERS = caller(certs.issue_ca("ca", datetime.now(UTC)), "someone")
 LOCKED = pem(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"secret"))
 
 
@@ -1036,6 +1037,11 @@ LOCKED = pem(ec.generate_private_key(ec.SECP256R1()), BestAvailableEncryption(b"
         "encrypted": (OTHER.certificate_pem, LOCKED, "tls.key: the key is encrypted"),
         "expired": (EXPIRED.certificate_pem, EXPIRED.key_pem, "not valid now"),
         "not valid yet": (LATER.certificate_pem, LATER.key_pem, "not valid now"),
+        "a caller's": (
+            CALLERS.certificate_pem,
+            CALLERS.key_pem,
+            "certificate purpose",  # before it, OpenSSL says unsuitable or unsupported
+        ),
         "half": (OTHER.certificate_pem[:200], OTHER.key_pem, "tls.crt: no certificate in PEM in it"),
         "empty": (b"", b"", "tls.crt: no certificate in PEM in it"),
         "no key": (OTHER.certificate_pem, b"", "tls.key: no key in PEM in it"),
@@ -1094,6 +1100,19 @@ def test_a_connection_outlives_ten_rotations_and_each_is_seen_by_the_next(mounte
                 assert answer(fresh).status == 200
             kept.sendall(GET)
             assert answer(kept).read() == b"/x 0"
+
+
+@pytest.mark.parametrize("oldest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_the_end_of_a_certificate_is_known_also_with_its_chain_and_where_callers_need_one(
+    mounted: Mounted, oldest: ssl.TLSVersion
+) -> None:
+    ca = certs.issue_ca("ca", datetime.now(UTC), days=60)
+    pair = certs.issue_serving(ca, ["localhost"], [], datetime.now(UTC), days=30)
+    mounted.put(b"# the leaf, and its \xc3\xbc\n" + pair.certificate_pem + ca.certificate_pem, pair.key_pem)
+    (mounted.folder / "ca.crt").write_bytes(ca.certificate_pem)
+    certificate, key, callers = (mounted.folder / name for name in ("tls.crt", "tls.key", "ca.crt"))
+    files = tls.Files(certificate, key, callers, oldest)
+    assert tls.Certificates(files, mounted.logged.append).not_after == not_after(pair)
 
 
 def test_readiness_warns_of_the_certificates_end_and_ends_with_it(mounted: Mounted) -> None:

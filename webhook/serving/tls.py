@@ -1,5 +1,6 @@
 """The serving certificate: read from files, tested before use, and reloaded when the files change."""
 
+import contextlib
 import os
 import ssl
 from collections.abc import Mapping
@@ -7,10 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from webhook.telemetry.log import Log
 
@@ -44,7 +41,7 @@ class Certificates:
         self._seen = _contents(files)
         self.context = _context(files)
         """For the handshake of the next connection."""
-        self.not_after = _validity(self._seen[0], files)[1]
+        self.not_after = _validity(self.context, self._seen[0], files)[1]
         """When the certificate that is served ends."""
 
     def reload_if_changed(self) -> None:
@@ -54,9 +51,9 @@ class Certificates:
             if contents == self._seen:
                 return
             context = _context(self._files)
-            not_before, not_after = _validity(contents[0], self._files)
             if contents != _contents(self._files):
                 return  # they are being replaced this moment: the next call reads all of it
+            not_before, not_after = _validity(context, contents[0], self._files)
             if not not_before <= datetime.now(UTC) < not_after:
                 raise OSError(0, "not valid now", str(self._files.certificate))
         except OSError as error:
@@ -117,6 +114,10 @@ def _context(files: Files) -> ssl.SSLContext:
 
 def _unusable(files: Files, reason: str | None) -> OSError:
     """Say why OpenSSL does not take a pair, and in which file; OpenSSL's own words if the reason is unknown."""
+    from cryptography import x509  # 9 MiB in every process, which only a faulty pair needs
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     both = f"{files.certificate}, {files.key}"
     try:
         leaf = x509.load_pem_x509_certificate(files.certificate.read_bytes())
@@ -138,9 +139,31 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted")
 
 
-def _validity(certificate: bytes, files: Files) -> tuple[datetime, datetime]:
+NO_CHECK_TIME = 0x200000
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME (openssl/x509_vfy.h), for which `ssl` has no name."""
+
+
+def _validity(context: ssl.SSLContext, certificate: bytes, files: Files) -> tuple[datetime, datetime]:
+    """Return the times between which a certificate is valid, as a client that trusts it alone gets to see them.
+
+    Raises OSError for a certificate that no client accepts from a server.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
+    client.load_verify_locations(cadata=certificate.decode("ascii", "ignore"))
+    sent, received = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking, answering = client.wrap_bio(received, sent), context.wrap_bio(sent, received, server_side=True)
     try:
-        leaf = x509.load_pem_x509_certificate(certificate)
-    except ValueError as error:
-        raise OSError(0, "not a certificate in PEM", str(files.certificate)) from error
-    return leaf.not_valid_before_utc, leaf.not_valid_after_utc
+        for each in (asking, answering, asking):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                each.do_handshake()
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", error.reason)
+        raise OSError(0, f"no client accepts this certificate: {reason}", str(files.certificate)) from error
+    seen: Mapping[str, Any] = asking.getpeercert() or {}
+    return _time(seen["notBefore"]), _time(seen["notAfter"])
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)

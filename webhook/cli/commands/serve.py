@@ -14,7 +14,6 @@ from webhook.engine.audit_mode import AuditMode
 from webhook.engine.engine import Engine
 from webhook.facts.rights import UNREAD
 from webhook.facts.sources import Fresh
-from webhook.floor import current, policies
 from webhook.floor.answers import Answer
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
@@ -230,6 +229,7 @@ def _watching(
 
 def _watch_floor(connection: "Api", policy: Policy, answer: Answer, metrics: "Metrics", *, audit: bool) -> None:
     from webhook.cluster import watch
+    from webhook.floor import current, policies  # 1 MiB, which only --floor needs
     from webhook.serving import floor_watch
 
     wanted = partial(policies.floor, policy, rules.walk(), answer)
