@@ -13,10 +13,12 @@ import pytest
 from bench.gpu.containers import PROGRAM
 from tests import ROOT
 from tests.e2e.control_plane import Cluster, eventually
+from tests.node import scrapes
 from tests.node.conftest import Sh
 from tests.node.nodes import GPU_NODE
 from tests.node.nvidia import CARDS, MIB_OF_CARD, STATE
 from tests.node.pods import create, pod
+from tests.node.scrapes import silent
 from tests.support.card.state import State
 from tests.support.objects import Object
 from webhook.agent import dead, over, taint
@@ -29,6 +31,8 @@ WORDS = """
       node:
         over: {action: Evict, graceSeconds: 5, pressurePercent: 0}
         dead: {action: Taint}"""
+UNKNOWN = 999
+"""NVML_ERROR_UNKNOWN."""
 EXEMPTED = 6
 """Lines of the sample policy's exemption of the agent."""
 
@@ -66,7 +70,7 @@ def tree(cluster: Cluster) -> Path:
 
 @pytest.fixture(scope="module")
 def watched(audited: Cluster, sh: Sh) -> Iterator[Cluster]:
-    """The cluster with the agent on the node with cards, and a namespace whose pods use them."""
+    """The cluster with the agent on the node with cards, a Prometheus, and a namespace whose pods use them."""
     home = tree(audited)
     audited.do("apply", "--filename=-", stdin=json.dumps({**RUNTIME_CLASS, "handler": "runc"}))
     policies = home / "policies"
@@ -74,7 +78,8 @@ def watched(audited: Cluster, sh: Sh) -> Iterator[Cluster]:
     sh(f"kubectl apply -k {home}/manifests/overlays/agent")
     sh(f"kubectl rollout status daemonset/slicewarden-node {AGENT} --timeout=120s")
     audited.add_namespace(TEAM, {})
-    yield audited
+    with scrapes.running(audited, {"slicewarden": 3, "slicewarden-node": 1}):
+        yield audited
     audited.do("delete", "namespace", TEAM, "slicewarden-node", "--timeout=60s")
 
 
@@ -116,12 +121,15 @@ def test_a_pod_that_a_kubelet_started_has_its_name_its_memory_and_its_allowance(
     line = rf'slicewarden_node_use_bytes{{container="main",gpu="GPU-51ce.*",namespace="{TEAM}",pod="honest"}} (\S+)'
     # They are those of the agent's last look, which may be of before the one above.
     assert eventually(lambda: [float(used) for used in re.findall(line, metrics(watched))] == [700 * 2**20])
+    assert eventually(lambda: not silent("used")), silent("used")
 
 
 def test_a_process_of_a_pod_that_asked_for_no_gpu_is_named_as_a_stranger(watched: Cluster) -> None:
     create(watched, taking("stranger", 300, env={"NVIDIA_VISIBLE_DEVICES": "all"}))
     assert eventually(partial(told, watched, over.STRANGER, "stranger"), 60)
     assert table(watched)["stranger"][3:] == ["300", "-", "0", "stranger"]
+    assert eventually(lambda: not silent("strange", "> 0")), silent("strange", "> 0")
+    assert eventually(lambda: not silent("audited", "> 0")), silent("audited", "> 0")  # it would have been denied
     watched.do("delete", "pod", "stranger", f"--namespace={TEAM}")
     assert eventually(lambda: 'pod="stranger"' not in metrics(watched))
 
@@ -131,7 +139,15 @@ def test_a_pod_above_its_slice_is_told_and_then_evicted_and_its_neighbour_goes_o
     assert eventually(partial(told, watched, over.ABOVE, "greedy"), 60)
     assert eventually(lambda: watched.kubectl("get", "pod", "greedy", f"--namespace={TEAM}").returncode != 0, 60)
     assert eventually(lambda: 'act="Evict",outcome="done"} 1.0' in metrics(watched))
+    assert eventually(lambda: not silent("acted")), silent("acted")
     assert table(watched)["honest"][3] == "700"
+
+
+def test_what_nvml_does_not_answer_is_counted_as_a_fault(watched: Cluster) -> None:
+    cards = State.opened(watched.folder / "nvidia-container-runtime" / "cards")
+    cards.set(card=1, fault=UNKNOWN)
+    assert eventually(lambda: not silent("faulty")), silent("faulty")
+    cards.set(card=1, fault=0)
 
 
 def test_a_dead_card_is_told_at_the_node_which_is_tainted(watched: Cluster) -> None:
@@ -140,6 +156,7 @@ def test_a_dead_card_is_told_at_the_node_which_is_tainted(watched: Cluster) -> N
     assert eventually(partial(told, watched, dead.REASON, GPU_NODE, "default"))
     line = rf'slicewarden_node_card_dead{{gpu="{CARDS[1]}",.*}} 1.0'
     assert eventually(lambda: re.search(line, metrics(watched)) is not None)
+    assert eventually(lambda: not silent("dead")), silent("dead")
     node = partial(watched.get, "node", GPU_NODE)
     assert eventually(lambda: taint.KEY in {each["key"] for each in node()["spec"]["taints"]})
     note = json.loads(node()["metadata"]["annotations"][taint.NOTE])

@@ -1,101 +1,54 @@
 """A real Prometheus finds the replicas by our PodMonitor; alerts fire for real causes, and resolve when they are gone.
 
-The Operator is not here: `job` does what it makes of a PodMonitor. An hour of the alerts passes in a minute and a half.
+An hour of the alerts passes in a minute and a half.
 """
 
 import json
 import re
 import shutil
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tests import ROOT
 from tests.e2e.control_plane import Cluster, eventually
-from tests.monitoring import prometheus
+from tests.node import scrapes
 from tests.node.conftest import Sh
+from tests.node.pods import pod
 from tests.node.replicas import BAD, CREATE, GOOD, SYSTEM, all_ready
-from tests.support.manifests import read
+from tests.node.scrapes import alerts, ask, silent
 from tests.support.objects import Object
 
-MONITORING = ROOT / "manifests" / "monitoring"
-FASTER = 40
-MILLISECONDS = {"s": 1000, "m": 60_000, "h": 3_600_000}
-AT = "127.0.0.1:9090"
 ELSEWHERE = ("slicewarden_node_", "slicewarden_floor_")
 """Metrics of what is not installed here: the agent, and at first the floor."""
-UNUSED = (
-    "slicewarden_audited_total", "slicewarden_events_total", "fail_open_count",
-    'error_type!="no_error"', 'action!="Deny"', 'exemption!=""',
-)  # fmt: skip
-"""What nothing here does: audit mode, Events, calls that fail, warnings and exemptions."""
 
 
-def faster(text: str) -> str:
-    """Shorten each duration of a text."""
-    return re.sub(r"\b(\d+)([smh])\b", lambda found: f"{int(found[1]) * MILLISECONDS[found[2]] // FASTER}ms", text)
-
-
-def alerts() -> list[Object]:
-    """The groups of our alerts, with shorter durations."""
-    (file,) = read(MONITORING / "alerts.yaml")
-    groups: list[Object] = file["spec"]["groups"]
-    for rule in (rule for group in groups for rule in group["rules"]):
-        rule.update({key: faster(rule[key]) for key in ("expr", "for") if key in rule})
-    return groups
-
-
-def job(monitor: Object, kubeconfig: Path) -> Object:
-    """What the Operator makes of a PodMonitor (prometheus-operator, pkg/prometheus/promcfg.go)."""
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    wanted = {f"label_{key}": value for key, value in monitor["spec"]["selector"]["matchLabels"].items()}
-    wanted["container_port_name"] = endpoint["port"]
-    targets = {"namespace": "namespace", "pod_name": "pod", "pod_container_name": "container"}
-
-    def source(name: str) -> list[str]:
-        return ["__meta_kubernetes_" + re.sub(r"\W", "_", name)]
-
+def idle(name: str, namespace: str, spec: Object, annotations: dict[str, str] | None = None) -> Object:
+    """A Deployment of no pods, which is judged all the same."""
+    labels = {"app": name}
+    template = {
+        "metadata": {"labels": labels, "annotations": annotations or {}},
+        "spec": {**GOOD["spec"], "restartPolicy": "Always", **spec},
+    }
     return {
-        "job_name": monitor["metadata"]["name"],
-        "scrape_interval": faster(endpoint["interval"]),
-        "scrape_timeout": faster(endpoint["interval"]),
-        "metrics_path": endpoint["path"],
-        "kubernetes_sd_configs": [
-            {"role": "pod", "kubeconfig_file": str(kubeconfig), "namespaces": {"names": ["slicewarden-system"]}}
-        ],
-        "relabel_configs": [
-            *({"action": "keep", "source_labels": source(f"pod_{name}"), "regex": it} for name, it in wanted.items()),
-            *({"source_labels": source(name), "target_label": label} for name, label in targets.items()),
-        ],
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
     }
 
 
-def api_servers(cluster: Cluster) -> Object:
-    """A job for the API server's own metrics."""
-    address = urllib.parse.urlsplit(cluster.url)
-    given = {"ca_file": "ca.crt", "cert_file": "kubelet-client.crt", "key_file": "kubelet-client.key"}
-    return {
-        "job_name": "apiserver",
-        "scheme": address.scheme,
-        "tls_config": {key: str(cluster.folder / name) for key, name in given.items()},
-        "static_configs": [{"targets": [address.netloc]}],
-        "metric_relabel_configs": [
-            {"action": "keep", "source_labels": ["__name__"], "regex": "apiserver_admission_.*"}
-        ],
-    }
-
-
-def ask(path: str, **parameters: str) -> Any:
-    """What Prometheus answers."""
-    url = f"http://{AT}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return json.load(answer)["data"]
+WARNED = idle("misspelt", "default", {}, {"slicewarden.dev/gpu-process": "2"})
+EXEMPTED = idle("collector", "gmp-system", {"serviceAccountName": "collector", "tolerations": [{"operator": "Exists"}]})
+"""As the sample policy exempts it, `gke-collector`."""
+CONTROLLER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "made-up", "uid": "made-up", "controller": True}
+OF_A_CONTROLLER = pod(
+    "of-a-controller", gpus=1, volumes=[{"name": "bus", "hostPath": {"path": "/sys/bus/pci/devices"}}]
+)
+OF_A_CONTROLLER["metadata"]["ownerReferences"] = [CONTROLLER]
+"""Its denial becomes an Event. The floor does not hold it, so that the webhook is asked."""
 
 
 def rules() -> list[Object]:
@@ -108,36 +61,11 @@ def firing() -> set[str]:
     return {rule["name"] for rule in rules() if rule["state"] == "firing"}
 
 
-def is_up(count: int) -> bool:
-    """Tell whether so many replicas and the API server are scraped."""
-    try:
-        found = ask("query", query="count by (job) (up == 1)")["result"]
-    except OSError:  # it does not listen yet
-        return False
-    return {each["metric"]["job"]: each["value"][1] for each in found} == {"slicewarden": str(count), "apiserver": "1"}
-
-
 @pytest.fixture(scope="module")
 def watched(enforced: Cluster) -> Iterator[Cluster]:
     """The cluster with a Prometheus, which evaluates our alerts."""
-    home = enforced.folder / "prometheus"
-    home.mkdir()
-    every = faster("30s")
-    (monitor,) = read(MONITORING / "podmonitor.yaml")
-    config = {
-        "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
-        "rule_files": [str(home / "alerts.yaml")],
-        "scrape_configs": [job(monitor, enforced.kubeconfig()), api_servers(enforced)],
-    }
-    (home / "alerts.yaml").write_text(yaml.safe_dump({"groups": alerts()}))
-    (home / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    enforced.start(
-        "prometheus", prometheus.find("prometheus"), f"--config.file={home}/prometheus.yaml",
-        f"--storage.tsdb.path={home}/data", f"--web.listen-address={AT}", f"--query.lookback-delta={faster('5m')}",
-    )  # fmt: skip
-    enforced.wait_until("Prometheus scrapes the replicas", partial(is_up, 3))
-    yield enforced
-    enforced.stop("prometheus")
+    with scrapes.running(enforced, {"slicewarden": 3}, alerts()):
+        yield enforced
 
 
 def scale(cluster: Cluster, replicas: int) -> None:
@@ -156,19 +84,23 @@ def test_all_alerts_are_evaluated_on_real_metrics_and_none_fires_where_all_is_we
     assert {each for each in missing if not each.startswith(ELSEWHERE)} == set()
 
 
-def test_all_queries_of_the_dashboard_are_answered_while_pods_are_created_and_denied(watched: Cluster) -> None:
-    text = (MONITORING / "dashboard.json").read_text("utf-8")
-    panels = json.loads(text.replace("$__rate_interval", "5m").replace("$namespace", "slicewarden-system"))["panels"]
-    queries = {target["expr"] for each in panels for target in each.get("targets", ())}
-    expected = {query for query in queries if not any(part in query for part in (*ELSEWHERE, *UNUSED))}
+def test_each_panel_of_the_dashboard_is_asked_for_once() -> None:
+    asked = [title for titles in (*scrapes.ASKED.values(), scrapes.MADE_UP) for title in titles]
+    assert sorted(asked) == sorted(scrapes.panels())
 
-    def silent() -> set[str]:
+
+def test_the_panels_have_series_while_objects_are_let_in_warned_of_exempted_and_denied(watched: Cluster) -> None:
+    watched.add_namespace(EXEMPTED["metadata"]["namespace"])
+    assert watched.apply(WARNED, EXEMPTED).returncode == 0
+
+    def without() -> set[str]:
         watched.do(*CREATE, stdin=json.dumps(GOOD))
         assert watched.kubectl("create", "--filename=-", stdin=json.dumps(BAD)).returncode  # nobody counts a dry run
-        return {query for query in expected if not ask("query", query=query)["result"]}
+        return silent("enforced")
 
-    assert len(expected) > 20
-    assert eventually(lambda: not silent(), 30), silent()
+    assert eventually(lambda: not without(), 30), without()
+    watched.do("delete", "deployment", WARNED["metadata"]["name"])
+    watched.do("delete", "namespace", EXEMPTED["metadata"]["namespace"], "--wait=false")
 
 
 def test_the_alert_of_one_replica_fires_and_resolves(watched: Cluster) -> None:
@@ -183,34 +115,46 @@ def test_the_alerts_of_a_webhook_that_is_gone_fire_and_resolve(watched: Cluster)
     gone = {"SlicewardenDown", "SlicewardenUnreachable"}
 
     def refused_and_fire() -> bool:
-        return watched.kubectl(*CREATE, stdin=json.dumps(GOOD)).returncode != 0 and gone <= firing()
+        refused = watched.kubectl(*CREATE, stdin=json.dumps(GOOD)).returncode != 0
+        return refused and gone <= firing() and not silent("gone", "> 0")
 
     scale(watched, 0)
-    assert eventually(refused_and_fire, 90), firing()
+    assert eventually(refused_and_fire, 90), (firing(), silent("gone", "> 0"))
     scale(watched, 3)
     assert eventually(lambda: not gone & firing(), 90), firing()
     assert eventually(partial(all_ready, watched), 60)
 
 
-@pytest.fixture
-def floored(watched: Cluster, sh: Sh, tmp_path: Path) -> Iterator[Path]:
-    """A clone whose overlay has the floor, as it is installed; after it there is none again."""
+@pytest.fixture(scope="module")
+def floored(watched: Cluster, sh: Sh, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A clone whose overlay has the floor and Events, as they are installed; after it there is neither again."""
+    clone = tmp_path_factory.mktemp("floored")
     for name in ("manifests", "policies"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    overlay = tmp_path / "manifests/overlays/enforce/kustomization.yaml"
-    overlay.write_text(overlay.read_text() + "  - ../../components/floor\n")
+        shutil.copytree(ROOT / name, clone / name)
+    overlay = clone / "manifests/overlays/enforce/kustomization.yaml"
+    overlay.write_text(overlay.read_text() + "".join(f"  - ../../components/{each}\n" for each in ("floor", "events")))
     apply = f"kubectl apply -k manifests/overlays/enforce\nkubectl rollout status deployment/slicewarden {SYSTEM}"
-    sh(apply, tmp_path)
+    sh(apply, clone)
     assert eventually(partial(all_ready, watched), 60)
-    yield tmp_path
-    sh("kubectl delete -k policies/floor", tmp_path)
+    yield clone
+    sh("kubectl delete -k policies/floor\nkubectl delete -f manifests/components/events/rbac.yaml", clone)
     sh(apply)
     assert eventually(partial(all_ready, watched), 60)
+
+
+@pytest.mark.usefixtures("floored")
+def test_the_panel_of_events_has_those_that_were_written(watched: Cluster) -> None:
+    def without() -> set[str]:
+        assert watched.kubectl("create", "--filename=-", stdin=json.dumps(OF_A_CONTROLLER)).returncode
+        return silent("events", "> 0")
+
+    assert eventually(lambda: not without(), 60), without()
 
 
 def test_the_alert_of_a_floor_that_was_removed_fires_and_resolves(watched: Cluster, sh: Sh, floored: Path) -> None:
     assert eventually(lambda: bool(ask("query", query='slicewarden_floor_objects{state="current"} > 0')["result"]), 30)
     assert "SlicewardenFloorDiffers" not in firing()
+    assert eventually(lambda: not silent("floor"), 30), silent("floor")
     watched.do("delete", "validatingadmissionpolicy", "slicewarden-bindings")
     assert eventually(lambda: "SlicewardenFloorDiffers" in firing(), 60)
     sh("kubectl apply -k policies/floor", floored)
