@@ -22,7 +22,7 @@ import pytest
 
 from tests.support.card.state import State
 from tests.support.listening import Asked, listening
-from tests.support.waiting import until
+from tests.support.waiting import LONG, until
 from webhook.agent import node as watched
 from webhook.agent import places
 from webhook.agent.agent import AGAIN, Agent
@@ -117,7 +117,7 @@ def test_it_serves_metrics_and_health_until_it_is_told_to_end(card: State) -> No
         assert re.search(r"slicewarden_node_card_used_bytes{.*} 3\.145728e\+09", get(port, "/metrics")[1])
         assert get(port, "/other")[0] == 404
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5) == 0
+        assert process.wait(LONG) == 0
 
 
 # The API server
@@ -232,7 +232,7 @@ def test_a_pod_that_asks_for_no_gpu_is_told_once_with_an_event_of_its_own(card: 
                 until(lambda: 'state="stranger"' in get(port, "/metrics")[1], "it is a stranger")
                 time.sleep(2.2)
                 process.send_signal(signal.SIGTERM)
-                process.wait(5)
+                process.wait(LONG)
         (event,) = server.events
         assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == ("GPUStranger", "job", "u-1")
         assert (event["action"], event["reportingController"]) == ("Tell", "slicewarden.dev/agent")

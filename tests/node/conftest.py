@@ -112,5 +112,5 @@ def enforced(audited: Cluster, sh: Sh) -> Cluster:
     """The same, enforced, and no pod of audit mode left to answer."""
     _, second = commands()["In this order"]
     sh(second)
-    assert eventually(partial(all_ready, audited), 60)
+    assert eventually(partial(all_ready, audited), 120)
     return audited

@@ -156,4 +156,4 @@ def choose(cluster: Cluster, config: str, **expected: int) -> None:
     """Have the node choose a configuration, and wait for what it then has: counts by the ends of resources' names."""
     cluster.do("label", "node", GPU_NODE, f"{LABEL}={config}", "--overwrite")
     awaited = {f"nvidia.com/{name}": count for name, count in expected.items()}
-    assert eventually(lambda: resources(cluster) == awaited, 60), (resources(cluster), awaited)
+    assert eventually(lambda: resources(cluster) == awaited, 120), (resources(cluster), awaited)

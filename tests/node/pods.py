@@ -13,6 +13,9 @@ from tests.support.objects import Object
 SAY = "ls /dev; env"
 """What a container runs whose log tells its cards and its variables."""
 
+HAS_SAID = {"startupProbe": {"exec": {"command": ["test", "-e", "/said"]}, "periodSeconds": 1, "failureThreshold": 60}}
+"""Of a sidecar that makes this file when it has said its part: else it may be told to end before it has begun."""
+
 
 def pod(
     name: str, container: Mapping[str, Any] | None = None, gpus: int = 0, namespace: str = "default", **spec: Any
@@ -35,7 +38,7 @@ def create(cluster: Cluster, *pods: Object) -> None:
     cluster.do("create", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
 
 
-def ended(cluster: Cluster, name: str, namespace: str = "default", seconds: float = 60) -> Object:
+def ended(cluster: Cluster, name: str, namespace: str = "default", seconds: float = 120) -> Object:
     """Wait until a pod has ended, well or not, and return it."""
     found: list[Object] = []
 

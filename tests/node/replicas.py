@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tests.e2e.control_plane import Cluster
+from tests.e2e.control_plane import Cluster, eventually
 from tests.node.pods import pod
 from tests.support.objects import Object
 
 SYSTEM, OURS = "--namespace=slicewarden-system", "--selector=app.kubernetes.io/name=slicewarden"
 GOOD = pod("good", gpus=1)
 BAD = pod("bad", {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]})
+FEWEST = 10
+"""More pods than that a stream has to create, however slow it is."""
 CREATE = ("create", "--dry-run=server", "--filename=-")
 
 
@@ -41,10 +43,19 @@ def replicas(cluster: Cluster) -> list[Replica]:
 
 
 def all_ready(cluster: Cluster) -> bool:
-    """Whether three replicas are ready and no other is left; `rollout status` does not wait for those that end."""
-    found = pods_of_ours(cluster)
-    ready = cluster.get("deployment", "slicewarden", SYSTEM)["status"].get("readyReplicas")
-    return ready == len(found) == 3 and all("deletionTimestamp" not in each["metadata"] for each in found)
+    """Whether three replicas are ready and no other is left; `rollout status` does not wait for those that end.
+
+    The Deployment tells whether they are as it is now, and each pod whether it is ready: a count may be of before.
+    """
+    deployment, found = cluster.get("deployment", "slicewarden", SYSTEM), pods_of_ours(cluster)
+    seen = deployment["status"].get("observedGeneration") == deployment["metadata"]["generation"]
+    counts = {deployment["status"].get(name) for name in ("replicas", "updatedReplicas", "readyReplicas")}
+    return seen and counts == {3} and len(found) == 3 and all(map(_is_ready, found))
+
+
+def _is_ready(item: Object) -> bool:
+    conditions = {each["type"]: each["status"] for each in item["status"].get("conditions", ())}
+    return "deletionTimestamp" not in item["metadata"] and conditions.get("Ready") == "True"
 
 
 class Stream:
@@ -78,10 +89,11 @@ def stream(cluster: Cluster, refused: int = 0) -> Iterator[Stream]:
     thread.start()
     try:
         yield made
+        eventually(lambda: made.count > FEWEST, 60)
     finally:
         made.end()
         thread.join()
     print(f"{made.count} pods, {len(made.refused)} refused that were good")
-    assert made.count > 10
+    assert made.count > FEWEST
     assert not made.admitted
     assert len(made.refused) <= refused, f"{len(made.refused)} of {made.count}: {made.refused}"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.control_plane import Cluster, eventually
-from tests.node.pods import ended, pod
+from tests.node.pods import HAS_SAID, SAY, ended, pod
 from tests.support.objects import Object
 
 TEAM, TRUST = "capped", {"slicewarden.dev/trust": "trusted"}
@@ -33,7 +33,9 @@ def capped(enforced: Cluster) -> Object:
         "volumes": [{"name": "again", "emptyDir": {}}],
         "initContainers": [
             container("fetch", "env; ls /dev"),
-            container("log", "env; ls /dev; trap 'exit 0' TERM; sleep 600 & wait", restartPolicy="Always"),
+            container(
+                "log", f"{SAY}; touch /said; trap 'exit 0' TERM; sleep 600 & wait", restartPolicy="Always", **HAS_SAID
+            ),
         ],
         "containers": [container("main", ONCE, **slice_of, **again)],
     }

@@ -59,9 +59,8 @@ def test_they_reach_the_node_through_the_webhook_and_none_is_refused(
     enforced: Cluster, written: dict[str, str]
 ) -> None:
     assert written
-    found = reviews(enforced)
-    assert found
-    assert [each for each in found if not each["allowed"]] == []
+    assert eventually(lambda: bool(reviews(enforced)))
+    assert [each for each in reviews(enforced) if not each["allowed"]] == []
 
 
 def test_another_account_with_the_same_rights_may_not_write_them(enforced: Cluster, written: dict[str, str]) -> None:
@@ -71,8 +70,9 @@ def test_another_account_with_the_same_rights_may_not_write_them(enforced: Clust
         f"--serviceaccount={OPERATOR}:stranger",
     )  # fmt: skip
     stranger = User(f"system:serviceaccount:{OPERATOR}:stranger")
-    done = enforced.kubectl("label", "node", GPU_NODE, f"{JUDGED}=none", "--overwrite", user=stranger)
-    assert "relabelled-node:" in done.stderr
+    ask = ("label", "node", GPU_NODE, f"{JUDGED}=none", "--overwrite")
+    # Until the API server has seen its new rights, it is refused for want of them.
+    assert eventually(lambda: "relabelled-node:" in enforced.kubectl(*ask, user=stranger).stderr)
     assert labels(enforced) == written
 
 
@@ -98,15 +98,25 @@ def test_the_webhook_s_affinity_keeps_it_off_nodes_with_gpus(
     if marked:
         operator = User(f"system:serviceaccount:{OPERATOR}:gpu-operator", ("system:masters",))
         enforced.do("label", "node", node, f"{PRESENT}=true", user=operator)
-    enforced.do("create", "--filename=-", stdin=json.dumps(item))
     try:
-        assert eventually(lambda: unschedulable(enforced, name), 30)
+        assert eventually(lambda: kept_off(enforced, item))
     finally:
-        enforced.do("delete", "pod", name, "--now")
         if marked:
             enforced.do("label", "node", node, f"{PRESENT}-")
 
 
-def unschedulable(cluster: Cluster, name: str) -> bool:
-    conditions = cluster.get("pod", name)["status"].get("conditions", [])
-    return any(each.get("reason") == "Unschedulable" for each in conditions)
+def kept_off(cluster: Cluster, item: Object) -> bool:
+    """Tell whether a new pod finds no node; a scheduler that has not yet seen a new label may give it one."""
+    name, found = item["metadata"]["name"], dict[str, str]()
+
+    def decided() -> bool:
+        conditions = cluster.get("pod", name)["status"].get("conditions", [])
+        found.update({each["type"]: each.get("reason", "") for each in conditions})
+        return "PodScheduled" in found
+
+    cluster.do("create", "--filename=-", stdin=json.dumps(item))
+    try:
+        assert eventually(decided, 60)
+    finally:
+        cluster.do("delete", "pod", name, "--now")
+    return found["PodScheduled"] == "Unschedulable"

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import yaml
@@ -85,7 +86,7 @@ def guarded(enforced: Cluster) -> Iterator[Cluster]:
     for namespace in ("default", "monitoring"):
         enforced.do("create", "--filename=-", stdin=probe(namespace))
         enforced.do("wait", "--for=condition=Ready", "pod/probe", f"--namespace={namespace}", "--timeout=60s")
-        assert reaches(enforced, namespace, METRICS)  # nothing forbids it yet
+        assert eventually(partial(reaches, enforced, namespace, METRICS))  # nothing forbids it yet
     program = find(["kube-network-policies"])["kube-network-policies"]
     enforced.start(
         "kube-network-policies", program, f"--kubeconfig={enforced.kubeconfig()}", "--hostname-override=worker",
@@ -95,7 +96,9 @@ def guarded(enforced: Cluster) -> Iterator[Cluster]:
     subprocess.run(["nft", LABELS], check=True)
     for rule in RULES:
         subprocess.run(["iptables", "--table", "mangle", "--append", "POSTROUTING", *rule], check=True)
-    assert eventually(lambda: not reaches(enforced, "default", METRICS), 30)
+    # While nobody takes packets from the queue, none arrives: it is at work when some do.
+    assert eventually(lambda: reaches(enforced, "monitoring", METRICS), 60)
+    assert eventually(lambda: not reaches(enforced, "default", METRICS), 60)
     yield enforced
     subprocess.run(["iptables", "--table", "mangle", "--flush", "POSTROUTING"], check=True)
     subprocess.run(["nft", "delete table inet bed"], check=True)
@@ -105,18 +108,18 @@ def guarded(enforced: Cluster) -> Iterator[Cluster]:
 
 
 def test_metrics_are_for_monitoring_alone(guarded: Cluster) -> None:
-    assert reaches(guarded, "monitoring", METRICS)
+    assert eventually(lambda: reaches(guarded, "monitoring", METRICS))
     assert not reaches(guarded, "default", METRICS)
 
 
 def test_a_replica_reaches_api_servers_ports_and_no_other(guarded: Cluster) -> None:
     address = guarded.get("pod", "probe")["status"]["podIP"]
-    assert connects(guarded, address, 443)
+    assert eventually(lambda: connects(guarded, address, 443))
     assert not connects(guarded, address, 80)
 
 
 def test_whoever_reaches_the_port_may_ask_where_no_address_is_named(guarded: Cluster) -> None:
-    assert reaches(guarded, "default", REVIEWS)
+    assert eventually(lambda: reaches(guarded, "default", REVIEWS))
 
 
 @pytest.fixture
@@ -128,7 +131,7 @@ def named(guarded: Cluster) -> Iterator[Cluster]:
     operations = yaml.safe_load(patch.replace("203.0.113.7", API_SERVER))
     before = guarded.get("networkpolicy", "slicewarden", SYSTEM)
     guarded.do("patch", "networkpolicy", "slicewarden", SYSTEM, "--type=json", f"--patch={json.dumps(operations)}")
-    assert eventually(lambda: not reaches(guarded, "default", REVIEWS), 30)
+    assert eventually(lambda: not reaches(guarded, "default", REVIEWS), 60)
     yield guarded
     restored = json.dumps([{"op": "replace", "path": "/spec", "value": before["spec"]}])
     guarded.do("patch", "networkpolicy", "slicewarden", SYSTEM, "--type=json", f"--patch={restored}")

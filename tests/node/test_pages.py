@@ -53,4 +53,4 @@ def test_kubectl_prints_the_denial_that_the_page_shows(enforced: Cluster, tmp_pa
         printed[:] = ["\n".join(line for line in lines if not line.startswith("Warning: "))]
         return re.fullmatch(pattern, printed[0]) is not None
 
-    assert eventually(denied, 15), f"{printed[0]}\n\n{pattern}"  # once it has heard of the namespace's label
+    assert eventually(denied), f"{printed[0]}\n\n{pattern}"  # once it has heard of the namespace's label

@@ -19,7 +19,7 @@ from tests.frameworks.card import PRETEND, compiled
 from tests.node.conftest import Sh
 from tests.node.nodes import Node
 from tests.node.nvidia import CARDS, MIB_OF_CARD
-from tests.node.pods import ended, pod
+from tests.node.pods import HAS_SAID, ended, pod
 from tests.support.card.state import MIB, State
 from tests.support.go_programs import cache
 from tests.support.objects import Object
@@ -170,9 +170,11 @@ def test_files_arrive_in_init_containers_and_after_a_restart_and_cap_an_older_to
 
 
 def test_files_arrive_in_a_sidecar(labelled: Cluster, shimmed: Any) -> None:
-    waits = f"{SUMS}; trap 'exit 0' TERM; sleep 600 & wait"
+    waits = f"{SUMS}; touch /said; trap 'exit 0' TERM; sleep 600 & wait"
     base = pod("any")["spec"]["containers"][0]
-    sidecar = base | ONE | KNOWN | {"name": "side", "restartPolicy": "Always", "command": ["sh", "-c", waits]}
+    sidecar = (
+        base | ONE | KNOWN | HAS_SAID | {"name": "side", "restartPolicy": "Always", "command": ["sh", "-c", waits]}
+    )
     patched = shimmed(trusted("beside", initContainers=[sidecar]))
     assert ended(labelled, "beside", TEAM)["status"]["phase"] == "Succeeded"
     assert found(labelled, "beside", "side") == promised(patched, "side") != set()

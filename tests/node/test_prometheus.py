@@ -56,6 +56,11 @@ def rules() -> list[Object]:
     return [rule for group in ask("rules")["groups"] for rule in group["rules"]]
 
 
+def unwell() -> dict[str, str]:
+    """The alerts that could not be evaluated, or not yet, and why."""
+    return {rule["name"]: rule.get("lastError", "") for rule in rules() if rule["health"] != "ok"}
+
+
 def firing() -> set[str]:
     """The names of the alerts that fire."""
     return {rule["name"] for rule in rules() if rule["state"] == "firing"}
@@ -75,13 +80,12 @@ def scale(cluster: Cluster, replicas: int) -> None:
 
 @pytest.mark.usefixtures("watched")
 def test_all_alerts_are_evaluated_on_real_metrics_and_none_fires_where_all_is_well() -> None:
-    # A counter of the API server that is older than Prometheus seems new for a while.
-    assert eventually(lambda: not firing(), 60), firing()
+    # None fires before all are evaluated, and a counter that is older than Prometheus seems new for a while.
+    assert eventually(lambda: not unwell() and not firing(), 60), (unwell(), firing())
     assert {rule["name"] for rule in rules()} == {rule["alert"] for group in alerts() for rule in group["rules"]}
-    assert {rule["name"]: rule.get("lastError") for rule in rules() if rule["health"] != "ok"} == {}
     named = set(re.findall(r"\bslicewarden_\w+", "".join(rule["query"] for rule in rules())))
-    missing = named - {*ask("label/__name__/values")}
-    assert {each for each in missing if not each.startswith(ELSEWHERE)} == set()
+    here = {each for each in named if not each.startswith(ELSEWHERE)}
+    assert eventually(lambda: here <= {*ask("label/__name__/values")}), here - {*ask("label/__name__/values")}
 
 
 def test_each_panel_of_the_dashboard_is_asked_for_once() -> None:
@@ -108,7 +112,7 @@ def test_the_alert_of_one_replica_fires_and_resolves(watched: Cluster) -> None:
     assert eventually(lambda: "SlicewardenOneReplica" in firing(), 60)
     scale(watched, 3)
     assert eventually(lambda: "SlicewardenOneReplica" not in firing(), 60)
-    assert eventually(partial(all_ready, watched), 60)
+    assert eventually(partial(all_ready, watched), 120)
 
 
 def test_the_alerts_of_a_webhook_that_is_gone_fire_and_resolve(watched: Cluster) -> None:
@@ -122,7 +126,7 @@ def test_the_alerts_of_a_webhook_that_is_gone_fire_and_resolve(watched: Cluster)
     assert eventually(refused_and_fire, 90), (firing(), silent("gone", "> 0"))
     scale(watched, 3)
     assert eventually(lambda: not gone & firing(), 90), firing()
-    assert eventually(partial(all_ready, watched), 60)
+    assert eventually(partial(all_ready, watched), 120)
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +139,11 @@ def floored(watched: Cluster, sh: Sh, tmp_path_factory: pytest.TempPathFactory) 
     overlay.write_text(overlay.read_text() + "".join(f"  - ../../components/{each}\n" for each in ("floor", "events")))
     apply = f"kubectl apply -k manifests/overlays/enforce\nkubectl rollout status deployment/slicewarden {SYSTEM}"
     sh(apply, clone)
-    assert eventually(partial(all_ready, watched), 60)
+    assert eventually(partial(all_ready, watched), 120)
     yield clone
     sh("kubectl delete -k policies/floor\nkubectl delete -f manifests/components/events/rbac.yaml", clone)
     sh(apply)
-    assert eventually(partial(all_ready, watched), 60)
+    assert eventually(partial(all_ready, watched), 120)
 
 
 @pytest.mark.usefixtures("floored")
@@ -153,7 +157,8 @@ def test_the_panel_of_events_has_those_that_were_written(watched: Cluster) -> No
 
 def test_the_alert_of_a_floor_that_was_removed_fires_and_resolves(watched: Cluster, sh: Sh, floored: Path) -> None:
     assert eventually(lambda: bool(ask("query", query='slicewarden_floor_objects{state="current"} > 0')["result"]), 30)
-    assert "SlicewardenFloorDiffers" not in firing()
+    # It may have fired while the floor was applied piece by piece.
+    assert eventually(lambda: "SlicewardenFloorDiffers" not in firing(), 60)
     assert eventually(lambda: not silent("floor"), 30), silent("floor")
     watched.do("delete", "validatingadmissionpolicy", "slicewarden-bindings")
     assert eventually(lambda: "SlicewardenFloorDiffers" in firing(), 60)

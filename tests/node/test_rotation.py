@@ -35,7 +35,7 @@ def test_a_new_ca_takes_over_in_two_days_and_no_pod_is_refused(enforced: Cluster
     (new,) = bundles(store)
     assert {*blocks(both)} == {*blocks(old), *blocks(new)}
     assert len(blocks(new)) == 1
-    assert all_serve_what_is_stored(enforced, store)
+    assert eventually(lambda: all_serve_what_is_stored(enforced, store), 120)
 
 
 def bundles(store: ClusterStore) -> set[bytes]:

@@ -44,5 +44,5 @@ def test_a_container_keeps_the_file_that_it_started_with_until_it_restarts(clust
 
     assert eventually(restarted, 90)
     # A restarted container gets the annotation as it is now, which is why `changed-shim` keeps it as it was.
-    assert cluster.do("logs", POD) == "# another text\n"
-    cluster.do("delete", "pod", POD, "--timeout=30s", "--grace-period=1")
+    assert eventually(lambda: cluster.do("logs", POD) == "# another text\n"), cluster.do("logs", POD)
+    cluster.do("delete", "pod", POD, "--timeout=60s", "--grace-period=1")

@@ -39,10 +39,10 @@ def before(enforced: Cluster, bed: Bed, sh: Sh, tmp_path: Path) -> Iterator[Path
     # It knows nodes with GPUs by the GPU Operator's label alone.
     enforced.do("label", "node", GPU_NODE, "nvidia.com/gpu.present=true")
     sh(APPLY, tree)
-    assert eventually(partial(all_ready, enforced), 60)
+    assert eventually(partial(all_ready, enforced), 120)
     yield tree
     sh(APPLY)
-    assert eventually(partial(all_ready, enforced), 60)
+    assert eventually(partial(all_ready, enforced), 120)
     enforced.do("label", "node", GPU_NODE, "nvidia.com/gpu.present-")
 
 
@@ -82,7 +82,7 @@ def test_an_upgrade_its_way_back_and_its_end(enforced: Cluster, sh: Sh, before: 
     def put_in(image: str, commands: str) -> None:
         with stream(enforced):
             sh(commands, after)
-            assert eventually(partial(all_ready, enforced), 60)
+            assert eventually(partial(all_ready, enforced), 120)
         assert images_of(enforced) == f"slicewarden:{image}"
 
     put_in("0.1.0", "\n".join(lines))
