@@ -75,12 +75,11 @@ def test_an_interrupted_command_and_one_that_nobody_reads_end_with_the_listed_st
     monkeypatch.setattr(outputs, "show", interrupted)
     assert cli.main(["rules"]) == INTERRUPTED
     program = [sys.executable, "-m", "webhook", "rules", "--markdown"]
-    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as unread:
-        assert unread.stdout is not None
-        assert unread.stderr is not None
-        unread.stdout.close()
-        assert unread.wait(LONG) == UNREAD
-        assert unread.stderr.read() == b""
+    reader, writer = os.pipe()
+    os.close(reader)
+    unread = subprocess.run(program, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=LONG, check=False)
+    os.close(writer)
+    assert (unread.returncode, unread.stderr) == (UNREAD, b"")
 
 
 def test_each_man_page_lists_the_exit_statuses_of_every_command() -> None:

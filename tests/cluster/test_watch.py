@@ -13,7 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from kubernetes import client
 
+from tests.support import waiting
 from tests.support.listening import Asked, listening
+from tests.support.waiting import LONG
 from webhook.cluster import client as connection
 from webhook.cluster import watch as cluster
 from webhook.cluster.watch import Cluster
@@ -109,12 +111,11 @@ def follow(server: Server, monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -
 
 
 def until(cluster_: Cluster, holds: Callable[[Facts], bool]) -> Facts:
-    for _ in range(500):
-        facts = cluster_.facts()
-        if facts is not None and holds(facts):
-            return facts
+    end = time.monotonic() + LONG
+    while (facts := cluster_.facts()) is None or not holds(facts):
+        assert time.monotonic() < end, f"it did not come to hold: {facts}"
         time.sleep(0.01)
-    raise AssertionError(f"it did not come to hold: {cluster_.facts()}")
+    return facts
 
 
 def labels(facts: Facts, namespace: str) -> dict[str, str]:
@@ -146,11 +147,13 @@ print(len(set(sys.modules) - known))
 
 
 def test_there_are_no_facts_before_every_kind_was_listed(server: Server, follow: Callable[[], Cluster]) -> None:
-    server.lists[NODES] = [500, 500, 500, []]
+    server.lists[NODES] = [500]
     followed = follow()
+    waiting_for(lambda: len(server.of(NODES, watch=False)) > 3)
+    waiting_for(lambda: all(server.of(path, watch=True) for path in ALL if path not in (NODES, POLICIES)))
     assert followed.facts() is None
+    server.lists[NODES] = [[]]
     until(followed, lambda _: True)
-    assert len(server.of(NODES, watch=False)) == 4
 
 
 def test_changes_come_in_by_watch(server: Server, follow: Callable[[], Cluster]) -> None:
@@ -344,11 +347,7 @@ def test_a_change_of_a_node_reads_no_other_objects_again(server: Server, follow:
 
 
 def waiting_for(holds: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if holds():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come to hold")
+    waiting.until(holds)
 
 
 def shown(metrics: Metrics, name: str) -> float:
@@ -368,13 +367,14 @@ def test_facts_age_while_the_api_server_is_silent_and_are_fresh_when_it_speaks(
 
     for path in ALL:
         server.watches[path] = [events()]
-    server.lists[NODES] = [500, []]
+    server.lists[NODES] = [500]
     followed = follow()
-    fresh = Fresh(followed.facts, followed.age, 0.3)
+    fresh = Fresh(followed.facts, followed.age, 1.0)
     assert (followed.age(), fresh()) == (float("inf"), None)
+    server.lists[NODES] = [[]]
     until(followed, lambda _: True)
     assert fresh() is followed.facts()
-    waiting_for(lambda: followed.age() > 0.3)
+    waiting_for(lambda: followed.age() > 1.0)
     assert (fresh(), followed.facts()) == (None, followed.facts())
     assert followed.facts() is not None
     speak.set()

@@ -329,7 +329,7 @@ def test_pipelined_requests_are_answered_in_order_or_left_to_the_client(plain: O
         peer.sendall(large("1"))
         until(lambda: app.begun == ["/1"])
         peer.sendall(GET)
-        time.sleep(0.1)
+        until(lambda: all(connection._ahead for connection in door.port.connections))
         app.go.release()
         data = received(peer)
     assert data.count(b"HTTP/1.1 ") == 1
@@ -392,9 +392,9 @@ def test_time_for_a_head_counts_from_its_first_byte_and_not_while_idle() -> None
 
 
 def test_a_connection_outlives_the_time_for_its_handshake_and_for_a_head(folder: Path, files: tls.Files) -> None:
-    with opened(Limits(handshake=0.2, head=0.2), folder=folder, files=files) as door, door.connect() as peer:
+    with opened(Limits(handshake=0.5, head=0.5), folder=folder, files=files) as door, door.connect() as peer:
         for _ in range(2):
-            time.sleep(0.5)
+            time.sleep(0.7)
             peer.sendall(GET)
             assert answer(peer).read() == b"/x 0"
 
@@ -406,7 +406,7 @@ def test_the_api_servers_idle_connections_outlive_its_own_patience() -> None:
 
 
 def test_an_idle_connection_is_closed_in_the_end() -> None:
-    with opened(Limits(idle=0.1, parting=0.1)) as door:
+    with opened(Limits(idle=0.5, parting=0.1)) as door:
         with door.connect() as silent:
             assert received(silent) == b""
         with door.connect() as asked:

@@ -26,6 +26,7 @@ from tests.support.asking import ask as answered
 from tests.support.callers import caller, write
 from tests.support.objects import untrusted_pod as pod
 from tests.support.policies import FACTS, POLICY
+from tests.support.waiting import until
 from webhook.api import admission, jsonpatch
 from webhook.cli import demo
 from webhook.cli import main as cli
@@ -69,14 +70,16 @@ def post(connection: http.client.HTTPSConnection, path: str, body: bytes, **head
 
 def log(folder: Path, uid: str) -> dict[str, Any]:
     """The log line of one review; it may come a moment after the answer."""
-    for _ in range(100):
-        lines = [json.loads(line) for line in (folder / "log").read_text("ascii").splitlines()]
-        found = [line for line in lines if line.get("uid") == uid]
-        if found:
-            (line,) = found  # one line per review
-            return dict(line)
-        time.sleep(0.02)
-    raise AssertionError(f"no log line for {uid}")
+    found: list[dict[str, Any]] = []
+
+    def logged() -> bool:
+        whole, _, _ = (folder / "log").read_text("ascii").rpartition("\n")
+        found[:] = [line for line in map(json.loads, whole.splitlines()) if line.get("uid") == uid]
+        return bool(found)
+
+    until(logged, f"a line for {uid}")
+    (line,) = found  # one line per review
+    return line
 
 
 def test_both_halves_answer_and_the_mutated_pod_passes(client: demo.Client) -> None:

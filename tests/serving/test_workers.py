@@ -74,8 +74,8 @@ class Load:
 
 def test_a_worker_that_is_killed_is_replaced_while_others_serve(tmp_path: Path) -> None:
     with running(tmp_path) as webhook, Load(webhook) as load:
+        until(lambda: len(webhook.workers()) == 2)
         before = webhook.workers()
-        assert len(before) == 2
         os.kill(min(before), signal.SIGKILL)
         load.more()
         until(lambda: len(webhook.workers()) == 2 and webhook.workers() != before)
@@ -96,7 +96,7 @@ def test_workers_end_when_the_main_process_is_killed(tmp_path: Path) -> None:
 
 
 def test_told_to_end_it_is_unready_then_drains_and_no_review_fails(tmp_path: Path) -> None:
-    with running(tmp_path, "--stop-delay", "1") as webhook, Load(webhook) as load:
+    with running(tmp_path, "--stop-delay", "2") as webhook, Load(webhook) as load:
         webhook.process.terminate()
         until(lambda: webhook.ready() == 503)
         connection = webhook.connect()
