@@ -2,7 +2,7 @@
 
 import json
 
-from tests.e2e.control_plane import Cluster, User
+from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.objects import Object
 
 
@@ -32,3 +32,27 @@ def refusal(cluster: Cluster, user: User | None, *arguments: str, item: Object |
     done = cluster.kubectl(*arguments, user=user, stdin=json.dumps(item) if item else None)
     assert done.returncode, done.stdout
     return done.stderr
+
+
+def allowed(cluster: Cluster, user: User, verb: str, resource: str, namespace: str = "") -> None:
+    """Wait until a user may do something: an API server reads a binding a moment after it is written.
+
+    `kubectl auth can-i` would leave out the group of a resource that is not defined yet.
+    """
+    plural, _, group = resource.partition(".")
+    attributes = {"verb": verb, "resource": plural, "group": group, "namespace": namespace}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    ask = ("create", "--validate=false", "--output=jsonpath={.status.allowed}", "--filename=-")
+    text = json.dumps(review)
+    assert eventually(lambda: cluster.do(*ask, stdin=text, user=user) == "true"), f"{user.name}: {verb} {resource}"
+
+
+def served(cluster: Cluster, *definitions: str) -> None:
+    """Wait until objects can be made of defined kinds: kubectl finds a kind a moment after it is established."""
+    cluster.do("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in definitions))
+    kinds = ",".join(definitions)
+    assert eventually(lambda: cluster.kubectl("get", kinds, "--all-namespaces").returncode == 0), kinds

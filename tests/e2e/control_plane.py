@@ -205,6 +205,13 @@ class Cluster:
             )
         names = [f"node/{node['metadata']['name']}" for node in nodes]
         self.do("wait", "--for=condition=Ready", "--timeout=60s", *names)
+        # The controllers take their taints of new nodes away after that.
+        self.wait_until("the nodes are open to pods", lambda: not self._closed(names))
+
+    def _closed(self, nodes: Sequence[str]) -> list[str]:
+        """The nodes that have a taint of Kubernetes' own."""
+        taints = {node["metadata"]["name"]: node["spec"].get("taints", ()) for node in self.get(*nodes)["items"]}
+        return [name for name, some in taints.items() if any("node.kubernetes.io/" in each["key"] for each in some)]
 
     def add_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
         """Create a namespace and wait until pods can be made in it."""

@@ -1,6 +1,6 @@
 """An API server on which the floor is tried: its flags, its namespaces, and a tenant who may do everything by RBAC."""
 
-from tests.e2e.access import bound
+from tests.e2e.access import allowed, bound
 from tests.e2e.control_plane import Cluster, User
 from tests.support.policies import FACTS, facts_of
 
@@ -21,3 +21,4 @@ def prepare(cluster: Cluster) -> None:
     ]
     assert cluster.apply(*spaces).returncode == 0
     assert cluster.apply(bound("ClusterRoleBinding", "tenant", "cluster-admin", TENANT.name)).returncode == 0
+    allowed(cluster, TENANT, "create", "pods")

@@ -7,9 +7,9 @@ import signal
 import socket
 import ssl
 import sys
-import time
 import urllib.request
 from base64 import b64decode
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,12 @@ def policy_of(cluster: Cluster, folder: str = "overlays/enforce") -> str:
     """The policy that an overlay installs."""
     (found,) = [each for each in rendered(cluster, folder) if each["kind"] == "ConfigMap"]
     return str(found["data"]["policy.yaml"])
+
+
+def logged(cluster: Cluster) -> list[Object]:
+    """Every line that a cluster's webhook has logged so far; one that it is writing is left for the next time."""
+    whole, _, _ = (cluster.folder / "webhook.log").read_text("utf-8", "replace").rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
 
 class Guard:
@@ -104,8 +110,7 @@ class Guard:
 
     def logged(self) -> list[Object]:
         """Every line of its log so far."""
-        whole, _, _ = (self.cluster.folder / "webhook.log").read_text("utf-8", "replace").rpartition("\n")
-        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        return logged(self.cluster)
 
     def reviews(self, namespace: str | None) -> list[Object]:
         """The questions that it was asked about a namespace so far; each is logged before it is answered."""
@@ -140,12 +145,12 @@ class Guard:
         self.install(*self.registration())
         self.cluster.wait_until("the API server calls the webhook", self.in_force)
 
-    def without(self, hook: str) -> None:
-        """Register all but one webhook, and wait until the API server has heard of it."""
+    def without(self, hook: str, gone: Callable[[], bool]) -> None:
+        """Register all but one webhook, and wait until the API server has heard of it: `gone` tells."""
         for each in (found := self.registration()):
             each["webhooks"] = [one for one in each["webhooks"] if one["name"] != hook]
         self.install(*found)
-        time.sleep(2)  # of a hook that is gone there is nothing to see
+        self.cluster.wait_until(f"{hook} is asked no more", gone)
 
     def install(self, *objects: Object) -> None:
         """Store objects of an administrator's."""

@@ -131,6 +131,8 @@ def test_its_events_are_taken_for_a_pod_and_for_a_node(cluster: Cluster, api: Ap
     try:
         for namespace, kind in (("default", "Node"), ("red", "Pod")):
             assert eventually(lambda at=namespace, of=kind: told(cluster, at, of)), logged  # type: ignore[misc]
+        # The second may be written a second after the first, and what waits when the writer stops is not written.
+        assert eventually(lambda: counted(cluster) == 2), logged
     finally:
         writer.stop()
     anew = Events(api, logged.append)  # of an agent that was started anew: the Event is there, and becomes a series

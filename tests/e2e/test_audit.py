@@ -15,6 +15,7 @@ import yaml
 
 from tests import ROOT
 from tests.e2e import control_plane
+from tests.e2e.access import allowed, served
 from tests.e2e.control_plane import ADMIN, Cluster, User, eventually
 from tests.e2e.guard import IDENTITY, MANIFESTS
 from tests.e2e.objects import ONE, TRUSTED, Object, pod, template, workload
@@ -146,6 +147,7 @@ def test_the_table_of_an_audit_names_the_same_objects_as_the_json(unguarded: Clu
 def test_an_audit_with_rights_in_one_namespace_says_what_it_could_not_read(unguarded: Cluster) -> None:
     unguarded.do("create", "role", "reader", "--verb=list", "--resource=pods,deployments.apps", "--namespace=red")
     unguarded.do("create", "rolebinding", "reader", "--role=reader", f"--user={TENANT.name}", "--namespace=red")
+    allowed(unguarded, TENANT, "list", "deployments.apps", "red")
     done = audit(unguarded, "--namespace", "red", "--format", "json", user=TENANT)
     assert done.status == 2
     assert {"Deployment/train", "Pod/chosen", "Pod/spying"} <= done.sources.keys()
@@ -218,6 +220,9 @@ def auditor(unguarded: Cluster) -> Path:
     bound = "--clusterrole=slicewarden-audit-reports", f"--serviceaccount={ACCOUNT}"
     unguarded.do("create", "clusterrolebinding", "slicewarden-audit-reports", *bound)
     namespace, _, name = ACCOUNT.partition(":")
+    account = User(f"system:serviceaccount:{ACCOUNT}")
+    for resource in ("nodes", "reports.openreports.io"):  # one of each role
+        allowed(unguarded, account, "list", resource)
     return unguarded.kubeconfig_of_account(name, namespace)
 
 
@@ -243,8 +248,7 @@ def test_reports_in_the_cluster_appear_and_disappear_with_findings(
     assert len(refused.err.splitlines()) == 1
     for file in sorted(SCHEMAS.glob(f"{group}_*.yaml")):
         unguarded.do("apply", "--server-side", "--filename", file)
-        name = yaml.safe_load(file.read_text("utf-8"))["metadata"]["name"]
-        unguarded.do("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+        served(unguarded, yaml.safe_load(file.read_text("utf-8"))["metadata"]["name"])
 
     def reports() -> dict[str, Any]:
         items = unguarded.get(f"{plural}.{group}", "--namespace=red")["items"]
@@ -266,7 +270,8 @@ def test_reports_in_the_cluster_appear_and_disappear_with_findings(
     assert versions == {name: each["metadata"]["resourceVersion"] for name, each in found.items()}
     # A report goes with its object; what another tool wrote stays, and what nothing stands behind does not.
     unguarded.do("delete", "pod", "passing", "--namespace=red", "--force", "--grace-period=0")
-    assert eventually(lambda: "Pod/passing" not in reports())
+    # The garbage collector looks for new kinds once in 30 s, and until then it knows of no report.
+    assert eventually(lambda: "Pod/passing" not in reports(), 90)
     copy = {key: found["Pod/spying"][key] for key in ("apiVersion", "kind", "scope", "summary", "results")}
     labels = found["Pod/spying"]["metadata"]["labels"]
     stale = {**copy, "metadata": {"name": "stale", "namespace": "red", "labels": labels}}

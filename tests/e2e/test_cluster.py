@@ -140,7 +140,7 @@ def test_nothing_runs_on_after_its_parent_is_killed(programs: Path, tmp_path: Pa
         groups = [int(word) for word in parent.stdout.readline().split()]
         parent.send_signal(how)
     assert len(groups) == 5
-    assert eventually(lambda: all(map(group_is_gone, groups)), 5)
+    assert eventually(lambda: all(map(group_is_gone, groups)))
     left = list(tmp_path.glob("cluster-*/etcd"))
     if how == signal.SIGTERM:
         assert left == []

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.control_plane import Cluster, eventually
-from tests.e2e.guard import Guard, rendered
+from tests.e2e.guard import MUTATE, Guard, rendered
+from tests.e2e.objects import pod
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_doctor_says_what_works_and_what_does_not(installed: Cluster) -> None:
 
 def test_a_registration_without_a_webhook_is_found(guarded: Guard, installed: Cluster) -> None:
     try:
-        guarded.without("pods.slicewarden.dev")
+        guarded.without("pods.slicewarden.dev", lambda: guarded.reached_by(pod("probe", "default")) == [MUTATE])
         found = ask(installed)
         assert found["calls"][0] == found["registration"][0] == "error"
         assert "was let in" in found["calls"][1]

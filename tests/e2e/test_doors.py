@@ -130,6 +130,7 @@ def test_a_debug_container_sees_no_gpu(guarded: Guard, strangers: str) -> None:
 def test_a_debug_container_sees_no_gpu_by_a_raw_call_either(guarded: Guard, strangers: str) -> None:
     cluster, here = guarded.cluster, f"--namespace={strangers}"
     created(cluster, pod("busy", strangers))
+    cluster.node_of("busy", strangers)  # from then on nobody else changes it between a read and a replacement
     raw = f"--raw=/api/v1/namespaces/{strangers}/pods/busy/ephemeralcontainers"
 
     def debugged(**container: Any) -> Object:

@@ -39,7 +39,7 @@ def floored(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with control_plane.serving(tmp_path_factory.mktemp("floor"), programs, flags=FLAGS) as cluster:
         prepare(cluster)
         assert cluster.apply(*floor(policy_of(POLICY), rules.walk(), Answer.DENY)).returncode == 0
-        assert eventually(partial(holds, cluster), 10)
+        assert eventually(partial(holds, cluster))
         yield cluster
 
 
@@ -134,7 +134,7 @@ def test_labels_bindings_and_updates_are_held_too(floored: Cluster) -> None:
     def refused() -> bool:  # its policy was just made again, and a policy is in force after a second or two
         return "foreign-binding: " in cluster.kubectl(*raw, user=TENANT, stdin=json.dumps(binding)).stderr
 
-    assert eventually(refused, 10)
+    assert eventually(refused)
 
 
 def test_files_hold_that_nobody_deletes_by_the_api(programs: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests import ROOT
 from tests.e2e import control_plane
+from tests.e2e.access import served
 from tests.e2e.control_plane import Cluster, User, eventually
 from tests.e2e.objects import CRD
 from tests.support.manifests import powers
@@ -77,7 +78,7 @@ def test_a_node_that_goes_is_forgotten(watched: tuple[Cluster, live.Cluster]) ->
 def test_the_watch_finds_a_gpu_operator_installed_later(watched: tuple[Cluster, live.Cluster]) -> None:
     cluster, followed = watched
     assert cluster.apply(CRD).returncode == 0
-    cluster.do("wait", "--for=condition=Established", "crd/clusterpolicies.nvidia.com", "--timeout=30s")
+    served(cluster, "clusterpolicies.nvidia.com")
     policy = {
         "apiVersion": "nvidia.com/v1",
         "kind": "ClusterPolicy",

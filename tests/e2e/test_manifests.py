@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.e2e.access import served
 from tests.e2e.control_plane import eventually
 from tests.e2e.guard import MANIFESTS, MUTATE, VALIDATE, Guard, commands, rendered
 from tests.e2e.objects import (
@@ -49,10 +50,10 @@ def operators(guarded: Guard) -> Iterator[None]:
     there = {each["metadata"]["name"] for each in guarded.cluster.get("customresourcedefinitions")["items"]}
     made = [each for each in definitions if each["metadata"]["name"] not in there]
     assert guarded.cluster.apply(*made).returncode == 0
-    names = [f"crd/{each['metadata']['name']}" for each in made]
-    guarded.cluster.do("wait", "--for=condition=Established", "--timeout=60s", *names)
+    names = [each["metadata"]["name"] for each in made]
+    served(guarded.cluster, *names)
     yield
-    guarded.cluster.do("delete", *names, "--wait=false")
+    guarded.cluster.do("delete", *(f"crd/{name}" for name in names), "--wait=false")
 
 
 def definition(kind: Workload, versions: list[str]) -> Object:

@@ -70,7 +70,7 @@ def printed(alone: Cluster) -> str:
         assert cli.main(["floor", "--policy", str(POLICY), "--mutate"]) == 0
     text = "".join(said)
     alone.do("apply", "--filename=-", stdin=text)
-    assert eventually(lambda: holds_and_steers(alone), 10)
+    assert eventually(lambda: holds_and_steers(alone))
     return text
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_written_twice_where_others_change_the_pod_later(alone: Clust
         found, _ = made(alone, gpu_pod("a"))
         return found is not None and len(found["spec"]["containers"]) == 2
 
-    assert eventually(late, 10)
+    assert eventually(late)
     found, _ = made(alone, gpu_pod("a"))
     assert found is not None
     first, second = found["spec"]["containers"]

@@ -167,13 +167,17 @@ def test_a_held_up_replica_set_continues_when_the_webhook_returns(outage: Outage
 
 
 @pytest.fixture
-def slow(guarded: Guard, tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[list[str]]:
-    """Register a server in its place that takes what it is asked and does not answer; yield the names."""
+def slow(guarded: Guard, strangers: str, tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[list[str]]:
+    """Register a server in its place that takes what it is asked and does not answer; yield the names in a namespace.
+
+    Controllers may go on with what other tests left in theirs.
+    """
     asked: list[str] = []
     end = threading.Event()
 
     def answer(review: Object) -> Object:
-        asked.append(review["request"]["name"])
+        if review["request"].get("namespace") == strangers:
+            asked.append(review["request"]["name"])
         end.wait()
         return {"allowed": True}
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.e2e import control_plane
+from tests.e2e.access import allowed, served
 from tests.e2e.control_plane import Cluster, User, eventually
-from tests.e2e.guard import Guard, policy_of
+from tests.e2e.guard import Guard, logged, policy_of
 from tests.e2e.objects import CRD, Object, config_map
 
 JANE = User("jane", ("vision",))
@@ -47,9 +48,8 @@ def shared(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for name in ("vision", "visitors", "gpu-operator"):
             cluster.add_namespace(name)
         assert cluster.apply(CRD).returncode == 0
-        cluster.do("wait", "--for=condition=Established", "crd/clusterpolicies.nvidia.com", "--timeout=30s")
-        for item in (plugin_config(TEXTS), cluster_policy(NAME, "any")):
-            assert eventually(lambda item=item: cluster.apply(item).returncode == 0)  # type: ignore[misc]
+        served(cluster, "clusterpolicies.nvidia.com")
+        assert cluster.apply(plugin_config(TEXTS), cluster_policy(NAME, "any")).returncode == 0
         cluster.do("label", "node", "t4-shared", f"{LABEL}=t4")
         cluster.do("create", "clusterrole", "node-writer", "--verb=get,list,patch", "--resource=nodes,nodes/status")
         cluster.do("create", "clusterrolebinding", "jane", "--clusterrole=node-writer", f"--user={JANE.name}")
@@ -61,8 +61,7 @@ def shared(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def reviews(cluster: Cluster) -> list[str]:
     """The path of every review so far; each is logged before it is answered."""
-    lines = (cluster.folder / "webhook.log").read_text("utf-8").splitlines()
-    return [entry["endpoint"] for entry in map(json.loads, lines) if "endpoint" in entry]
+    return [entry["endpoint"] for entry in logged(cluster) if "endpoint" in entry]
 
 
 def reached_by(cluster: Cluster, item: Object) -> list[str]:
@@ -195,6 +194,7 @@ def test_a_kubelet_registers_its_node(shared: Cluster) -> None:
     kubelet = User("system:node:late", ("system:nodes",))
     shared.do("create", "clusterrole", "registrar", "--verb=create,get", "--resource=nodes")
     shared.do("create", "clusterrolebinding", "late", "--clusterrole=registrar", f"--user={kubelet.name}")
+    allowed(shared, kubelet, "create", "nodes")
     said = shared.kubectl("create", "--filename=-", stdin=json.dumps(node), user=kubelet)
     assert said.returncode == 0
     assert "Warning: foreign-node-config: " in said.stderr

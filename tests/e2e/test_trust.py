@@ -10,7 +10,7 @@ import pytest
 from tests.e2e import control_plane
 from tests.e2e.access import bound, refusal, role
 from tests.e2e.control_plane import Cluster, User, eventually
-from tests.e2e.guard import Guard
+from tests.e2e.guard import Guard, logged
 from tests.e2e.objects import TRUSTED, Object, plain, pod
 
 TENANT = User("dana")
@@ -51,8 +51,7 @@ def rights() -> Iterator[Object]:
 
 def judged(cluster: Cluster) -> list[Object]:
     """Every review so far, as logged."""
-    lines = (cluster.folder / "webhook.log").read_text("utf-8").splitlines()
-    return [entry for entry in map(json.loads, lines) if "endpoint" in entry]
+    return [entry for entry in logged(cluster) if "endpoint" in entry]
 
 
 def namespace(name: str, **labels: str) -> Object:
