@@ -17,7 +17,7 @@ GROUP, RESOURCE, NAME, VERB = "slicewarden.dev", "trustlevels", "trusted", "use"
 """The right, in the words of RBAC."""
 
 RIGHT = f"{VERB} {RESOURCE}.{GROUP}/{NAME}"
-"""The right in a message, as `kubectl auth can-i` takes it."""
+"""The right in a message: the verb, the resource with its group, and the name."""
 
 ROLE = "slicewarden-trusted"
 """The ClusterRole in manifests/ that has the right and nothing else."""
