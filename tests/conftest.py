@@ -2,13 +2,15 @@
 
 import gc
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import ROOT, SUITES
+from tests.support import stamps
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -47,6 +49,28 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stamped(request: pytest.FixtureRequest) -> Iterator[None]:
+    """See that a suite reads no file of the checkout that its stamp does not cover."""
+    folders = {item.path.relative_to(ROOT / "tests").parts[0] for item in request.session.items}
+    suites = [name for name, own in stamps.TARGETS.items() if folders <= set(own)]
+    if not suites:
+        yield
+        return
+    opened: list[str] | None = []
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and opened is not None and isinstance(arguments[0], str):
+            opened.append(arguments[0])
+
+    sys.addaudithook(hook)
+    yield
+    read = opened or []
+    opened = None
+    modules = [file for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
+    assert not stamps.unseen(suites[0], [*read, *modules])
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,164 @@
+"""Stamps: which suites were green on this machine with the inputs that they have now.
+
+`python -m tests.support.stamps SUITE` ends with 0 if the suite was, and with 1 if it has to run; `--green` records it.
+The digest covers every file that Git does not ignore, except what a suite provably does not read: Python modules that
+neither an import nor a text of its own modules reaches, the folders of other suites, and pages that it does not name
+(the README always counts, since it goes into the package).
+So a file that nobody thought of counts as an input. It also covers the programs and packages that a suite runs with.
+"""
+
+import ast
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache as cached
+from pathlib import Path
+
+from tests import ROOT, SUITES
+from tests.support.go_programs import cache
+
+TARGETS: Mapping[str, tuple[str, ...]] = {
+    "e2e": ("e2e", "conformance", "oracles", "evaluator", "chart", "monitoring"),
+    **{name: (name,) for name in ("browser", "faults", "frameworks", "image", "node")},
+}
+"""The folders of tests by the target of `make` that runs them."""
+FOLDERS = SUITES | {"fuzz"}
+"""Folders below `tests` that are read only by who imports from them."""
+PROGRAMS = (
+    "buildah",
+    "busybox",
+    "chromium",
+    "debootstrap",
+    "gcc",
+    "git",
+    "go",
+    "iptables",
+    "nft",
+    "openssl",
+    "unshare",
+)
+"""Programs of the machine that suites run."""
+VARIABLES = ("CI", "KUBEBUILDER_ASSETS", "KUBE_LINTER", "GROWTH", "GOFLAGS")
+"""Variables of the environment that change how a suite runs."""
+OWN = "tests/support/stamps.py"
+_MODULE = re.compile(r"(?:tests|bench)(?:\.\w+)+")
+
+
+def main(arguments: list[str]) -> int:
+    """Return 0 if the suite was green with these inputs, or is recorded as such; 1 if it has to run."""
+    suite, *options = arguments
+    stamp = cache() / "green" / suite
+    now = digest(ROOT, suite, surroundings())
+    if options == ["--green"]:
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(now)
+        return 0
+    return 0 if stamp.exists() and stamp.read_text() == now else 1
+
+
+def digest(root: Path, suite: str, around: Iterable[str]) -> str:
+    """Return the SHA-256 of a suite's inputs in a checkout, and of what is around them."""
+    hashed = hashlib.sha256()
+    for name in inputs(root, suite):
+        path = root / name
+        content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
+        hashed.update(f"{name}\0{path.lstat().st_mode & 0o111}\0{len(content)}\0".encode() + content)
+    for line in around:
+        hashed.update(f"{line}\0".encode())
+    return hashed.hexdigest()
+
+
+def surroundings() -> Iterator[str]:
+    """Yield what a suite runs with besides the checkout: interpreter, kernel, packages, programs and variables."""
+    yield f"{sys.version} {platform.platform()} {os.cpu_count()} {os.geteuid()}"
+    status, hierarchies = Path("/proc/self/status"), Path("/sys/fs/cgroup")
+    if status.exists():  # a suite that lacks a capability or a hierarchy says so and skips
+        yield from (line for line in status.read_text().splitlines() if line.startswith("CapEff"))
+        yield from sorted(each.name for each in hierarchies.glob("*") if (each / "cgroup.procs").exists())
+    yield from sorted({f"{each.name}=={each.version}" for each in importlib.metadata.distributions()})
+    for name in PROGRAMS:
+        place = shutil.which(name)
+        about = Path(place).stat() if place else None
+        yield f"{name} {place} {about and (about.st_size, int(about.st_mtime))}"
+    for name in VARIABLES:
+        yield f"{name}={os.environ.get(name)}"
+
+
+def inputs(root: Path, suite: str) -> list[str]:
+    """List the files that a suite may read, by their paths below the root, sorted."""
+    there = files(root)
+    reached = _reached(root, suite, [name for name in there if name.endswith(".py")])
+    folders = {"/".join(name.split("/")[:2]) for name in reached} | {f"tests/{folder}" for folder in TARGETS[suite]}
+    texts = "".join((root / name).read_text("utf-8") for name in sorted(reached - {OWN}))
+
+    def counts(name: str) -> bool:
+        top, _, rest = name.partition("/")
+        if name.endswith(".py") and top in ("tests", "bench"):
+            return name in reached
+        if top == "bench" or (top == "tests" and rest.partition("/")[0] in FOLDERS):
+            return "/".join(name.split("/")[:2]) in folders
+        if name.endswith(".md"):
+            return name == "README.md" or "*.md" in texts or Path(name).name in texts
+        return True
+
+    return [name for name in there if counts(name)]
+
+
+def unseen(suite: str, opened: Iterable[str]) -> list[str]:
+    """List those files among `opened`, by their absolute paths, that are the checkout's and no inputs of the suite."""
+    below = f"{ROOT}{os.sep}"
+    own = {path.removeprefix(below) for path in map(os.path.realpath, opened) if path.startswith(below)}
+    return sorted((own & set(files(ROOT))) - set(inputs(ROOT, suite)))
+
+
+def files(root: Path) -> list[str]:
+    """The files that Git tracks or would add, and that are there."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    return sorted({name for name in listed.split("\0") if name and os.path.lexists(root / name)})
+
+
+def _reached(root: Path, suite: str, modules: list[str]) -> set[str]:
+    """The Python files below `tests` and `bench` that a suite's own reach by imports, or name in a text."""
+    by_name = {_dotted(name): name for name in modules}
+    own = tuple(f"tests/{folder}/" for folder in TARGETS[suite])
+    waiting = [name for name in modules if name.startswith(own) or name in ("tests/__init__.py", "tests/conftest.py")]
+    reached: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        for dotted in _named((root / name).read_text("utf-8")):
+            parts = dotted.split(".")
+            waiting += [by_name[part] for end in range(len(parts)) if (part := ".".join(parts[: end + 1])) in by_name]
+            waiting += [by_name[part] for part in (f"{dotted}.__main__", f"{dotted}.conftest") if part in by_name]
+    return reached
+
+
+@cached
+def _named(text: str) -> frozenset[str]:
+    """The modules of the project's own that a module imports, or names in a text, by their dotted names."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= set(_MODULE.findall(node.value))
+    return frozenset(name for name in found if name.startswith(("tests", "bench")))
+
+
+def _dotted(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
