@@ -259,10 +259,12 @@ def test_a_neighbour_whose_allocation_failed_gets_its_memory_after_the_kill(made
     rules = Over(KILL, grace=1, pressure=80)
     one = Agent(lambda: {container_id(0): known()}, lambda: rules, lambda _: None, folders=folders, watch_only=False)
     begin = time.monotonic()
-    while not neighbour.take(6000):
-        assert time.monotonic() - begin < 30
+
+    def has_its_memory() -> bool:
         one.round()
-        time.sleep(0.05)
+        return neighbour.take(6000)
+
+    until(has_its_memory, "the neighbour has its memory", seconds=120, pause=0.05)
     print(f"a neighbour had its memory {time.monotonic() - begin:.2f} s after the hog was seen, at a grace of 1 s")
     one.close()
     assert (hog.process.wait(5), neighbour.alive) == (-9, True)
