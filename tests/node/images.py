@@ -13,12 +13,16 @@ from typing import Any, NamedTuple
 
 from tests.node import programs
 from tests.support.go_programs import Missing, Unbuilt, cache
+from webhook.memory import frameworks
 
 HERE = Path(__file__).resolve().parent
-PAUSE, TOOLS, GREEDY, LEGACY, NVIDIA, NFD, CERT_MANAGER = (
-    f"slicewarden.test/{name}:1" for name in ("pause", "tools", "greedy", "legacy", "nvidia", "nfd", "cert-manager")
+PAUSE, TOOLS, GREEDY, LEGACY, SWITCHES, CHANNELS, NVIDIA, NFD, CERT_MANAGER = (
+    f"slicewarden.test/{name}:1"
+    for name in ("pause", "tools", "greedy", "legacy", "switches", "channels", "nvidia", "nfd", "cert-manager")
 )
 OCI = "application/vnd.oci.image"
+UNCAPPED = {row.name: "of-the-image" for framework in frameworks.walk() for row in framework.variables}
+"""A value of the image's own for each variable by which a framework is capped."""
 LIBRARY = "/usr/local/pretended/libnvidia-ml.so.1"
 """Where the image of NVIDIA's programs has the pretended NVML, before the one that the runtime gives it."""
 
@@ -75,7 +79,7 @@ def pause() -> Image:
 
 
 def tools() -> list[Image]:
-    """A shell and its tools; and the same with the variables of NVIDIA's images, those of today and of old."""
+    """A shell and its tools; and the same with variables by which an image asks NVIDIA's runtime for devices."""
     busybox = shutil.which("busybox")
     if busybox is None or _libraries(Path(busybox)):
         raise Missing("the tests of a node need a static busybox (apt-get install busybox-static)")
@@ -83,7 +87,14 @@ def tools() -> list[Image]:
     # A script for each name, since an image here has plain files alone.
     applets = {f"bin/{name}": f'#!/bin/busybox sh\nexec /bin/busybox {name} "$@"\n'.encode() for name in listed}
     files: dict[str, Path | bytes] = {**applets, "bin/busybox": Path(busybox)}
-    env: dict[str, list[str]] = {TOOLS: [], GREEDY: ["NVIDIA_VISIBLE_DEVICES=all"], LEGACY: ["CUDA_VERSION=9.0"]}
+    uncapped = [f"{name}={value}" for name, value in UNCAPPED.items()]
+    env: dict[str, list[str]] = {
+        TOOLS: [],
+        GREEDY: ["NVIDIA_VISIBLE_DEVICES=all"],
+        LEGACY: ["CUDA_VERSION=9.0"],
+        SWITCHES: ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_NVSWITCH=enabled", *uncapped],
+        CHANNELS: ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_IMEX_CHANNELS=0", *uncapped],
+    }
     return [made(name, files, Env=["PATH=/bin", *more]) for name, more in env.items()]
 
 

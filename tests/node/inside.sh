@@ -23,6 +23,8 @@ device urandom 1 9
 device kmsg 1 11
 device tty 5 0
 for card in nvidiactl nvidia0 nvidia1; do device "$card" 1 5; done # two cards that read as zeros
+mkdir /mnt/nvidia-caps-imex-channels
+for beyond in nvidia-nvswitchctl nvidia-nvswitch0 nvidia-caps-imex-channels/channel0; do device "$beyond" 1 5; done
 mkdir /mnt/pts /mnt/shm /mnt/mqueue
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /mnt/pts
 mount -t tmpfs shm /mnt/shm

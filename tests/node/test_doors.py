@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.e2e.control_plane import Cluster, User, eventually
-from tests.node.images import GREEDY, LEGACY
+from tests.node.images import CHANNELS, GREEDY, LEGACY, SWITCHES, UNCAPPED
 from tests.node.nvidia import MODES
-from tests.node.pods import cards, create, pod, said
+from tests.node.pods import SAY, cards, create, pod, said
 from tests.support.objects import Object
+from webhook.catalog.device_variables import CLOSED
 
 BOTH, NONE = {"nvidia0", "nvidia1"}, set[str]()
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -64,6 +65,10 @@ BY_MODE = [
 """Each door in the modes of the runtime that it leads through."""
 IMAGES = {"greedy-image": GREEDY, "legacy-image": LEGACY}
 
+BEYOND = {"switches": (SWITCHES, "nvidia-nvswitch0"), "channels": (CHANNELS, "channel0")}
+"""Images that ask for more than cards, with what they get; `cdi` reads neither variable (internal/modifier/mode.go)."""
+SAY_BEYOND = f"{SAY}; ls /dev/nvidia-caps-imex-channels; true"
+
 in_each_mode = pytest.mark.parametrize("mode", MODES)
 
 
@@ -71,6 +76,11 @@ def opened(name: str, door: Door, mode: str, **spec: Any) -> Object:
     made = pod(name, door.container, door.gpus, **(door.spec or {}), **by_class(mode), **spec)
     made["metadata"]["annotations"] = door.annotations or {}
     return made
+
+
+def beyond(name: str) -> Object:
+    """A container whose image sets variables that `/mutate` writes, to values of its own."""
+    return {"image": BEYOND[name][0], "command": ["sh", "-c", SAY_BEYOND]}
 
 
 def by_class(mode: str) -> Object:
@@ -99,6 +109,7 @@ def tried(classes: Cluster) -> Iterator[Cluster]:
         chosen = by_class(mode)
         create(classes, *(pod(f"{mode}-{name}", {"image": image}, **chosen) for name, image in IMAGES.items()))
         create(classes, pod(f"{mode}-plain", **chosen), pod(f"{mode}-one", gpus=1, **chosen))
+        create(classes, *(pod(f"{mode}-{name}", beyond(name), gpus=1, **chosen) for name in BEYOND))
     yield classes
     classes.do("delete", "pods", "--all", "--wait")
 
@@ -124,6 +135,14 @@ def test_a_pod_that_asks_for_nothing_gets_nothing(tried: Cluster, mode: str) -> 
 @in_each_mode
 def test_a_pod_that_asks_for_one_card_gets_one(tried: Cluster, mode: str) -> None:
     assert len(cards(said(tried, f"{mode}-one"))) == 1
+
+
+@in_each_mode
+@pytest.mark.parametrize("name", BEYOND)
+def test_an_image_takes_what_lies_beyond_its_card_where_nothing_shuts_it(tried: Cluster, mode: str, name: str) -> None:
+    log = said(tried, f"{mode}-{name}")
+    assert (BEYOND[name][1] in log.splitlines()) == (mode != "cdi")
+    assert len(cards(log)) <= 1, "the device plugin's variable counts, and not the image's, which asks for all"
 
 
 # With us
@@ -171,6 +190,30 @@ def test_an_image_that_sees_cards_by_itself_sees_none(enforced: Cluster, classes
         enforced.do("create", "--filename=-", stdin=json.dumps(item), user=TENANT)
     for name in tried:
         assert cards(said(enforced, name, team)) == NONE
+
+
+def test_each_variable_that_is_written_counts_and_not_the_one_of_the_image(
+    enforced: Cluster, classes: Cluster, team: str
+) -> None:
+    """containerd puts the image's variables before the pod's, and NVIDIA's programs differ in which they take."""
+    del classes
+    tried = {f"{kind}-{name}-{mode}": (kind, name, mode) for kind in (0, 1) for name in BEYOND for mode in MODES}
+    for pod_name, (asks, name, mode) in ((f"beyond-{key}", it) for key, it in tried.items()):
+        chosen = by_class(mode)
+        item = shared_pod(pod_name, beyond(name), **chosen) if asks else pod(pod_name, beyond(name), 0, team, **chosen)
+        enforced.do("create", "--filename=-", stdin=json.dumps(item), user=TENANT)
+    written: set[str] = set()
+    for key, (asks, name, _) in tried.items():
+        log = said(enforced, f"beyond-{key}", team).splitlines()
+        (container,) = enforced.get("pod", f"beyond-{key}", f"--namespace={team}")["spec"]["containers"]
+        ours = {each["name"]: each.get("value", "") for each in container["env"]}
+        seen = dict(line.split("=", 1) for line in log if "=" in line)
+        assert {**seen, **ours} == seen
+        assert BEYOND[name][1] not in log
+        assert len(cards("\n".join(log))) == asks
+        written |= ours.keys()
+    assert written <= {VISIBLE, *CLOSED, *UNCAPPED}, "the images set each variable that may be written"
+    assert written >= {VISIBLE, *CLOSED}
 
 
 def test_each_honest_pod_has_its_one_card_and_no_other(enforced: Cluster, classes: Cluster, team: str) -> None:
