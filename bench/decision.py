@@ -12,12 +12,11 @@ import orjson
 from bench import payloads, tables
 from bench.runs import Figure, Result, figure
 from webhook.api import admission, jsonpatch
-from webhook.api.objects import subjects
 from webhook.api.pods import Pod
 from webhook.cli.inputs import load_engine
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.rules import review_of
+from webhook.gpu.review import pods_of
 from webhook.serving.processes import settle
 
 ROOT = Path(__file__).parent.parent
@@ -88,8 +87,7 @@ def _by_rule(engine: Engine, facts: Facts) -> str:
     columns = []
     for payload in (payloads.plain(), payloads.small()):
         request = admission.decode(mutated(engine, facts, payload.body))
-        (pod,) = subjects(request, request.object or {}, workloads=engine.policy.workloads)
-        review = review_of(pod, engine.policy, facts)
+        (review,) = pods_of(request, request.object or {}, engine.policy, facts)
         rules = [rule for rule in engine.rules if issubclass(Pod, rule.subject)]
         for rule in rules:
             list(rule.check(review))  # what rules share is there: each is charged for its own part alone

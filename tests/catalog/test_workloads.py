@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.policies import POLICY, policy_of
 from webhook.api import admission
-from webhook.api.objects import subjects
+from webhook.api.objects import unpaid
 from webhook.api.pods import Pod
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Part, Template, keys
 from webhook.catalog.workloads import WORKLOADS
@@ -34,7 +34,7 @@ def request(group: str, kind: str, item: Object) -> Request:
 
 
 def pods_of(group: str, kind: str, item: Object) -> list[Pod]:
-    return [each for each in subjects(request(group, kind, item), item) if isinstance(each, Pod) and each.containers]
+    return [each for each in unpaid(request(group, kind, item), item) if isinstance(each, Pod) and each.containers]
 
 
 def reached(item: Any, path: Path) -> Any:
@@ -104,7 +104,7 @@ def test_every_part_counts_as_its_field_and_is_found_where_it_stands(
         place = part.name if part.name[:1] == "/" else f"{template.at}.{part.name}"
         item = merged(item, at(place, "nvidia.com/gpu".removesuffix(part.suffix)))
         into = (*into, "nvidia.com/gpu")
-    pods = [each for each in subjects(request(group, kind, item), item) if isinstance(each, Pod)]
+    pods = [each for each in unpaid(request(group, kind, item), item) if isinstance(each, Pod)]
     holders = [(pod, pod.spec, pod.spec_path) for pod in pods]
     holders += [(pod, container.spec, container.path) for pod in pods for container in pod.containers]
     if into[-1] == EACH_VALUE:  # an entry for each value of a map
@@ -190,7 +190,7 @@ def test_annotations_of_a_workflow_come_from_both_places() -> None:
         ],
     }
     item = {"spec": spec}
-    first, second = (each for each in subjects(request("argoproj.io", "Workflow", item), item) if isinstance(each, Pod))
+    first, second = (each for each in unpaid(request("argoproj.io", "Workflow", item), item) if isinstance(each, Pod))
     assert (first.annotations, first.node_selector) == ({"a": "1", "b": "2"}, {"zone": "x"})
     assert (second.annotations, second.node_selector) == ({"a": "1", "b": "1"}, {"zone": "y"})
 
@@ -198,7 +198,7 @@ def test_annotations_of_a_workflow_come_from_both_places() -> None:
 def test_an_old_template_is_paired_with_its_place() -> None:
     old = at("spec.tasks.[].template", {"spec": {"containers": [CONTAINER]}})
     asked = replace(request("batch.volcano.sh", "Job", old), operation="UPDATE")
-    (pod,) = subjects(asked, old, old)
+    (pod,) = unpaid(asked, old, old)
     assert isinstance(pod, Pod)
     assert pod.old is not None
     assert pod.old.spec_path == pod.spec_path
@@ -227,7 +227,7 @@ def test_a_policy_adds_kinds(sample_policy: Policy, sample_facts: Facts, kind: s
     policy = policy_of(POLICY.read_text("utf-8") + WORDS)
     value = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"namespace": "vision"}, "spec": item}
     asked = admission.decode(admission.wrap(value))
-    assert not list(subjects(asked, value))
+    assert not list(unpaid(asked, value))
     verdict = Engine(policy, walk()).judge(asked, sample_facts)
     assert any(dotted(result.finding.path).startswith(place) for result in verdict.results)
     assert Engine(sample_policy, walk()).judge(asked, sample_facts).allowed

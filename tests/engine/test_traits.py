@@ -8,7 +8,7 @@ from hypothesis import given
 
 from tests.support.fixtures import FOLDERS, files_of, fixture, settings
 from tests.support.strategies import gpu_pods, pods, request_for
-from webhook.api.objects import subjects
+from webhook.api.objects import unpaid
 from webhook.api.pods import Pod
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
@@ -24,7 +24,7 @@ def finds_nothing_more(request: Request, policy: Policy, facts: Facts) -> int:
     """Check that rules which are not asked find nothing, and mend nothing; return how many they were."""
     passed_over = 0
     with suppress(Malformed):  # then the traits cannot be read, and there is no verdict
-        for subject in subjects(request, request.object or {}, request.old_object, policy.workloads):
+        for subject in unpaid(request, request.object or {}, request.old_object, policy.workloads):
             if isinstance(subject, Pod):
                 review = PodReview(subject, policy, facts)
                 others = [rule for rule in OF_PODS if rule not in asked(OF_PODS, review.traits)]

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.objects import Object
 from tests.support.policies import policy_of
+from tests.support.reviews import reviews
 from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
 from webhook.engine.engine import Engine
@@ -181,7 +182,7 @@ def test_a_pool_without_nodes_holds_a_pod_by_its_claim_alone() -> None:
 
 
 def lands(policy: Policy, item: Object, *facts: Object) -> str:
-    (landing,) = landings(decode(wrap(item)), policy, Facts.of(facts))
+    (landing,) = landings(reviews(decode(wrap(item)), policy, Facts.of(facts)))
     return landing.brief
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
+from tests.support.reviews import reviews
 from tests.support.strategies import request_for
 from webhook.cli import main as cli
 from webhook.memory import explain
@@ -38,7 +39,7 @@ def pod(container: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[st
 
 def rows(container: Mapping[str, Any], policy: Policy = INJECT, **annotations: str) -> dict[str, tuple[By, str, str]]:
     said = {f"slicewarden.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
-    (landing,) = explain.landings(request_for(pod(container, said)), policy, CLUSTER, capped=True)
+    (landing,) = explain.landings(reviews(request_for(pod(container, said)), policy, CLUSTER), capped=True)
     return {one.framework: one[2:] for one in landing.capped}
 
 

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 
 from tests import ROOT
 from tests.support.policies import OPTIONS
+from tests.support.reviews import reviews
 from tests.support.strategies import TRUST, gpu_pods, request_for
 from webhook.api.jsonpatch import apply
 from webhook.api.selectors import Selector
@@ -176,7 +177,7 @@ def test_a_pod_that_runs_lands_where_it_is(sample_policy: Policy, sample_facts: 
     ):
         spec = {"nodeName": chosen, "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-        (landing,) = explain.landings(request_for(pod), sample_policy, sample_facts)
+        (landing,) = explain.landings(reviews(request_for(pod), sample_policy, sample_facts))
         assert (landing.pool, landing.nodes, landing.where) == ("exclusive", names, where)
 
 
@@ -190,7 +191,7 @@ def test_a_node_that_says_nothing_of_its_gpus_may_have_what_is_asked_for(sample_
         ((silent, replace(silent, name="small", resources={"nvidia.com/gpu": 4})), "on silent"),
         ((silent, replace(silent, name="large", resources={"nvidia.com/gpu": 8})), "on silent, large"),
     ):
-        (landing,) = explain.landings(request_for(pod), sample_policy, Facts(nodes=nodes))
+        (landing,) = explain.landings(reviews(request_for(pod), sample_policy, Facts(nodes=nodes)))
         assert landing.where == where
 
 
@@ -236,8 +237,8 @@ def test_a_pod_lands_where_it_would_have_landed_before_it_was_steered(
     engine = Engine(sample_policy, walk())
     after = apply(pod, engine.mutate(request_for(pod), sample_facts).patch)
     assume(engine.validate(request_for(dict(after)), sample_facts).allowed)
-    before = list(explain.landings(request_for(pod), sample_policy, sample_facts))
-    assert list(explain.landings(request_for(dict(after)), sample_policy, sample_facts)) == before
+    before = list(explain.landings(reviews(request_for(pod), sample_policy, sample_facts)))
+    assert list(explain.landings(reviews(request_for(dict(after)), sample_policy, sample_facts))) == before
 
 
 @pytest.mark.parametrize(("image", "requester", "lands"), [("1", "eve", True), ("2", "eve", False), ("2", "mia", True)])
@@ -257,7 +258,7 @@ def test_an_update_lands_as_it_is_judged(
     new = copy.deepcopy({**old, "metadata": {**old["metadata"], "labels": {"reviewed": "yes"}}})
     new["spec"]["containers"][0]["image"] = f"registry.example.com/a:{image}"
     update = replace(request_for(new, operation="UPDATE", old=dict(old)), requester=Requester(requester, frozenset()))
-    (landing,) = explain.landings(update, policy, sample_facts)
+    (landing,) = explain.landings(reviews(update, policy, sample_facts))
     verdict = judging.judge(update, sample_facts)
     assert verdict.allowed is lands
     assert ("unearned-trust" in {result.rule for result in verdict.results}) is not lands
@@ -276,7 +277,7 @@ def test_a_landing_names_the_grant_that_reaches_its_pool(
     selected = Grant(Scope(frozenset(), Selector({"team": "vision"}), frozenset()))
     policy = replace(sample_policy, grants=(named, selected))
     facts = replace(sample_facts, namespaces={"vision": {"team": "vision"}})
-    (landing,) = explain.landings(request_for(yaml.safe_load(POD.format(**WORDS))), policy, facts)
+    (landing,) = explain.landings(reviews(request_for(yaml.safe_load(POD.format(**WORDS))), policy, facts))
     assert f"(granted to {granted_to})" in landing.reason
 
 
@@ -306,5 +307,5 @@ def test_a_landing_says_why_a_pod_is_not_trusted(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
     grant = Grant(Scope(frozenset({"team"}), None, service_accounts=frozenset({"trainer"})))
     policy = replace(sample_policy, grants=(grant,))
-    (landing,) = explain.landings(request_for(pod), policy, Facts())
+    (landing,) = explain.landings(reviews(request_for(pod), policy, Facts()))
     assert trust in landing.reason.split("; ")

@@ -9,6 +9,7 @@ import yaml
 
 from tests import ROOT
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
+from tests.support.reviews import reviews
 from tests.support.strategies import request_for
 from webhook.facts.images import LIST, config_map, reference
 from webhook.facts.snapshot import Facts
@@ -33,7 +34,7 @@ def checked(image: str, *args: str, facts: Facts = KNOWN) -> dict[str, Capped]:
         "metadata": {"name": "p", "namespace": "vision", "annotations": {"slicewarden.dev/trust": "trusted"}},
         "spec": {"containers": [{"name": "c", "image": image, "args": list(args), "resources": asks}]},
     }
-    (landing,) = explain.landings(request_for(pod), INJECT, facts, capped=True)
+    (landing,) = explain.landings(reviews(request_for(pod), INJECT, facts), capped=True)
     return {one.framework: one for one in landing.capped}
 
 

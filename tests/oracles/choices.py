@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.oracles.programs import Oracle
 from webhook.api import admission, quantity
 from webhook.api.jsonpatch import apply
-from webhook.api.objects import subjects
+from webhook.api.objects import unpaid
 from webhook.api.pods import Pod
 from webhook.api.selectors import Selector, integer
 from webhook.engine.engine import Engine
@@ -168,7 +168,7 @@ EVERYWHERE = Pool("any", "none", frozenset(), Selector({}), ResourceNames((), sh
 
 def read(item: dict[str, Any], policy: Policy) -> Pod:
     """The pod as rules see it."""
-    (found,) = subjects(admission.decode(admission.wrap(item)), item, workloads=policy.workloads)
+    (found,) = unpaid(admission.decode(admission.wrap(item)), item, workloads=policy.workloads)
     assert isinstance(found, Pod)
     return found
 

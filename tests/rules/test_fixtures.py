@@ -25,7 +25,7 @@ from tests.support.fixtures import (
 )
 from webhook.api import admission
 from webhook.api import jsonpatch as patch
-from webhook.api.objects import subjects
+from webhook.api.objects import unpaid
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Malformed, Verdict, dotted
@@ -92,7 +92,7 @@ def unapplied(file: Path) -> Iterator[Finding]:
     policy, facts = settings(rule.id)
     request = fixture(file)[2]
     with suppress(Malformed):
-        for subject in subjects(request, request.object or {}, request.old_object, policy.workloads):
+        for subject in unpaid(request, request.object or {}, request.old_object, policy.workloads):
             if isinstance(subject, rule.subject):
                 yield from rule.check(review_of(subject, policy, facts))
 

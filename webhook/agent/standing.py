@@ -4,11 +4,10 @@ from typing import NamedTuple
 
 from webhook.agent.pauses import Pause, pause
 from webhook.api.lenient import mapping, sequence, string
-from webhook.api.objects import subjects
 from webhook.api.pods import Container, Pod
 from webhook.facts.snapshot import Facts, Node
 from webhook.gpu import requests
-from webhook.gpu.review import PodReview
+from webhook.gpu.review import PodReview, pods_of
 from webhook.memory.budget import ALL, Refused, Wish, budget, card_of, wish
 from webhook.model import Malformed, Object, Request
 from webhook.policy.model import Policy
@@ -42,10 +41,8 @@ def standing(item: Object, container: str, policy: Policy, facts: Facts, node: N
     namespace = string(metadata.get("namespace")) or "default"
     request = Request("", "CREATE", "", "v1", "Pod", "", namespace, "", None, False, item, None)
     try:
-        (pod,) = subjects(request, item)
-        if not isinstance(pod, Pod):
-            return UNKNOWN
-        review, pool = PodReview(pod, policy, facts), policy.pool_of(node.labels)
+        (review,) = pods_of(request, item, policy, facts)
+        pod, pool = review.subject, policy.pool_of(node.labels)
         (own,) = [each for each in pod.containers if each.name == container]
         asks, exempt, ending = _asks(review, own), _exempt(pod, policy, facts), bool(metadata.get("deletionTimestamp"))
         bears = pause(review, own, pool) if pool is not None and asks and not exempt and not ending else ""

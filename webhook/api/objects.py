@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from webhook.allowance import PRICES, TEMPLATE, Allowance
 from webhook.api.devices import DEVICES, DeviceClaim, device_claim
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import CONTAINER_LISTS, POD, REQUIRED_AFFINITY, Pod, pod_of
-from webhook.api.templates import found, pods, shared_cost
+from webhook.api.templates import Found, pods, search, shared_cost
 from webhook.catalog.places import Workloads
 from webhook.catalog.workloads import WORKLOADS
 from webhook.model import Object, Path, Request, Requester, immutable
@@ -117,7 +117,14 @@ class PodGroup:
 Subject = Pod | ConfigMap | Labelled | Binding | ClusterPolicy | DeviceClaim | Revision | PodGroup
 
 
-def count(request: Request, item: Object, allowance: Allowance, workloads: Workloads = WORKLOADS) -> None:
+class Counted(NamedTuple):
+    """An object with its pod templates, which were found to be counted."""
+
+    item: Object
+    templates: tuple[Found, ...] = ()
+
+
+def count(request: Request, item: Object, allowance: Allowance, workloads: Workloads = WORKLOADS) -> Counted:
     """Pay for the entries of an object and for its pod templates, before any rule sees them.
 
     Kinds that are not judged cost nothing. Raises TooLarge, TooLate, and Malformed for a wrong type on the path to a
@@ -125,12 +132,15 @@ def count(request: Request, item: Object, allowance: Allowance, workloads: Workl
     """
     kind = request.group, request.kind
     if not judges(*kind, workloads):
-        return
+        return Counted(item)
     bound = at_most(item, request.size) if kind == POD and request.size is not None else None
     allowance.count(partial(judged, item), bound)
+    templates: list[Found] = []
     for template in workloads[kind].templates if kind in workloads else ():
-        number = sum(1 for _ in found(item, (), template.at))
-        allowance.spend("pod templates", number, TEMPLATE + (shared_cost(item, template) if number else 0))
+        there = search(item, template)
+        allowance.spend("pod templates", len(there), TEMPLATE + (shared_cost(item, template) if there else 0))
+        templates += there
+    return Counted(item, tuple(templates))
 
 
 def judged(item: Object) -> Object:
@@ -141,23 +151,31 @@ def judged(item: Object) -> Object:
 
 
 def subjects(
-    request: Request,
-    item: Object,
-    old: Object | None = None,
-    workloads: Workloads = WORKLOADS,
-    allowance: Allowance | None = None,
+    request: Request, counted: Counted, old: Counted | None, workloads: Workloads, allowance: Allowance
 ) -> Iterator[Subject]:
-    """Yield the views of an object that rules judge; none for other kinds.
+    """Yield the views of an object that rules judge, once it is paid for; none for other kinds.
 
     A subresource whose object is a Pod is judged as a Pod, so that a new subresource cannot bypass the rules (Pod
     Security Admission does the same). `old` is the object that it replaces. A deletion is judged only for ConfigMaps,
     which may be in use. A walk through many parts of a pod looks at the `allowance`.
     """
-    allowance = allowance or Allowance()
     if request.operation == "DELETE" and (request.group, request.kind) != CONFIG_MAP:
         return iter(())
-    views = _views(request, item, workloads, allowance)
+    views = _views(request, counted, workloads, allowance)
     return views if old is None else _replacing(_views(request, old, workloads, allowance), views)
+
+
+def unpaid(
+    request: Request, item: Object, old: Object | None = None, workloads: Workloads = WORKLOADS
+) -> Iterator[Subject]:
+    """Yield what `subjects` does of an object that no rule is to judge, or that was judged before."""
+    replaced = None if old is None else _found(request, old, workloads)
+    return subjects(request, _found(request, item, workloads), replaced, workloads, Allowance())
+
+
+def _found(request: Request, item: Object, workloads: Workloads) -> Counted:
+    workload = workloads.get((request.group, request.kind))
+    return Counted(item, tuple(each for t in workload.templates for each in search(item, t)) if workload else ())
 
 
 def _replacing(before: Iterable[Subject], after: Iterable[Subject]) -> Iterator[Subject]:
@@ -172,13 +190,13 @@ def _place(subject: Subject) -> Path:
     return subject.located(subject.spec_path)[0] if isinstance(subject, Pod) else ()
 
 
-def _views(request: Request, item: Object, workloads: Workloads, allowance: Allowance) -> Iterator[Subject]:
-    kind = (request.group, request.kind)
+def _views(request: Request, counted: Counted, workloads: Workloads, allowance: Allowance) -> Iterator[Subject]:
+    kind, item = (request.group, request.kind), counted.item
     if kind == POD:
         at = ("metadata",), ("spec",)
         yield pod_of(item, request, section(item, "metadata", ()), section(item, "spec", ()), *at, allowance)
     elif kind in workloads:
-        yield from pods(request, item, workloads, allowance)
+        yield from pods(request, item, counted.templates, workloads, allowance)
     elif kind == CONFIG_MAP:
         yield _config_map(item, request)
     elif kind in LABELLED:

@@ -20,6 +20,9 @@ MAX_DEPTH = 4
 Find = Callable[[str], Iterator[tuple[Path, Any]]]
 """Yields the values at a place with their paths."""
 
+Found = tuple[Template, Path, Any]
+"""A pod template in an object: its row of the table, its path, and its value."""
+
 
 def found(value: Any, path: Path, place: str) -> Iterator[tuple[Path, Any]]:
     """Yield the values at a place (webhook.catalog.workloads) below a value, with their paths.
@@ -55,25 +58,39 @@ def shared_cost(item: Object, template: Template) -> int:
     )
 
 
-def pods(request: Request, item: Object, workloads: Workloads, allowance: Allowance) -> Iterator[Pod]:
-    """Yield the views of all pods that an object of a kind in the table describes."""
-    yield from _pods(request, item, workloads, allowance, MAX_DEPTH)
+def search(item: Object, template: Template) -> list[Found]:
+    """Find the pod templates at one place of an object."""
+    return [(template, path, value) for path, value in found(item, (), template.at)]
 
 
-def _pods(request: Request, item: Object, workloads: Workloads, allowance: Allowance, depth: int) -> Iterator[Pod]:
-    for pod in _each_pod(request, item, workloads, allowance, depth):
+def pods(
+    request: Request,
+    item: Object,
+    templates: Iterable[Found],
+    workloads: Workloads,
+    allowance: Allowance,
+    depth: int = MAX_DEPTH,
+) -> Iterator[Pod]:
+    """Yield the views of all pods that an object of a kind in the table describes, with the `templates` found in it."""
+    for pod in _each_pod(request, item, templates, workloads, allowance, depth):
         if workloads[request.group, request.kind].cluster_scoped:
             yield replace(pod, namespace="", partial=True)
         else:
             yield pod
 
 
-def _each_pod(request: Request, item: Object, workloads: Workloads, allowance: Allowance, depth: int) -> Iterator[Pod]:
+def _each_pod(
+    request: Request,
+    item: Object,
+    templates: Iterable[Found],
+    workloads: Workloads,
+    allowance: Allowance,
+    depth: int,
+) -> Iterator[Pod]:
     workload = workloads[request.group, request.kind]
-    for template in workload.templates:
-        for path, value in found(item, (), template.at):
-            allowance.look()
-            yield _template(item, request, template, path, value, allowance)
+    for template, path, value in templates:
+        allowance.look()
+        yield _template(item, request, template, path, value, allowance)
     for place in workload.objects:
         for path, value in found(item, (), place):
             yield from _moved(_object(request, item, as_map(value, path), workloads, allowance, depth, path), path)
@@ -101,7 +118,8 @@ def _object(
         yield replace(pod, whole=item, kind=request.kind)
     elif (group, kind) in workloads:
         allowance.spend("pod templates", 1, TEMPLATE)
-        for pod in _pods(asked, inner, workloads, allowance, depth - 1):
+        templates = (each for template in workloads[group, kind].templates for each in search(inner, template))
+        for pod in pods(asked, inner, templates, workloads, allowance, depth - 1):
             yield replace(pod, whole=item, kind=request.kind)
 
 

@@ -7,12 +7,12 @@ from typing import Any, get_args
 
 from webhook.allowance import FINDING, Allowance, Late, TooLarge, TooLate, no_deadline
 from webhook.api import jsonpatch
-from webhook.api.objects import Subject, count, judged, subjects
+from webhook.api.objects import Counted, Subject, count, judged, subjects
 from webhook.api.pods import POD, Pod
 from webhook.engine import ratcheting
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
-from webhook.model import Action, Finding, Fix, Malformed, Mode, Object, Request, Result, Verdict, dotted
+from webhook.model import Action, Finding, Fix, Malformed, Mode, Object, Request, Result, Verdict, dotted, immutable
 from webhook.policy.model import Policy
 from webhook.review import Review
 from webhook.rules import Rule, asked, review_of
@@ -33,6 +33,10 @@ _LEFT_OUT = {
     Action.AUDIT: _WRITTEN_LATER,
 }
 """Why an object lacks what /mutate writes, and what to do."""
+
+
+Seen = Callable[[Review[Any]], None]
+"""Receives each review of an object before its rules are asked."""
 
 
 class RuleBroke(RuntimeError):
@@ -70,7 +74,7 @@ class Engine:
         except Malformed:  # the API server or /validate refuses it, and can say why
             return Verdict()
 
-    def validate(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
+    def validate(self, request: Request, facts: Facts, late: Late = no_deadline, seen: Seen | None = None) -> Verdict:
         """Answer `/validate`: every finding on the object as it is. Never patches.
 
         A workload's template is judged as its pods will be after `mutate`. On UPDATE a finding counts only if the old
@@ -83,8 +87,10 @@ class Engine:
             return Verdict()
         allowance = Allowance(late)
         try:
-            count(request, item, allowance, self.policy.workloads)
-            return Verdict(tuple(self._judged(request, item, old, facts, allowance)))
+            counted = count(request, item, allowance, self.policy.workloads)
+            before = None if old is None else self._before(request, old, facts, allowance)
+            case = _Case(request, counted, facts, allowance, before.counted if before else None, seen)
+            return Verdict(tuple(self._judged(case, before)))
         except TooLarge as error:
             # These updates are always allowed: otherwise a stored object could never be deleted.
             same = request.operation == UPDATE and old is not None and judged(item) == judged(old)
@@ -92,15 +98,21 @@ class Engine:
         except Malformed as error:
             return Verdict(malformed=error)
 
-    def judge(self, request: Request, facts: Facts, late: Late = no_deadline) -> Verdict:
-        """Do what the API server does with both calls: mutate, apply the patch, validate the result."""
+    def judge(self, request: Request, facts: Facts, late: Late = no_deadline, seen: Seen | None = None) -> Verdict:
+        """Do what the API server does with both calls: mutate, apply the patch, validate the result.
+
+        `seen` receives the reviews of a new object as it was sent, and those of others as they were judged.
+        """
+        if (request.group, request.kind) != POD or not _is_first(request):
+            return self.validate(request, facts, late, seen)
+        first = seen if request.operation == CREATE else None
         try:
-            operations, patched = self._patched(request, facts, Allowance(late))
+            operations, patched = self._patched(request, facts, Allowance(late), first)
         except Malformed as error:
             return Verdict(malformed=error)
         if operations:
             request = replace(request, object=patched)
-        return self.validate(request, facts, late)._replace(patch=operations)
+        return self.validate(request, facts, late, None if first else seen)._replace(patch=operations)
 
     def marked(self, request: Request, facts: Facts, verdict: Verdict, late: Late = no_deadline) -> Verdict:
         """Mark the results of a verdict on a request that `/mutate` would repair if every rule denied.
@@ -125,54 +137,53 @@ class Engine:
     def _strict(self) -> "Engine":
         return Engine(replace(self.policy, actions={}, overrides=(), unpatched=Action.DENY), self.rules)
 
-    def _judged(
-        self, request: Request, item: Object, old: Object | None, facts: Facts, allowance: Allowance
-    ) -> list[Result]:
-        """Judge an object against the one that it replaces. If that one is too large, the object counts as new."""
-        others = allowance
-        if request.operation == UPDATE and old is not None:
-            others = allowance.again()
-            try:
-                count(request, old, others, self.policy.workloads)
-            except Malformed:
-                old = None
-        results = self._standing(request, item, facts, allowance, old)
+    def _before(self, request: Request, old: Object, facts: Facts, allowance: Allowance) -> "_Case | None":
+        """Return the case of the object that is replaced. If it is too large, there is none, and the new one is new."""
+        if request.operation != UPDATE:
+            return _Case(request, Counted(old), facts, allowance)
+        own = allowance.again()
+        try:
+            return _Case(request, count(request, old, own, self.policy.workloads), facts, own)
+        except Malformed:
+            return None
+
+    def _judged(self, case: "_Case", before: "_Case | None") -> list[Result]:
+        """Judge an object against the one that it replaces."""
+        request, item, allowance = case.request, case.counted.item, case.allowance
+        results = self._standing(case)
         if (
             results and request.operation == CREATE
         ):  # raises TooLarge for a patch that is too long, so that the author sees why
             fixes = (fix for result in results if result.action is Action.DENY for fix in result.finding.fixes)
             jsonpatch.build(item, fixes, allowance)
-        if not results or old is None or request.operation != UPDATE:
+        if not results or before is None or request.operation != UPDATE:
             return results
         try:
-            before = self._standing(
-                replace(request, requester=None), old, facts, others
-            )  # from here on its sender does not matter
+            known = self._standing(replace(before, request=replace(request, requester=None)))  # whoever sent that one
         except TooLarge:
             raise
         except Malformed:
-            before = []
-        return ratcheting.added(results, item, before, old, allowance)
+            known = []
+        return ratcheting.added(results, item, known, before.counted.item, allowance)
 
     def _patched(
-        self, request: Request, facts: Facts, allowance: Allowance
+        self, request: Request, facts: Facts, allowance: Allowance, seen: Seen | None = None
     ) -> tuple[tuple[jsonpatch.Operation, ...], Object | None]:
         """Return the operations of a request's patch, and the object that they make."""
         item = request.object
-        debug = (request.operation, request.subresource) == (UPDATE, "ephemeralcontainers")
-        if item is None or not (debug or (request.operation == CREATE and not request.subresource)):
+        if item is None or not _is_first(request):
             return (), item
-        count(request, item, allowance, self.policy.workloads)
+        counted = count(request, item, allowance, self.policy.workloads)
         if (request.group, request.kind) != POD:
             return (), item
-        fixes = self._fixes(request, item, facts, allowance)
-        if debug:
+        fixes = self._fixes(_Case(request, counted, facts, allowance, seen=seen))
+        if request.operation == UPDATE:
             fixes = (fix for fix in fixes if _is_added(fix, request))
         return jsonpatch.build(item, fixes, allowance)
 
-    def _fixes(self, request: Request, item: Object, facts: Facts, allowance: Allowance) -> Iterator[Fix]:
+    def _fixes(self, case: "_Case") -> Iterator[Fix]:
         """Yield the fixes of a pod for all findings that the policy denies."""
-        for review in self._reviews(request, item, facts, allowance):
+        for review in self._reviews(case):
             if review.subject.mirror:  # the object is a Pod, so its subject is no template
                 continue
             for rule, findings in self._findings(review, self._menders):
@@ -181,12 +192,10 @@ class Engine:
                         if not finding.advice:
                             yield from finding.fixes
 
-    def _standing(
-        self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None
-    ) -> list[Result]:
+    def _standing(self, case: "_Case") -> list[Result]:
         return [
             self._tolerated(result)
-            for review in self._reviews(request, item, facts, allowance, old)
+            for review in self._reviews(case)
             for result in self._results(review)
             if not _fixed_later(review.subject, result)
         ]
@@ -197,12 +206,13 @@ class Engine:
             return result
         return result._replace(action=self.policy.unpatched)
 
-    def _reviews(
-        self, request: Request, item: Object, facts: Facts, allowance: Allowance, old: Object | None = None
-    ) -> Iterator[Review[Any]]:
+    def _reviews(self, case: "_Case") -> Iterator[Review[Any]]:
         """Yield one review for each subject of an object. The rules share what it computes."""
-        for subject in subjects(request, item, old, self.policy.workloads, allowance):
-            yield review_of(subject, self.policy, facts, allowance)
+        for subject in subjects(case.request, case.counted, case.old, self.policy.workloads, case.allowance):
+            review = review_of(subject, self.policy, case.facts, case.allowance)
+            if case.seen is not None:
+                case.seen(review)
+            yield review
 
     def _results(self, review: Review[Any]) -> Iterator[Result]:
         for rule, findings in self._findings(review, self._askable):
@@ -262,6 +272,24 @@ class Engine:
                 if not override.pools or (pool and pool.pool and pool.pool.name in override.pools):
                     return action, ""
         return policy.action(rule), ""
+
+
+@immutable
+class _Case:
+    """An object that is judged, once it is paid for, and the one that it replaces. `seen` receives its reviews."""
+
+    request: Request
+    counted: Counted
+    facts: Facts
+    allowance: Allowance
+    old: Counted | None = None
+    seen: Seen | None = None
+
+
+def _is_first(request: Request) -> bool:
+    """Tell whether an object, or a debug container of a pod, comes into being. Only then is anything patched."""
+    asked = request.operation, request.subresource
+    return asked in ((CREATE, ""), (UPDATE, "ephemeralcontainers"))
 
 
 def _located(finding: Finding, subject: Subject) -> Finding:

@@ -1,16 +1,19 @@
 """The review of a pod, with what rules share about it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
+from webhook.api.objects import unpaid
 from webhook.api.pods import Pod
+from webhook.facts.snapshot import Facts
 from webhook.gpu import claims, exposure, guard, placement, requests
 from webhook.gpu.claims import Use
 from webhook.gpu.exposure import Door, Exposure
 from webhook.gpu.placement import Claim, Placement
 from webhook.gpu.requests import GPURequest, ResourceEntry
-from webhook.model import Path
-from webhook.policy.model import TRUSTED, UNTRUSTED
+from webhook.model import Object, Path, Request
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.review import Review, shared
 
 Trait = (
@@ -147,3 +150,18 @@ class PodReview(Review[Pod]):
             if place.pool.max_request is None or place.count <= place.pool.max_request:
                 return way
         return ""
+
+
+def pods_of(
+    request: Request, item: Object, policy: Policy, facts: Facts, old: Object | None = None
+) -> Iterator[PodReview]:
+    """Yield a review for each pod of an object that no rule judges. Raises Malformed."""
+    views = unpaid(request, item, old, policy.workloads)
+    return (PodReview(view, policy, facts) for view in views if isinstance(view, Pod))
+
+
+def pools_for(request: Request, policy: Policy, facts: Facts) -> Iterator[Pool | None]:
+    """Yield the pool of each pod of a request that asks for a GPU; None if no pool takes it. Raises Malformed."""
+    for review in pods_of(request, request.object or {}, policy, facts, request.old_object):
+        if review.placement is not None:
+            yield review.placement.pool

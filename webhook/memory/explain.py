@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from webhook.api.objects import subjects
+from webhook.allowance import Allowance
 from webhook.api.pods import Pod
 from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.facts.snapshot import Facts, Node
@@ -13,8 +13,9 @@ from webhook.gpu.review import PodReview
 from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
 from webhook.memory.coverage import Capped, coverage
 from webhook.memory.plan import Plan, Problem, plan, size
-from webhook.model import Path, Request, dotted
+from webhook.model import Path, dotted
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.review import Review
 from webhook.text import tables
 from webhook.text.words import listed, shown
 
@@ -139,16 +140,13 @@ _LISTED, _NAMED = 4, 10
 """How many nodes are named for people, and for programs."""
 
 
-def landings(request: Request, policy: Policy, facts: Facts, *, capped: bool = False) -> Iterator[Landing]:
-    """Find where the pod of a request lands, or the pods of its templates, if they request a GPU.
+def landings(reviews: Iterable[Review[Any]], *, capped: bool = False) -> Iterator[Landing]:
+    """Say where the pods under review land that request a GPU.
 
     With `capped` they say how each framework is capped. Raises Malformed for an object of a wrong shape.
     """
-    for pod in subjects(request, request.object or {}, request.old_object, policy.workloads):
-        if not isinstance(pod, Pod):
-            continue
-        review = PodReview(pod, policy, facts)
-        if review.placement is not None:
+    for review in reviews:
+        if isinstance(review, PodReview) and review.placement is not None:
             yield _landing(review, review.placement, capped=capped)
 
 
@@ -166,7 +164,7 @@ def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landin
         if cap is None and isinstance(sized, Problem):
             no_card = "no card is known, and the policy assumes none"
             uncapped = f"{sized.annotation}: {sized.message}" if sized.annotation else no_card
-        if capped and isinstance(planned := plan(review, pool), Plan):
+        if capped and isinstance(planned := plan(review, pool, Allowance()), Plan):
             rows = tuple(coverage(planned))
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(review, placement))

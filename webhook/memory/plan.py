@@ -133,8 +133,8 @@ class Plan(NamedTuple):
         return changes or self.noted or there is not None
 
 
-def plan(review: PodReview, pool: Pool) -> Plan | Problem:
-    """Plan the caps of a pod that belongs to a pool with capped pods."""
+def plan(review: PodReview, pool: Pool, allowance: Allowance) -> Plan | Problem:
+    """Plan the caps of a pod that belongs to a pool with capped pods. Its settings are paid for. Raises TooLarge."""
     pod, cap = review.subject, size(review, pool)
     if isinstance(cap, Problem):
         return cap
@@ -147,7 +147,7 @@ def plan(review: PodReview, pool: Pool) -> Plan | Problem:
         return Problem(error.message, error.annotation, cap.budget)
     plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
     containers = tuple(
-        [_container(one, cap, before, shim, plugins.get(at, ""), review.allowance) for at, one in asking.items()]
+        [_container(one, cap, before, shim, plugins.get(at, ""), allowance) for at, one in asking.items()]
     )
     lists = _lists(containers, cap)
     if before is not None and before.lowered:

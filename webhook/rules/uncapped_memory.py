@@ -48,7 +48,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         yield from _unsized(review)
     if placement is None or placement.pool is None or placement.pool.sharing not in review.policy.capped_sharing:
         return
-    planned = plan(review, placement.pool)
+    planned = plan(review, placement.pool, review.allowance)
     if isinstance(planned, Problem):
         if planned.annotation:
             yield Finding(pod.at("metadata", "annotations", planned.annotation), planned.message)

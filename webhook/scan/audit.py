@@ -7,13 +7,13 @@ from typing import Any
 
 from webhook.api import admission
 from webhook.api.fields import group_kind
-from webhook.api.objects import CONFIG_MAP, judges, subjects
-from webhook.api.pods import POD, Pod
+from webhook.api.objects import CONFIG_MAP, judges
+from webhook.api.pods import POD
 from webhook.deviceplugin.usage import holders
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine, RuleBroke
 from webhook.facts.snapshot import Facts, Holder, kept
-from webhook.gpu.review import PodReview
+from webhook.gpu.review import pods_of
 from webhook.model import Action, Finding, Object, Problem, Result, Verdict, immutable
 from webhook.scan import live, occupancy
 from webhook.scan.judge import Broke
@@ -197,13 +197,11 @@ class Audit:
             return
         policy = self._engine.policy
         decoded = admission.decode(admission.wrap(live.bare(item)))
-        for pod in subjects(decoded, item, workloads=policy.workloads):
-            if isinstance(pod, Pod):
-                review = PodReview(pod, policy, self.facts)
-                if tenant := occupancy.tenant(review, item["metadata"]["name"]):
-                    self._tenants.setdefault(tenant.node, []).append(tenant)
-                for finding in occupancy.misplaced(review):
-                    yield occupancy.MISPLACED, finding
+        for review in pods_of(decoded, item, policy, self.facts):
+            if tenant := occupancy.tenant(review, item["metadata"]["name"]):
+                self._tenants.setdefault(tenant.node, []).append(tenant)
+            for finding in occupancy.misplaced(review):
+                yield occupancy.MISPLACED, finding
 
     # The source of an object
 

@@ -1,6 +1,7 @@
 """Judges the objects of files as if an API server sent them."""
 
 from dataclasses import replace
+from typing import Any
 
 from webhook.api import admission, jsonpatch
 from webhook.api.fields import group_kind
@@ -12,6 +13,7 @@ from webhook.engine.engine import Engine, RuleBroke
 from webhook.facts.snapshot import Facts
 from webhook.memory import explain
 from webhook.model import Object, Path, Problem, Request, Verdict
+from webhook.review import Review
 from webhook.scan import live
 from webhook.scan.results import REVIEW, Judged, LeftAlone
 
@@ -63,8 +65,9 @@ def judge(
 
 def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base: Path, diffs: bool) -> Judged | Problem:
     """Judge the request for an object at the path `base` of the item. Raises Broke."""
+    reviews: list[Review[Any]] = []
     try:
-        verdict = engine.marked(request, facts, engine.judge(request, facts))
+        verdict = engine.marked(request, facts, engine.judge(request, facts, seen=reviews.append))
     except RuleBroke as error:
         raise Broke(str(Problem(item.source, item.line(), str(error)))) from error.__cause__
     if verdict.malformed is not None:
@@ -87,7 +90,7 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
         name=request.name or _generate_name(judged),
         verdict=verdict,
         lines=lines,
-        landings=tuple(explain.landings(request, engine.policy, facts, capped=diffs)),
+        landings=tuple(explain.landings(reviews, capped=diffs)),
         diff=_diff(judged, verdict) if diffs and verdict.patch else "",
         operation=request.operation,
     )

@@ -9,7 +9,7 @@ from webhook.api import admission, jsonpatch
 from webhook.api.devices import CLAIM, GROUP, TEMPLATE, DeviceRequest
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
-from webhook.api.objects import judges, subjects
+from webhook.api.objects import judges, unpaid
 from webhook.api.pods import POD, Pod
 from webhook.api.selectors import NOTHING, Selector
 from webhook.documents.files import Item
@@ -266,7 +266,7 @@ def _players(
             continue
         try:
             request = admission.decode(admission.wrap(item.value))
-            views = subjects(request, item.value, None, engine.policy.workloads)
+            views = unpaid(request, item.value, workloads=engine.policy.workloads)
             pods = [view for view in views if isinstance(view, Pod)]
             for pod in pods:
                 players += _of_pod(pod, item, request, engine, world, nodes, refused, alone=len(pods) == 1)

@@ -12,7 +12,7 @@ from webhook.api.objects import judges
 from webhook.documents.documents import Document
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.memory import explain
+from webhook.gpu.review import pools_for
 from webhook.model import (
     Action,
     Malformed,
@@ -234,7 +234,7 @@ def _differences(case: Case, request: Request, verdict: Verdict, engine: Engine,
         if not any(text in line for line in texts):
             yield differs("message", text, "\n".join(texts) or "no message")
     if "pool" in expect:
-        pools = pools_of(request, engine, facts) or ["none"]
+        pools = _pools(request, engine, facts) or ["none"]
         if pools != [expect["pool"] or "none"]:
             yield differs("pool", expect["pool"] or "none", ", ".join(pools))
     if "patch" in expect and expect["patch"] != list(verdict.patch):
@@ -249,13 +249,12 @@ def _texts(verdict: Verdict, spoken: Iterable[Result]) -> list[str]:
     return [str(verdict.malformed)] if verdict.malformed is not None else [result.text for result in spoken]
 
 
-def pools_of(request: Request, engine: Engine, facts: Facts) -> list[str]:
+def _pools(request: Request, engine: Engine, facts: Facts) -> list[str]:
     """Return the names of the pools of a request's pods; `none` for pods without one."""
     try:
-        landings = list(explain.landings(request, engine.policy, facts))
+        return sorted({pool.name if pool else "none" for pool in pools_for(request, engine.policy, facts)})
     except Malformed:
         return []
-    return sorted({landing.pool or "none" for landing in landings})
 
 
 def unlike(expected: Any, got: Any, path: Path = ()) -> Iterator[tuple[Path, str, str]]:

@@ -11,13 +11,11 @@ from webhook import rules
 from webhook.agent.pauses import Pause, pause
 from webhook.api.admission import NotAReview
 from webhook.api.lenient import mapping, string
-from webhook.api.objects import subjects
-from webhook.api.pods import Pod
 from webhook.cli import inputs, options, outputs, parser
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.gpu.review import PodReview
+from webhook.gpu.review import pods_of
 from webhook.memory import explain, page
 from webhook.model import Malformed, Object, Problem, Unusable
 from webhook.policy.model import Policy, Pool
@@ -143,20 +141,18 @@ def _rows(value: Object, policy: Policy, facts: Facts) -> list[tuple[str, ...]]:
     from webhook.scan import live
 
     rows: list[tuple[str, ...]] = []
-    for subject in subjects(live.request(value, policy, facts), value, workloads=policy.workloads):
-        if not isinstance(subject, Pod):
-            continue
-        review = PodReview(subject, policy, facts)
+    for review in pods_of(live.request(value, policy, facts), value, policy, facts):
         asked = {request.resource for request in review.requests}
         offering = (pool for pool in policy.pools if any(name in pool.resources for name in asked))
         pool = (review.placement and review.placement.pool) or next(offering, None)
-        for container in subject.containers:
+        for container in review.subject.containers:
             if container.path not in review.gpu_containers:
                 continue
             bears = pause(review, container, pool) if pool else "no pool has what its pod asks for"
             may = f"{bears.longest} s" if isinstance(bears, Pause) else "never"
             why = bears if isinstance(bears, str) else f"then it runs for {max(bears.rest, _rest(pool))} s at least"
-            title = f"{value['kind']} {'/'.join(filter(None, (subject.namespace, value['metadata'].get('name'))))}"
+            names = filter(None, (review.subject.namespace, value["metadata"].get("name")))
+            title = f"{value['kind']} {'/'.join(names)}"
             rows.append((title, container.name, pool.name if pool else "-", may, why))
     return rows
 

@@ -11,7 +11,7 @@ from webhook.api.pods import POD
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
-from webhook.memory import explain
+from webhook.gpu.review import pools_for
 from webhook.model import Action, Object, Request
 from webhook.policy.model import Policy
 from webhook.scan.inventory import GPU
@@ -86,16 +86,16 @@ def refused_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Itera
 def moved_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
     """Name the pods that have a whole GPU today, and would get a slice if they were created again."""
     policy = engine.policy
-    shared, alone = {pool.name for pool in policy.pools if pool.shared}, left_alone(policy)
+    alone = left_alone(policy)
     for item in objects:
         metadata = mapping(item.get("metadata"))
         namespace = string(metadata.get("namespace")) or "default"
         node = facts.named.get(string(_pod_spec(item).get("nodeName"))) if group_kind(item) == POD else None
         pool = policy.pool_of(node.labels) if node else None
-        if pool and not pool.shared and namespace not in alone:
-            landings = explain.landings(_created(item), policy, facts)
-            if any(landing.pool in shared for landing in landings):
-                yield shown(f"{namespace}/{metadata.get('name')}", quotes=False)
+        if pool is None or pool.shared or namespace in alone:
+            continue
+        if any(anew and anew.shared for anew in pools_for(_created(item), policy, facts)):
+            yield shown(f"{namespace}/{metadata.get('name')}", quotes=False)
 
 
 def _pod_spec(item: Object) -> Mapping[str, Any]:
