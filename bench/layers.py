@@ -255,12 +255,15 @@ async def _served(scene: Scene, layer: str, payload: payloads.Payload, listener:
         await loop.create_server(functools.partial(_Bare, size, reply), sock=listener, **more)
         await end.wait()
         return
-    accepting = loop.create_task(worker.accept(listener, _port(scene, layer, answer), lambda: scene.context))
-    await end.wait()
-    accepting.cancel()
+    lines = Lines(scene.log)
+    with lines.by_turns(loop):
+        port = _port(scene, layer, answer, lines)
+        accepting = loop.create_task(worker.accept(listener, port, lambda: scene.context))
+        await end.wait()
+        accepting.cancel()
 
 
-def _port(scene: Scene, layer: str, answer: bytes) -> "Port":
+def _port(scene: Scene, layer: str, answer: bytes, lines: Lines) -> "Port":
     """Return the port of a worker whose application does what the layer says."""
     from webhook.serving import app, http, limits, worker
     from webhook.telemetry.metrics import Metrics
@@ -282,9 +285,9 @@ def _port(scene: Scene, layer: str, answer: bytes) -> "Port":
     if layer == "answer":
         return http.Port(silent, patient, worker.Unwatched())
     if layer == "log":
-        return http.Port(application(Lines(scene.log)), patient, worker.Unwatched())
+        return http.Port(application(lines), patient, worker.Unwatched())
     metrics = Metrics()
-    return http.Port(application(Lines(scene.log), metrics), patient, metrics)
+    return http.Port(application(lines, metrics), patient, metrics)
 
 
 def _nothing(_: object) -> None:

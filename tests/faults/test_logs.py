@@ -27,8 +27,8 @@ def test_nobody_reads_the_log_for_a_while(under: Under, secret: Secret) -> None:
         under("nobody reads the log, then somebody does", webhook) as load,
     ):
         writer.close()
-        # A pipe holds 64 KiB, and a line is about 300 bytes.
-        until(lambda: len(load.asked) > 500, "the pipe is full")
+        # A pipe holds 64 KiB, as many wait in each worker, and a line is about 300 bytes.
+        until(lambda: len(load.asked) > 1_000, "the pipe and the workers are full")
         os.set_blocking(read, False)
         # One read: none of what comes as soon as there is room.
         assert len(os.read(read, 1 << 20)) <= 1 << 16
