@@ -237,8 +237,14 @@ def test_a_place_of_the_policy_is_looked_at(sample_policy: Policy, place: str, f
 
 
 def test_the_system_comes_up_alone(sample_policy: Policy) -> None:
-    limits = sample_policy.limits._replace(namespaces=("gpu-plugin",))
     agents = Exemption("agents", Scope(frozenset({"monitoring"}), None, frozenset({"a"})), frozenset(), None)
-    found = hooks(replace(sample_policy, limits=limits, exemptions=(agents,)))
+    found = hooks(replace(sample_policy, leave_alone=("gpu-plugin", "kube-system"), exemptions=(agents,)))
     # Others than the exempted accounts may run pods in the namespace, so they are asked about.
     assert excluded(found["pods.slicewarden.dev"]) == [*ALONE, "gpu-plugin"]
+
+
+def test_pods_are_judged_where_a_policy_only_reads_sharing_configurations(sample_policy: Policy) -> None:
+    limits = sample_policy.limits._replace(namespaces=("gpu-plugin",))
+    found = hooks(replace(sample_policy, limits=limits, leave_alone=()))
+    assert not [name for name, hook in found.items() if "namespaceSelector" in hook and "gpu-plugin" in excluded(hook)]
+    assert "'gpu-plugin'" in expression(found["configmaps.slicewarden.dev"])

@@ -301,6 +301,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
     "unknown-namespace": [
         ([("namespaces: [team]", "namespaces: [tema]")], [], 7, "there is no namespace tema"),
         ([("namespaces: [operator]", "namespaces: [operatr]")], [], 24, "there is no namespace operatr"),
+        ([more("  leaveAlone: [tema]\n")], [], 23, "there is no namespace tema"),
         (
             [more("  memory: {torch: {versions: [{version: '2.11', namespaces: [tema]}]}}\n")],
             [],
@@ -421,6 +422,31 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             "exemption move ends on 2026-11-21",
         ),
     ],
+    "every-rule-exempted": [
+        (
+            [more("  exemptions: [{name: a, reason: r, system: true, namespaces: [team], serviceAccounts: [b]}]\n")],
+            [],
+            23,
+            "exemption a is from every rule; name rules, unless it needs all of them",
+        ),
+    ],
+    "exempted-default": [
+        (
+            [more(f"  exemptions: [{{name: a, reason: r, {who}, namespaces: [team], rules: [device-path]}}]\n")],
+            [],
+            23,
+            "exemption a covers the account default, which pods have that name none",
+        )
+        for who in ('until: "2027-03-01", serviceAccounts: [b, default]', "system: true, serviceAccounts: [default]")
+    ],
+    "unjudged-namespace": [
+        (
+            [more("  leaveAlone: [team]\n")],
+            [],
+            23,
+            "no pod of namespace team is ever judged; see that no tenant may create one there",
+        ),
+    ],
     "idle-override": [
         ([more("  overrides: [{namespaces: [team], rules: {device-path: Deny}}]\n")], [], 23, "is Deny without it too"),
         (
@@ -463,7 +489,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
 
 AGENT = more(
     "  exemptions:\n    - name: agent\n      reason: r\n      system: true\n      namespaces: [slicewarden-node]\n"
-    "      serviceAccounts: [slicewarden-node]\n"
+    "      serviceAccounts: [slicewarden-node]\n      rules: [device-path]\n"
 )
 _OPERATOR = "  - {apiVersion: v1, kind: Namespace, metadata: {name: operator}}\n"
 THERE = _OPERATOR, _OPERATOR + _OPERATOR.replace("operator", "slicewarden-node")
@@ -590,7 +616,15 @@ def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
             [],
         ),
         ([("- namespaces: [team]", "- {namespaces: [team], groups: [leads]}\n      - {namespaces: [other]}")], []),
-        ([more('  exemptions: [{name: move, reason: r, until: "2026-12-21", namespaces: [team]}]\n')], []),
+        (
+            [
+                more(
+                    "  exemptions:\n    - {name: move, reason: r, until: '2026-12-21', namespaces: [team], "
+                    "rules: [device-path]}\n"
+                )
+            ],
+            [],
+        ),
         ([more("  overrides: [{namespaces: [team], rules: {device-path: Warn}}]\n")], []),
         (
             [more(f"  overrides:\n    - {{namespaces: [team], {WARN}}}\n    - {{{BOTH}, {AUDIT}}}\n")],
@@ -657,7 +691,10 @@ def test_the_table_speaks_of_errors_warnings_and_notes(tmp_path: Path, capsys: p
 
     policy.write_text(POLICY)
     assert (run(), run("--quiet")) == ("No problems found.\n", "")
-    text = edited(POLICY, more('  exemptions: [{name: m, reason: r, until: "2027-01-01", namespaces: [team]}]\n'))
+    text = edited(
+        POLICY,
+        more('  exemptions: [{name: m, reason: r, until: "2027-01-01", namespaces: [team], rules: [device-path]}]\n'),
+    )
     policy.write_text(text)
     line = next(number for number, row in enumerate(text.splitlines(), 1) if "exemptions:" in row)
     assert run().startswith(f"note     {policy}:{line}  ending-exemption  spec.exemptions[0].until\n         ")
@@ -671,7 +708,12 @@ def test_the_table_speaks_of_errors_warnings_and_notes(tmp_path: Path, capsys: p
 def test_the_command_reports_like_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = tmp_path / "p.yaml"
     policy.write_text(
-        edited(POLICY, more('  exemptions: [{name: m, reason: r, until: "2027-01-01", namespaces: [team]}]\n'))
+        edited(
+            POLICY,
+            more(
+                '  exemptions: [{name: m, reason: r, until: "2027-01-01", namespaces: [team], rules: [device-path]}]\n'
+            ),
+        )
     )
 
     def run(*options: str) -> tuple[int, Any]:

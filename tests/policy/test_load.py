@@ -321,6 +321,13 @@ def test_limits_of_sharing_are_read() -> None:
     assert [limits.of_product(product) for product in products] == [6, 2, None]
 
 
+def test_only_the_namespaces_that_a_policy_names_are_left_alone() -> None:
+    assert policy_of(SMALL).leave_alone == ()
+    named = ("  sharing:\n    maxReplicas: 4\n", "  leaveAlone: [gpu]\n  sharing: {namespaces: [plugin]}\n")
+    policy = policy_of(edited(named))
+    assert (policy.leave_alone, policy.limits.namespaces) == (("gpu",), ("plugin",))
+
+
 def test_other_documents_in_the_policy_file_are_ignored() -> None:
     text = f"apiVersion: v1\nkind: Namespace\n---\n- a list\n---\n{SMALL}"
     assert policy_of(text).name == "small"

@@ -48,7 +48,7 @@ def agent(namespace: str, kind: str = "DaemonSet") -> Object:
 def test_namespaces_that_the_registration_excludes_are_skipped_with_one_note(
     check: Check, sample_policy: Policy
 ) -> None:
-    namespaces = ("kube-system", "slicewarden-system", *sample_policy.limits.namespaces)
+    namespaces = ("kube-system", "slicewarden-system", *sample_policy.leave_alone)
     report = check(*(agent(each, kind) for each in (*namespaces, "vision") for kind in ("DaemonSet", "Pod")))
     assert {judged.namespace for judged in report.judged} == {"vision"}
     assert report.count(allowed=False) == 2
@@ -168,8 +168,7 @@ def test_odd_fields_of_an_object_that_runs_break_nothing(check: Check, metadata:
 
 
 def test_policies_that_leave_other_namespaces_alone_are_compared(engine: Engine, sample_facts: Facts) -> None:
-    limits = engine.policy.limits._replace(namespaces=("elsewhere",))
-    other = Engine(replace(engine.policy, limits=limits), engine.rules)
+    other = Engine(replace(engine.policy, leave_alone=("elsewhere",)), engine.rules)
     item = alone(agent("gpu-operator"))
     assert judge.judge(item, engine, sample_facts) == LeftAlone("gpu-operator")
     assert isinstance(judge.judge(item, other, sample_facts), Judged)

@@ -121,12 +121,11 @@ ALONE = ("kube-system", NAMESPACE)
 
 
 def left_alone(policy: Policy) -> tuple[str, ...]:
-    """Return the namespaces whose pods do not go to the webhook: ALONE, and those of the device plugin.
+    """Return the namespaces whose pods do not go to the webhook: ALONE, and those that the policy leaves alone.
 
-    No node offers GPUs without the device plugin. Other components are exempted by service account, which a
-    namespace selector cannot see.
+    Other components are exempted by service account, which a namespace selector cannot see.
     """
-    return (*ALONE, *policy.limits.namespaces)
+    return (*ALONE, *(name for name in policy.leave_alone if name not in ALONE))
 
 
 def _mutating(policy: Policy) -> Webhook:

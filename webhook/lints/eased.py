@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from webhook.catalog.names import Names
 from webhook.lints.base import Found, Linted, Table, at, within
 from webhook.model import Action
 from webhook.policy.actions import EVERY_RULE, Override
@@ -31,6 +32,35 @@ def ending_exemption(of: Linted) -> Iterator[Found]:
     for path, each in at("exemptions", of.policy.exemptions):
         if each.until is not None and of.today <= each.until < of.today + of.soon:
             yield Found((*path, "until"), f"exemption {each.name} ends on {each.until}; mend what it is for")
+
+
+def every_rule_exempted(of: Linted) -> Iterator[Found]:
+    """An exemption names no rules, so it is from all of them.
+
+    Whoever may create pods that it covers has every GPU of a node. A program that needs all GPUs needs this, and few
+    others do.
+
+    Way out: name the `rules` that refuse the program; `slicewarden check` shows them.
+    """
+    for path, each in at("exemptions", of.policy.exemptions):
+        if not each.rules:
+            yield Found(path, f"exemption {each.name} is from every rule; name rules, unless it needs all of them")
+
+
+def exempted_default(of: Linted) -> Iterator[Found]:
+    """An exemption names the account `default`, which each pod has that names no account.
+
+    So it is for most pods of its namespaces, whatever they run, while it seems to be for one program.
+
+    Way out: give the program an account of its own, and name that under `serviceAccounts`.
+    """
+    for path, each in at("exemptions", of.policy.exemptions):
+        if "default" in Names(each.scope.service_accounts):
+            yield Found(
+                (*path, "serviceAccounts"),
+                f"exemption {each.name} covers the account default, which pods have that name none; give what it is "
+                "for an account of its own, and name that",
+            )
 
 
 def idle_override(of: Linted) -> Iterator[Found]:
@@ -171,6 +201,8 @@ def _and(words: list[str]) -> str:
 LINTS: Table = {
     ended_exemption: Action.WARN,
     ending_exemption: Action.AUDIT,
+    every_rule_exempted: Action.AUDIT,
+    exempted_default: Action.WARN,
     idle_override: Action.WARN,
     newer_rule: Action.AUDIT,
     open_door: Action.WARN,

@@ -50,6 +50,7 @@ def _systems(spec: Object) -> set[Path]:
 
 
 def _namespaces_named(spec: Object) -> Iterator[tuple[Path, str]]:
+    yield from at("leaveAlone", spec.get("leaveAlone", ()))
     holders: list[tuple[Path, Object]] = [(("spec", "sharing"), spec.get("sharing", {}))]
     holders += at("trust.grants", spec.get("trust", {}).get("grants", ()))
     holders += [((*path, "circle"), pool.get("circle", {})) for path, pool in at("pools", spec["pools"])]
@@ -60,6 +61,19 @@ def _namespaces_named(spec: Object) -> Iterator[tuple[Path, str]]:
     for path, holder in holders:
         for place, name in enumerate(holder.get("namespaces", ())):
             yield (*path, "namespaces", place), name
+
+
+def unjudged_namespace(of: Linted) -> Iterator[Found]:
+    """No pod of a namespace is ever judged, because the policy leaves it alone.
+
+    Whoever may create a pod there has every GPU of the cluster. `kube-system` and `slicewarden-system` are left alone
+    under every policy.
+
+    Way out: see that no tenant may create a pod there. If none of the components there has to start before the webhook,
+    remove the namespace from `leaveAlone`, and exempt them by account.
+    """
+    for path, name in at("leaveAlone", of.policy.leave_alone):
+        yield Found(path, f"no pod of namespace {name} is ever judged; see that no tenant may create one there")
 
 
 def idle_scope(of: Linted) -> Iterator[Found]:
@@ -100,6 +114,7 @@ def _idle(linted: Linted, *, waiting: bool) -> Iterator[tuple[Path, str]]:
 LINTS: Table = {
     unknown_namespace: Action.WARN,
     absent_agent: Action.AUDIT,
+    unjudged_namespace: Action.AUDIT,
     idle_scope: Action.WARN,
     waiting_grant: Action.AUDIT,
 }

@@ -89,6 +89,7 @@ def decode(value: Object, releases: Mapping[str, Release]) -> Policy:
         workloads={**WORKLOADS, **table(tuple(map(_workload, spec.get("workloads", ()))))},
         overrides=tuple(map(_override, spec.get("overrides", ()))),
         exemptions=tuple(map(_exemption, spec.get("exemptions", ()))),
+        leave_alone=tuple(spec.get("leaveAlone", ())),
         priorities=tuple(map(_priority, spec.get("priorities", ()))),
         forms=_forms(spec.get("gpus", {})),
         **{key: each for key, each in given.items() if each is not None},

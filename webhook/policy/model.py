@@ -225,8 +225,8 @@ NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 class Limits(NamedTuple):
     """The limits that a sharing configuration must keep.
 
-    `namespaces` are those where the device plugin runs. `max_replicas` is for cards and pools without a limit of their
-    own; `products` are limits by product prefix. `min_slice` is in MiB; 0 means none.
+    `namespaces` are those where sharing configurations are read. `max_replicas` is for cards and pools without a limit
+    of their own; `products` are limits by product prefix. `min_slice` is in MiB; 0 means none.
     """
 
     namespaces: tuple[str, ...] = ("gpu-operator",)
@@ -322,6 +322,8 @@ class Policy:
     overrides: tuple[Override, ...] = ()
     workloads: Workloads = field(default_factory=lambda: WORKLOADS)
     exemptions: tuple[Exemption, ...] = ()
+    leave_alone: tuple[str, ...] = ()
+    """The namespaces whose pods are never judged, in addition to those that every policy leaves alone."""
     priorities: tuple[PriorityScope, ...] = ()
     untrusted_preempt: bool = True
     """Whether pods without trust may evict pods of a lower priority."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
+from webhook.api.objects import CLUSTER_POLICY
 from webhook.api.selectors import Requirement, integer
 from webhook.catalog import node_labels
 from webhook.catalog.gpu_requests import OTHER_RESOURCES
@@ -14,7 +15,7 @@ from webhook.catalog.names import Names
 from webhook.catalog.node_labels import CardType
 from webhook.deviceplugin import usage
 from webhook.deviceplugin.configmaps import held
-from webhook.facts.snapshot import CONFIG_LABEL, VENDOR, Facts, Node
+from webhook.facts.snapshot import CONFIG_LABEL, GPU_CLUSTER, VENDOR, Facts, Node
 from webhook.model import Object
 from webhook.policy.model import Limits, Policy
 
@@ -129,27 +130,28 @@ def gpu_nodes(objects: Iterable[Object]) -> list[GPUNode]:
 
 
 def homes(objects: Iterable[Object]) -> list[str]:
-    """Return the namespaces of the DaemonSets of the GPU Operator, and of device plugins with a ConfigMap."""
-    places = set[str]()
-    for item in objects:
-        if group_kind(item) == ("apps", "DaemonSet") and (is_operand(item) or Facts.of([item]).installations):
-            places.add(string(mapping(item.get("metadata")).get("namespace")) or "default")
-    return sorted(places)
+    """Return the namespaces of the GPU Operator, and those of DaemonSets with a device plugin and its ConfigMap."""
+    objects = list(objects)
+    plugins = {each.namespace for each in Facts.of(objects).installations if each.namespace}
+    return sorted(plugins.union(operators(objects)))
 
 
-def is_operand(item: Object) -> bool:
-    """Tell whether a DaemonSet is one of the GPU Operator's, by its name and its account.
+def operators(objects: Iterable[Object]) -> Iterator[str]:
+    """Yield the namespaces in which the GPU Operator says that it runs.
 
-    NVIDIA's plain device plugin has the same name, and no account (k8s-device-plugin deployments/static).
+    It writes its own into the status of its ClusterPolicy or GPUCluster, which are objects of the cluster (gpu-operator
+    api/nvidia/v1/clusterpolicy_types.go, api/nvidia/v1alpha1). Where a file has no status, it is one of NVIDIA's pages.
     """
-    spec = mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))
-    known = (string(mapping(item.get("metadata")).get("name")), string(spec.get("serviceAccountName"))) in _OPERANDS
-    return group_kind(item) == ("apps", "DaemonSet") and known
+    objects = list(objects)
+    usual = [name for name in _USUAL if name in Facts.of(objects).namespaces]
+    for item in objects:
+        if group_kind(item) in (CLUSTER_POLICY, GPU_CLUSTER):
+            said = string(mapping(item.get("status")).get("namespace"))
+            yield from (said,) if said else usual
 
 
-_OPERANDS = frozenset(
-    ((usage.OPERATORS_DAEMON_SET, "nvidia-device-plugin"), ("nvidia-operator-validator", "nvidia-operator-validator"))
-)
+_USUAL = ("gpu-operator", "nvidia-gpu-operator")
+"""Where NVIDIA's pages have the GPU Operator installed; the second on OpenShift."""
 
 
 def others(objects: Iterable[Object]) -> list[str]:

@@ -50,6 +50,12 @@ _CLUSTER_SCOPED = frozenset(
     )
 )
 
+
+def in_namespace(item: Object) -> bool:
+    """Tell whether an object of facts is in a namespace, and not of the whole cluster."""
+    return item["kind"] not in _CLUSTER_SCOPED
+
+
 _Key = tuple[tuple[int, str], str, str]
 
 
@@ -128,13 +134,15 @@ def slim(item: Object, policy: Policy) -> Object | None:
         offered |= {key: str(amount) for key, amount in part["status"]["allocatable"].items()}
         return _named(item, name, {**spec, **({"status": {"allocatable": offered}} if offered else {})}, labels)
     if kind == ("nvidia.com", "ClusterPolicy"):
-        return _named(item, name, {"spec": _cluster_policy(part["spec"])})
+        return _named(item, name, {"spec": _cluster_policy(part["spec"]), **_home(item)})
     if kind == CONFIG_MAP:
         return _named(item, name, {"data": dict(part["data"])})
     if kind == PRIORITY_CLASS or kind in rights.KINDS:
         return _named(item, name, {key: part[key] for key in part if key not in ("apiVersion", "kind", "metadata")})
     if kind in FILE_KINDS:
-        return _named(item, name, {"spec": {} if kind == GPU_CLUSTER else _without_config(part["spec"])})
+        if kind == GPU_CLUSTER:
+            return _named(item, name, {"spec": {}, **_home(item)})
+        return _named(item, name, {"spec": _without_config(part["spec"])})
     return _named(item, name, {}, labels)
 
 
@@ -184,6 +192,12 @@ def _is_read(label: str, policy: Policy) -> bool:
 def _extended(amounts: Any) -> dict[str, str]:
     """Return the amounts of extended resources of any vendor, but for those of Kubernetes' own domain."""
     return {key: str(amount) for key, amount in mapping(amounts).items() if "/" in key and "kubernetes.io/" not in key}
+
+
+def _home(item: Object) -> Object:
+    """Keep the namespace in which the GPU Operator says that it runs."""
+    said = string(mapping(item.get("status")).get("namespace"))
+    return {"status": {"namespace": said}} if said else {}
 
 
 def _cluster_policy(spec: Mapping[str, Any]) -> Object:

@@ -100,6 +100,7 @@ def lint(
         (
             "slicewarden policy init --facts cluster.json > policy.yaml",
             "slicewarden policy init --facts cluster.json --tests test.yaml > policy.yaml",
+            "slicewarden policy init --facts cluster.json --no-tenants monitoring > policy.yaml",
             "slicewarden policy init --live --by sharing",
         ),
         parser.SHOWN,
@@ -108,7 +109,8 @@ def lint(
     ),
     short_help="write a policy that fits a cluster",
     help="Write a policy that fits a cluster, with comments: pools from products, sharing and taints of its nodes, "
-    "the guard, grants, and exemptions for the agents that run there. Read it, then edit it: it is a start.",
+    "the guard, grants, and exemptions for the agents that run there. What a tenant may have written gives nobody "
+    "anything: it is in comments. Read it, then edit it: it is a start.",
 )
 @options.facts(live="take the facts from the cluster", needed=True)
 @options.cluster
@@ -118,6 +120,13 @@ def lint(
     type=parser.Choice(("product", "sharing")),
     default="product",
     help="a pool for each product of card and kind of sharing, or for each kind of sharing alone; default: product",
+)
+@click.option(
+    "--no-tenants",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="a namespace where no tenant may create anything: agents and a device plugin there are believed, as in the "
+    "GPU Operator's and in those with pod-security.kubernetes.io/enforce=privileged; repeatable",
 )
 @options.once(
     "--tests", type=options.PATH, metavar="FILE", help="write tests there too, for a policy.yaml in the same folder"
@@ -129,6 +138,7 @@ def init(
     context: str | None,
     name: str,
     by: str,
+    no_tenants: Sequence[str],
     tests: str | None,
 ) -> None:
     """Write the policy, and its tests."""
@@ -147,7 +157,8 @@ def init(
     else:
         objects = [item.value for item in inputs.load_facts(facts)]
     source = ", ".join(facts) or "cluster"
-    made = starter.make(reduced.reduced(objects, sample), source, name=name, by_product=by == "product")
+    items = reduced.reduced(objects, sample)
+    made = starter.make(items, source, name=name, by_product=by == "product", no_tenants=no_tenants)
     if tests:
         folder = Path(tests).parent
         from_there = [os.path.relpath(file, folder) for file in facts if file != "-"]

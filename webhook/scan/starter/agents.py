@@ -80,7 +80,8 @@ def refused_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Itera
         namespace = string(metadata.get("namespace")) or "default"
         workload = group_kind(item) in (POD, ("apps", "DaemonSet"))
         if workload and namespace not in alone and _asks(_pod_spec(item)) and (denied := _denied(item, engine, facts)):
-            yield f"{namespace}/{metadata.get('name')}: {', '.join(denied)}"
+            name = shown(f"{namespace}/{metadata.get('name')}", quotes=False)
+            yield f"{name}: {', '.join(denied)}"
 
 
 def moved_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:

@@ -41,17 +41,13 @@ def _case(group: Group, name: str, starter: Starter, count: int = 1) -> Object:
     selector = dict(starter.policy.pools[starter.pools.index(name)].nodes.labels)
     many = {r.key: min(r.values) for r in group.requirements if r.operator == "In"}
     trust = {ANNOTATION: "trusted" if group.shared else "untrusted"}
-    namespace = _granted(starter) if group.shared else "default"
+    namespace = "trusted-team" if group.shared else "default"
     pod = _a_pod("train", namespace, {resource: count}, annotations=trust, selector={**many, **selector})
     case: dict[str, Any] = {"name": f"a pod that selects pool {name} lands there", "object": pod}
-    labelled = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    if group.shared and namespace not in starter.trusted:
-        case["facts"] = [{**labelled, "metadata": {"name": namespace, "labels": {TRUST_LABEL: "trusted"}}}]
+    if group.shared:
+        labelled = {"name": namespace, "labels": {TRUST_LABEL: "trusted"}}
+        case["facts"] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": labelled}]
     return {**case, "expect": {"verdict": "allowed", "pool": name}}
-
-
-def _granted(starter: Starter) -> str:
-    return starter.trusted[0] if starter.trusted else "trusted-team"
 
 
 def _slices(starter: Starter) -> Iterator[Object]:

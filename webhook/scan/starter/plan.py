@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
@@ -11,6 +11,7 @@ from webhook.api.pods import POD
 from webhook.catalog import node_labels
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
+from webhook.policy.model import TRUSTED, UNTRUSTED
 from webhook.scan import inventory
 from webhook.scan.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, Group, Taint
 from webhook.scan.reduced import LABELLER
@@ -20,14 +21,13 @@ TRUST_LABEL, ANNOTATION = "slicewarden.dev/trust", "slicewarden.dev/trust"
 
 @dataclass(frozen=True)
 class Plan:
-    """The content of the policy, before exemptions."""
+    """The content of the policy, before exemptions. It is made of firm objects alone."""
 
     name: str
     groups: tuple[Group, ...]
     names: tuple[str, ...]
     guard: Taint | None
     default: str
-    trusted: tuple[str, ...]
     labelled: bool
     homes: tuple[str, ...]
     config_maps: tuple[tuple[str, str], ...]
@@ -35,21 +35,44 @@ class Plan:
     administrators: tuple[str, ...]
 
 
+class Doubts(NamedTuple):
+    """What tenants may have written, and the policy therefore does not say: comments for its reader.
+
+    `sharing` are the namespaces whose pods share cards today and that no label trusts, `homes` those that seem to have
+    a device plugin, and `labellers` the accounts that seem to write labels of nodes.
+    """
+
+    sharing: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+    labellers: tuple[str, ...] = ()
+
+
+def doubts_of(objects: Sequence[Object], plan: Plan) -> Doubts:
+    """Return what all objects say beyond a plan that firm ones made."""
+    shared = {each.node.name for group in plan.groups if group.shared for each in group.nodes}
+    facts = Facts.of(objects)
+    here = {holder.namespace for holder in facts.holders if holder.node in shared}
+    return Doubts(
+        sharing=tuple(sorted(name for name in here if facts.namespaces.get(name, {}).get(TRUST_LABEL) != TRUSTED)),
+        homes=tuple(sorted({*inventory.homes(objects)} - {*plan.homes})),
+        labellers=tuple(sorted({*_masters(objects)} - {*plan.labellers})),
+    )
+
+
 def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, by_product: bool) -> Plan:
-    """Plan a policy of this name from the objects of facts, with a pool for each product if `by_product`."""
+    """Plan a policy of this name from firm objects of facts, with a pool for each product if `by_product`."""
     guard = _guard(nodes)
     groups = inventory.groups(nodes, guard.key if guard else "", by_product=by_product)
     homes = inventory.homes(objects)
-    default, trusted = _trust(objects, groups)
     namespaces = {string(mapping(o.get("metadata")).get("name")): o for o in objects if group_kind(o)[1] == "Namespace"}
     return Plan(
         name=name,
         groups=tuple(groups),
         names=tuple(_names(groups)),
         guard=guard,
-        default=default,
-        trusted=tuple(trusted),
-        labelled=any(_label(item, TRUST_LABEL) == "trusted" for item in namespaces.values()),
+        # A pod without the annotation shares a card where it may: that is how pods share before there is a policy.
+        default=TRUSTED if any(group.shared for group in groups) else UNTRUSTED,
+        labelled=any(_label(item, TRUST_LABEL) == TRUSTED for item in namespaces.values()),
         homes=tuple(homes),
         config_maps=tuple(_config_maps(objects, homes)),
         labellers=tuple(_labellers(objects, namespaces, homes)),
@@ -78,17 +101,6 @@ def _names(groups: Sequence[Group]) -> Iterator[str]:
         yield name if seen[name] == 1 else f"{name}-{seen[name]}"
 
 
-def _trust(objects: Sequence[Object], groups: Iterable[Group]) -> tuple[str, list[str]]:
-    """Return what a pod without the annotation asks for, and the namespaces whose pods share cards today."""
-    shared = {each.node.name for group in groups if group.shared for each in group.nodes}
-    here = [holder for holder in Facts.of(objects).holders if holder.node in shared]
-    marked = [_metadata(item) for item in objects if group_kind(item) == POD]
-    marked = [metadata for metadata in marked if ANNOTATION in mapping(metadata.get("annotations"))]
-    asking = {(metadata.get("namespace"), metadata.get("name")) for metadata in marked}
-    silent = [holder for holder in here if (holder.namespace, holder.name) not in asking]
-    return "trusted" if silent else "untrusted", sorted({holder.namespace for holder in here})
-
-
 def _config_maps(objects: Iterable[Object], homes: Sequence[str]) -> list[tuple[str, str]]:
     """Return the ConfigMaps that the device plugin's installations name, where they are."""
     facts = Facts.of(objects)
@@ -100,25 +112,29 @@ def _config_maps(objects: Iterable[Object], homes: Sequence[str]) -> list[tuple[
     return sorted(place for place in named if place in facts.config_maps)
 
 
-def _labellers(objects: Iterable[Object], namespaces: Mapping[str, Object], homes: Sequence[str]) -> list[str]:
+def _labellers(objects: Sequence[Object], namespaces: Mapping[str, Object], homes: Sequence[str]) -> list[str]:
     """Return the accounts that write labels of nodes: the GPU Operator's, NFD's, and Karpenter's."""
-    found = set[str]()
-    for item in objects:
-        metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))
-        namespace = string(metadata.get("namespace")) or "default"
-        if group_kind(item) == POD and any(
-            LABELLER in str(word) for each in mappings(spec.get("containers")) for word in sequence(each.get("command"))
-        ):
-            found.add(_user(namespace, string(spec.get("serviceAccountName")) or "default"))
-        if inventory.is_operand(item):
-            found |= {_user(namespace, "gpu-operator"), _user(namespace, "node-feature-discovery")}
-        if group_kind(item) == ("", "Node") and _label(item, "karpenter.sh/nodepool"):
-            found.add(_user("karpenter" if "karpenter" in namespaces else "kube-system", "karpenter"))
+    found = set(_masters(objects))
+    for place in inventory.operators(objects):
+        found |= {_user(place, "gpu-operator"), _user(place, "node-feature-discovery")}
+    if any(group_kind(item) == ("", "Node") and _label(item, "karpenter.sh/nodepool") for item in objects):
+        found.add(_user("karpenter" if "karpenter" in namespaces else "kube-system", "karpenter"))
     if not found and "node-feature-discovery" in namespaces:
         found.add(_user("node-feature-discovery", "node-feature-discovery"))
     if not found:
         found |= {_user(place, "node-feature-discovery") for place in homes}
     return sorted(found)
+
+
+def _masters(objects: Iterable[Object]) -> Iterator[str]:
+    """Yield the accounts of pods that run the program by which NFD labels nodes."""
+    for item in objects:
+        spec = mapping(item.get("spec"))
+        if group_kind(item) == POD and any(
+            LABELLER in str(word) for each in mappings(spec.get("containers")) for word in sequence(each.get("command"))
+        ):
+            namespace = string(_metadata(item).get("namespace")) or "default"
+            yield _user(namespace, string(spec.get("serviceAccountName")) or "default")
 
 
 def _user(namespace: str, account: str) -> str:

@@ -1,18 +1,21 @@
 """Writes a policy as YAML, with comments."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from webhook import rules
 from webhook.api.selectors import Requirement
 from webhook.catalog import node_labels
 from webhook.documents.goyaml_scalars import plain
+from webhook.engine.registration import ALONE
 from webhook.memory.budget import budget
 from webhook.policy.model import UNTRUSTED, Card, Policy
 from webhook.scan.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, Group, Taint
 from webhook.scan.starter.agents import Agent
-from webhook.scan.starter.plan import ANNOTATION, TRUST_LABEL, Plan
+from webhook.scan.starter.plan import ANNOTATION, TRUST_LABEL, Doubts, Plan
 from webhook.text.words import listed, several
 
 SUGGESTED = Taint(GPU, "present", "NoSchedule")
@@ -22,18 +25,33 @@ MAX_NAMED = 10
 """Objects or namespaces that a comment names."""
 
 
-def text_of(
-    plan: Plan,
-    agents: Sequence[Agent],
-    strangers: Sequence[Agent],
-    refused: Sequence[str] = (),
-    moved: Sequence[str] = (),
-) -> str:
-    """Write the policy of a plan, with exemptions for agents, and comments on what it would refuse or move."""
-    lines = [*_head(plan, refused), *_trust_lines(plan, moved), *_people(plan)]
+class Said(NamedTuple):
+    """What the policy says in comments alone.
+
+    `seeming` have DaemonSets that tenants may have written, `strangers` are no agents; both would be refused. `refused`
+    and `moved` name pods with GPUs.
+    """
+
+    doubts: Doubts = Doubts()
+    seeming: tuple[Agent, ...] = ()
+    strangers: tuple[Agent, ...] = ()
+    refused: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+
+    @property
+    def spaces(self) -> list[str]:
+        """The namespaces with agents, device plugins or labellers that tenants may have written."""
+        labellers = (user.split(":")[2] for user in self.doubts.labellers)
+        return sorted({*(each.namespace for each in self.seeming), *self.doubts.homes, *labellers})
+
+
+def text_of(plan: Plan, agents: Sequence[Agent] = (), said: Said = Said()) -> str:  # noqa: B008 - it is immutable
+    """Write the policy of a plan, with exemptions for agents, and comments on all else that was found."""
+    lines = [*_head(plan, said.refused), *_trust_lines(plan, said), *_people(plan, said.doubts)]
     for group, name in zip(plan.groups, plan.names, strict=True):
         lines += _pool(group, name, plan)
-    lines += [*_guard_lines(plan), *_exemptions(agents, strangers), *_memory(plan), *_sharing(plan), *_rules()]
+    lines += [*_guard_lines(plan), *_exemptions(agents, (*said.seeming, *said.strangers)), *_memory(plan)]
+    lines += [*_left_alone(plan, said.doubts), *_sharing(plan), *_rules()]
     return "\n".join(lines) + "\n"
 
 
@@ -57,13 +75,13 @@ def _head(plan: Plan, refused: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def _trust_lines(plan: Plan, moved: Sequence[str]) -> Iterator[str]:
+def _trust_lines(plan: Plan, said: Said) -> Iterator[str]:
     shares = any(group.shared for group in plan.groups)
     yield "  # A trusted pod that asks for one GPU may share a card with others. All other pods get a GPU of their own."
     yield "  trust:"
     yield f"    annotation: {ANNOTATION}"
     if plan.default == "trusted":
-        yield "    # A pod without the annotation asks to be trusted: pods share cards today without saying so."
+        yield "    # A pod without the annotation asks to be trusted, so that it may share a card without saying so."
     else:
         yield "    # A pod without the annotation is untrusted: it gets a GPU of its own."
     yield f"    default: {plan.default}"
@@ -76,18 +94,17 @@ def _trust_lines(plan: Plan, moved: Sequence[str]) -> Iterator[str]:
     yield "      # Namespaces with this label. Only administrators of this policy may write it:"
     yield f"      #   kubectl label namespace NAME {TRUST_LABEL}=trusted"
     yield f"      - namespaceSelector: {{matchLabels: {{{TRUST_LABEL}: trusted}}}}"
-    if plan.trusted:
-        yield "      # Namespaces whose pods share cards today. Label them, then remove this entry."
-        if plan.default == "trusted":
-            yield "      # A pod of theirs that asks for one GPU gets a slice, also where it has a whole GPU today."
-            yield f"      # To keep that, it needs the annotation {ANNOTATION}: {UNTRUSTED}."
-        if moved:
-            words = "this pod" if len(moved) == 1 else f"these {len(moved):,} pods"
-            yield f"      # If created again, {words} would get a slice for a whole GPU: {listed(moved, MAX_NAMED)}."
-        yield f"      - namespaces: {_flow(plan.trusted)}"
+    if sharing := said.doubts.sharing:
+        yield "      # Pods of these namespaces share cards today. Tenants may have made them; label those you trust."
+        yield f"      #   {listed([_quoted(name) for name in sharing], MAX_NAMED)}"
+        yield "      # A pod of theirs that asks for one GPU then gets a slice, also where it has a whole GPU today."
+        yield f"      # To keep that, it needs the annotation {ANNOTATION}: {UNTRUSTED}."
+    if moved := said.moved:
+        words = "this pod" if len(moved) == 1 else f"these {len(moved):,} pods"
+        yield f"      # If created again, {words} would get a slice for a whole GPU: {listed(moved, MAX_NAMED)}."
 
 
-def _people(plan: Plan) -> Iterator[str]:
+def _people(plan: Plan, doubts: Doubts) -> Iterator[str]:
     yield ""
     yield "  # Who may change labels that grant trust, labels of nodes, and sharing configurations: add your team."
     yield "  administrators:"
@@ -97,7 +114,13 @@ def _people(plan: Plan) -> Iterator[str]:
         yield "  # Who else writes the labels of nodes by which pools are told apart."
         yield "  nodeLabellers:"
         yield "    users:"
-        yield from (f"      - {user}" for user in plan.labellers)
+        yield from (f"      - {_quoted(user)}" for user in plan.labellers)
+    if doubts.labellers:
+        yield ""
+        yield "  # These accounts seem to run what labels nodes, and tenants may have written that. Name those that do:"
+        yield "  # nodeLabellers:"
+        yield "  #   users:"
+        yield from (f"  #     - {_quoted(user)}" for user in doubts.labellers[:MAX_NAMED])
     yield ""
     yield "  # A trusted pod that asks for one GPU belongs in a shared pool where there is one, every other pod in the"
     yield f"  # first pool that takes it; annotate {ANNOTATION}: untrusted for a whole GPU."
@@ -190,7 +213,7 @@ def _exemptions(agents: Sequence[Agent], strangers: Sequence[Agent]) -> Iterator
         for name, agent in _named(agents):
             yield from _exemption(name, agent, "    ")
     if strangers:
-        yield f"  # {several(len(strangers), 'account')} with pods that would be refused, and that are no agents."
+        yield f"  # {several(len(strangers), 'account')} with pods that would be refused, which tenants may have made."
         yield f"  # If you trust one, move its entry to {'the list above' if agents else '`exemptions:`'}:"
         for name, agent in _named(strangers[:MAX_NAMED]):
             yield from _exemption(name, agent, "    # ")
@@ -203,7 +226,7 @@ def _named(agents: Iterable[Agent]) -> Iterator[tuple[str, Agent]]:
     seen: Counter[str] = Counter()
     for agent in agents:
         account = agent.names[0] if agent.account == "default" else agent.account
-        name = f"{agent.namespace}-{account}".replace(".", "-").lower()[:60].strip("-")
+        name = re.sub("[^a-z0-9]+", "-", f"{agent.namespace}-{account}".lower())[:60].strip("-")
         seen[name] += 1
         yield name if seen[name] == 1 else f"{name}-{seen[name]}", agent
 
@@ -212,9 +235,9 @@ def _exemption(name: str, agent: Agent, indent: str) -> Iterator[str]:
     yield f"{indent}- name: {name}"
     yield f"{indent}  reason: {_quoted('runs ' + listed(sorted(set(agent.names)), 3) + '; say why it needs its node')}"
     yield f"{indent}  system: true"
-    yield f"{indent}  namespaces: [{agent.namespace}]"
+    yield f"{indent}  namespaces: {_flow([agent.namespace])}"
     default = "  # give it an account of its own" if agent.account == "default" else ""
-    yield f"{indent}  serviceAccounts: [{agent.account}]{default}"
+    yield f"{indent}  serviceAccounts: {_flow([agent.account])}{default}"
     if agent.rules:
         yield f"{indent}  rules: {_flow(agent.rules)}"
 
@@ -233,6 +256,19 @@ def _is_thin(group: Group) -> bool:
     if group.sharing != TIME_SLICING or card is None:
         return False
     return not budget(Card(card.product, card.memory, group.replicas), Policy("", ())).enough
+
+
+def _left_alone(plan: Plan, doubts: Doubts) -> Iterator[str]:
+    homes = [name for name in plan.homes if name not in ALONE]
+    if homes:
+        yield "  # No pod here is ever judged, so that GPUs come up without the webhook. Let no tenant create one."
+        yield f"  leaveAlone: {_flow(homes)}"
+    if doubts.homes:
+        yield "  # These seem to have a device plugin, and tenants may have written that. Where none may, name them"
+        yield "  # under `leaveAlone`, and under `sharing.namespaces`, where configurations are read:"
+        yield f"  #   {listed([_quoted(name) for name in doubts.homes], MAX_NAMED)}"
+    if homes or doubts.homes:
+        yield ""
 
 
 def _sharing(plan: Plan) -> Iterator[str]:
@@ -265,4 +301,8 @@ def _flow(values: Iterable[str]) -> str:
 def _quoted(text: str) -> str:
     """Write a text as YAML within a flow map, in quotes where it needs them."""
     bare = isinstance(plain(text), str) and text == text.strip() and text[:1].isalnum()
-    return text if bare and not set(text) & set("{}[],&#:;'\"\\`|>%@!?") else json.dumps(text)
+    return (
+        text
+        if bare and text.isascii() and text.isprintable() and not set(text) & set("{}[],&#:;'\"\\`|>%@!?")
+        else json.dumps(text)
+    )
