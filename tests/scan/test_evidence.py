@@ -141,48 +141,6 @@ def tenants_object(draw: st.DrawFn, name: str, space: str) -> Object:
     return item
 
 
-@st.composite
-def attacks(draw: st.DrawFn) -> tuple[str, str, list[Object]]:
-    """A cluster, a tenant's namespace in it, and objects there."""
-    name, space = draw(st.sampled_from(sorted(CLUSTERS))), draw(st.sampled_from(SPACES))
-    return name, space, draw(st.lists(tenants_object(name, space), min_size=1, max_size=6))
-
-
-def forbidden(space: str, account: str) -> Object:
-    """A pod that takes all cards of a node."""
-    container = {
-        "name": "main",
-        "image": "example.com/x",
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
-        "securityContext": {"privileged": True},
-    }
-    spec = {"tolerations": [{"operator": "Exists"}], "serviceAccountName": account, "containers": [container]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod", "namespace": space}, "spec": spec}
-
-
-def accounts(items: list[Object]) -> set[str]:
-    """The accounts of all pods and templates among some objects."""
-    specs = [item.get("spec", {}) for item in items]
-    specs += [spec.get("template", {}).get("spec", {}) for spec in specs]
-    return {"default", *(spec["serviceAccountName"] for spec in specs if "serviceAccountName" in spec)}
-
-
-@given(attacks())
-@settings(max_examples=150, deadline=None)
-def test_nothing_that_a_tenant_may_create_is_in_the_made_policy(attack: tuple[str, str, list[Object]]) -> None:
-    name, space, items = attack
-    policy = made(name, space, *items).policy
-    assert policy.written == without(name, space).written
-    assert space not in left_alone(policy)
-    facts = Facts.of([*cluster(name), *items])
-    for account in accounts(items):
-        request = admission.decode(admission.wrap(forbidden(space, account)))
-        assert not Engine(policy, rules.walk()).judge(request, facts).allowed
-
-
-# What was tried, by name
-
-
 def workload(kind: str, name: str, space: str, **spec: Any) -> Object:
     item = {
         "apiVersion": "v1" if kind == "Pod" else "apps/v1",
@@ -224,6 +182,51 @@ TRIED = {
     ),
     "a labeller of nodes": workload("Pod", "m", "evil", containers=[{"name": "m", "command": ["nfd-master"]}]),
 }
+
+
+@st.composite
+def attacks(draw: st.DrawFn) -> tuple[str, str, list[Object]]:
+    """A cluster, a tenant's namespace in it, and objects there."""
+    name, space = draw(st.sampled_from(sorted(CLUSTERS))), draw(st.sampled_from(SPACES))
+    tried = st.sampled_from([*TRIED.values()]).map(
+        lambda item: {**item, "metadata": {**item["metadata"], "namespace": space}}
+    )
+    return name, space, draw(st.lists(tried | tenants_object(name, space), min_size=1, max_size=6))
+
+
+def forbidden(space: str, account: str) -> Object:
+    """A pod that takes all cards of a node."""
+    container = {
+        "name": "main",
+        "image": "example.com/x",
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+        "securityContext": {"privileged": True},
+    }
+    spec = {"tolerations": [{"operator": "Exists"}], "serviceAccountName": account, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod", "namespace": space}, "spec": spec}
+
+
+def accounts(items: list[Object]) -> set[str]:
+    """The accounts of all pods and templates among some objects."""
+    specs = [item.get("spec", {}) for item in items]
+    specs += [spec.get("template", {}).get("spec", {}) for spec in specs]
+    return {"default", *(spec["serviceAccountName"] for spec in specs if "serviceAccountName" in spec)}
+
+
+@given(attacks())
+@settings(max_examples=150, deadline=None)
+def test_nothing_that_a_tenant_may_create_is_in_the_made_policy(attack: tuple[str, str, list[Object]]) -> None:
+    name, space, items = attack
+    policy = made(name, space, *items).policy
+    assert policy.written == without(name, space).written
+    assert space not in left_alone(policy)
+    facts = Facts.of([*cluster(name), *items])
+    for account in accounts(items):
+        request = admission.decode(admission.wrap(forbidden(space, account)))
+        assert not Engine(policy, rules.walk()).judge(request, facts).allowed
+
+
+# What was tried, by name
 
 
 @pytest.mark.parametrize("item", TRIED.values(), ids=TRIED)
