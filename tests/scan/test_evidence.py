@@ -32,7 +32,7 @@ PRESENT = {"nvidia.com/gpu.present": "true", "no": "such-node"}
 
 @cache
 def cluster(name: str) -> list[Object]:
-    return [item.value for item in inputs.load_objects(str(CLUSTERS[name]))]
+    return [dict(item.value) for item in inputs.load_objects(str(CLUSTERS[name]))]
 
 
 def made(name: str, space: str, *more: Object, **options: Any) -> starter.Starter:
