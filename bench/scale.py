@@ -38,7 +38,7 @@ from webhook.api import admission
 from webhook.cli.inputs import load_engine, load_policy
 from webhook.cluster.watch import Cluster
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, joined, kept
+from webhook.facts.snapshot import Fact, Facts, gathered, joined
 from webhook.model import Object
 from webhook.serving.processes import settle
 from webhook.serving.worker import SWITCH
@@ -421,7 +421,7 @@ def follow(url: str) -> Cost:
     def keep(item: Object) -> Object | None:
         nonlocal heard
         heard += item["kind"] == "Node"
-        return kept(item)
+        return None
 
     cluster = Cluster(client.ApiClient(client.Configuration(host=url)), lambda _: None, keep=keep)
     settle()
@@ -432,18 +432,18 @@ def follow(url: str) -> Cost:
     listing, cpu = time.monotonic() - start, time.process_time() - used
     time.sleep(1)
     memory, peak = processes.charged([_pid()]) - base, _peak() - base
-    known, (spaces, holders) = (
-        cluster.objects("Node"),
-        (Facts.of(cluster.objects(each)) for each in ("Namespace", "Pod")),
-    )
+    facts = cluster.facts()
+    assert facts is not None  # noqa: S101 - it was waited for
+    known = [Fact("nodes", node.name, node) for node in facts.nodes]
+    others = replace(facts, nodes=())
     build, first, later = [], [], []
     for _ in range(BUILDS):
         used = time.process_time()
-        facts = joined((spaces, Facts.of(known), holders))  # as after a change of nodes
+        facts = joined((others, gathered(known)))  # as after a change of nodes
         build.append(1000 * (time.process_time() - used))
         first.append(_review(engine, facts))
         later.append(_review(engine, facts))
-    del known, spaces, holders, facts
+    del known, others, facts
     before, used = heard, time.process_time()
     _ask(f"{url}/heartbeats?count={HEARTBEATS}")
     while heard < before + HEARTBEATS:

@@ -5,7 +5,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,8 +20,10 @@ from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG
 from webhook.cluster import client as connection
 from webhook.cluster import watch as cluster
-from webhook.cluster.watch import Cluster
-from webhook.facts.snapshot import Facts
+from webhook.cluster.client import Resource
+from webhook.cluster.watch import Cluster, Known
+from webhook.facts import snapshot
+from webhook.facts.snapshot import Facts, Node
 from webhook.facts.sources import Fresh
 from webhook.telemetry.metrics import Metrics
 
@@ -41,8 +45,9 @@ class Server:
     """Answers lists from `lists` and watches from `watches`, each in its order; the last list is given again."""
 
     def __init__(self) -> None:
-        self.lists: dict[str, list[Any]] = {path: [404 if path == POLICIES else []] for path in ALL}
-        self.watches: dict[str, list[Any]] = {path: [] for path in ALL}
+        self.lists: dict[str, list[Any]] = defaultdict(lambda: [[]])
+        self.lists[POLICIES] = [404]
+        self.watches: dict[str, list[Any]] = defaultdict(list)
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.done = threading.Event()
         self.url = ""
@@ -97,10 +102,10 @@ def follow(server: Server, monkeypatch: pytest.MonkeyPatch, logged: list[Any]) -
     monkeypatch.setattr(cluster, "LAST_PAUSE", 0.05)
     monkeypatch.setattr(cluster, "SETTLE_SECONDS", 0.01)
 
-    def start(metrics: Metrics | None = None) -> Cluster:
+    def start(metrics: Metrics | None = None, read: Iterable[Resource] = cluster.READ) -> Cluster:
         settings = client.Configuration()
         settings.host = server.url
-        followed = Cluster(client.ApiClient(settings), logged.append, ["gpu-operator"], metrics)
+        followed = Cluster(client.ApiClient(settings), logged.append, ["gpu-operator"], metrics, read=read)
         followed.start()
         started.append(followed)
         return followed
@@ -438,23 +443,152 @@ def test_a_logged_address_is_only_the_host() -> None:
     assert Cluster(client.ApiClient(settings), print)._host == "api.example:6443"
 
 
-def test_only_what_facts_are_made_of_is_kept() -> None:
+def test_only_what_facts_are_made_of_is_kept(follow: Callable[..., Cluster]) -> None:
     taints = [{"key": "slicewarden.dev/pool", "effect": "NoSchedule"}]
     spec = {"podCIDR": "10.0.0.0/8", "taints": taints}
     whole = {**item("n", 1, x="1"), "status": {"images": ["i"] * 50}, "spec": spec}
     whole["status"]["allocatable"] = {"cpu": "8", "nvidia.com/gpu": "4"}
     whole["metadata"]["managedFields"] = [{}] * 9
     node = next(resource for resource in cluster.READ if resource.kind == "Node")
-    assert cluster._trimmed(node, whole) == {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "n", "labels": {"x": "1"}},
-        "spec": {"taints": taints},
-        "status": {"allocatable": {"nvidia.com/gpu": 4}},
-    }
+    said = Node("n", {"x": "1"}, {"nvidia.com/gpu": 4}, {"slicewarden.dev/pool": frozenset(("NoSchedule",))})
+    assert follow()._of(node, whole) == Known("1", snapshot.Fact("nodes", "n", said), None)
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Any) -> None:
     with pytest.raises(connection.Unreachable) as raised:
         connection.connect(str(tmp_path / "none"))
     assert "\n" not in str(raised.value)
+
+
+# What is read
+
+
+def _of_pod(spec: Any) -> Any:
+    return {"template": {"spec": spec}}
+
+
+PLUGIN = {
+    "containers": [
+        {
+            "name": "c",
+            "image": "k8s-device-plugin",
+            "args": ["--config-file=/c/x"],
+            "volumeMounts": [{"name": "v", "mountPath": "/c"}],
+        }
+    ],
+    "volumes": [{"name": "v", "configMap": {"name": "m"}}],
+}
+REQUESTS = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+SAYING: dict[str, dict[str, Any]] = {
+    "Namespace": {},
+    "Node": {},
+    "ClusterPolicy": {"spec": {"devicePlugin": {"config": {"name": "m"}}}},
+    "Pod": {"spec": {"nodeName": "n", "containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}},
+    "DeviceClass": {"spec": {"selectors": [{"cel": {"expression": "true"}}]}},
+    "ResourceClaim": {"spec": REQUESTS},
+    "ResourceClaimTemplate": {"spec": {"spec": REQUESTS}},
+    "ResourceSlice": {"spec": {"driver": "d", "nodeName": "n", "devices": [{"name": "gpu-0"}]}},
+    "ConfigMap": {"data": {"key": "text"}},
+    "DaemonSet": {"spec": _of_pod(PLUGIN)},
+}
+"""An object of each kind that is watched, without metadata, of which facts are made."""
+
+WATCHED = [
+    *cluster.READ,
+    *cluster.READ_DEVICES,
+    *(replace(one, namespace="gpu-operator") for one in cluster.READ_WITHIN),
+]
+MANY = 50
+
+
+def saying(resource: Resource, number: int, version: int) -> dict[str, Any]:
+    """An object of a kind that says something, with a number in its name."""
+    namespace = {"namespace": resource.namespace or "vision"} if resource.kind in NAMESPACED else {}
+    metadata = {"name": f"o{number}", "uid": f"u{number}", "resourceVersion": str(version), **namespace}
+    return {**json.loads(json.dumps(SAYING[resource.kind])), "metadata": metadata}
+
+
+NAMESPACED = ("Pod", "ConfigMap", "DaemonSet", "ResourceClaim", "ResourceClaimTemplate")
+
+
+@pytest.mark.parametrize("resource", WATCHED, ids=lambda one: one.kind)
+def test_one_change_of_one_object_reads_one(
+    server: Server, follow: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, resource: Resource
+) -> None:
+    """However many there are; a new list reads only what it did not list before in that version."""
+    reads, calm = Counter[str](), threading.Event()
+    monkeypatch.setattr(cluster, "HOLDERS_SECONDS", 0.05)
+    read = snapshot.read
+
+    def counted(item: Any) -> Any:
+        reads[item["kind"]] += 1
+        return read(item)
+
+    def events() -> Iterator[dict[str, Any]]:
+        calm.wait(LONG)
+        yield event("ADDED", saying(resource, MANY, 100))
+        yield event("ERROR", {"code": 410, "reason": "Expired"})
+
+    monkeypatch.setattr("webhook.cluster.watch.read", counted)
+    first = [saying(resource, number, number + 1) for number in range(MANY)]
+    server.lists[resource.path] = [first, [*first, saying(resource, MANY, 100), saying(resource, MANY + 1, 101)]]
+    server.watches[resource.path] = [events()]
+    followed = follow(read=(*cluster.READ, *cluster.READ_DEVICES))
+    before = until(followed, lambda _: True)
+    assert reads[resource.kind] == MANY
+    calm.set()
+    until(followed, lambda facts: size(facts) >= size(before) + 2)
+    assert reads[resource.kind] == MANY + 2
+
+
+def size(facts: Facts) -> int:
+    """How much a snapshot says, of all kinds."""
+    parts = (facts.namespaces, facts.nodes, facts.config_maps, facts.installations, facts.holders)
+    return sum(map(len, (*parts, facts.device_classes, facts.claimed, facts.devices)))
+
+
+def test_every_kind_that_is_watched_says_something_and_is_walked() -> None:
+    assert {resource.kind for resource in WATCHED} == SAYING.keys()
+    for resource in WATCHED:
+        whole = {**saying(resource, 1, 1), "apiVersion": resource.api_version, "kind": resource.kind}
+        assert size(Facts.of([whole])) == 1, resource.kind
+
+
+@pytest.mark.parametrize("resource", WATCHED, ids=lambda one: one.kind)
+def test_an_object_that_says_the_same_again_makes_no_snapshot(
+    server: Server, follow: Callable[..., Cluster], resource: Resource
+) -> None:
+    server.lists[resource.path] = [[saying(resource, 0, 1)]]
+    followed = follow(read=(*cluster.READ, *cluster.READ_DEVICES))
+    until(followed, lambda facts: size(facts) == 1)
+    beat = saying(resource, 0, 2)
+    beat["metadata"]["annotations"] = {"beat": "2"}
+    followed._take_in(resource, "MODIFIED", {**beat, "status": {**beat.get("status", {}), "conditions": []}})
+    followed._replace(resource, dict(followed._known[resource]))
+    assert resource not in followed._stale
+    followed._take_in(resource, "DELETED", beat)
+    assert not followed._known[resource]
+
+
+def test_what_is_kept_of_objects_is_given_beside_the_facts(server: Server, follow: Callable[..., Cluster]) -> None:
+    server.lists[NODES] = [[item("n", 1, x="1")]]
+    settings = client.Configuration()
+    settings.host = server.url
+    followed = Cluster(client.ApiClient(settings), print, read=cluster.READ[1:2], keep=lambda item: item["metadata"])
+    followed.start()
+    until(followed, lambda facts: len(facts.nodes) == 1)
+    assert followed.objects("Node") == (item("n", 1, x="1")["metadata"],)
+    followed.stop()
+    assert follow().objects("Node") == ()
+
+
+def test_claims_of_one_template_share_what_is_read_of_them() -> None:
+    claim = next(resource for resource in WATCHED if resource.kind == "ResourceClaim")
+    one, other = (
+        snapshot.read({**saying(claim, number, 1), "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"})
+        for number in range(2)
+    )
+    assert one is not None
+    assert other is not None
+    assert one.value is other.value
+    assert one.key != other.key

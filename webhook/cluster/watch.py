@@ -5,10 +5,10 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -16,7 +16,7 @@ from kubernetes import client
 
 from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Resource, send
 from webhook.facts.rights import UNREAD, Rights
-from webhook.facts.snapshot import Facts, joined, kept
+from webhook.facts.snapshot import Fact, Facts, gathered, joined, read
 from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.telemetry.log import Log
@@ -32,7 +32,7 @@ SETTLE_SECONDS = 0.1
 
 HOLDERS_SECONDS = 30.0
 """Seconds that changes of pods may wait for a snapshot. Results cached per snapshot would be short-lived else, and a
-hundred thousand pods would be read again with each change of a node."""
+hundred thousand pods would be gathered again with each change of a node."""
 
 FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0
 """Seconds before the first retry of a broken watch, and before the later ones at most."""
@@ -70,7 +70,24 @@ READ_WITHIN = (
 
 
 Keep = Callable[[Object], Object | None]
-"""Returns the part of an object that is kept, or None."""
+"""Returns the part of an object that is kept beside its fact, or None."""
+
+
+class Known(NamedTuple):
+    """What is known of one object: its fact, which was read once, and the part of it that is kept.
+
+    `version` is the resourceVersion that was read, which no other state of an object of this kind has.
+    """
+
+    version: str
+    fact: Fact | None
+    part: Object | None
+
+    @property
+    def said(self) -> tuple[Fact | None, Object | None]:
+        """All but the version. What has not changed is the same object, so that to compare it costs nothing."""
+        return self.fact, self.part
+
 
 Name = tuple[str, str]
 """The namespace (empty if cluster-scoped) and name of an object."""
@@ -86,12 +103,17 @@ def namespaces(policy: Policy) -> tuple[str, ...]:
     return tuple(sorted({*policy.limits.namespaces, *(namespace for namespace, _ in policy.config_maps)}))
 
 
+def _no_part(_: Object) -> Object | None:
+    return None
+
+
 class Cluster:
     """Follows a cluster, with a thread for each resource.
 
-    `facts` returns the newest snapshot, or None until every resource has been listed once. A broken watch resumes from
-    its last resourceVersion; if that is too old, it starts with a new list. The last snapshot stays in force meanwhile.
-    A kind or a namespace that does not exist counts as empty.
+    An object is read when it comes, and again only when it comes in another version: a change of one costs the reading
+    of one, however many there are. `facts` returns the newest snapshot, or None until every resource has been listed
+    once. A broken watch resumes from its last resourceVersion; if that is too old, it starts with a new list. The last
+    snapshot stays in force meanwhile. A kind or a namespace that does not exist counts as empty.
     """
 
     def __init__(
@@ -102,12 +124,13 @@ class Cluster:
         metrics: "Metrics | None" = None,
         *,
         read: Iterable[Resource] = READ,
-        keep: Keep = kept,
+        keep: Keep = _no_part,
         rights: Rights = UNREAD,
     ) -> None:
-        """Read these resources everywhere, and those of READ_WITHIN in some namespaces; `keep` trims each object.
+        """Read these resources everywhere, and those of READ_WITHIN in some namespaces.
 
-        `rights` go with each snapshot: they are asked for and not watched.
+        `keep` returns the part of each object that `objects` returns later; by default none is kept. `rights` go with
+        each snapshot: they are asked for and not watched.
         """
         self._api = api
         inside = [replace(resource, namespace=namespace) for namespace in within for resource in READ_WITHIN]
@@ -116,7 +139,7 @@ class Cluster:
         self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # no user and no password of it
         self._metrics = metrics
         self._heard: dict[Resource, float] = {}
-        self._objects: dict[Resource, dict[Name, Object]] = {}
+        self._known: dict[Resource, dict[Name, Known]] = {}
         self._random = random.Random()  # noqa: S311 - spreads the workers' retries, hides nothing
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -133,7 +156,8 @@ class Cluster:
     def objects(self, kind: str) -> tuple[Object, ...]:
         """Return what is kept of all known objects of a kind. It is newer than `facts`. Never waits for the network."""
         with self._lock:
-            return tuple(o for each, known in self._objects.items() if each.kind == kind for o in known.values())
+            known = [one for each, some in self._known.items() if each.kind == kind for one in some.values()]
+        return tuple(one.part for one in known if one.part is not None)
 
     def age(self) -> float:
         """Return the seconds since the last message of the API server, for the resource with the oldest one.
@@ -165,10 +189,13 @@ class Cluster:
                 continue
             with self._lock:
                 due = {resource for resource in self._stale if self._due(resource)}
-                stale = {resource: tuple(self._objects[resource].values()) for resource in due}
+                stale = {resource: tuple(self._known[resource].values()) for resource in due}
                 self._stale -= due
-                complete = len(self._objects) == len(self._read)
-            self._parts |= {resource: Facts.of(objects) for resource, objects in stale.items()}
+                complete = len(self._known) == len(self._read)
+            self._parts |= {
+                resource: gathered(one.fact for one in known if one.fact is not None)
+                for resource, known in stale.items()
+            }
             if complete:
                 parts = joined(self._parts[resource] for resource in self._read)
                 self._facts = replace(parts, rights=self._rights)
@@ -176,7 +203,7 @@ class Cluster:
                     self._metrics.loaded(whether=True)
 
     def _due(self, resource: Resource) -> bool:
-        """Tell whether a snapshot reads a resource again: pods, which change all the time, now and then."""
+        """Tell whether a snapshot gathers a resource again: pods, which change all the time, now and then."""
         if resource.kind != "Pod":
             return True
         now = time.monotonic()
@@ -210,7 +237,7 @@ class Cluster:
 
     def _absent(self, namespace: str) -> bool:
         with self._lock:
-            known = next((objects for resource, objects in self._objects.items() if resource.kind == "Namespace"), None)
+            known = next((some for resource, some in self._known.items() if resource.kind == "Namespace"), None)
             return bool(namespace) and known is not None and ("", namespace) not in known
 
     def _hear(self, resource: Resource) -> None:
@@ -231,26 +258,27 @@ class Cluster:
 
     def _list(self, resource: Resource) -> str:
         """List a resource in pages. Returns the resourceVersion from which to watch."""
-        objects: dict[Name, Object] = {}
+        known: dict[Name, Known] = {}
         token = ""
         while True:
             with self._get(resource, **{"limit": PAGE, "continue": token}) as response:
                 page = orjson.loads(response.data)
             for item in page["items"]:
-                if item_of_facts := _trimmed(resource, item, self._keep):
-                    objects[_name(item)] = item_of_facts
+                if one := self._of(resource, item):
+                    known[_name(item)] = one
             token = page["metadata"].get("continue")
             if not token:
                 break
-        self._replace(resource, objects)
+        self._replace(resource, known)
         self._hear(resource)
         version: str = page["metadata"]["resourceVersion"]
         return version
 
-    def _replace(self, resource: Resource, objects: dict[Name, Object]) -> None:
+    def _replace(self, resource: Resource, known: dict[Name, Known]) -> None:
         with self._lock:
-            changed = self._objects.get(resource) != objects
-            self._objects[resource] = objects
+            before = self._known.get(resource)
+            changed = before is None or _said(before) != _said(known)
+            self._known[resource] = known
             if changed:
                 self._stale.add(resource)
         if changed:
@@ -270,19 +298,33 @@ class Cluster:
                 yield item["metadata"]["resourceVersion"]
 
     def _take_in(self, resource: Resource, kind: str, item: Object) -> None:
-        name, after = _name(item), None if kind == "DELETED" else _trimmed(resource, item, self._keep)
+        name, after = _name(item), None if kind == "DELETED" else self._of(resource, item)
         with self._lock:
-            objects = self._objects[resource]
-            if objects.get(name) == after:
+            known = self._known[resource]
+            before = known.get(name)
+            if after is not None:
+                known[name] = after
+            elif before is not None:
+                known.pop(name)
+            if (before and before.said) == (after and after.said):
                 return  # most updates of a node are heartbeats, which change nothing in the facts
-            if after is None:
-                objects.pop(name)
-            else:
-                objects[name] = after
             self._stale.add(resource)
             if resource.kind == "Pod":
                 return
         self._changed.set()
+
+    def _of(self, resource: Resource, item: Object) -> Known | None:
+        """Read one object, unless this version of it was read; None if it says nothing and none of it is kept."""
+        version = item["metadata"].get("resourceVersion", "")
+        before = self._known.get(resource, {}).get(_name(item))
+        if before is not None and version and before.version == version:
+            return before
+        item = {**item, "apiVersion": resource.api_version, "kind": resource.kind}  # the items of a list lack both
+        fact = read(item)
+        now = Known(version, fact if fact and fact.value is not None else None, self._keep(item))
+        if before is not None and before.said == now.said:
+            return before._replace(version=version)
+        return now if any(now.said) else None
 
     @contextmanager
     def _get(self, resource: Resource, **options: Any) -> Iterator[Any]:
@@ -303,9 +345,8 @@ def _name(item: Object) -> Name:
     return metadata.get("namespace") or "", metadata["name"]
 
 
-def _trimmed(resource: Resource, item: Object, keep: Keep = kept) -> Object | None:
-    """Return the part of an object that is kept; the items of a list lack their kind."""
-    return keep({**item, "apiVersion": resource.api_version, "kind": resource.kind})
+def _said(known: Mapping[Name, Known]) -> Mapping[Name, object]:
+    return {name: one.said for name, one in known.items()}
 
 
 def _what(error: Exception) -> str:

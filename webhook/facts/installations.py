@@ -1,16 +1,15 @@
 """Reads how NVIDIA's device plugin is installed, from a ClusterPolicy or a DaemonSet."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.model import immutable
 
 
-@immutable
+@dataclass(frozen=True, slots=True)
 class Installation:
     """An installation of the device plugin with a ConfigMap, by a ClusterPolicy or a DaemonSet (`kind`).
 

@@ -2,7 +2,8 @@
 
 import base64
 import binascii
-from collections import Counter
+import json
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -19,7 +20,7 @@ from webhook.facts import queues, rights
 from webhook.facts.installations import Installation, Texts, of_cluster_policy, of_daemon_set
 from webhook.facts.queues import Queues
 from webhook.facts.rights import UNREAD, Account, Given, Rights
-from webhook.model import Malformed, Object, immutable
+from webhook.model import Malformed, Object, Path, immutable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -66,9 +67,6 @@ FILE_KINDS = frozenset(
 )
 """The group and kind of more facts. The webhook reads of them devices alone, and only for pools of device classes."""
 
-
-_FROM_TEMPLATE = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of claims that a controller makes from a template (k8s.io/api resource/v1)."""
 
 VENDOR = "nvidia.com/"
 """The prefix of the resources of NVIDIA's device plugin, and of the labels of GPU Feature Discovery."""
@@ -191,77 +189,89 @@ class Facts:
         Objects of other kinds are skipped, and nodes without a name, which a file may have. A later object replaces an
         earlier one with its name. A later namespace adds its labels, as `kubectl apply` does.
         """
-        namespaces: dict[str, Mapping[str, str]] = {}
-        nodes: dict[str, Node] = {}
-        config_maps: dict[tuple[str, str], Texts] = {}
-        installations: dict[tuple[str, str, str], Installation | None] = {}
-        holders: dict[tuple[str, str], Holder | None] = {}
-        classes: dict[str, DeviceClass] = {}
-        claimed: dict[tuple[str, str, str], tuple[DeviceRequest, ...] | None] = {}
-        slices: dict[str, tuple[Device, ...]] = {}
-        flavors: dict[str, queues.Flavor] = {}
-        quotas: dict[str, tuple[queues.Quota, ...]] = {}
-        local: dict[tuple[str, str], str] = {}
-        gpu_clusters: dict[str, None] = {}
-        priorities: dict[str, PriorityClass] = {}
-        channels: dict[tuple[str, str, str], tuple[DeviceRequest, ...]] = {}
-        giving: dict[tuple[str, str, str], Object] = {}
-        for item in objects:
-            metadata = mapping(item.get("metadata"))
-            name, namespace = string(metadata.get("name")), string(metadata.get("namespace")) or "default"
-            match group_kind(item):
-                case ("", "Namespace"):
-                    # The API server labels every namespace with its own name (KEP-2161).
-                    known = namespaces.get(name, {"kubernetes.io/metadata.name": name})
-                    namespaces[name] = {**known, **_labels(item)}
-                case ("", "Node") if name:
-                    nodes[name] = Node(name, _labels(item), _offered(mapping(item.get("status"))), _taints(item))
-                case ("", "ConfigMap"):
-                    config_maps[namespace, name] = _texts(item)
-                case ("", "Pod"):
-                    holders[namespace, name] = _holder(namespace, name, item)
-                case ("apps", "DaemonSet"):
-                    pod = mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))
-                    installations["DaemonSet", namespace, name] = of_daemon_set(namespace, name, pod)
-                case ("resource.k8s.io", "DeviceClass"):
-                    classes[name] = _device_class(mapping(item.get("spec")))
-                case ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate" as kind):
-                    claimed[kind, namespace, name] = _claimed(kind, item)
-                case ("resource.k8s.io", "ResourceSlice"):
-                    slices[name] = tuple(_devices(mapping(item.get("spec"))))
-                case kind if kind == COMPUTE_DOMAIN:
-                    if template := _channel_template(mapping(item.get("spec"))):
-                        channels[TEMPLATE, namespace, template] = (CHANNEL,)
-                case queues.FLAVOR:
-                    flavors[name] = queues.flavor(mapping(item.get("spec")))
-                case queues.CLUSTER_QUEUE:
-                    quotas[name] = tuple(queues.quotas(mapping(item.get("spec"))))
-                case queues.LOCAL_QUEUE:
-                    local[namespace, name] = string(mapping(item.get("spec")).get("clusterQueue"))
-                case kind if kind == GPU_CLUSTER:
-                    gpu_clusters[name] = None
-                case kind if kind == PRIORITY_CLASS:
-                    value, never = item.get("value"), item.get("preemptionPolicy") == "Never"
-                    default = item.get("globalDefault") is True
-                    priorities[name] = PriorityClass(value if type(value) is int else 0, not never, default)
-                case (rights.RBAC, kind) if (rights.RBAC, kind) in rights.KINDS:
-                    giving[kind, namespace, name] = item
-                case ("nvidia.com", "ClusterPolicy"):
-                    installations["ClusterPolicy", "", name] = of_cluster_policy(name, mapping(item.get("spec")))
-        return cls(
-            namespaces,
-            tuple(nodes.values()),
-            config_maps,
-            tuple(fact for fact in installations.values() if fact),
-            tuple(fact for fact in holders.values() if fact),
-            classes,
-            {**channels, **{place: requests for place, requests in claimed.items() if requests is not None}},
-            tuple(device for each in slices.values() for device in each),
-            Queues(flavors, quotas, queues.leading(local)),
-            priorities,
-            tuple(gpu_clusters),
-            Given(giving.values()) if giving else UNREAD,
-        )
+        return gathered(filter(None, map(read, objects)))
+
+
+class Fact(NamedTuple):
+    """What one object says: the table that it belongs to, its key there, and the value; None if it says nothing."""
+
+    table: str
+    key: str | tuple[str, ...]
+    value: Any
+
+
+def read(item: Object) -> Fact | None:
+    """Read what one API object says, whatever the others say; None for other kinds, and for a node without a name."""
+    metadata = mapping(item.get("metadata"))
+    name, namespace = string(metadata.get("name")), intern(string(metadata.get("namespace")) or "default")
+    match group_kind(item):
+        case ("", "Namespace"):
+            # The API server labels every namespace with its own name (KEP-2161).
+            return Fact("namespaces", name, {"kubernetes.io/metadata.name": name, **_labels(item)})
+        case ("", "Node") if name:
+            node = Node(name, _labels(item), _offered(mapping(item.get("status"))), _taints(item))
+            return Fact("nodes", name, node)
+        case ("", "ConfigMap"):
+            return Fact("config_maps", (namespace, name), _texts(item))
+        case ("", "Pod"):
+            return Fact("holders", (namespace, name), _holder(namespace, name, item))
+        case ("apps", "DaemonSet"):
+            pod = mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))
+            return Fact("installations", ("DaemonSet", namespace, name), of_daemon_set(namespace, name, pod))
+        case ("nvidia.com", "ClusterPolicy"):
+            found = of_cluster_policy(name, mapping(item.get("spec")))
+            return Fact("installations", ("ClusterPolicy", "", name), found)
+        case ("resource.k8s.io", "DeviceClass"):
+            return Fact("classes", name, _device_class(mapping(item.get("spec"))))
+        case ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate" as kind):
+            return Fact("claimed", (kind, namespace, name), _claimed(kind, item))
+        case ("resource.k8s.io", "ResourceSlice"):
+            return Fact("slices", name, tuple(_devices(mapping(item.get("spec")))))
+        case ("scheduling.k8s.io", "PriorityClass"):
+            value, never = item.get("value"), item.get("preemptionPolicy") == "Never"
+            default = item.get("globalDefault") is True
+            return Fact("priorities", name, PriorityClass(value if type(value) is int else 0, not never, default))
+        case kind if kind == COMPUTE_DOMAIN:
+            template = _channel_template(mapping(item.get("spec")))
+            return Fact("channels", (TEMPLATE, namespace, template), (CHANNEL,) if template else None)
+        case queues.FLAVOR:
+            return Fact("flavors", name, queues.flavor(mapping(item.get("spec"))))
+        case queues.CLUSTER_QUEUE:
+            return Fact("quotas", name, tuple(queues.quotas(mapping(item.get("spec")))))
+        case queues.LOCAL_QUEUE:
+            return Fact("local", (namespace, name), string(mapping(item.get("spec")).get("clusterQueue")))
+        case kind if kind == GPU_CLUSTER:
+            return Fact("gpu_clusters", name, name)
+        case (rights.RBAC, kind) if (rights.RBAC, kind) in rights.KINDS:
+            return Fact("giving", (kind, namespace, name), item)
+    return None
+
+
+def gathered(facts: Iterable[Fact]) -> Facts:
+    """Make a snapshot of what objects say. It reads none of them again.
+
+    A later object replaces an earlier one with its name. A later namespace adds its labels, as `kubectl apply` does.
+    """
+    tables: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
+    for table, key, value in facts:
+        known = tables[table]
+        known[key] = {**known[key], **value} if table == "namespaces" and key in known else value
+    said = {table: {key: value for key, value in known.items() if value is not None} for table, known in tables.items()}
+    giving = said.get("giving", {})
+    return Facts(
+        namespaces=said.get("namespaces", {}),
+        nodes=tuple(said.get("nodes", {}).values()),
+        config_maps=said.get("config_maps", {}),
+        installations=tuple(said.get("installations", {}).values()),
+        holders=tuple(said.get("holders", {}).values()),
+        device_classes=said.get("classes", {}),
+        claimed={**said.get("channels", {}), **said.get("claimed", {})},
+        devices=tuple(chain.from_iterable(said.get("slices", {}).values())),
+        queues=Queues(said.get("flavors", {}), said.get("quotas", {}), queues.leading(said.get("local", {}))),
+        priority_classes=said.get("priorities", {}),
+        gpu_clusters=tuple(said.get("gpu_clusters", {})),
+        rights=Given(giving.values()) if giving else UNREAD,
+    )
 
 
 def joined(parts: Iterable[Facts]) -> Facts:
@@ -280,7 +290,10 @@ def joined(parts: Iterable[Facts]) -> Facts:
 
 
 def _merged(parts: Iterable[Mapping[K, V]]) -> dict[K, V]:
-    return {key: value for part in parts for key, value in part.items()}
+    merged: dict[K, V] = {}
+    for part in parts:
+        merged |= part
+    return merged
 
 
 def kept(item: Object) -> Object | None:
@@ -309,8 +322,8 @@ def kept(item: Object) -> Object | None:
                 return None
             parts = {key: pod.get(key) for key in ("nodeSelector", "containers", "volumes")}
             result["spec"] = {"template": {"spec": parts}}
-        case ("resource.k8s.io", "ResourceClaim") if _FROM_TEMPLATE in mapping(metadata.get("annotations")):
-            return None  # a pod names the template, and there is one such claim for each pod
+        case (group, "ResourceClaim" | "ResourceClaimTemplate") if group == GROUP:
+            result["spec"] = _without_config(spec)
         case kind if kind == PRIORITY_CLASS:
             result |= {key: item[key] for key in ("value", "preemptionPolicy", "globalDefault") if key in item}
         case kind if kind in rights.KINDS:
@@ -333,9 +346,36 @@ def _claimed(kind: str, item: Object) -> tuple[DeviceRequest, ...] | None:
     for key in base:
         devices = mapping(devices.get(str(key)))
     try:
+        text = json.dumps({key: devices.get(key) for key in _READ}, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):  # only in files: no API server stores such a value
+        return _requests(devices, base)
+    return _alike(text, base) if len(text) <= MAX_ALIKE else _requests(devices, base)
+
+
+_READ = ("requests", "constraints")
+"""The parts of a claim's `devices` by which it says what it requests."""
+
+MAX_ALIKE = 2048
+"""The longest text of requests, as JSON, whose reading is shared."""
+
+
+@lru_cache(maxsize=1024)  # a template makes a claim for each pod, and all of them request the same
+def _alike(text: str, base: Path) -> tuple[DeviceRequest, ...] | None:
+    return _requests(json.loads(text), base)
+
+
+def _requests(devices: Object, base: Path) -> tuple[DeviceRequest, ...] | None:
+    try:
         return tuple(one for one in device_requests(devices, base) if one.device_class)
     except Malformed:
         return None
+
+
+def _without_config(spec: Any) -> Any:
+    """Leave out the configuration of drivers from a claim or a template: nothing reads it in facts."""
+    if isinstance(spec, dict):
+        return {key: _without_config(value) for key, value in spec.items() if key != "config"}
+    return spec
 
 
 def _device_class(spec: Mapping[str, Any]) -> DeviceClass:
@@ -388,7 +428,7 @@ def _offered(status: Mapping[str, Any]) -> dict[str, int]:
 
 def _holder(namespace: str, name: str, item: Object) -> Holder | None:
     spec = mapping(item.get("spec"))
-    node = string(spec.get("nodeName"))
+    node = intern(string(spec.get("nodeName")))  # as a hundred pods of the node have it
     asks = _asks(spec) if node and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed") else {}
     return Holder(namespace, name, node, _shared(tuple(asks.items()))) if asks else None
 
