@@ -1,21 +1,28 @@
 """A pod with a claim is placed, counted and capped by what the claim requests, where the claim is a fact."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.objects import Object
 from tests.support.policies import policy_of
 from tests.support.reviews import reviews
 from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
+from webhook.cluster.listing import trimmed
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts
+from webhook.facts.snapshot import Facts, gathered, joined, read
 from webhook.memory.explain import landings
 from webhook.model import Action, Verdict
 from webhook.policy.model import Policy
 from webhook.rules import walk
+from webhook.scan import batches
+from webhook.scan.reduced import reduced
 
 SLICE = "shared-gpu.example.com"
 TRUST = {"slicewarden.dev/trust": "trusted"}
@@ -197,3 +204,148 @@ def test_explain_says_by_which_class_a_resource_is_claimed(policy: Policy) -> No
     item["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
     assert "nvidia.com/gpu by claim of class gold" in lands(policy, item, device_class("gold", "nvidia.com/gpu"))
     assert "by claim" not in lands(policy, item, device_class("gold"))
+
+
+# Claims that hide themselves
+
+STRICT = POLICY.replace("memory: {", "memory: {defeats: Deny, ")
+FREE = STRICT.replace("  guard: every-pod\n", "  guard: every-pod\n  gpus: {claims: [{namespaces: [vision]}]}\n")
+BY_CLAIM = ("a", "b")
+
+
+def defeating() -> Object:
+    """A pod that uses two claims, and takes away the cap that it is given."""
+    item = pod(["a", "b"], **dict.fromkeys(BY_CLAIM, ""))
+    item["spec"]["resourceClaims"] = [{"name": name, "resourceClaimName": name} for name in BY_CLAIM]
+    item["spec"]["containers"][0]["env"] = [{"name": "PYTORCH_NO_CUDA_MEMORY_CACHING", "value": "1"}]
+    return item
+
+
+def by_files(items: list[Object], policy: Policy, folder: Path) -> Facts:
+    file = folder / "claims.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return Facts.of(batches.read([str(file)], workloads=policy.workloads).facts)
+
+
+READERS: dict[str, Callable[[list[Object], Policy, Path], Facts]] = {
+    "a list of objects": lambda items, _, __: Facts.of(items),
+    "a watch": lambda items, _, __: joined([gathered(filter(None, map(read, items)))]),
+    "check": by_files,
+    "the file of slicewarden facts": lambda items, policy, _: Facts.of(reduced(items, policy)),
+    "a list of a live cluster": lambda items, _, __: Facts.of(filter(None, map(trimmed, items))),
+}
+"""The ways by which claims become facts."""
+
+TEXTS = st.text("abc./-", min_size=1, max_size=12)
+OWNERS = st.fixed_dictionaries(
+    {
+        "apiVersion": st.sampled_from(("v1", "apps/v1", "scheduling.k8s.io/v1beta1", "resource.k8s.io/v1")),
+        "kind": st.sampled_from(("Pod", "Deployment", "Node", "PodGroup", "ResourceClaimTemplate")),
+        "name": st.sampled_from(("p", "other")),
+        "uid": st.sampled_from(("1", "2")),
+        "controller": st.booleans(),
+    }
+)
+KEYS = st.sampled_from(
+    ("resource.kubernetes.io/pod-claim-name", "slicewarden.dev/trust", "kubernetes.io/config.mirror")
+)
+ADDED = st.fixed_dictionaries(
+    {},
+    optional={
+        "annotations": st.dictionaries(KEYS | TEXTS, TEXTS, max_size=3),
+        "labels": st.dictionaries(TEXTS, TEXTS, max_size=2),
+        "ownerReferences": st.lists(OWNERS, max_size=2),
+        "finalizers": st.lists(TEXTS, max_size=2),
+        "generateName": TEXTS,
+        "deletionTimestamp": st.just("2026-01-01T00:00:00Z"),
+    },
+)
+RESERVED = st.lists(st.just({"resource": "pods", "name": "p", "uid": "1"}), max_size=1)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@given(added=ADDED, reserved=RESERVED, data=st.data())
+def test_no_metadata_of_a_claim_hides_it(
+    reader: str, tmp_path_factory: pytest.TempPathFactory, added: Object, reserved: list[Object], data: st.DataObject
+) -> None:
+    """Whatever its author adds: the pods that use it are judged as without."""
+    policy, folder = policy_of(STRICT), tmp_path_factory.getbasetemp()
+    plain = [template("4Gi", name=name, kind="ResourceClaim") for name in BY_CLAIM]
+    hidden = data.draw(st.sampled_from(BY_CLAIM))
+    dressed = [
+        {**item, "metadata": {**added, **item["metadata"]}, "status": {"reservedFor": reserved}}
+        if item["metadata"]["name"] == hidden
+        else item
+        for item in plain
+    ]
+    request, engine = decode(wrap(defeating())), Engine(policy, walk())
+    expected, found = (engine.judge(request, READERS[reader](items, policy, folder)) for items in (plain, dressed))
+    assert found == expected
+    assert {result.rule for result in expected.having(Action.DENY)} == {"multiple-slices", "uncapped-memory"}
+
+
+def refusals(text: str, item: Object, *facts: Object) -> list[tuple[str, str, Action]]:
+    verdict, _ = judge(policy_of(text), item, *facts)
+    return [(result.rule, result.finding.message, result.action) for result in verdict.results]
+
+
+def test_where_nothing_may_defeat_a_cap_a_pod_waits_until_its_claim_is_known() -> None:
+    item = pod(["gpu"], gpu="quarter")
+    ((rule, message, action),) = refusals(STRICT, item)
+    assert (rule, action) == ("uncapped-memory", Action.DENY)
+    assert message.endswith("create it or its template first, and try again")
+    assert refusals(STRICT, item, template("4Gi")) == []
+    assert refusals(FREE, item) == []
+
+
+def test_a_workload_may_come_before_the_template_of_its_claims() -> None:
+    """As Helm creates them, and its pods are judged when they come."""
+    item = pod(["gpu"], gpu="quarter")
+    spec = {"template": {"metadata": {"annotations": TRUST}, "spec": item["spec"]}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": item["metadata"], "spec": spec}
+    ((rule, _, action),) = refusals(STRICT, deployment)
+    assert (rule, action) == ("uncapped-memory", Action.WARN)
+
+
+@pytest.mark.parametrize(("text", "action"), [(POLICY, Action.WARN), (STRICT, Action.DENY)])
+def test_a_known_claim_hides_no_unknown_one(text: str, action: Action) -> None:
+    item = pod(["gpu", "more"], gpu="quarter", more="unknown")
+    found = refusals(text, item, template("4Gi"))
+    assert [(rule, each) for rule, message, each in found if "not known" in message] == [("uncapped-memory", action)]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "gpu", "clusterResourceClaimTemplateName": "quarter"},
+        {"name": "gpu", "resourceClaimName": "quarter", "resourceClaimTemplateName": "quarter"},
+        {"name": "gpu"},
+    ],
+)
+def test_a_claim_of_a_source_that_is_not_read_is_refused(entry: Object) -> None:
+    """Such as a template of the cluster (KEP-5978), which Kubernetes 1.37 has not: nobody judges what it holds."""
+    item = pod(["gpu"], gpu="")
+    item["spec"]["resourceClaims"] = [entry]
+    facts = [template("4Gi"), template("4Gi", kind="ResourceClaim")]
+    assert ("unlisted-claim", Action.DENY) in {(rule, action) for rule, _, action in refusals(POLICY, item, *facts)}
+    assert refusals(FREE, item, *facts) == []
+
+
+def test_a_template_of_the_cluster_is_no_fact() -> None:
+    item = {**template("4Gi"), "kind": "ClusterResourceClaimTemplate", "metadata": {"name": "quarter"}}
+    assert Facts.of([item]).claimed == {}
+
+
+def test_pods_of_a_pod_group_are_capped_each_as_if_its_claim_were_its_own(policy: Policy) -> None:
+    """SECURITY.md says so: the group's pods share one claim (KEP-5729), and the cap of each is the whole slice."""
+    item = pod(["gpu"], gpu="quarter")
+    _, own = judge(policy, item, template("4Gi"))
+    item["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "quarter"}]}
+    metadata = {"name": "gang", "namespace": "vision"}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+    verdict, shared = judge(policy, item, template("4Gi"), group)
+    assert not verdict.results
+    assert record(shared) == record(own)
+    verdict, _ = judge(policy, group, template("4Gi"))
+    assert not verdict.results

@@ -311,3 +311,18 @@ def test_an_audit_judges_everything_it_reads_and_names_its_policy(engine: Engine
     assert [problem.message for problem in report.problems] == ["pods may not be listed"]
     elsewhere = audit.run(engine, facts, [namespace], [broad], namespace="lab")
     assert (elsewhere.count, result.count) == (1, 2)
+
+
+def test_a_claim_is_judged_whatever_owner_it_names(engine: Engine, facts: Facts) -> None:
+    """Its author writes who owns it, and no workload shows what it requests."""
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+    metadata = {"name": "c", "namespace": "vision", "uid": "7"}
+    spec = {"devices": {"requests": requests}}
+    item = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+    plain, hidden = (
+        audit.run(engine, facts, [], [each]).judged for each in (item, owned(item, "Deployment", "web", "1"))
+    )
+    assert [result.rule for result in plain[0].verdict.results] == ["claimed-gpu"]
+    assert hidden[0].verdict == plain[0].verdict
+    pod = workload("ReplicaSet", "web-1", "2")
+    assert audit.run(engine, facts, [], [owned(pod, "Deployment", "web", "1")]).count == 0

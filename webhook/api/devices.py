@@ -28,6 +28,20 @@ UNIQUE = frozenset(("uuid", "parentUUID", "pciBusID"))
 """The last parts of attributes whose value differs from card to card (dra-driver-nvidia-gpu, deviceinfo.go)."""
 
 
+def source(entry: Object) -> tuple[str, str] | None:
+    """Return the kind and the name of the object that a pod's entry for a claim names.
+
+    None for another source, which a later Kubernetes may have, and for an entry that names two (k8s.io/api core/v1,
+    PodResourceClaim).
+    """
+    named = [
+        (kind, name)
+        for kind, key in ((CLAIM, "resourceClaimName"), (TEMPLATE, "resourceClaimTemplateName"))
+        if (name := entry.get(key)) is not None
+    ]
+    return named[0] if len(named) == 1 and isinstance(named[0][1], str) else None
+
+
 class DeviceRequest(NamedTuple):
     """A request for devices, or one alternative in a request (`firstAvailable`).
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.api.devices import CLAIM, TEMPLATE, DeviceClaim, DeviceRequest
+from webhook.api.devices import TEMPLATE, DeviceClaim, DeviceRequest, source
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Container, Pod
 from webhook.catalog.gpu_requests import IMPLICIT
@@ -124,15 +124,6 @@ class Slice(NamedTuple):
     by: str
 
 
-def source(entry: Object) -> tuple[str, str] | None:
-    """Return the kind and the name of the object that a pod's entry for a claim names; None for another source."""
-    for kind, key in ((CLAIM, "resourceClaimName"), (TEMPLATE, "resourceClaimTemplateName")):
-        name = entry.get(key)
-        if isinstance(name, str):
-            return kind, name
-    return None
-
-
 def uses(pod: Pod, policy: Policy, facts: Facts) -> tuple[Use, ...]:
     """Return the known claims of a pod for devices of pools; none where the policy lets the pod claim anything."""
     if not pod.spec.get("resourceClaims") or not pod.namespace or free(pod, policy, facts):
@@ -144,6 +135,14 @@ def free(pod: Pod, policy: Policy, facts: Facts) -> bool:
     """Tell whether the policy lets a pod claim any device (`gpus.claims`)."""
     labels = facts.namespaces.get(pod.namespace)
     return any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims)
+
+
+def unknown(pod: Pod, facts: Facts) -> Iterator[tuple[Path, Object]]:
+    """Yield the pod's entries for claims of which nothing is known, with their paths."""
+    for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
+        named = source(entry)
+        if named is None or (named[0], pod.namespace, named[1]) not in facts.claimed:
+            yield pod.at("spec", "resourceClaims", index), entry
 
 
 def _uses(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Use]:

@@ -3,6 +3,7 @@
 import re
 from enum import Enum
 
+from webhook.api.devices import source
 from webhook.api.fields import entries
 from webhook.api.pods import Pod
 from webhook.catalog import gpu_requests
@@ -72,11 +73,8 @@ def uncounted(name: str, facts: Facts) -> bool:
 
 def classes_of(claim: Object | None, namespace: str, facts: Facts) -> tuple[str, ...]:
     """Return the classes that a pod's claim requests; none if the claim or its template is not among the facts."""
-    for kind, key in (("ResourceClaim", "resourceClaimName"), ("ResourceClaimTemplate", "resourceClaimTemplateName")):
-        name = claim.get(key) if claim is not None else None
-        if isinstance(name, str):
-            return tuple(one.device_class for one in facts.claimed.get((kind, namespace, name), ()))
-    return ()
+    named = source(claim) if claim is not None else None
+    return tuple(one.device_class for one in facts.claimed.get((named[0], namespace, named[1]), ())) if named else ()
 
 
 def claims_others(claim: Object | None, namespace: str, policy: Policy, facts: Facts) -> bool:

@@ -14,17 +14,17 @@ than the slice, `slicewarden.dev/gpu-processes` divides it, and `slicewarden.dev
 policy can say that the torch is older (`memory.torch.versions`).
 
 A slice by a claim is as large as what the claim takes of the device (`capacity.requests.memory`), whatever the pool's
-replicas are. The containers that use a claim share it, and the record names the claim.
+replicas are. The containers that use a claim share it, and the record names the claim. A pod with a claim of which
+nothing is known gets no cap by it and a warning; with `memory.defeats: Deny` it is refused until the claim is known.
 
 Way out: leave the variables to Slicewarden, or set a limit that is no larger than the message names.
 """
 
 from collections.abc import Iterator
 
-from webhook.api.fields import entries
 from webhook.cel.clauses import Clause
 from webhook.cel.write import all_of, array, text
-from webhook.gpu.claims import free, source
+from webhook.gpu.claims import free, unknown
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, frameworks
 from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
@@ -44,8 +44,7 @@ MENDS = True
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag containers that ask for a time-sliced GPU and are not capped at their slice of it."""
     pod, placement = review.subject, review.placement
-    if placement is None:
-        yield from _unsized(review)
+    yield from _unsized(review)
     if placement is None or placement.pool is None or placement.pool.sharing not in review.policy.capped_sharing:
         return
     planned = plan(review, placement.pool, review.allowance)
@@ -62,20 +61,19 @@ def check(review: PodReview) -> Iterator[Finding]:
 
 
 def _unsized(review: PodReview) -> Iterator[Finding]:
-    """Tell that a pod with claims gets no cap because nothing is known of them, where they may be slices."""
+    """Tell that a pod with claims gets no cap because nothing is known of them, where they may be slices.
+
+    A template only warns: its claim may come later, and before its pods, which are judged again.
+    """
     pod, policy = review.subject, review.policy
     if not any(pool.device_classes.patterns and pool.sharing in policy.capped_sharing for pool in policy.pools):
         return
-    if free(pod, policy, review.facts):
+    if not pod.namespace or free(pod, policy, review.facts):
         return
-    for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
-        named = source(entry)
-        if pod.namespace and (named is None or (named[0], pod.namespace, named[1]) not in review.facts.claimed):
-            yield Finding(
-                pod.at("spec", "resourceClaims", index),
-                "the claim is not known here, so its containers get no memory cap; add it or its template to the facts",
-                advice=True,
-            )
+    advice = pod.template or not policy.strict
+    way = "add it or its template to the facts" if advice else "create it or its template first, and try again"
+    for path, _ in unknown(pod, review.facts):
+        yield Finding(path, f"the claim is not known here, so its containers get no memory cap; {way}", advice=advice)
 
 
 def _recorded(findings: list[Finding], planned: Plan) -> Iterator[Finding]:

@@ -4,12 +4,13 @@ A claim (dynamic resource allocation) may be for a whole GPU, for all of them or
 in another object, which may be exchanged before the pod runs. So the policy lists who may claim devices at all.
 
 Where pools list device classes, claims for them are judged where they are written (`claimed-gpu`), and pods may use the
-claims of their namespace. Two things are still asked of the pod. Its account has to have every trust that claims of the
-namespace may have. And no scope of `gpus.claims` may reach the namespace for other accounts, since claims there may
-hold anything. A device class that is asked for as an extended resource,
+claims of their namespace. Three things are still asked of the pod. It has to name the claim or a template of its
+namespace: another source, as a later Kubernetes may have, is not read here. Its account has to have every trust that
+claims of the namespace may have. And no scope of `gpus.claims` may reach the namespace for other accounts, since claims
+there may hold anything. A device class that is asked for as an extended resource,
 `deviceclass.resource.kubernetes.io/...`, is a request as any other, and a pool may offer it. A claim or a template that
-is among the facts, as in one run of `slicewarden check`, is read: one for other devices than GPUs warns, and its
-pod is judged as one without a GPU.
+is among the facts, as in one run of `slicewarden check`, is read: one for other devices than GPUs warns, and its pod is
+judged as one without a GPU.
 
 Way out: ask for GPUs by a resource that a pool offers; for other devices have an administrator list the namespace
 under `gpus.claims` in the policy.
@@ -17,6 +18,7 @@ under `gpus.claims` in the policy.
 
 from collections.abc import Iterator
 
+from webhook.api.devices import source
 from webhook.api.fields import entries, section, text
 from webhook.api.pods import Pod
 from webhook.cel.clauses import Clause
@@ -56,7 +58,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             )
             message = f"the claim is for {named}, which is no GPU; the webhook does not see claims, and {way}"
             yield Finding(path, message, advice=True)
-        elif not covered and claim is not None and judged and _of_pools(classes, policy, review.facts):
+        elif not covered and judged and _readable(claim) and _of_pools(classes, policy, review.facts):
             continue
         elif not covered:
             what = f"the claim is for {named}, and pods" if classes else "pods"
@@ -75,6 +77,14 @@ def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
     if any(scope.reaches(pod.namespace, labels) for scope in policy.forms.claims):
         return False
     return claims.account_may(pod, policy, facts)
+
+
+def _readable(claim: Object | None) -> bool:
+    """Tell whether a pod's entry names a claim or a template of its namespace, which are judged where they are written.
+
+    A template of the cluster (KEP-5978), for example, is not sent here.
+    """
+    return claim is not None and source(claim) is not None
 
 
 def _of_pools(classes: tuple[str, ...], policy: Policy, facts: Facts) -> bool:

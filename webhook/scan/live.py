@@ -37,8 +37,11 @@ def ended(item: Object) -> bool:
 
 
 def made(item: Object, workloads: Workloads) -> bool:
-    """Tell whether a workload that is judged itself creates the object."""
-    owner = controller(item)
+    """Tell whether a workload that is judged itself creates the object.
+
+    Never of a claim: no workload that is judged shows what a claim requests, and its author may name any owner.
+    """
+    owner = controller(item) if group_kind(item) not in DEVICES else {}
     return group_kind({"apiVersion": owner.get("apiVersion"), "kind": owner.get("kind")}) in workloads
 
 
