@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from tests.support.conditions import receivers, request_of
 from tests.support.objects import Object
 from tests.support.policies import policy_of
@@ -223,3 +224,9 @@ def test_claims_for_classes_of_pools_are_sent(policy: Policy, version: str, name
         assert receivers(hooks, request_of(claim(request_for(name), version=version))) == ["devices.slicewarden.dev"]
         device_class = {"apiVersion": f"resource.k8s.io/{version}", "kind": "DeviceClass", "metadata": {"name": name}}
         assert receivers(hooks, request_of(device_class)) == ["devices.slicewarden.dev"]
+
+
+def test_security_md_says_what_of_claims_is_not_judged() -> None:
+    page = " ".join((ROOT / "SECURITY.md").read_text("utf-8").split())
+    for term in ("RuntimeClass objects", "`hostUsers: false`", "ClusterResourceClaimTemplate", "PodGroup", "exchange"):
+        assert term in page.partition("## What is not defended")[2], term

@@ -143,3 +143,19 @@ def findings(file: Path, verdict: Verdict) -> Iterator[str]:
         finding = result.finding
         line = document.line((*base, *finding.path), finding.text_line)
         yield f"{result.action} {result.rule}, line {line}: {dotted(finding.path)}: {finding.message}"
+
+
+OF_PODS = [file for file in FILES if fixture(file)[2].kind == "Pod" and fixture(file)[2].operation == "CREATE"]
+
+
+@pytest.mark.parametrize("file", OF_PODS, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_user_namespace_changes_no_verdict(file: Path) -> None:
+    """SECURITY.md says so: the device files of GPUs are open to every user."""
+    _, _, request = fixture(file)
+    engine, facts = engine_of(file.parent.name, alone=False)
+    item = request.object
+    assert isinstance(item, dict)
+    if not isinstance(item.get("spec"), dict):
+        return
+    own = replace(request, object={**item, "spec": {**item["spec"], "hostUsers": False}}, size=None)
+    assert engine.judge(own, facts).results == engine.judge(replace(request, size=None), facts).results

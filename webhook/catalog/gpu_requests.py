@@ -123,3 +123,6 @@ ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 
 RUNTIME_CLASSES = Names(("nvidia*", "kata-qemu-nvidia*"))
 """Runtime classes that give GPUs to containers by their environment (gpu-operator assets/pre-requisites)."""
+
+SANDBOXES = Names(("gvisor*", "runsc*"))
+"""Runtime classes of gVisor, by their usual names (gvisor g3doc/user_guide/containerd, GKE Sandbox)."""

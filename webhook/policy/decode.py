@@ -107,6 +107,7 @@ def _forms(value: Object) -> Forms:
         "annotations": value.get("annotations"),
         "labels": value.get("labels"),
         "runtime_classes": value.get("runtimeClasses"),
+        "sandboxes": value.get("sandboxes"),
     }
     given: dict[str, Any] = {key: Names(each) for key, each in names.items() if each is not None}
     if "resources" in value:

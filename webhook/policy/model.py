@@ -262,6 +262,7 @@ class Forms:
     annotations: Names = gpu_requests.ANNOTATIONS
     labels: Names = gpu_requests.LABELS
     runtime_classes: Names = gpu_requests.RUNTIME_CLASSES
+    sandboxes: Names = gpu_requests.SANDBOXES
     device_classes: Names = gpu_requests.DEVICE_CLASSES
     classes_named: bool = False
     """Whether the policy itself names the classes of GPUs, so that none is unknown."""

@@ -1,0 +1,55 @@
+"""A pod under gVisor claims a GPU, and may get every GPU of its node.
+
+gVisor's runtime (runsc, with nvproxy) does not keep to what a claim allocates: a container with a claim for one GPU saw
+all GPUs of its node, where runc kept it to one (google/gvisor#13621, open). Where a CDI hook of NVIDIA's is in the
+container, runsc lets the variable of the image count, which many images set to `all`, and creates a device file for
+each GPU that is there (gvisor runsc/specutils/nvidia.go, runsc/boot/vfs.go).
+
+The policy names the runtime classes of gVisor (`gpus.sandboxes`): a pod names a class, and no fact says which runtime
+stands behind it. A resource that a device class stands for is a claim as well. GPUs of a device plugin pass. A claim
+that is known to hold no GPU passes too. One of which nothing is known only warns where the policy lets the pod claim
+any device.
+
+Way out: remove `runtimeClassName`, or request a GPU by a resource of the device plugin.
+"""
+
+from collections.abc import Iterator
+
+from webhook.api.fields import entries
+from webhook.catalog.gpu_requests import IMPLICIT
+from webhook.gpu import claims
+from webhook.gpu.device_classes import claims_others, classes_of
+from webhook.gpu.review import PodReview
+from webhook.model import Finding, Path
+from webhook.text.words import shown
+
+SINCE = "0.1"
+
+LOOKS_AT = ("claim", "gpu")
+
+
+def check(review: PodReview) -> Iterator[Finding]:
+    """Flag claims that may be for GPUs, and resources that stand for them, in pods of gVisor's runtime classes."""
+    pod, policy, facts = review.subject, review.policy, review.facts
+    runtime = pod.spec.get("runtimeClassName")
+    if not isinstance(runtime, str) or runtime not in policy.forms.sandboxes:
+        return
+    for index, claim in entries(pod.spec, "resourceClaims", pod.at("spec")):
+        if not claims_others(claim, pod.namespace, policy, facts):
+            unknown = not classes_of(claim, pod.namespace, facts)
+            path = pod.at("spec", "resourceClaims", index)
+            yield _finding(
+                path, "the claim may be for a GPU", runtime, advice=unknown and claims.free(pod, policy, facts)
+            )
+    standing = {known.resource for known in facts.device_classes.values()}
+    for request in review.requests:
+        if request.resource.startswith(IMPLICIT) or request.resource in standing:
+            yield _finding(request.path, "a device class stands for this resource", runtime)
+
+
+def _finding(path: Path, why: str, runtime: str, *, advice: bool = False) -> Finding:
+    message = (
+        f"{why}, and runtime class {shown(runtime)} is one of gVisor, which shows a pod with a claim every GPU of its "
+        "node; remove runtimeClassName, or request a GPU of the device plugin"
+    )
+    return Finding(path, message, advice=advice)
