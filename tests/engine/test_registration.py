@@ -200,6 +200,8 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
         "hami.io/",
         "ALIYUN_COM_GPU_",
         "gpu-fraction",
+        "nvidia.com/container.",
+        ".gpus.devices",
         "runai-gpu-group",
         "runai-gpu-group/",
         "nvidia.com/assigned-phase",

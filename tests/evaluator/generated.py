@@ -72,6 +72,10 @@ ANNOTATIONS = (
     {"hami.io/vgpu-ids": "a"},
     {"hami.io/gpu-scheduler-policy": "binpack"},
     {"gpu-fraction": "0.5"},
+    {"nvidia.com/container.main.gpu-memory.limit": "8Gi"},
+    {"nvidia.com/container.main.gpu-memory.limit": "8Gi", "nvidia.com/container.main.gpus.devices": "all"},
+    {"example.com/container.main.gpus.devices": "0"},
+    {"nvidia.com/containers": "main", "example.com/gpus.devices": "all"},
     {"kubernetes.io/config.mirror": "a"},
 )
 

@@ -3,6 +3,7 @@
 Sources are given as repository and file.
 """
 
+from webhook.catalog.gpu_requests import ASSIGNED
 from webhook.catalog.host_paths import leads_to_gpu
 from webhook.catalog.names import Names
 
@@ -85,6 +86,7 @@ PLACEMENT_ANNOTATIONS = Names(
         "runai-gpu",
         "runai/shared-gpu-configmap",
         "received-resource-type",
+        *ASSIGNED,
         "tensor-fusion.ai/gpu-ids",  # tensor-fusion pkg/constants
         "tensor-fusion.ai/container-gpus",
         "tensor-fusion.ai/effective-hard-sm-percent",

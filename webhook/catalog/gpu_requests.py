@@ -58,18 +58,37 @@ RESOURCES = (
 )
 """Extended resources of other vendors and schedulers that are GPUs or parts of one."""
 
+SHARE_OF_COMPUTE = ".gpu-compute.portion"
+"""The end of the annotation that limits a container's share of the compute of its GPUs."""
+
+ASSIGNED = ("*.gpus.devices", f"*{SHARE_OF_COMPUTE}")
+"""Annotations in which KAI writes the GPUs of a container, and its share of their compute.
+
+`fractiond`, the NRI plugin of kai-gpu-fractioning, makes the first NVIDIA_VISIBLE_DEVICES, whatever stood there before,
+and the second a percentage for MPS (kai-gpu-fractioning fractioning-manager/fractiond/internal/annotations,
+plugin.go). What stands before a container's name in such a key is a setting of the plugin, `nvidia.com/container.` by
+default, so the ends of the keys count.
+"""
+
 ANNOTATIONS = Names(
     (
-        # KAI-Scheduler pkg/binder/plugins/gpusharing/gpu-request, and run:ai, its origin
+        # KAI-Scheduler pkg/common/constants, pkg/binder/plugins/gpusharing/gpu-request, and run:ai, its origin
         "gpu-fraction",
+        "gpu-fraction.limit",
         "gpu-fraction-num-devices",
         "gpu-fraction-container-name",
         "gpu-memory",
+        "gpu-memory.limit",
+        # NAME.gpu-memory.request, .gpu-memory.limit, .gpu-compute.mode and .gpu-compute.request of a container: KAI
+        # reads all of them (pkg/common/resources), and fractiond reads them in every pod
+        "nvidia.com/container.*",
+        "kai.scheduler/container.*",  # NAME.gpu-memory.portion.limit
         "runai/gpu-fraction",
         "runai/gpu-memory",
         # NexusGPU/tensor-fusion pkg/constants, internal/webhook/v1/tf_parser.go: about forty keys, all for GPUs
         "tensor-fusion.ai/*",
-    )
+    ),
+    other_than=ASSIGNED,
 )
 """Pod annotations that request a GPU from other schedulers."""
 

@@ -1,33 +1,38 @@
-"""Sets of names. A name that ends in `*` stands for every name with that prefix."""
+"""Sets of names. `NAME*` stands for every name with that prefix, and `*NAME` for every name with that suffix."""
 
 from collections.abc import Iterable, Iterator
 
 
 class Names:
-    """A set of names and prefixes (`NAME*`), less those of `other_than`."""
+    """A set of names, prefixes and suffixes, less those of `other_than`."""
 
     def __init__(self, patterns: Iterable[str], *, other_than: Iterable[str] = ()) -> None:
         self.patterns = tuple(patterns)
-        self.names = frozenset(p for p in self.patterns if not p.endswith("*"))
         self.prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
+        self.suffixes = tuple(p[1:] for p in self.patterns if p.startswith("*") and not p.endswith("*"))
+        self.names = frozenset(p for p in self.patterns if "*" not in (p[-1:], p[:1]))
         self.other_than = Names(other_than) if other_than else None
         self.length = min(map(len, (*self.names, *self.prefixes)), default=0)
         self.starts = frozenset(name[: self.length] for name in (*self.names, *self.prefixes))
         """The first `length` characters of its names, as many as the shortest has. Most names of tenants differ."""
 
     def __contains__(self, name: str) -> bool:
-        if name not in self.names and not name.startswith(self.prefixes):
+        if name not in self.names and not name.startswith(self.prefixes) and not name.endswith(self.suffixes):
             return False
         return self.other_than is None or name not in self.other_than
 
     def among(self, names: Iterable[str]) -> list[str]:
         """Return the names that are in the set, in their order."""
-        length, starts = self.length, self.starts
-        return [name for name in names if name[:length] in starts and name in self]
+        length, starts, ends = self.length, self.starts, self.suffixes
+        return [name for name in names if (name[:length] in starts or name.endswith(ends)) and name in self]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.patterns)
 
     def any_begins(self, start: str) -> bool:
         """Tell whether a name with this prefix can be in the set."""
-        return start.startswith(self.prefixes) or any(p.rstrip("*").startswith(start) for p in self.patterns)
+        return (
+            bool(self.suffixes)
+            or start.startswith(self.prefixes)
+            or any(p.rstrip("*").startswith(start) for p in self.patterns)
+        )

@@ -52,17 +52,20 @@ def one_of(variable: str, values: Iterable[str]) -> str:
 
 
 def matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
-    """Yield expressions that compare a variable with patterns; a trailing `*` matches any suffix."""
+    """Yield expressions that compare a variable with patterns, of which `Names` says what they match."""
     patterns = [*dict.fromkeys(patterns)]
     prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
     prefixes = tuple(
         prefix for prefix in prefixes if not any(prefix != other and prefix.startswith(other) for other in prefixes)
     )
-    exact = [pattern for pattern in patterns if not pattern.endswith("*") and not pattern.startswith(prefixes)]
+    exact = [pattern for pattern in patterns if not pattern.endswith("*") and not pattern.startswith(("*", *prefixes))]
     if exact:
         yield f"{variable} in {array(exact)}"
     if prefixes:
         yield begins(variable, prefixes)
+    for pattern in patterns:
+        if pattern.startswith("*") and not pattern.endswith("*"):
+            yield f"{variable}.endsWith({text(pattern[1:])})"
 
 
 def begins(variable: str, prefixes: Iterable[str]) -> str:

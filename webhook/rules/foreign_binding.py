@@ -4,7 +4,7 @@ A binding (`pods/binding`, or the older `bindings`) sets a pod's node without a 
 annotations and labels into the pod, which is not judged again (kubernetes pkg/registry/core/pod/storage/storage.go).
 So only the schedulers that the policy names may bind pods to nodes of the pools, because they respect the node
 selection that Slicewarden writes. No binding may carry what pods are judged by: the trust annotation, or devices for a
-runtime to add (CDI, NRI and CRI-O annotations). Only a scheduler may write which GPU was chosen.
+runtime to add (CDI, NRI and CRI-O annotations). Only a scheduler may write which GPU was chosen, or ask another one.
 
 A pool may name its one `scheduler`. Then no other may bind pods to its nodes: Kubernetes' own where the pool names
 another, and any other where the pool names Kubernetes' own.
@@ -48,15 +48,16 @@ def check(review: Review[Binding]) -> Iterator[Finding]:
     if policy.schedulers.include(requester):
         yield from _of_another(binding, requester, review)
         return
-    for part, there, placements in (
-        ("annotations", binding.annotations, PLACEMENT_ANNOTATIONS),
-        ("labels", binding.labels, PLACEMENT_LABELS),
+    for part, there, placements, requests in (
+        ("annotations", binding.annotations, PLACEMENT_ANNOTATIONS, policy.forms.annotations),
+        ("labels", binding.labels, PLACEMENT_LABELS, policy.forms.labels),
     ):
         for key in there:
-            if key in placements:
+            if key in placements or key in requests:
+                may = "which GPU it chose" if key in placements else "what asks another one for a GPU"
                 yield Finding(
                     ("metadata", part, key),
-                    f"only a scheduler may write which GPU it chose, and {_stranger(requester, policy)}; remove it",
+                    f"only a scheduler may write {may}, and {_stranger(requester, policy)}; remove it",
                 )
     if where := gpus_of(binding.node, policy, review.facts):
         yield Finding(
@@ -93,9 +94,10 @@ def floor(policy: Policy) -> Iterator[Clause]:
         places=f"{annotations}.filter(k, {judged}).join(', ')",
         asked=(Asked.BINDINGS,),
     )
+    annotated = any_of((named("k", PLACEMENT_ANNOTATIONS), named("k", policy.forms.annotations)))
+    labelled = any_of((named("k", PLACEMENT_LABELS), named("k", policy.forms.labels)))
     yield Clause(
-        f"{include(policy.schedulers)} || (!{annotations}.exists(k, {named('k', PLACEMENT_ANNOTATIONS)})"
-        f" && !{labels}.exists(k, {named('k', PLACEMENT_LABELS)}))",
-        f"only a scheduler of policy {policy.name} may write which GPU it chose; remove it",
+        f"{include(policy.schedulers)} || (!{annotations}.exists(k, {annotated}) && !{labels}.exists(k, {labelled}))",
+        f"only a scheduler of policy {policy.name} may write which GPU it chose, or what asks another one; remove it",
         asked=(Asked.BINDINGS,),
     )

@@ -2,8 +2,12 @@
 
 HAMi, gpushare, vgpu-manager and others write their choice into the pod, and their agents on the nodes hand out
 what they read there, whoever wrote it (HAMi#3041). A pod that brings its own is given another's card, past
-every count. KAI writes labels (`runai-gpu-group`), so labels count too. No pod has a reason to come with one.
-A tenant may keep or remove what a scheduler wrote; only schedulers change it. An agent that notes its progress
+every count. kai-gpu-fractioning turns `nvidia.com/container.NAME.gpus.devices` into the `NVIDIA_VISIBLE_DEVICES` of a
+container, `all` too, in any pod and in place of `void` (fractioning-manager/fractiond/internal/plugin.go). KAI writes
+labels (`runai-gpu-group`), so labels count too. No pod has a reason to come with one.
+
+A tenant may keep or remove what a scheduler wrote; only schedulers change it. A share of compute
+(`nvidia.com/container.NAME.gpu-compute.portion`) is a limit, so only they remove it. An agent that notes its progress
 there needs its account named too. Annotations that users are told to write, such as `hami.io/gpu-scheduler-policy`,
 are no choice of a GPU and pass.
 
@@ -11,12 +15,13 @@ Way out: remove the annotation or the label. Updates by a scheduler, and by its 
 their accounts under `schedulers`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS
-from webhook.cel.clauses import ANY_POD, Clause
+from webhook.catalog.gpu_requests import SHARE_OF_COMPUTE
+from webhook.cel.clauses import ANY_POD, CHANGES, Clause
 from webhook.cel.policies import include
-from webhook.cel.write import any_of, named
+from webhook.cel.write import any_of, named, text
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
@@ -38,18 +43,37 @@ def check(review: PodReview) -> Iterator[Finding]:
         named = f"{part} {shown(key, quotes=False)} records a scheduler's choice of a GPU"
         before = {} if pod.old is None else pod.old.labels if part == "label" else pod.old.annotations
         if before.get(key, value) != value:
-            yield Finding(path, f"{named}, which only a scheduler may change; leave it as it was, or remove it")
+            way = "leave it as it was" if key.endswith(SHARE_OF_COMPUTE) else "leave it as it was, or remove it"
+            yield Finding(path, f"{named}, which only a scheduler may change; {way}")
         else:
             yield Finding(path, f"{named} and must not be set by hand; remove it")
+    for key in () if pod.old is None else _lifted(pod.old.annotations, pod.annotations):
+        message = (
+            f"annotation {shown(key, quotes=False)} limits the pod's share of a GPU, and only a scheduler may remove it"
+        )
+        yield Finding(pod.at("metadata", "annotations"), f"{message}; put it back", parts=(key,))
+
+
+def _lifted(before: Iterable[str], after: Container[str]) -> Iterator[str]:
+    """Yield the limits of a share of compute that an update removes."""
+    return (key for key in before if key.endswith(SHARE_OF_COMPUTE) and key not in after)
 
 
 def floor(policy: Policy) -> Iterator[Clause]:
     """Exact."""
     annotation, label = named("k", PLACEMENT_ANNOTATIONS), named("k", PLACEMENT_LABELS)
+    writer = any_of((include(policy.schedulers), include(policy.administrators)))
     yield Clause(
-        f"(!variables.annotations.exists(k, {annotation}) && !variables.podlabels.exists(k, {label}))"
-        f" || {any_of((include(policy.schedulers), include(policy.administrators)))}",
+        f"(!variables.annotations.exists(k, {annotation}) && !variables.podlabels.exists(k, {label})) || {writer}",
         "it records a scheduler's choice of a GPU, which only a scheduler may write; leave it as it was, or remove it",
         places=f"(variables.annotations.filter(k, {annotation}) + variables.podlabels.filter(k, {label})).join(', ')",
         asked=ANY_POD,
+    )
+    there, before = (f"{each}.metadata.?annotations.orValue({{}})" for each in ("object", "oldObject"))
+    placed = f"({there}.exists(k, {annotation}) || object.metadata.?labels.orValue({{}}).exists(k, {label}))"
+    lifted = f"{before}.exists(k, k.endsWith({text(SHARE_OF_COMPUTE)}) && !(k in {there}))"
+    yield Clause(
+        f"!({lifted} && {placed}) || {writer}",
+        "an annotation that limits the pod's share of a GPU is gone, which only a scheduler may remove; put it back",
+        asked=CHANGES,
     )

@@ -11,7 +11,8 @@ GPUs: such a node may be added later. `slicewarden check` says where a pod would
 
 A GPU requested by a name that no pool offers is refused too: another vendor's or scheduler's resource, a device class,
 an annotation, a label, and every name under `nvidia.com/` except those of network cards. Any other name may be another
-device's, and is not judged. If it looks like one that a pool offers, the rule warns.
+device's, and is not judged. If it looks like one that a pool offers, the rule warns. The schedulers of the policy may
+write such annotations, as KAI does when it binds a pod.
 
 Way out: request what a pool offers, remove the node selection that the message names, or ask for the trust that the
 pool takes. An administrator can list a device of NVIDIA's that is no GPU in the policy (`gpus.otherDevices`).
@@ -25,7 +26,8 @@ from webhook.api.pods import REQUIRED_AFFINITY, Pod
 from webhook.api.selectors import Requirement
 from webhook.catalog.names import Names
 from webhook.cel.clauses import ANY_POD, Clause
-from webhook.cel.write import named
+from webhook.cel.policies import include
+from webhook.cel.write import any_of, named
 from webhook.gpu.placement import Placement, alternatives, names, offers
 from webhook.gpu.requests import Amount
 from webhook.gpu.review import PodReview
@@ -45,7 +47,7 @@ MIRRORED = "; add it to the file that the kubelet runs the pod from, because a m
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag a pod that no pool takes, that keeps itself out of its pool, or that is not yet held to it."""
     pod, policy = review.subject, review.policy
-    for path in review.marks:
+    for path in () if pod.requester is not None and policy.schedulers.include(pod.requester) else review.marks:
         what = "label" if "labels" in path else "annotation" if "annotations" in path else "name"
         yield Finding(
             path, f"this {what} requests a GPU from another scheduler; remove it, and {_what_to_ask(review, {})}"
@@ -216,9 +218,14 @@ def floor(policy: Policy) -> Iterator[Clause]:
         "the pod's own node selection excludes them",
     )
     annotation, label = named("k", policy.forms.annotations), named("k", policy.forms.labels)
+    marked = any_of(
+        (
+            f"variables.annotations.exists(k, {annotation})",
+            f"variables.podlabels.exists(k, {label} && variables.podlabels[k] != 'false')",
+        )
+    )
     yield Clause(
-        f"!variables.annotations.exists(k, {annotation})"
-        f" && !variables.podlabels.exists(k, {label} && variables.podlabels[k] != 'false')",
+        f"!{marked} || {include(policy.schedulers)}",
         "it requests a GPU from another scheduler; remove it, and request what a pool offers",
         places=f"(variables.annotations.filter(k, {annotation}) + variables.podlabels.filter(k, {label})).join(', ')",
         asked=ANY_POD,
