@@ -91,6 +91,11 @@ LIMIT_VARIABLES = Names(
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 """A variable that may put another driver library before the real one. It is too common to refuse."""
 
+MEMORY_LIMIT, MEMORY_REQUEST = "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST"
+"""The driver's limits in MiB, a hard one and a soft one (nvidia-container-toolkit cmd/nvidia-cdi-hook)."""
+
+SINGLE_NAMES = (*DEVICE_VARIABLES, LIBRARY_PATH, MEMORY_LIMIT, MEMORY_REQUEST, *sorted(LIMIT_VARIABLES.names))
+"""The variables of the tables that stand for themselves alone: all but the prefixes of LIMIT_VARIABLES."""
 
 NAMED_VARIABLES = Names((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES))
 """All variables of the tables, so that each variable of a pod needs one lookup."""
@@ -98,5 +103,4 @@ NAMED_VARIABLES = Names((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES))
 
 def may_open(prefix: str) -> bool:
     """Tell whether some variable with this prefix can open a door or lift a limit."""
-    names = (*DEVICE_VARIABLES, LIBRARY_PATH)
-    return any(name.startswith(prefix) for name in names) or LIMIT_VARIABLES.any_begins(prefix)
+    return any(name.startswith(prefix) for name in SINGLE_NAMES) or LIMIT_VARIABLES.any_begins(prefix)

@@ -54,13 +54,17 @@ class Record:
         value |= {name: entries for name in LISTS if (entries := getattr(self, name))}
         return json.dumps(value, separators=(",", ":"))
 
-    def history(self, container: str, env: Mapping[str, str | None]) -> Iterator[tuple[str, str, str]]:
-        """Yield entry, name and former value of each variable that still has the value it was lowered to."""
+    def history(self, container: str, env: Mapping[str, str | None], whole: int = 0) -> Iterator[tuple[str, str, str]]:
+        """Yield entry, name and former value of each variable that still has the value it was lowered to.
+
+        `whole` is the MiB of the whole slice, to which the driver's own limit is lowered.
+        """
+        spellings = (*self._spellings, str(whole)) if whole else self._spellings
         for entry in self.lowered:
             if entry.startswith(f"{container}: "):
                 name, _, old = entry[len(container) + 2 :].partition(" from ")
                 value = env.get(name)
-                if value is not None and any(spelling in value for spelling in self._spellings):
+                if value is not None and any(spelling in value for spelling in spellings):
                     yield entry, name, old
 
     def still(self, entries: Collection[str]) -> list[str]:

@@ -93,8 +93,8 @@ class Budget:
 
     `reserve` is kept for the driver and fragmentation. `context` is what a process takes outside its allocator.
     `budget` is the allocator's share, and `permille` is the same in thousandths of the card. `least` is that fraction
-    of the smallest card; `mib` fits on every card. On a card that uses the host's memory (`unified`) a fraction is no
-    cap.
+    of the smallest card; `mib` and `slice` fit on every card. On a card that uses the host's memory (`unified`) a
+    fraction is no cap.
     """
 
     card: Card
@@ -106,16 +106,13 @@ class Budget:
     mib: int
     wish: Wish = ALL
     unified: bool = False
+    slice: int = 0
+    """MiB of the slice: all that its processes may take together, their contexts included."""
 
     @property
     def enough(self) -> bool:
         """Whether a framework can work within it."""
         return self.least >= MIN_BUDGET and self.permille > 0
-
-    @property
-    def slice(self) -> int:
-        """MiB of one slice of the card: all that its processes may take together, their contexts included."""
-        return (self.card.memory - self.reserve) // self.card.replicas
 
     @property
     def fraction(self) -> str:
@@ -160,9 +157,8 @@ def budget(card: Card, policy: Policy, wish: Wish = ALL) -> Budget:
     share = part // wish.processes - context
     usable = share if wish.memory is None else min(share, wish.memory // wish.processes)
     permille = max(0, 1000 * usable // card.memory)
-    return Budget(
-        card, reserve, context, share, permille, usable, usable, wish, card.product.startswith(policy.unified)
-    )
+    unified = card.product.startswith(policy.unified)
+    return Budget(card, reserve, context, share, permille, usable, usable, wish, unified, part)
 
 
 def _for_product(setting: Mapping[str, int], card: Card, otherwise: int) -> int:
@@ -280,6 +276,7 @@ def _smallest(facts: Facts, pool: Pool, policy: Policy, wish: Wish, selection: S
         tightest,
         least=min(b.least if b.permille == one else one * b.card.memory // 1000 for b in budgets),
         mib=min(b.mib for b in budgets),
+        slice=min(b.slice for b in budgets),
         unified=any(b.unified for b in budgets)
         or any(node.labels.get(PRODUCT, "").startswith(policy.unified) for node, _ in known),
     )

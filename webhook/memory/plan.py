@@ -301,7 +301,7 @@ def _container(
         limited = command_line.limited(program, argument, cap.budget)
     past: tuple[Lowered, ...] = ()
     if before is not None and before.lowered:
-        history = before.history(container.name, values)
+        history = before.history(container.name, values, cap.budget.slice)
         past = tuple([Lowered(entry, name, old, (*env[name].path, "value")) for entry, name, old in history])
     return ContainerPlan(
         container.name,

@@ -13,6 +13,11 @@ than the slice, `slicewarden.dev/gpu-processes` divides it, and `slicewarden.dev
 `PYTORCH_CUDA_ALLOC_CONF`, on which torch before 2.10 would fail. If the policy refuses what takes a cap away, only the
 policy can say that the torch is older (`memory.torch.versions`).
 
+`NVIDIA_GPU_MEMORY_LIMIT` and `NVIDIA_GPU_MEMORY_REQUEST` are limits of NVIDIA's driver, which a hook of the container
+toolkit sets before the program starts (nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook). Slicewarden writes
+neither. A tenant's limit stands if it is no larger than the slice, and a larger one is lowered. A request without a
+limit, and values with which the container would not start, are refused.
+
 A slice by a claim is as large as what the claim takes of the device (`capacity.requests.memory`), whatever the pool's
 replicas are. The containers that use a claim share it, and the record names the claim. A pod with a claim of which
 nothing is known gets no cap by it and a warning; with `memory.defeats: Deny` it is refused until the claim is known.

@@ -11,7 +11,7 @@ Way out: add a `prefix` with which no such variable begins, such as `APP_`. Or l
 
 from collections.abc import Iterator
 
-from webhook.catalog.device_variables import DEVICE_VARIABLES, LIBRARY_PATH, LIMIT_VARIABLES
+from webhook.catalog.device_variables import LIMIT_VARIABLES, SINGLE_NAMES, VISIBLE
 from webhook.cel.clauses import Clause
 from webhook.cel.write import any_of, array
 from webhook.gpu.review import PodReview
@@ -26,14 +26,21 @@ LOOKS_AT = ("variables_from",)
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag entries of `envFrom` that may hold what counts over the device plugin."""
-    for path, _, _, container in review.exposure.variables_from:
+    for path, prefix, _, container in review.exposure.variables_from:
         if container is not None and container.path in review.gpu_containers:
             source = _source(container.spec["envFrom"][path[-1]])
             yield Finding(
                 path,
-                f"{source} may set NVIDIA_VISIBLE_DEVICES, which overrides the device plugin; add a prefix such as "
-                "APP_, or list the variables one by one under env",
+                f"{source} may set {_variable(prefix)}; add a prefix such as APP_, or list the variables one by one "
+                "under env",
             )
+
+
+def _variable(prefix: str) -> str:
+    """Say which variable an entry of `envFrom` with this prefix may set, and what that leads to."""
+    if VISIBLE.startswith(prefix):
+        return f"{VISIBLE}, which overrides the device plugin"
+    return f"a variable that begins with {shown(prefix, quotes=False)}, by which devices are opened or limits lifted"
 
 
 def _source(entry: Object) -> str:
@@ -47,7 +54,7 @@ def _source(entry: Object) -> str:
 
 def floor(_: Policy) -> Iterator[Clause]:
     """Exact."""
-    names = array((*DEVICE_VARIABLES, LIBRARY_PATH, *sorted(LIMIT_VARIABLES.names)))
+    names = array(SINGLE_NAMES)
     starts = array(LIMIT_VARIABLES.prefixes)
     may = any_of(
         (
