@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from tests.support import fixtures
+from tests.support import conditions, fixtures
 from tests.support.fixtures import DOORS
 from tests.support.objects import Object
 from tests.support.policies import POLICY, policy_of
@@ -18,12 +18,14 @@ from tests.support.strategies import TRUST, containers, pods, request_for, workl
 from webhook.api.admission import decode, wrap
 from webhook.catalog import device_annotations, device_variables, gpu_requests, host_paths, names
 from webhook.catalog.host_paths import Access
+from webhook.cel.policies import offered
 from webhook.cli.inputs import cautious
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, Node
 from webhook.gpu.guard import unguarded
 from webhook.model import Action, Requester
 from webhook.policy.model import Forms, Guard, Policy
+from webhook.policy.resources import ResourceNames
 from webhook.policy.scopes import Scope
 from webhook.rules import walk
 
@@ -193,6 +195,47 @@ def test_no_table_of_doors_has_a_name_twice() -> None:
         host_paths.HOST_PATHS,
     ):
         assert len(set(table)) == len(table)
+
+
+INTELS = (
+    *gpu_requests.ALL_CARDS,
+    "gpu.intel.com/i915",
+    "gpu.intel.com/i915.shared",
+    "gpu.intel.com/xe",
+    "nvidia.com/gpu",
+)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        ("gpu.intel.com/*",),
+        ("gpu.intel.com/i915*", "nvidia.com/gpu"),
+        ("gpu.intel.com/*", "gpu.intel.com/xe_monitoring"),
+        ("gpu.intel.com/i915",),
+    ],
+)
+def test_no_prefix_offers_all_cards_of_a_node(patterns: tuple[str, ...], shares: bool) -> None:
+    """A pool that names such a resource in full offers it; the API server's conditions agree with the engine."""
+    names_ = ResourceNames(patterns, shares=shares)
+    for name in INTELS:
+        expected = name in patterns or any(name.startswith(p[:-1]) for p in patterns if p.endswith("*"))
+        expected &= name in patterns or (name not in gpu_requests.ALL_CARDS and (shares or ".shared" not in name))
+        assert (name in names_) is expected, name
+        expression = conditions.ENVIRONMENT.compile(offered("object", names_))
+        assert expression.eval(data={"object": name, "oldObject": None, "request": {}}).value() is expected, name
+
+
+def test_all_cards_of_a_node_are_gpus_whatever_pools_offer(sample_policy: Policy, sample_facts: Facts) -> None:
+    exclusive = next(pool for pool in sample_policy.pools if not pool.shared)
+    intel = replace(exclusive, resources=ResourceNames(("gpu.intel.com/*",), shares=False))
+    engine = Engine(replace(sample_policy, pools=(intel,)), walk())
+    for name in INTELS[:-2]:
+        asked = pod(containers=[{"name": "c", "resources": {"limits": {name: 1}}}])
+        denied = engine.judge(request_for(asked), sample_facts).having(Action.DENY)
+        refused = any(f"no pool offers {name}" in result.finding.message for result in denied)
+        assert refused is (name != "gpu.intel.com/i915"), name
 
 
 # The guard

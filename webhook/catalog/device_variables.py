@@ -43,6 +43,10 @@ DEVICE_VARIABLES = {
         DeviceVariable("NVIDIA_MOFED", "InfiniBand devices", _OFF, asking=True),
         # ROCm/container-toolkit, for containers of AMD's own runtime
         DeviceVariable("AMD_VISIBLE_DEVICES", "AMD's GPUs", frozenset(("", "none"))),
+        # Ascend/ascend-docker-runtime, in mind-cluster component/ascend-docker-runtime/runtime/process
+        DeviceVariable("ASCEND_VISIBLE_DEVICES", "Ascend's NPUs", frozenset(("", VOID))),
+        # By the documents of Moore Threads (torch_musa); its toolkit is not public, so no value is known to be harmless
+        DeviceVariable("MTHREADS_VISIBLE_DEVICES", "Moore Threads' GPUs", _EMPTY),
         # An image with this and without NVIDIA_REQUIRE_CUDA counts as a legacy image, which sees all GPUs.
         DeviceVariable("CUDA_VERSION", "all GPUs, as an old image has", None),
     )

@@ -58,6 +58,13 @@ RESOURCES = (
 )
 """Extended resources of other vendors and schedulers that are GPUs or parts of one."""
 
+ALL_CARDS = ("gpu.intel.com/monitoring", "gpu.intel.com/i915_monitoring", "gpu.intel.com/xe_monitoring")
+"""Resources of which one gives a container every card of its node, for programs that watch them.
+
+intel/intel-device-plugins-for-kubernetes cmd/gpu_plugin (`-enable-monitoring`): the first since it has one for both
+kernel drivers, the others before that and with `-monitoring-mode=split`.
+"""
+
 SHARE_OF_COMPUTE = ".gpu-compute.portion"
 """The end of the annotation that limits a container's share of the compute of its GPUs."""
 

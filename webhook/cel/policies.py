@@ -23,6 +23,8 @@ def offered(name: str, names: ResourceNames) -> str:
     starts = matches(name, (pattern for pattern in names.patterns if pattern.endswith("*")))
     if not names.shares and starts != "false":
         starts = f"({starts} && !{name}.endsWith('.shared'))"
+    if names.left_out:
+        starts = f"({starts} && !({one_of(name, names.left_out)}))"
     return any_of((one_of(name, exact), starts))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from webhook.catalog.gpu_requests import IMPLICIT
+from webhook.catalog.gpu_requests import ALL_CARDS, IMPLICIT
 from webhook.deviceplugin import usage
 from webhook.deviceplugin.usage import GPU, some
 from webhook.facts.snapshot import Node
@@ -92,6 +92,8 @@ def unlisted_offer(of: Linted) -> Iterator[Found]:
         idle: dict[str, list[Node]] = {}
         for node in found:
             for name, count in node.resources.items():
+                if name in ALL_CARDS:  # for programs that watch a node, and no tenant's
+                    continue
                 if count and name in of.policy.gpu_resources and name not in pool.resources:
                     idle.setdefault(name, []).append(node)
         for name, whom in sorted(idle.items()):

@@ -10,19 +10,24 @@ class ResourceNames:
     """Names of extended resources. A name that ends in `*` matches every resource with that prefix.
 
     Only with `shares` does it match renamed shares too: `nvidia.com/mig-1g.10gb.shared` is a slice of a MIG device, and
-    a pool of whole MIG devices does not offer it.
+    a pool of whole MIG devices does not offer it. Only with `all_cards` does it match what gives all cards of a node.
     """
 
-    def __init__(self, patterns: Iterable[str], *, shares: bool) -> None:
+    def __init__(self, patterns: Iterable[str], *, shares: bool, all_cards: bool = False) -> None:
         self.patterns = tuple(patterns)
         self.shares = shares
         self._names = frozenset(p for p in self.patterns if not p.endswith("*"))
         self._prefixes = tuple(p[:-1] for p in self.patterns if p.endswith("*"))
+        cards = () if all_cards else gpu_requests.ALL_CARDS
+        self.left_out = tuple(name for name in cards if name.startswith(self._prefixes) and name not in self._names)
+        """Names that a prefix has, and which it does not match."""
 
     def __contains__(self, resource: str) -> bool:
         if resource in self._names:
             return True
-        return resource.startswith(self._prefixes) and (self.shares or not resource.endswith(".shared"))
+        if not resource.startswith(self._prefixes) or resource in self.left_out:
+            return False
+        return self.shares or not resource.endswith(".shared")
 
 
 class GPUResources:
@@ -33,7 +38,7 @@ class GPUResources:
     """
 
     def __init__(self, named: Iterable[str], others: Names) -> None:
-        self.named, self.others = ResourceNames(named, shares=True), others
+        self.named, self.others = ResourceNames(named, shares=True, all_cards=True), others
         self.patterns = (gpu_requests.NVIDIA_RESOURCES, *self.named.patterns)
 
     def __contains__(self, resource: str) -> bool:

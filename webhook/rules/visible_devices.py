@@ -1,10 +1,11 @@
-"""A container sets a variable that makes NVIDIA's container toolkit give it devices.
+"""A container sets a variable that makes a container toolkit give it devices.
 
 `NVIDIA_VISIBLE_DEVICES=all` gives a container every GPU of its node, with or without a request: the variables in `env`
 come after those of the device plugin, and the last of two takes effect (kubernetes pkg/kubelet kubelet_pods.go,
 nvidia-container-toolkit internal/config/image). Related variables give the MIG configuration of GPUs, the memory of
-other nodes' GPUs, and the switches between GPUs. AMD's toolkit has a variable of its own. The values `void`, `none`
-and the empty text give nothing. NVIDIA_DRIVER_CAPABILITIES and CUDA_VISIBLE_DEVICES only narrow what was given.
+other nodes' GPUs, and the switches between GPUs. The toolkits of AMD, Ascend and Moore Threads have a variable of their
+own. Values that give nothing pass: the empty text, `void` for NVIDIA's and Ascend's toolkit, and `none` for NVIDIA's
+and AMD's. NVIDIA_DRIVER_CAPABILITIES and CUDA_VISIBLE_DEVICES only narrow what was given.
 
 Way out: remove the variable, and request GPUs in `resources.limits`.
 """
