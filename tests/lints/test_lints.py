@@ -655,6 +655,7 @@ def test_every_generator_of_a_family_is_listed(family: ModuleType) -> None:
         ([node("{over: {action: Evict}, contention: {mode: FirstCome, longestSeconds: 60}}"), AGENT], [THERE]),
         ([node("{contention: {mode: Turns, turnSeconds: 20, longestSeconds: 60}}"), AGENT], [THERE]),
         ([node('{contention: {mode: "Off"}}'), AGENT], [THERE]),
+        ([], [('{nvidia.com/gpu: "8"}', '{nvidia.com/gpu: "8", gpu.intel.com/monitoring: "1"}')]),
     ],
 )
 def test_a_similar_policy_without_the_mistake_is_not_reported(policy: list[Edit], facts: list[Edit]) -> None:
