@@ -37,10 +37,10 @@ class Fleet:
     """Creations that an API server handles at once (kube-apiserver --max-mutating-requests-inflight)."""
     idle: int = 25
     waiting: int = 256
-    """Calls that wait at a worker; it answers more with 429 (webhook/serving/limits.py)."""
+    """Calls that wait at a worker; it answers more with 429 (webhook/http/limits.py)."""
     handshake: float = 0.0
     age: float = math.inf
-    """Seconds, a quarter more or less, after which a connection ends with an answer (webhook/serving/limits.py)."""
+    """Seconds, a quarter more or less, after which a connection ends with an answer (webhook/http/limits.py)."""
     away: tuple[float, float] | None = None
     """When the first replica is away: its connections are closed, and it comes back without any."""
 

@@ -31,13 +31,13 @@ from webhook.api import admission
 from webhook.cli.inputs import load_engine
 from webhook.engine.audit_mode import Judge
 from webhook.facts.snapshot import Facts
+from webhook.http.messages import Application, HttpRequest, Reply
 from webhook.serving import tls
-from webhook.serving.messages import Application, HttpRequest, Reply
 from webhook.serving.processes import settle
 from webhook.telemetry.log import Lines, Log
 
 if TYPE_CHECKING:
-    from webhook.serving.http import Port
+    from webhook.http.port import Port
 
 LAYERS = {
     "socket": "wakes, reads and writes",
@@ -242,7 +242,7 @@ def _serving(scene: Scene, layer: str, payload: payloads.Payload) -> Iterator[tu
 
 
 async def _served(scene: Scene, layer: str, payload: payloads.Payload, listener: socket.socket) -> None:
-    from webhook.serving import worker  # its metrics want their folder first
+    from webhook.http import listening
 
     loop, end = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, end.set)
@@ -258,14 +258,15 @@ async def _served(scene: Scene, layer: str, payload: payloads.Payload, listener:
     lines = Lines(scene.log)
     with lines.by_turns(loop):
         port = _port(scene, layer, answer, lines)
-        accepting = loop.create_task(worker.accept(listener, port, lambda: scene.context))
+        accepting = loop.create_task(listening.accept(listener, port, lambda: scene.context))
         await end.wait()
         accepting.cancel()
 
 
 def _port(scene: Scene, layer: str, answer: bytes, lines: Lines) -> "Port":
     """Return the port of a worker whose application does what the layer says."""
-    from webhook.serving import app, http, limits, worker
+    from webhook.http import limits, listening, port
+    from webhook.serving import app
     from webhook.telemetry.metrics import Metrics
 
     def application(log: Log, metrics: Metrics | None = None) -> app.Webhook:
@@ -281,13 +282,13 @@ def _port(scene: Scene, layer: str, answer: bytes, lines: Lines) -> "Port":
     patient = limits.Limits(handshake=PATIENCE, head=PATIENCE, body=PATIENCE)
     acts: dict[str, Callable[[bytes], None]] = {"HTTP": _nothing, "parse": parse, "decision": decide}
     if layer in acts:
-        return http.Port(_Fixed(silent, acts[layer], answer), patient, worker.Unwatched())
+        return port.Port(_Fixed(silent, acts[layer], answer), patient, listening.Unwatched())
     if layer == "answer":
-        return http.Port(silent, patient, worker.Unwatched())
+        return port.Port(silent, patient, listening.Unwatched())
     if layer == "log":
-        return http.Port(application(lines), patient, worker.Unwatched())
+        return port.Port(application(lines), patient, listening.Unwatched())
     metrics = Metrics()
-    return http.Port(application(lines, metrics), patient, metrics)
+    return port.Port(application(lines, metrics), patient, metrics)
 
 
 def _nothing(_: object) -> None:

@@ -22,7 +22,7 @@ from tests.faults.conftest import Live, Under
 from tests.faults.load import DEADLINE
 from tests.faults.replicas import Replica, Secret, until
 from webhook.api.admission import MAX_BODY, MAX_PARTS
-from webhook.serving.limits import Limits
+from webhook.http.limits import Limits
 
 LIMITS = Limits()
 SOON = 1.0

@@ -23,9 +23,9 @@ from webhook.api import admission
 from webhook.cluster.events import MAX_NOTE, Events, body, denial
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.http.messages import Application, HttpRequest, Reply
 from webhook.model import Request, Verdict
 from webhook.serving.app import PATHS, Webhook
-from webhook.serving.messages import Application, HttpRequest, Reply
 from webhook.telemetry.log import Lines
 from webhook.telemetry.metrics import Metrics
 

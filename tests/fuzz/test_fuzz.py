@@ -26,12 +26,12 @@ from webhook.documents import goyaml_writer
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.gpu.review import PodReview
+from webhook.http.connection import Connection
+from webhook.http.messages import Application, HttpRequest, Reply
 from webhook.model import Finding, Fix
 from webhook.policy import load
 from webhook.policy.model import Policy
 from webhook.rules import Rule
-from webhook.serving.connection import Connection
-from webhook.serving.messages import Application, HttpRequest, Reply
 
 
 @pytest.fixture(autouse=True)

@@ -19,12 +19,12 @@ from tests.fuzz import changes
 from tests.fuzz.fault import Fault
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.http.connection import Connection
+from webhook.http.limits import Limits
+from webhook.http.listening import Unwatched
+from webhook.http.messages import Application
+from webhook.http.port import Port
 from webhook.serving.app import Webhook
-from webhook.serving.connection import Connection
-from webhook.serving.http import Port
-from webhook.serving.limits import Limits
-from webhook.serving.messages import Application
-from webhook.serving.worker import Unwatched
 
 REVIEW = {
     "apiVersion": "admission.k8s.io/v1",

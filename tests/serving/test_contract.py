@@ -12,11 +12,11 @@ from tests.support.asking import ask
 from webhook.api import admission
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.http.messages import Reply
+from webhook.http.port import SHED
 from webhook.policy.schemas import schema
 from webhook.serving import app as serving
 from webhook.serving import processes
-from webhook.serving.http import SHED
-from webhook.serving.messages import Reply
 from webhook.serving.processes import Listen
 
 REVIEW = json.dumps(

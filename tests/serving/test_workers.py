@@ -27,9 +27,9 @@ from webhook.api import admission
 from webhook.cli.inputs import load_engine
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
+from webhook.http.messages import Reply
 from webhook.serving import app as serving
 from webhook.serving import worker
-from webhook.serving.messages import Reply
 from webhook.telemetry import log
 
 

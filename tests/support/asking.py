@@ -2,7 +2,7 @@
 
 import time
 
-from webhook.serving.messages import Application, HttpRequest, Later, Reply
+from webhook.http.messages import Application, HttpRequest, Later, Reply
 
 
 def ask(

@@ -19,7 +19,7 @@ LAYERS = (
     ("allowance",),
     ("documents",),
     ("api", "telemetry"),
-    ("facts", "policy"),
+    ("facts", "http", "policy"),
     ("cel", "review"),
     ("cluster", "deviceplugin", "gpu", "scheduling"),
     ("memory",),
@@ -34,7 +34,7 @@ LAYERS = (
 """The packages of webhook/, lowest layer first. A module imports from its own package and from layers below."""
 
 HOMES = {
-    "aiohttp": {"webhook.serving.connection", "webhook.serving.http"},
+    "aiohttp": {"webhook.http.connection", "webhook.http.port"},
     "cel_expr_python": {"webhook.scheduling.selectors"},
     "click": {"webhook.cli"},
     "flask": {"webhook.serving.app"},

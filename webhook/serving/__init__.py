@@ -1,1 +1,1 @@
-"""The webhook: processes, TLS, HTTP, and the application that answers reviews."""
+"""The webhook: processes, TLS, and the application that answers reviews."""

@@ -22,9 +22,9 @@ from webhook.engine.engine import RuleBroke
 from webhook.facts.rights import Account
 from webhook.facts.snapshot import Facts
 from webhook.facts.sources import Dated, Source
+from webhook.http.messages import HttpRequest, Later, Reply
 from webhook.model import Mode, Request, Verdict
 from webhook.serving import wsgi
-from webhook.serving.messages import HttpRequest, Later, Reply
 from webhook.telemetry.log import Log
 
 if TYPE_CHECKING:

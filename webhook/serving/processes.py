@@ -8,7 +8,6 @@ import gc
 import mmap
 import os
 import signal
-import socket
 import tempfile
 import time
 import traceback
@@ -20,8 +19,8 @@ from ssl import TLSVersion
 from typing import TYPE_CHECKING
 
 from webhook.engine.audit_mode import Judge
+from webhook.http.limits import Limits
 from webhook.serving import tls
-from webhook.serving.limits import Limits
 from webhook.telemetry.log import log_line
 
 if TYPE_CHECKING:
@@ -66,9 +65,11 @@ def serve(listen: Listen, load: Load) -> None:
     files = tls.Files(listen.certificate, listen.key, listen.client_ca, listen.tls_min)
     certificates = tls.Certificates(files, log_line)
     engine, follow = load()
+    from webhook.http import listening
+
     with ExitStack() as stack:
-        listener = stack.enter_context(_listener(listen.host, listen.port))
-        health = stack.enter_context(_listener(*listen.health)) if listen.health else None
+        listener = stack.enter_context(listening.listener(listen.host, listen.port))
+        health = stack.enter_context(listening.listener(*listen.health)) if listen.health else None
         # The folder has to be known before anything imports what writes there.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="slicewarden-metrics-")
@@ -112,19 +113,6 @@ def _say(listen: Listen, engine: Judge) -> None:
     where = {"listen": f"https://{listen.host}:{listen.port}", "workers": listen.workers}
     line = {"message": "serving", **where, "policy": engine.policy.digest, "mode": engine.mode}
     log_line({**line, **({"caution": "; ".join(cautions)} if cautions else {})})
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    """Return a socket that every worker accepts from, so that no connection depends on one worker."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server(
-            (host, port), family=family, backlog=1024, dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6()
-        )
-    except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from error
-    listener.setblocking(False)
-    return listener
 
 
 def settle() -> None:

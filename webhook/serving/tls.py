@@ -80,13 +80,6 @@ class Certificates:
         return True, f"the serving certificate ends at {day}" if left < WARNING else ""
 
 
-def names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the common name and DNS names of a caller's certificate, given as by `ssl.SSLSocket.getpeercert`."""
-    found: Mapping[str, Any] = certificate or {}
-    subject = {value for part in found.get("subject", ()) for key, value in part if key == "commonName"}
-    return frozenset(subject | {value for key, value in found.get("subjectAltName", ()) if key == "DNS"})
-
-
 def _contents(files: Files) -> tuple[bytes, ...]:
     """Return the contents of the files, the certificate first. Raises OSError."""
     return tuple(file.read_bytes() for file in (files.certificate, files.key, files.client_ca) if file is not None)

@@ -7,26 +7,22 @@ import os
 import resource
 import socket
 import ssl
-import struct
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 import uvloop
 
 from webhook.engine.audit_mode import Judge
 from webhook.facts.sources import Source
+from webhook.http.limits import OPEN, Limits
+from webhook.http.listening import TICK, Unwatched, accept, every, log_exception, take
+from webhook.http.port import Port
 from webhook.serving import app, tls
-from webhook.serving.http import Port
-from webhook.serving.limits import Limits
 from webhook.telemetry.log import Log, log_line
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.rate_limit import Bucket
-
-TICK = 0.25
-"""Seconds between two checks for slow peers."""
 
 RELOAD = 1.0
 """Seconds between two checks of the certificate's files."""
@@ -39,12 +35,6 @@ LEAVES, HAS, LACKS = 0, 1, 2
 
 LAST_WORD = 30.0
 """Seconds for requests in flight after the worker has stopped accepting."""
-
-LEFT, LOOK_AGAIN = 0.01, 0.001
-"""Seconds that a worker leaves connections to workers with fewer, and seconds between two checks meanwhile."""
-
-AT_ONCE = 16
-"""Connections accepted in one go. A handshake takes as long as several reviews, and all handshakes come first."""
 
 
 SWITCH = 0.0005
@@ -143,7 +133,7 @@ async def _work(duty: Duty) -> None:
 
 async def _serve(duty: Duty) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_log_exception)
+    loop.set_exception_handler(log_exception)
     stop = asyncio.Event()
     loop.add_reader(duty.lifeline, stop.set)
 
@@ -157,7 +147,7 @@ async def _serve(duty: Duty) -> None:
     taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
     ports, tasks = [reviews], [loop.create_task(when_ready(facts, duty.loaded, taking))]
     if duty.health is not None:
-        health = Port(app.Health(duty.loaded, metrics, conditions), Limits(), Unwatched())
+        health = Port(app.Health(duty.loaded, metrics, conditions), OPEN, Unwatched())
         ports.append(health)
         tasks.append(loop.create_task(accept(duty.health, health, lambda: None)))
     tasks += [loop.create_task(every(TICK, port.tick)) for port in ports]
@@ -182,7 +172,7 @@ def _stop_listening(listener: socket.socket, port: Port, context: ssl.SSLContext
     """Accept the connections that wait. Later ones are refused at once, and their clients try another replica."""
     with contextlib.suppress(OSError):  # none waits, or another worker was first
         while True:
-            _take(listener, port, context)
+            take(listener, port, context)
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # the socket is shared with other processes, which stop listening too
 
@@ -200,82 +190,10 @@ async def when_ready(facts: Source, loaded: Loaded, taking: Awaitable[None], pat
     await asyncio.gather(taking, every(TICK, tell))
 
 
-async def accept(
-    listener: socket.socket,
-    port: Port,
-    context: Callable[[], ssl.SSLContext | None],
-    share: Callable[[int], int] = lambda waiting: waiting,
-) -> None:
-    """Accept connections for ever. Each gets the TLS context of that moment.
-
-    A worker takes its share of the waiting connections at once. It leaves the rest to other workers for a moment.
-    Clients keep their connections, so the worker that wakes first in a burst would otherwise do most of the work.
-    """
-    while True:
-        await _readable(listener)
-        end = monotonic() + LEFT
-        while not (number := share(_waiting(listener))) and monotonic() < end:
-            await asyncio.sleep(LOOK_AGAIN)
-        try:
-            for _ in range(min(max(number, 1), AT_ONCE)):
-                _take(listener, port, context())
-        except BlockingIOError:  # another worker took it
-            continue
-        except OSError:  # the peer is gone already, or there are no descriptors left
-            await asyncio.sleep(0.01)
-            continue
-        await asyncio.sleep(0)  # let the other workers take their share
-
-
-def _waiting(listener: socket.socket) -> int:
-    """Return how many connections wait (linux net/ipv4/tcp.c tcp_get_info), at least 1."""
-    (unacked,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 24)
-    return max(1, int(unacked))
-
-
-def _take(listener: socket.socket, port: Port, context: ssl.SSLContext | None) -> None:
-    """Accept one connection. Raises BlockingIOError if none waits, and OSError."""
-    peer, _ = listener.accept()
-    peer.setblocking(False)
-    port.open(peer, context)
-
-
-async def _readable(listener: socket.socket) -> None:
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(listener, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(listener)
-
-
-async def every(seconds: float, act: Callable[[], None]) -> None:
-    """Call a function again and again, so many seconds apart, even if it fails."""
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            act()
-        except Exception as error:  # a failure must not end the loop
-            log_line({"message": "internal error", "error": type(error).__name__, "where": act.__qualname__})
-
-
 def _report(metrics: Metrics, reviews: Port, certificates: tls.Certificates) -> None:
     metrics.waiting(len(reviews.queue))
     metrics.lost_lines(log_line.dropped)
     metrics.certificate(certificates.not_after.timestamp())
-
-
-class Unwatched:
-    """Counts nothing: requests to the health port are no reviews."""
-
-    def answered(self, path: str, status: int, seconds: float) -> None:
-        """Do nothing."""
-
-    def refused(self, status: int) -> None:
-        """Do nothing."""
-
-    def shed(self) -> None:
-        """Do nothing."""
 
 
 class Strangers:
@@ -296,9 +214,3 @@ class Strangers:
         told = [name[: app.MAX_LOGGED] for name in sorted(names)[:NAMES]]
         self._log({"message": "caller refused", "worker": os.getpid(), "names": told, "requests": self._requests})
         self._requests = 0
-
-
-def _log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    error = context.get("exception")
-    if not isinstance(error, OSError):  # a peer's doing
-        log_line({"message": "internal error", "error": type(error).__name__, "where": str(context.get("message"))})

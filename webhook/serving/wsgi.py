@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from webhook.serving.messages import HttpRequest, Reply
+from webhook.http.messages import HttpRequest, Reply
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

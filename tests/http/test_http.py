@@ -32,11 +32,12 @@ import certs
 from tests.support.callers import caller, write
 from tests.support.waiting import LONG, until
 from webhook.api import duration
+from webhook.http import listening
+from webhook.http.limits import Limits
+from webhook.http.messages import HttpRequest, Later, Reply
+from webhook.http.port import Port
 from webhook.serving import app as serving
 from webhook.serving import tls, worker
-from webhook.serving.http import Port
-from webhook.serving.limits import Limits
-from webhook.serving.messages import HttpRequest, Later, Reply
 
 
 @dataclass
@@ -124,8 +125,10 @@ def opened(
         port = Port(App(app), limits, seen, names, stranger=seen.strangers.append)
         started.append(port)
         tasks = [
-            asyncio.create_task(worker.accept(listener, port, lambda: certificates.context if certificates else None)),
-            asyncio.create_task(worker.every(0.02, port.tick)),
+            asyncio.create_task(
+                listening.accept(listener, port, lambda: certificates.context if certificates else None)
+            ),
+            asyncio.create_task(listening.every(0.02, port.tick)),
         ]
         ready.set()
         await stop.wait()
@@ -514,7 +517,7 @@ def test_connections_that_come_at_once_are_shared_evenly() -> None:
         shares = [worker.Share(numbers, place) for place in range(2)]
         ports = [Port(App(), Limits(), Seen(), count=share.count) for share in shares]
         tasks = [
-            asyncio.create_task(worker.accept(door, port, lambda: None, share.of))
+            asyncio.create_task(listening.accept(door, port, lambda: None, share.of))
             for door, port, share in zip((listener, other), ports, shares, strict=True)
         ]
         async with asyncio.timeout(LONG):
@@ -641,7 +644,7 @@ def test_connections_that_wait_are_taken_in_together() -> None:
             return waiting
 
         port = Port(App(), Limits(), Seen())
-        task = asyncio.create_task(worker.accept(listener, port, lambda: None, share))
+        task = asyncio.create_task(listening.accept(listener, port, lambda: None, share))
         async with asyncio.timeout(LONG):
             while len(port.connections) < 40:
                 await asyncio.sleep(0.001)
@@ -652,13 +655,13 @@ def test_connections_that_wait_are_taken_in_together() -> None:
         listener.setblocking(False)
         for _ in range(40):
             stack.enter_context(socket.create_connection(listener.getsockname()))
-        assert uvloop.run(asked(listener)) == [40, 40 - worker.AT_ONCE, 40 - 2 * worker.AT_ONCE]
+        assert uvloop.run(asked(listener)) == [40, 40 - listening.AT_ONCE, 40 - 2 * listening.AT_ONCE]
 
 
 def test_the_busiest_worker_takes_a_connection_that_no_other_takes() -> None:
     async def taken(listener: socket.socket) -> bool:
         port = Port(App(), Limits(), Seen())
-        task = asyncio.create_task(worker.accept(listener, port, lambda: None, lambda _: 0))
+        task = asyncio.create_task(listening.accept(listener, port, lambda: None, lambda _: 0))
         async with asyncio.timeout(LONG):
             while not port.connections:
                 await asyncio.sleep(0.001)
@@ -791,8 +794,8 @@ def test_a_silent_peer_makes_room_in_its_handshake(folder: Path, files: tls.File
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the clock of a port so many seconds ahead."""
     ahead = [0.0]
-    for module in ("http", "connection"):
-        monkeypatch.setattr(f"webhook.serving.{module}.monotonic", lambda: time.monotonic() + ahead[0])
+    for module in ("port", "connection"):
+        monkeypatch.setattr(f"webhook.http.{module}.monotonic", lambda: time.monotonic() + ahead[0])
 
     def set_ahead(seconds: float) -> None:
         ahead[0] = seconds
@@ -1178,7 +1181,7 @@ def test_a_periodic_task_goes_on_after_a_failure() -> None:
     done: list[int] = []
 
     async def main() -> None:
-        task = asyncio.create_task(worker.every(0.001, lambda: done.append(1 // next(times))))
+        task = asyncio.create_task(listening.every(0.001, lambda: done.append(1 // next(times))))
         while len(done) < 2:
             await asyncio.sleep(0.001)
         task.cancel()
@@ -1225,7 +1228,7 @@ def test_a_request_that_waits_holds_up_no_other_and_is_answered_then(size: int) 
 
 
 def test_too_many_requests_that_wait_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.serving.http.LATER", 1)
+    monkeypatch.setattr("webhook.http.port.LATER", 1)
     app = Waiting()
     late = b"POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
     with opened(SOON, app) as door:

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from http import HTTPStatus
 from time import monotonic
 
-from webhook.serving.limits import Limits
-from webhook.serving.messages import Application, HttpRequest, Later, Reply
-from webhook.serving.turns import Turns
+from webhook.http.limits import Limits
+from webhook.http.messages import Application, HttpRequest, Later, Reply
+from webhook.http.turns import Turns
 
 MOMENT = 0.002
 """Seconds for which reviews are answered before new data is read. A single review may take longer."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
 from http import HTTPStatus
@@ -11,10 +12,9 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp import HttpVersion11, StreamReader, web
 
-from webhook.serving import tls
-from webhook.serving.limits import Limits
-from webhook.serving.messages import HttpRequest, Reply
-from webhook.serving.queue import Exchange, Queue
+from webhook.http.limits import Limits
+from webhook.http.messages import HttpRequest, Reply
+from webhook.http.queue import Exchange, Queue
 
 BUFFERED = 64 * 1024
 """Bytes of a body that are waited for at once. aiohttp holds twice as many before it stops reading."""
@@ -43,11 +43,23 @@ class Owner(Protocol):
     loop: asyncio.AbstractEventLoop
     server: web.Server
     draining: bool
+    strangers: dict["Connection", None]
+    """Connections that may be closed when there are too many."""
     date: str
     """The time of day, as a header has it."""
 
     def forget(self, connection: "Connection") -> None:
         """Remove a connection that has ended."""
+
+    def waits_for(self, connection: "Connection") -> None:
+        """Count one that is to read its answer among those that may be closed."""
+
+
+def _names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the common name and DNS names of a caller's certificate, given as by `ssl.SSLSocket.getpeercert`."""
+    found: Mapping[str, Any] = certificate or {}
+    subject = {value for part in found.get("subject", ()) for key, value in part if key == "commonName"}
+    return frozenset(subject | {value for key, value in found.get("subjectAltName", ()) if key == "DNS"})
 
 
 @lru_cache(64)
@@ -149,7 +161,7 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
         self._wire = cast("asyncio.Transport", transport)
         if self._port.names:
-            names = tls.names(transport.get_extra_info("peercert"))
+            names = _names(transport.get_extra_info("peercert"))
             self.strange = None if names & self._port.names else names
 
     def connection_lost(self, error: BaseException | None) -> None:
@@ -236,8 +248,11 @@ class Connection(web.RequestHandler):
         if self.writing_paused:
             self._stage = Stage.WRITING
             self.until = monotonic() + self._limits.idle
+            self._port.waits_for(self)
             await asked.writer.drain()
+            self._port.strangers.pop(self, None)
         if last:  # further data is dropped
+            self._port.waits_for(self)
             self._stage = Stage.BODY
             self.until = monotonic() + self._limits.parting + 1
         else:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.serving.turns import OLDEST, ORDINARY, Turns
+from webhook.http.turns import OLDEST, ORDINARY, Turns
 
 SIZES = {"s": 4_000, "m": 40_000, "L": 7 * 1024 * 1024}
 

@@ -35,3 +35,19 @@ class Limits:
     connections: int = 1024
     waiting: int = 256
     """Small requests in the queue; at 0.15 ms each, they take 40 ms."""
+
+
+OPEN = Limits(
+    idle=10.0,
+    age=0.0,
+    line_bytes=4 * 1024,
+    head_bytes=16 * 1024,
+    body_bytes=0,
+    large_bytes=0,
+    connections=64,
+    waiting=64,
+)
+"""The limits of a port for health and metrics, which anyone may reach: a connection has one small request and answer.
+
+So nobody stays there, and all heads together have 1 MiB.
+"""

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 
-from webhook.serving.connection import Answer, Connection, Watch
-from webhook.serving.limits import Limits
-from webhook.serving.messages import Application, HttpRequest, Later, Reply
-from webhook.serving.queue import Exchange, Queue
+from webhook.http.connection import Answer, Connection, Watch
+from webhook.http.limits import Limits
+from webhook.http.messages import Application, HttpRequest, Later, Reply
+from webhook.http.queue import Exchange, Queue
 
 if TYPE_CHECKING:
     import socket
@@ -58,7 +58,7 @@ class Port:
         self.date = ""
         self.connections: set[Connection] = set()
         self.strangers: dict[Connection, None] = {}
-        """Connections that have not asked anything yet, the oldest first."""
+        """Connections that have not asked anything yet, or are slow to read their answer: the oldest first."""
         self.loop = asyncio.get_running_loop()
         self.queue = Queue(app, limits, self.loop, alone)
         self.server = web.Server(self._handle)
@@ -73,7 +73,7 @@ class Port:
     # Connections
 
     def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
-        """Serve an accepted connection. At the limit, the oldest connection without any request is closed instead."""
+        """Serve an accepted connection. At the limit, the oldest one that says or reads nothing is closed instead."""
         if len(self.connections) >= self.limits.connections:
             if not self.strangers:
                 peer.close()
@@ -107,6 +107,11 @@ class Port:
         self.connections.discard(connection)
         self._count(len(self.connections))
         self.strangers.pop(connection, None)
+
+    def waits_for(self, connection: "Connection") -> None:
+        """Count one that is to read its answer among those that may be closed, unless it has ended meanwhile."""
+        if connection in self.connections:
+            self.strangers[connection] = None
 
     def tick(self) -> None:
         """Close or refuse the connections whose time is over. To be called several times a second."""

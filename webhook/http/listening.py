@@ -1,0 +1,114 @@
+"""Listening: a socket, the connections that wait at it, and what is done several times a second."""
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from webhook.http.port import Port
+from webhook.telemetry.log import log_line
+
+TICK = 0.25
+"""Seconds between two checks for slow peers."""
+
+LEFT, LOOK_AGAIN = 0.01, 0.001
+"""Seconds that a worker leaves connections to workers with fewer, and seconds between two checks meanwhile."""
+
+AT_ONCE = 16
+"""Connections accepted in one go. A handshake takes as long as several reviews, and all handshakes come first."""
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Return a socket to accept from, which several processes may share. Raises OSError, naming the place."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        opened = socket.create_server(
+            (host, port), family=family, backlog=1024, dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6()
+        )
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), f"{host}:{port}") from error
+    opened.setblocking(False)
+    return opened
+
+
+async def accept(
+    listener: socket.socket,
+    port: Port,
+    context: Callable[[], ssl.SSLContext | None],
+    share: Callable[[int], int] = lambda waiting: waiting,
+) -> None:
+    """Accept connections for ever. Each gets the TLS context of that moment.
+
+    A worker takes its share of the waiting connections at once. It leaves the rest to other workers for a moment.
+    Clients keep their connections, so the worker that wakes first in a burst would otherwise do most of the work.
+    """
+    while True:
+        await _readable(listener)
+        end = monotonic() + LEFT
+        while not (number := share(_waiting(listener))) and monotonic() < end:
+            await asyncio.sleep(LOOK_AGAIN)
+        try:
+            for _ in range(min(max(number, 1), AT_ONCE)):
+                take(listener, port, context())
+        except BlockingIOError:  # another worker took it
+            continue
+        except OSError:  # the peer is gone already, or there are no descriptors left
+            await asyncio.sleep(0.01)
+            continue
+        await asyncio.sleep(0)  # let the other workers take their share
+
+
+def _waiting(listener: socket.socket) -> int:
+    """Return how many connections wait (linux net/ipv4/tcp.c tcp_get_info), at least 1."""
+    (unacked,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32), 24)
+    return max(1, int(unacked))
+
+
+def take(listener: socket.socket, port: Port, context: ssl.SSLContext | None) -> None:
+    """Accept one connection. Raises BlockingIOError if none waits, and OSError."""
+    peer, _ = listener.accept()
+    peer.setblocking(False)
+    port.open(peer, context)
+
+
+async def _readable(listener: socket.socket) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(listener, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listener)
+
+
+async def every(seconds: float, act: Callable[[], None]) -> None:
+    """Call a function again and again, so many seconds apart, even if it fails."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            act()
+        except Exception as error:  # a failure must not end the loop
+            log_line({"message": "internal error", "error": type(error).__name__, "where": act.__qualname__})
+
+
+class Unwatched:
+    """Counts nothing: requests to a port of health are no reviews."""
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Do nothing."""
+
+    def refused(self, status: int) -> None:
+        """Do nothing."""
+
+    def shed(self) -> None:
+        """Do nothing."""
+
+
+def log_exception(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Log what no task caught, as a JSON line; a peer that is gone is none of it."""
+    error = context.get("exception")
+    if not isinstance(error, OSError):  # a peer's doing
+        log_line({"message": "internal error", "error": type(error).__name__, "where": str(context.get("message"))})
