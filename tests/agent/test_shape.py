@@ -23,7 +23,7 @@ HOMES = {
     "pynvml": {"nvml"},
     "ctypes": {"nvml"},
     "signal": {"deeds"},
-    "http.server": {"scrape"},
+    "webhook.http.port": {"scrape"},
     "webhook.cluster.watch": {"node"},
 }
 """Which modules import what belongs to the outside."""

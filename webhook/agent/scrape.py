@@ -1,44 +1,102 @@
-"""Serves the agent's metrics and its health over plain HTTP."""
+"""Serves the agent's metrics and its health over plain HTTP, within the limits of a port that anyone may reach."""
 
+import asyncio
+import contextlib
+import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
 
 from webhook.agent.metrics import CONTENT_TYPE, Metrics
+from webhook.http import listening
+from webhook.http.limits import OPEN
+from webhook.http.messages import HttpRequest, Reply
+from webhook.http.port import Port
+from webhook.telemetry.log import Log
+from webhook.telemetry.rate_limit import Bucket
 
 SILENT = 60.0
 """Seconds without a look after which the agent counts as hung. NVML may block for some while a card is reset."""
 
-READ_SECONDS = 10.0
+_TEXT = (("Content-Type", "text/plain"),)
 
 
-def start(metrics: Metrics, host: str, port: int) -> ThreadingHTTPServer:
-    """Serve /metrics and /healthz in threads. Raises OSError for an address that cannot be had."""
+class Pages:
+    """The application: /metrics and /healthz."""
 
-    class Scrape(BaseHTTPRequestHandler):
-        timeout = READ_SECONDS
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
 
-        def do_GET(self) -> None:
-            if self.path == "/metrics":
-                self._answer(HTTPStatus.OK, metrics.text(), CONTENT_TYPE)
-            elif self.path == "/healthz":
-                silent = metrics.age > SILENT
-                status = HTTPStatus.SERVICE_UNAVAILABLE if silent else HTTPStatus.OK
-                self._answer(status, b"no look for a minute\n" if silent else b"ok\n", "text/plain")
-            else:
-                self._answer(HTTPStatus.NOT_FOUND, b"only /metrics and /healthz\n", "text/plain")
+    def refusal(self, request: HttpRequest) -> Reply | None:
+        """Refuse what is not a plain question."""
+        if request.method not in ("GET", "HEAD") or request.length:
+            return Reply(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("Allow", "GET, HEAD"),))
+        return None
 
-        def _answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def __call__(self, request: HttpRequest) -> Reply:
+        """Answer a question."""
+        if request.path == "/metrics":
+            return Reply(HTTPStatus.OK, self._metrics.text(), (("Content-Type", CONTENT_TYPE),))
+        if request.path != "/healthz":
+            return Reply(HTTPStatus.NOT_FOUND, b"only /metrics and /healthz\n", _TEXT)
+        if self._metrics.age > SILENT:
+            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, b"no look for a minute\n", _TEXT)
+        return Reply(HTTPStatus.OK, b"ok\n", _TEXT)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-            """Log no scrapes."""
 
-    server = ThreadingHTTPServer((host, port), Scrape)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True, name="scrape").start()
-    return server
+class Refused:
+    """Logs requests that are refused or given up: a few at once, then one line in ten seconds."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._bucket = Bucket(burst=5, rate=0.1, now=monotonic())
+        self._requests = 0
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Do nothing."""
+
+    def refused(self, status: int) -> None:
+        """Log or count a refused request. The next line has the number of those that were only counted."""
+        self._requests += 1
+        if self._bucket.ready(monotonic()):
+            self._bucket.take()
+            self._log({"message": "scrape refused", "status": int(status), "requests": self._requests})
+            self._requests = 0
+
+    def shed(self) -> None:
+        """Count as refused what was turned away because too much waited."""
+        self.refused(HTTPStatus.TOO_MANY_REQUESTS)
+
+
+@contextmanager
+def serving(metrics: Metrics, host: str, port: int, log: Log) -> Iterator[None]:
+    """Serve in a thread until the block ends. Raises OSError for an address that cannot be had."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(listening.log_exception)
+    with listening.listener(host, port) as listener:
+        task = loop.create_task(_served(listener, Pages(metrics), Refused(log)))
+        thread = threading.Thread(target=_run, args=(loop, task), daemon=True, name="scrape")
+        thread.start()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(task.cancel)
+            thread.join()
+
+
+def _run(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    loop.close()
+
+
+async def _served(listener: socket.socket, pages: Pages, watch: Refused) -> None:
+    port = Port(pages, OPEN, watch)
+    try:
+        await asyncio.gather(listening.accept(listener, port, lambda: None), listening.every(listening.TICK, port.tick))
+    finally:
+        for connection in [*port.connections]:
+            connection.abort()
+        await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -214,19 +215,17 @@ def _watch(
             turns=Turns(frozen[1], frozen[0], log_line, lacks=NO_FREEZER) if frozen else None,
             contention=follow[0].contention,
         )
-    try:
-        server = scrape.start(watched.metrics, *listen)
-    except OSError as error:
-        raise Unusable((Problem("--listen", 0, error.strerror or str(error)),)) from error
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(scrape.serving(watched.metrics, *listen, log_line))
+        except OSError as error:
+            raise Unusable((Problem("--listen", 0, error.strerror or str(error)),)) from error
+        stack.callback(watched.close)
         stamp = _stamp(policy)
         while not ended.is_set():
             if follow is not None and stamp != (stamp := _stamp(policy)):
                 _replace(follow[0], policy)
             ended.wait(watched.round())
-    finally:
-        watched.close()
-        server.shutdown()
 
 
 def _stamp(policy: str | None) -> tuple[int, ...]:
