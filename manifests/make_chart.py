@@ -125,6 +125,11 @@ def _either(acting: str, watching: str, indent: int) -> str:
 
 
 OUT = {"        - {port: 6443}\n": "        - {port: 6443}\n" + _addresses("to")}
+MONITORING = {
+    "kubernetes.io/metadata.name: monitoring": (
+        "kubernetes.io/metadata.name: {{ quote .Values.networkPolicy.monitoringNamespace }}"
+    )
+}
 
 TEMPLATES = {
     "deployment.yaml": Template(
@@ -187,11 +192,9 @@ TEMPLATES = {
         ".Values.networkPolicy.enabled",
         {
             **OUT,
+            **MONITORING,
             "both places (README.md)": "networkPolicy.apiServer",
             "        - {port: webhook}\n": "        - {port: webhook}\n" + _addresses("from"),
-            "kubernetes.io/metadata.name: monitoring": (
-                "kubernetes.io/metadata.name: {{ quote .Values.networkPolicy.monitoringNamespace }}"
-            ),
         },
     ),
     "quota.yaml": Template(
@@ -219,6 +222,9 @@ TEMPLATES = {
         "components/agent/policy.yaml",
         AGENT,
         {'policy.yaml: ""': 'policy.yaml: {{ include "slicewarden.policy" . | toJson }}'},
+    ),
+    "agent-network.yaml": Template(
+        "components/agent/network.yaml", f"and {AGENT} .Values.networkPolicy.enabled", {**OUT, **MONITORING}
     ),
     "agent.yaml": Template("components/agent/daemonset.yaml", AGENT, {**IMAGE, **_acts()}),
     "cert-manager.yaml": Template("overlays/cert-manager/certificates.yaml", 'eq .Values.certificates "cert-manager"'),

@@ -8,7 +8,7 @@ import yaml
 
 from tests import ROOT
 from tests.support.command_lines import read as read_command
-from tests.support.manifests import COMPONENTS, read
+from tests.support.manifests import BASE, COMPONENTS, read
 from webhook import rules
 from webhook.agent import agent, ledger, node
 from webhook.agent.turns import PAUSE_ENDED, PAUSED
@@ -20,7 +20,7 @@ from webhook.model import Request
 
 AGENT, ACTS, TAINTS = COMPONENTS / "agent", COMPONENTS / "agent-acts", COMPONENTS / "agent-taints"
 TURNS = COMPONENTS / "agent-turns"
-OBJECTS = [each for name in ("namespace", "rbac", "policy", "daemonset") for each in read(AGENT / f"{name}.yaml")]
+OBJECTS = [each for name in ("namespace", "rbac", "policy", "network", "daemonset") for each in read(AGENT / f"{name}.yaml")]
 SAMPLE = ROOT / "policies" / "sample.yaml"
 
 
@@ -84,6 +84,17 @@ def test_its_options_are_those_of_the_command(acts: bool) -> None:
     assert given["policy"] == f"{mount}/{next(iter(one('ConfigMap')['data']))}"
     assert "NODE_NAME" in {each["name"] for each in container["env"]}
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_the_network_lets_prometheus_in_and_the_agent_out_to_the_api_server_as_the_webhooks_does() -> None:
+    (base,) = read(BASE / "network.yaml")
+    spec, pods = one("NetworkPolicy")["spec"], one("DaemonSet")["spec"]["template"]
+    assert spec["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
+    assert "hostNetwork" not in pods["spec"], "no NetworkPolicy holds for the host's network"
+    _, metrics = base["spec"]["ingress"]
+    assert (spec["ingress"], spec["egress"]) == ([metrics], base["spec"]["egress"])
+    assert spec["policyTypes"] == base["spec"]["policyTypes"]
+    assert {each["name"] for each in pods["spec"]["containers"][0]["ports"]} == {metrics["ports"][0]["port"]}
 
 
 def test_only_the_one_that_acts_is_privileged_and_has_the_cgroups() -> None:

@@ -252,12 +252,18 @@ def test_a_bundle_goes_to_every_webhook(run: Run) -> None:
 
 
 def test_the_network_policy_allows_only_the_api_server(run: Run) -> None:
-    objects = template(run, "--set=networkPolicy.apiServer={203.0.113.7/32,2001:db8::7/128}")
+    values = ["networkPolicy.apiServer={203.0.113.7/32,2001:db8::7/128}", "agent.enabled=true"]
+    objects = template(run, *(f"--set={each}" for each in (*values, "networkPolicy.monitoringNamespace=watch")))
     specs = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "NetworkPolicy"}
     spec, keeper = specs["slicewarden"], specs["slicewarden-certificates"]
     blocks = [{"ipBlock": {"cidr": "203.0.113.7/32"}}, {"ipBlock": {"cidr": "2001:db8::7/128"}}]
     assert spec["ingress"][0] == {"ports": [{"port": "webhook"}], "from": blocks}
-    assert spec["egress"] == keeper["egress"] == [{"ports": [{"port": 443}, {"port": 6443}], "to": blocks}]
+    agent = specs["slicewarden-node"]
+    for each in (spec, keeper, agent):
+        assert each["egress"] == [{"ports": [{"port": 443}, {"port": 6443}], "to": blocks}]
+    for rule in (spec["ingress"][1], *agent["ingress"]):
+        (source,) = rule["from"]
+        assert source["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "watch"}
 
 
 def test_the_network_policy_and_the_quota_can_be_left_out(run: Run) -> None:
