@@ -1,5 +1,6 @@
 """The agent's manifests: its rights are what it asks for, the policy exempts it, and its options are the command's."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.support.manifests import BASE, COMPONENTS, read
 from webhook import rules
 from webhook.agent import agent, ledger, node
 from webhook.agent.turns import PAUSE_ENDED, PAUSED
+from webhook.catalog import host_paths
 from webhook.cli import inputs
 from webhook.cli.commands import thaw
 from webhook.engine.engine import Engine
@@ -20,7 +22,8 @@ from webhook.model import Request
 
 AGENT, ACTS, TAINTS = COMPONENTS / "agent", COMPONENTS / "agent-acts", COMPONENTS / "agent-taints"
 TURNS = COMPONENTS / "agent-turns"
-OBJECTS = [each for name in ("namespace", "rbac", "policy", "network", "daemonset") for each in read(AGENT / f"{name}.yaml")]
+FILES = ("namespace", "rbac", "policy", "network", "daemonset")
+OBJECTS = [each for name in FILES for each in read(AGENT / f"{name}.yaml")]
 SAMPLE = ROOT / "policies" / "sample.yaml"
 
 
@@ -155,6 +158,19 @@ def test_the_sample_policy_admits_it_with_its_exemption_and_names_each_rule_with
     expected = {"host-namespaces", "visible-devices", *(["device-path", "privileged-container"] if acts else [])}
     assert denied(tmp_path, item, exempting=False) == expected
     assert denied(tmp_path, item, exempting=True) == expected  # they are recorded
+
+
+def test_every_path_of_a_node_that_our_manifests_mount_is_refused_to_others() -> None:
+    """Whoever may write there may write what our own privileged containers read."""
+    texts = [file.read_text("utf-8") for file in (ROOT / "manifests").rglob("*") if file.suffix in (".yaml", ".tpl")]
+    paths = {path for text in texts for path in re.findall(r"hostPath:\s*\{?\s*path:\s*([^\s,}]+)", text)}
+    assert paths >= {str(node.LOGS), str(ledger.FOLDER), "/sys/fs/cgroup"}
+    assert sum(text.count("hostPath:") for text in texts) == sum(
+        len(re.findall(r"hostPath:\s*\{?\s*path:", text)) for text in texts
+    )
+    assert {path for path in paths if not host_paths.leads_to_gpu(path)} == set()
+    harmless = {path for path in paths if not host_paths.leads_to_gpu(path, host_paths.Access.READ)}
+    assert harmless == {str(node.LOGS)}, "what the nodes' logs say, and the agent's mount of it is read-only too"
 
 
 def test_the_names_in_events_and_the_manifests_are_those_of_the_page() -> None:

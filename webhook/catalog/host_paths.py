@@ -63,6 +63,7 @@ HOST_PATHS = (
     "/run/k0s",
     "/var/lib/k0s",
     "/var/snap",
+    "/run/slicewarden",  # the ledger of the agent (webhook/agent/ledger.py), which the next agent reads as root
     # The kubelet reads container logs here as root, and follows symbolic links.
     "/var/log/pods",
     "/var/log/containers",
@@ -86,8 +87,13 @@ HOST_PATHS = (
     "/sbin",
     "/sysroot",
     "/usr",
-    "/oem",  # Flatcar's; /local is Bottlerocket's, whose own containerd is beside the kubelet's
-    "/local",
+    "/oem",  # Flatcar's
+    # Bottlerocket's: what it mounts at /opt and /var, and what its own containers on the host keep
+    # (bottlerocket-os/bottlerocket packages/release, sources/host-ctr)
+    "/local/bootstrap-containers",
+    "/local/host-containers",
+    "/local/opt",
+    "/local/var",
     "/run/host-containerd*",
     "/opt/azure",
     "/opt/rke2",
@@ -164,7 +170,10 @@ READ_ONLY_PATHS = (
     "/etc/group",
     "/etc/hostname",
     "/etc/hosts",
+    "/etc/krb5.conf",
+    "/etc/libibverbs.d",  # the names of the drivers of InfiniBand: rdma-core libibverbs/config.c
     "/etc/machine-id",
+    "/etc/nccl.conf",  # NCCL reads it at its start: NCCL docs/userguide env, NCCL_CONF_FILE
     "/etc/nsswitch.conf",
     "/etc/os-release",
     "/etc/passwd",
@@ -181,6 +190,7 @@ READ_ONLY_PATHS = (
     "/lib/modules",
     "/usr/lib/modules",
     "/usr/lib/os-release",
+    "/usr/local/cuda",
     "/usr/local/share/ca-certificates",
     "/usr/share",
     "/usr/src",
