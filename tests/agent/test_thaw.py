@@ -1,5 +1,6 @@
 """The agent and the thawer as processes: killed, stopped, told to end. All that were frozen run, by real freezes."""
 
+import json
 import os
 import random
 import signal
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from tests.agent.bed import SLEEP, Container, Node, containers, node, writable
 from tests.support.waiting import until
 from webhook.agent import cgroups
+from webhook.agent import thawer as thawers
 from webhook.agent.freezer import Freezer
 from webhook.agent.ledger import Ledger
-from webhook.agent.thawer import DEAD, LATE, OVERDUE, SILENT, Thawer, thaw
+from webhook.agent.thawer import DEAD, LATE, OVERDUE, SILENT, UNSAFE, Thawer, thaw
 from webhook.cli import main as cli
 from webhook.cli.commands import agent
 
@@ -98,7 +101,8 @@ def test_watching_alone_freezes_nobody_and_a_second_agent_says_that_it_is_one(ca
             with one.agent():
                 said = {"message": "no turns", "error": "another agent runs on this node"}
                 until(lambda: any(said.items() <= line.items() for line in one.log("agent")), "it says so")
-                assert one.frozen == 2
+                assert any(line.get("thawed") == 2 for line in one.log("agent")), "it thaws whom the other one froze"
+                one.waits(2)  # the first one lives, and goes on after their rest
                 first.kill()
                 first.wait()
                 until(lambda: any(line.get("message") == "thawed what the ledger names" for line in one.log("agent")))
@@ -221,7 +225,7 @@ def test_the_thawer_goes_by_the_looks_of_the_agent_and_by_no_clock_of_the_day(
     frozen: Frozen,
 ) -> None:
     one, book, freezer = frozen
-    book.write({one.path: 1e12})
+    book.write({one.path: 1000.0})
     now = 100.0
     thawer = Thawer(Ledger(book.folder), freezer, silence=3, clock=lambda: now)
     for _ in range(5):
@@ -236,7 +240,7 @@ def test_the_thawer_empties_the_ledger_of_a_dead_agent_and_gives_the_lock_back(
     frozen: Frozen,
 ) -> None:
     one, book, freezer = frozen
-    book.write({one.path: 1e12})
+    book.write({one.path: time.monotonic() + 1000})
     thawer = Thawer(Ledger(book.folder), freezer)
     assert thawer.look() == ({}, OVERDUE)
     book.leave()
@@ -276,6 +280,90 @@ def test_what_cannot_be_thawed_stays_in_the_ledger(frozen: Frozen) -> None:
     book.leave()
     assert Thawer(Ledger(book.folder), Broken(writable())).look() == ({one.path: "Permission denied"}, DEAD)
     assert book.read().until == {one.path: 0.0}
+
+
+# A ledger that somebody else has
+
+
+MOMENTS = {
+    "no number": "soon",
+    "nan": "nan",
+    "infinite": "inf",
+    "huge": "1e300",
+    "negative": "-5",
+    "long ago": "1",
+    "beyond the longest pause": str(100 + thawers.LONGEST + LATE + 1),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
+def test_a_moment_that_no_policy_would_give_has_passed(frozen: Frozen, moment: str) -> None:
+    one, book, freezer = frozen
+    (book.folder / "frozen").write_text(f"{moment} {one.path}\n")
+    assert Thawer(Ledger(book.folder), freezer, clock=lambda: 100.0).look() == ({one.path: ""}, OVERDUE)
+    assert not freezer.asked(one.path)
+
+
+def test_the_longest_pause_is_that_of_the_policys_schema() -> None:
+    schema = json.loads((ROOT / "webhook" / "policy" / "policy.schema.json").read_text("utf-8"))
+    most = {each["maximum"] for each in _named(schema, "longestSeconds")}
+    assert most == {thawers.LONGEST}
+
+
+def _named(schema: Any, name: str) -> Iterator[Any]:
+    if isinstance(schema, dict):
+        if name in schema:
+            yield schema[name]
+        for each in schema.values():
+            yield from _named(each, name)
+
+
+def test_a_stranger_with_the_lock_who_touches_and_rewrites_the_ledger_keeps_nobody_frozen(frozen: Frozen) -> None:
+    """The agent is dead. He has its lock, touches the file before each look, and puts the moment off each time."""
+    one, book, freezer = frozen
+    now = 100.0
+    book.write({one.path: now + 20})
+    thawer = Thawer(Ledger(book.folder), freezer, clock=lambda: now)
+    looks = list[dict[str, str]]()
+    while not any(looks):
+        assert now < 130, "the agent would have let it run at 120"
+        done, why = thawer.look()
+        looks.append(done)
+        now += 0.5
+        (book.folder / "frozen").write_text(f"{now + 20} {one.path}\n")
+        book.beat()
+    assert (why, looks[-1], freezer.asked(one.path)) == (OVERDUE, {one.path: ""}, False)
+
+
+def test_a_stranger_who_empties_the_ledger_keeps_nobody_frozen(frozen: Frozen) -> None:
+    one, book, freezer = frozen
+    book.write({one.path: 120.0})
+    thawer = Thawer(Ledger(book.folder), freezer, clock=lambda: 100.0)
+    assert thawer.look() == ({}, OVERDUE)
+    book.write({})
+    assert thawer.look() == ({one.path: ""}, OVERDUE)
+    assert thawer.look() == ({}, OVERDUE)
+    assert freezer.freeze([one.path]) == {}  # by somebody else, later
+    assert thawer.look() == ({}, OVERDUE)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_all_run_whose_ledger_lies_in_a_folder_that_is_not_the_agents_own(frozen: Frozen, mode: int) -> None:
+    one, book, freezer = frozen
+    book.write({one.path: 120.0})
+    thawer = Thawer(Ledger(book.folder), freezer, clock=lambda: 100.0)
+    assert thawer.look() == ({}, OVERDUE)
+    book.folder.chmod(mode)
+    assert thawer.look() == ({one.path: ""}, UNSAFE)
+
+
+def test_a_later_agent_thaws_what_a_ledger_names_whose_lock_another_has(
+    frozen: Frozen,
+) -> None:
+    one, book, freezer = frozen
+    book.write({one.path: time.monotonic() + 1000})
+    later, _ = agent._thawed(book.folder)
+    assert (later.held, freezer.asked(one.path)) == (False, False)
 
 
 # A long time of everything at once

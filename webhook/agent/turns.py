@@ -170,18 +170,24 @@ class Turns:
         return None if why else self.freezer
 
     def _take(self, freezer: Freezer) -> str:
-        """Take the lock of the ledger, and thaw what is in it. Returns why it is not ours, or an empty text."""
+        """Take the lock of the ledger, and thaw what is in it, once also where another one has the lock.
+
+        Returns why the lock is not ours, or an empty text.
+        """
         if self.ledger.held:
             return ""
-        if why := self.ledger.take(tries=1 if "no turns" in self._said else TRIES):
+        again = bool(self._said.get("no turns"))
+        why = self.ledger.take(tries=1 if again else TRIES)
+        if why and again:
             return why
         left = self.ledger.read()
-        failed = [path for path, why in thaw(self.ledger, freezer).items() if why]
-        self._stuck.update({path: path for path in failed})
+        failed = [path for path, trouble in thaw(self.ledger, freezer).items() if trouble]
+        if self.ledger.held:
+            self._stuck.update({path: path for path in failed})
         if left.until or left.strange:
             counts = {"thawed": len(left.until) - len(failed), "failed": len(failed), "strange": left.strange}
             self.log({"message": "thawed what the ledger names", **counts})
-        return ""
+        return why
 
     def _compare(self, freezer: Freezer, containers: dict[str, Container], paths: Mapping[str, str]) -> set[str]:
         """Return those that we froze and somebody thawed. Leaves those out of `containers` that somebody else froze.

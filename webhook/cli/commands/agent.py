@@ -132,11 +132,11 @@ def _thawed(folder: Path) -> tuple[Ledger, Freezer | None]:
     if root is None or not os.access(root, os.W_OK):
         return book, None
     freezer = Freezer(root)
-    if not book.take():
-        done = thawer.thaw(book, freezer)
-        if done:
-            failed = sum(map(bool, done.values()))
-            log_line({"message": "thawed what the ledger names", "thawed": len(done) - failed, "failed": failed})
+    book.take()
+    done = thawer.thaw(book, freezer)  # whoever has the lock
+    if done:
+        failed = sum(map(bool, done.values()))
+        log_line({"message": "thawed what the ledger names", "thawed": len(done) - failed, "failed": failed})
     return book, freezer
 
 
