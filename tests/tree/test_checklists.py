@@ -12,7 +12,7 @@ from tests import ROOT
 TESTS = ROOT / "tests"
 PAGE = (ROOT / "docs" / "checklists.md").read_text("utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text("utf-8")
-LISTS = {"contract": ("## The contract with the API server", 114), "threat": ("## Threats", 65)}
+LISTS = {"contract": ("## The contract with the API server", 114), "threat": ("## Threats", 70)}
 ROW = re.compile(r"^\| (\d+)(?:-(\d+))? \| (.+) \| (.+) \|$", re.MULTILINE)
 
 
