@@ -1,6 +1,7 @@
 """Every rule is asked about what it judges: each fixture, against the registration made from its policy.
 
-A fixture whose request an API server never sends says why, in a last line of its own: `# not sent: ...`.
+A fixture whose request an API server never sends says why, in a last line of its own: `# not sent: ...`. Of one that it
+refuses before it asks anybody, it is `# refused: ...`, and tests/evaluator asks whether it does.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.conditions import Object, receivers, request_of
-from tests.support.fixtures import FILES, RULES, fixture, settings, verb
+from tests.support.fixtures import FILES, REFUSED, RULES, fixture, settings, verb
 from webhook.api.admission import decode, wrap
 from webhook.engine.engine import Engine
 from webhook.engine.registration import configurations
@@ -39,6 +40,8 @@ def test_the_conditions_send_every_fixture_that_a_rule_flags(file: Path) -> None
     document, _, _ = fixture(file)
     half = "Mutating" if verb(file) == "patch" else "Validating"
     heard = receivers(webhooks(file.parent.name, half), request_of(document.value))
+    if REFUSED.search(file.read_text("utf-8")):
+        return
     if NOT_SENT.search(file.read_text("utf-8")):
         assert heard == [], "it is sent: remove the comment"
     else:

@@ -1,5 +1,6 @@
 """An update: what it makes worse is refused, what was there before is not."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -9,8 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support import fixtures
+from tests.support.conditions import receivers, request_of
+from tests.support.later import may_see, updates
 from tests.support.strategies import put
+from webhook.api import admission
 from webhook.engine.engine import CREATE, UPDATE, Engine
+from webhook.engine.registration import configurations
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Request, Requester, Verdict
 from webhook.model import Path as Place
@@ -283,3 +288,30 @@ def test_a_finding_that_was_there_before_is_excused(rule: str) -> None:
         labelled = {**item, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), "reviewed": "yes"}}}
         again = replace(request, requester=TENANT, operation=UPDATE, object=labelled, old_object=item)
         assert not denied(engine, facts, again), file.stem
+
+
+@pytest.mark.parametrize("folder", fixtures.FOLDERS)
+def test_a_pod_that_sees_gpus_by_an_update_is_judged_as_a_new_one(folder: str) -> None:
+    policy, _ = fixtures.settings(folder)
+    engine, facts = fixtures.engine_of(folder, alone=False)
+    hooks = [hook for each in configurations(policy) if each["kind"].startswith("Valid") for hook in each["webhooks"]]
+    for file in fixtures.files_of(folder):
+        item = fixtures.fixture(file)[0].value
+        if item["kind"] != "Pod" or fixtures.REFUSED.search(file.read_text("utf-8")) or "nodeName" in item["spec"]:
+            continue
+        for update in updates(item, policy):
+            if may_see(update.old, policy, facts) or not may_see(update.new, policy, facts):
+                continue
+            found = {
+                (result.rule, result.finding.path)
+                for result in engine.validate(admission.decode(json.dumps(update.review).encode()), facts).results
+            }
+            before, now = (
+                {
+                    (result.rule, result.finding.path)
+                    for result in engine.validate(admission.decode(admission.wrap(each)), facts).results
+                }
+                for each in (update.old, update.new)
+            )
+            assert found >= now - before, (file.stem, update.name)
+            assert not found or receivers(hooks, request_of(update.review)), (file.stem, update.name)

@@ -55,6 +55,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	"k8s.io/kubernetes/pkg/capabilities"
 	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 )
@@ -126,6 +127,7 @@ type compiled struct {
 }
 
 func main() {
+	capabilities.Setup(true, 0) // --allow-privileged, without which the API server refuses such pods by itself
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
 	policies, mutators := map[string][]compiled{}, map[string][]mutator{}
 	for {
@@ -365,6 +367,10 @@ func objects(request *admissionv1.AdmissionRequest) (runtime.Object, runtime.Obj
 			faults = validation.ValidatePodEphemeralContainersUpdate(pod, was, options)
 		case "status":
 			faults = validation.ValidatePodStatusUpdate(pod, was, options)
+		case "resize":
+			faults = validation.ValidatePodResize(pod, was, options)
+		default:
+			return nil, nil, fmt.Errorf("pods have no subresource %q that is updated", request.SubResource)
 		}
 	} else {
 		options := podutil.GetValidationOptionsFromPodSpecAndMeta(&pod.Spec, nil, &pod.ObjectMeta, nil)

@@ -1,6 +1,7 @@
 """The fixtures of the rules: their folders, their files, and what judges them."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from webhook.policy.model import Policy
 FIXTURES = ROOT / "tests" / "fixtures"
 RULES = {rule.id: rule for rule in rules.walk()}
 FOLDERS = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir())
+REFUSED = re.compile(r"^# refused: .+\n\Z", re.MULTILINE)
+"""The last line of a fixture that an API server refuses by itself, so that nobody is asked: it says why."""
 SETTINGS = ("policy.yaml", "facts.yaml")
 FILES = sorted(file for file in FIXTURES.glob("*/*.yaml") if file.name not in SETTINGS)
 

@@ -52,8 +52,10 @@ CHANGES = (Asked.UPDATES, Asked.STATUSES)
 """Updates of pods."""
 
 ANY_POD = (Asked.PODS, *CHANGES)
-"""For clauses that read only `variables.containers`, `annotations`, `podlabels` and `tolerations`, and `exposed`.
+"""For clauses that read only what counts as new: of a new pod it is all.
 
-They are all that a new pod has, and of an update only what it adds or changes. So an old fault stays, as the engine has
-it (webhook/engine/ratcheting.py).
+For an update, `variables.annotations`, `podlabels` and `tolerations` are what it changes, and `added` the debug
+containers that it adds. So an old fault stays, as the engine has it (webhook/engine/ratcheting.py). A fault of pods
+that may see a GPU (`exposed`) is none before a pod may. So `whole` tells whether all of the pod counts as new because
+it could see none before; then `containers` are all of them, and otherwise those of `added`. `kept` are the others.
 """

@@ -34,6 +34,9 @@ _LEFT_OUT = {
 }
 """Why an object lacks what /mutate writes, and what to do."""
 
+_TOO_LATE = "Slicewarden writes it only into what is created; delete the pod, and create it as it is to be"
+"""The same of the containers that a pod had before it was updated."""
+
 
 Seen = Callable[[Review[Any]], None]
 """Receives each review of an object before its rules are asked."""
@@ -218,7 +221,7 @@ class Engine:
         for rule, findings in self._findings(review, self._askable):
             action, exemption = self._action(rule.id, review)
             for finding in findings:
-                message = f"{finding.message}; {_LEFT_OUT[action]}" if finding.left_out else finding.message
+                message = f"{finding.message}; {_why(action, finding, review)}" if finding.left_out else finding.message
                 if (message := line(message)) != finding.message:
                     finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)
@@ -309,6 +312,15 @@ def _is_added(fix: Fix, request: Request) -> bool:
         before = before.get(key) if isinstance(before, dict) else None
     index = fix.path[2]
     return isinstance(index, int) and index >= (len(before) if isinstance(before, list) else 0)
+
+
+def _why(action: Action, finding: Finding, review: Review[Any]) -> str:
+    """Say why an object lacks what /mutate writes, and what to do."""
+    subject = review.subject
+    changed = isinstance(subject, Pod) and not subject.template and subject.old is not None
+    if action is Action.DENY and changed and finding.path[:2] != ("spec", "ephemeralContainers"):
+        return _TOO_LATE
+    return _LEFT_OUT[action]
 
 
 def _fixed_later(subject: Subject, result: Result) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.cel.clauses import Asked
 from webhook.cel.policies import covers, holds, include, is_gpu, offered, tolerated
-from webhook.cel.write import NO_TEXTS, all_of, any_of, array, named, one_of, text
+from webhook.cel.write import NO_TEXTS, all_of, any_of, array, named, negated, one_of, text
 from webhook.facts import rights
 from webhook.floor import params
 from webhook.gpu.guard import given
@@ -30,9 +30,9 @@ def of(asked: Asked, policy: Policy, *, reads: bool = False) -> tuple[Variable, 
 def _of(asked: Asked, policy: Policy, reads: bool) -> tuple[Variable, ...]:
     match asked:
         case Asked.PODS:
-            return (*_pod(), *_new_pod(), *_exposed(policy, "variables.asks"), *_placed(policy, reads))
+            return (*_pod(), *_new_pod(policy), *_placed(policy, reads))
         case Asked.UPDATES | Asked.STATUSES:
-            return (*_pod(), *_changed_pod(), *_exposed(policy))
+            return (*_pod(), *_changed_pod(policy))
         case Asked.NAMESPACES | Asked.NODES:
             return tuple(_labels(asked))
         case Asked.DEVICES:
@@ -60,20 +60,28 @@ def _pod() -> Iterator[Variable]:
     yield "everyone", "variables.init + variables.main + object.spec.?ephemeralContainers.orValue([])"
 
 
-def _new_pod() -> Iterator[Variable]:
+def _new_pod(policy: Policy) -> Iterator[Variable]:
+    yield "whole", "true"
+    yield "added", "variables.everyone"
+    yield "kept", "variables.everyone.filter(c, false)"
     yield "containers", "variables.everyone"
     yield "annotations", "object.metadata.?annotations.orValue({})"
     yield "podlabels", "object.metadata.?labels.orValue({})"
     yield "tolerations", "object.spec.?tolerations.orValue([])"
+    yield from _read(policy)
+    yield "asked", "variables.asks.flatten().distinct()"
+    yield "exposed", _exposed(policy)
 
 
-def _changed_pod() -> Iterator[Variable]:
-    """The parts that an update adds. An update can change only a container's image, and it can remove no toleration."""
+def _changed_pod(policy: Policy) -> Iterator[Variable]:
+    """What an update adds, and what counts as new by it: all of a pod that may see a GPU, and could see none before.
+
+    An update can add tolerations and debug containers, and can change images (tests/evaluator/test_updates.py asks
+    Kubernetes' own validation). A pod that has a node stays there, whatever it tolerates later.
+    """
     yield "old_debug", "oldObject.spec.?ephemeralContainers.orValue([]).map(c, c.name)"
-    yield (
-        "containers",
-        "object.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.old_debug))",
-    )
+    yield "added", "object.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.old_debug))"
+    yield "kept", "variables.init + variables.main + oldObject.spec.?ephemeralContainers.orValue([])"
     for variable, part in (("annotations", "annotations"), ("podlabels", "labels")):
         changed = f"oldObject.metadata.?{part}[?k] != optional.of(v)"
         yield variable, f"object.metadata.?{part}.orValue({{}}).transformMap(k, v, {changed}, v)"
@@ -81,47 +89,57 @@ def _changed_pod() -> Iterator[Variable]:
         "tolerations",
         "object.spec.?tolerations.orValue([]).filter(t, !(t in oldObject.spec.?tolerations.orValue([])))",
     )
+    yield "asked", f"variables.everyone.map(c, {_asks(policy)}).flatten().distinct()"
+    yield "exposed", _exposed(policy)
+    before = _exposed(policy, "oldObject", "variables.kept")
+    yield "whole", all_of((_waits("object"), "variables.exposed", negated(before)))
+    yield "containers", "variables.whole ? variables.everyone : variables.added"
+    yield from _read(policy)
 
 
-def _exposed(policy: Policy, everyone: str = "") -> Iterator[Variable]:
-    """The containers that ask for GPUs, and whether the pod may see one: PodReview.exposed without other objects.
+def _read(policy: Policy) -> Iterator[Variable]:
+    """What each of `containers` asks for, and the names of its variables."""
+    yield "asks", f"variables.containers.map(c, {_asks(policy)})"
+    yield "names", "variables.containers.map(c, c.?env.orValue([]).map(e, e.name))"
 
-    `names` are those of each container's variables. `everyone` is an expression for what each of the pod's containers
-    asks for, where there already is one.
+
+def _asks(policy: Policy) -> str:
+    """Return the GPUs that container `c` asks for.
 
     After the API server's own validation a limit is a whole number and its request the same (kubernetes
     pkg/apis/core/validation/validation.go, validateResourceRequirements), so nothing else has to be read.
     """
-    asks = (
+    return (
         "c.?resources.?limits.orValue({}).filter(n,"
         f" n.contains('/') && {is_gpu('n', policy.gpu_resources)}"
-        " && quantity(c.resources.limits[n]).asInteger() != 0)"
+        " && sign(quantity(c.resources.limits[n])) != 0)"
     )
-    yield "asks", f"variables.containers.map(c, {asks})"
-    everyone = everyone or f"variables.everyone.map(c, {asks})"
-    yield "asked", f"{everyone}.flatten().distinct()"
-    yield "names", "variables.containers.map(c, c.?env.orValue([]).map(e, e.name))"
+
+
+def _exposed(policy: Policy, pod: str = "object", containers: str = "variables.everyone") -> str:
+    """Tell whether a pod may see a GPU: PodReview.exposed without other objects. No update changes `asked`."""
     runtime = named("name", policy.forms.runtime_classes)
-    yield (
-        "exposed",
-        any_of(
-            (
-                "size(variables.asked) > 0",
-                f"[object.spec.?runtimeClassName.orValue('')].exists(name, {runtime})",
-                f"variables.everyone.exists(c, c.?env.orValue([]).exists(e, e.name in {array(DEVICE_VARIABLES)}))",
-                all_of(("object.spec.?nodeName.orValue('') == ''", _unguarded(policy))),
-            )
-        ),
+    return any_of(
+        (
+            "size(variables.asked) > 0",
+            f"[{pod}.spec.?runtimeClassName.orValue('')].exists(name, {runtime})",
+            f"{containers}.exists(c, c.?env.orValue([]).exists(e, e.name in {array(DEVICE_VARIABLES)}))",
+            all_of((_waits(pod), _unguarded(policy, pod))),
+        )
     )
 
 
-def _unguarded(policy: Policy) -> str:
+def _waits(pod: str) -> str:
+    return f"{pod}.spec.?nodeName.orValue('') == ''"
+
+
+def _unguarded(policy: Policy, pod: str) -> str:
     """Tell whether nothing keeps a pod that names no node off the nodes with GPUs, as guard.kept_off does."""
     taint = policy.guard.taint if policy.guard else None
     if taint is None:
         return "true"
     keyed = one_of("t.?key.orValue('')", ("", taint))
-    tolerates = f"object.spec.?tolerations.orValue([]).exists(t, {keyed} && {tolerated('t', policy, taint)})"
+    tolerates = f"{pod}.spec.?tolerations.orValue([]).exists(t, {keyed} && {tolerated('t', policy, taint)})"
     by_name = f"variables.everyone.exists(c, {text(taint)} in c.?resources.?limits.orValue({{}}))"
     effect = text(given(taint)["effect"])
     matches = tolerated(f"[{{'effect': {effect}}}][0]", policy, taint)

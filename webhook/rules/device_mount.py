@@ -38,7 +38,7 @@ def floor(_: Policy) -> Iterator[Clause]:
     """Weaker: a mount passes whose path has `..` in it."""
     device = begins(joined(steps("m")), DEVICE_MOUNTS)
     yield Clause(
-        f"!variables.containers.exists(c, {mounts('c', 'nvidia-container', device)})",
+        f"!variables.added.exists(c, {mounts('c', 'nvidia-container', device)})",
         "a mount requests GPUs past the device plugin; remove it, and request GPUs in resources.limits",
         asked=ANY_POD,
     )

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from webhook.catalog import host_paths
 from webhook.catalog.host_paths import Access
-from webhook.cel.clauses import Clause
+from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.paths import NESTED, READABLE, leads_to_gpu, letters, steps, table
 from webhook.gpu.exposure import HostPath
 from webhook.gpu.review import PodReview
@@ -97,14 +97,19 @@ def floor(policy: Policy) -> Iterator[Clause]:
         f"m.?readOnly.orValue(false) && (letters.contains('{READABLE}')"
         f" || (m.?recursiveReadOnly.orValue('') == 'Enabled' && letters.contains('{NESTED}')))"
     )
+    access = "({0}.?readOnly.orValue(false) ? ({0}.?recursiveReadOnly.orValue('') == 'Enabled' ? 2 : 1) : 0)"
+    at_least = f"{access.format('o')} <= {access.format('m')}"
+    as_before = f"variables.kept.exists(k, k.?volumeMounts.orValue([]).exists(o, o.name == m.name && {at_least}))"
     yield Clause(
-        f"!variables.exposed || !(variables.host_paths.exists(name, [variables.host_paths[name]].exists(letters,"
+        "!variables.exposed || !(variables.whole && variables.host_paths.exists(name,"
+        " [variables.host_paths[name]].exists(letters,"
         f" !letters.contains('{READABLE}') && !letters.contains('{NESTED}')))"
         " || variables.containers.exists(c, c.?volumeMounts.orValue([]).exists(m, m.name in variables.host_paths"
-        f" && [variables.host_paths[m.name]].exists(letters, !({reads})))))",
+        f" && [variables.host_paths[m.name]].exists(letters, !({reads})) && (variables.whole || !{as_before}))))",
         "a hostPath exposes the node's devices or gives control of the node, its GPUs included; remove the volume, or "
         "mount it read-only where its page allows that",
         places="'volume ' + variables.host_paths.map(name, name).join(', ')",
+        asked=ANY_POD,
         variables=(
             ("host_table", table(policy)),
             (

@@ -11,7 +11,7 @@ can exempt an agent of the system in the policy, by its namespace and service ac
 from collections.abc import Iterator
 
 from webhook.api.fields import flag
-from webhook.cel.clauses import Clause
+from webhook.cel.clauses import ANY_POD, Clause
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy
@@ -36,7 +36,9 @@ def check(review: PodReview) -> Iterator[Finding]:
 def floor(_: Policy) -> Iterator[Clause]:
     """Exact, where it is certain that the pod may see a GPU."""
     yield Clause(
-        "!variables.exposed || !(object.spec.?hostPID.orValue(false) || object.spec.?hostIPC.orValue(false))",
+        "!variables.exposed || !variables.whole"
+        " || !(object.spec.?hostPID.orValue(false) || object.spec.?hostIPC.orValue(false))",
         "hostPID or hostIPC lets the pod reach the processes or the shared memory of all pods on its node's GPUs; "
         "remove it",
+        asked=ANY_POD,
     )

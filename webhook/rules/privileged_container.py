@@ -50,7 +50,7 @@ def floor(_: Policy) -> Iterator[Clause]:
         " || c.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
         f" || c.?securityContext.?capabilities.?add.orValue([]).exists(name, name.upperAscii() in {names})"
     )
-    of_pod = "request.operation == 'CREATE' && object.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
+    of_pod = "variables.whole && object.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false)"
     yield Clause(
         f"!variables.exposed || !(({of_pod}) || variables.containers.exists(c, {one}))",
         "privileged, hostProcess, or a capability lets a container take devices that it was not given; remove it",

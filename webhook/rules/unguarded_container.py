@@ -81,7 +81,8 @@ def floor(policy: Policy) -> Iterator[Clause]:
     yield Clause(
         f"!variables.exposed || variables.containers.all(i, c, {has_or_drives} ? {closed} : {_says(VISIBLE)})",
         f"a container sets neither {VISIBLE}, nor {' and '.join(CLOSED)} beside a GPU, so its image may take what it "
-        "was not given; Slicewarden's mutating webhook writes them, and did not run",
+        "was not given; Slicewarden's mutating webhook writes them into what is created: it did not run, or the pod "
+        "could see no GPU then, and has to be created again",
         asked=ANY_POD,
     )
 
