@@ -30,7 +30,9 @@ def pods(folder: str) -> list[tuple[str, Object]]:
     return [
         (name, request["object"])
         for name, request in found
-        if request["kind"]["kind"] == "Pod" and request["operation"] == "CREATE" and isinstance(request["object"], dict)
+        if request["kind"]["kind"] == "Pod"
+        and request["operation"] == "CREATE"
+        and "nodeName" not in request["object"]["spec"]
     ]
 
 
@@ -44,8 +46,8 @@ def test_what_is_denied_of_a_new_pod_is_denied_of_one_that_sees_gpus_later(evalu
             change = {"operation": "UPDATE", "subResource": update.subresource, "oldObject": update.old}
             comparison.add(f"{name} {update.name}", request_for(update.new, **change), later)
     assert (later.wrong, later.differing) == ([], [])
-    for rule, names in later.missed.items():
-        assert set(names) <= set(created.missed.get(rule, ())), rule
+    for rule in held(policy):  # the others are about other parts of an update too
+        assert set(later.missed.get(rule, ())) <= set(created.missed.get(rule, ())), rule
 
 
 def plain() -> Object:
