@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from webhook.allowance import Allowance
 from webhook.api import admission
-from webhook.api.objects import subjects
+from webhook.api.objects import unpaid
 from webhook.api.pods import Pod
 from webhook.catalog.device_variables import VISIBLE, VOID
 from webhook.facts.snapshot import Facts
@@ -65,6 +65,6 @@ def may_see(pod: Object, policy: Policy, facts: Facts) -> bool:
     """Tell whether the engine takes a pod for one that may see a GPU."""
     request = admission.decode(admission.wrap(pod))
     assert request.object is not None
-    (subject,) = subjects(request, request.object)
+    (subject,) = unpaid(request, request.object)
     assert isinstance(subject, Pod)
     return PodReview(subject, policy, facts, Allowance()).exposed
