@@ -23,7 +23,7 @@ metadata:
   name: x
 spec:
   names: {kind: Pod}
-items:
+status:
 - kind: Pod
 """
 
@@ -59,6 +59,12 @@ UNSURE = [
     "--- |\n apiVersion: v1\nkind: Service\n",
     "%YAML 1.1\n---\napiVersion: v1\nkind: Service\n",
     "\ufeffapiVersion: v1\nkind: Service\n",
+    "apiVersion: v1\nkind: Service\nitems:\n- kind: Pod\n",
+    "items :\n- kind: Pod\napiVersion: v1\nkind: Service\n",
+    "apiVersion: v1\nkind: Service\n---#c\napiVersion: v1\nkind: Pod\n",
+    "apiVersion: v1\nkind: Service\n---\x0b\nkind: Pod\n",
+    "apiVersion: v1\nkind: Service\na: \x07\n",
+    "apiVersion: v1\nkind: Service\na: é\x07\n",
     "",
 ]
 

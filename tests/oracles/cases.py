@@ -162,3 +162,77 @@ QUANTITIES = (
     ),
     *("0" * 50 + "1", "1." + "0" * 50, "0" * 50 + ".5k"),
 )
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: door}\n"
+IN_JSON = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "door"}}'
+SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
+DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: x}\n"
+ITEMS = "items:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: door}\n"
+MANIFESTS = {
+    "a pod": POD,
+    "a List": f"apiVersion: v1\nkind: List\n{ITEMS}",
+    "a List without a version": f"kind: List\n{ITEMS}",
+    "a Service that is a List": SERVICE + ITEMS,
+    "a ConfigMap that is a List, its items first": f"{ITEMS}apiVersion: v1\nkind: ConfigMap\n",
+    "a kind that is glanced at, and a List": DEFINITION + ITEMS,
+    "the same with a blank": DEFINITION + ITEMS.replace(":", " :", 1),
+    "the same in quotes": DEFINITION + ITEMS.replace("items", '"items"', 1),
+    "a List without its items": "apiVersion: v1\nkind: List\nitems:\n",
+    "items that are no list": f"{DEFINITION}items: {{}}\n",
+    "a typed list": "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: door}\n",
+    "a typed list of another kind": "apiVersion: v1\nkind: ConfigMap\nitems:\n- metadata: {name: one}\n",
+    "a typed list whose items have versions": "apiVersion: v1\nkind: PodList\nitems:\n- apiVersion: v1\n",
+    "a List in a List": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  "
+    + ITEMS.replace("\n", "\n  ").rstrip(" "),
+    "items that are no list in a List": "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, items: 1}\n",
+    **{
+        f"a marker with {name}": f"{DEFINITION}---{marker}\n{POD}"
+        for name, marker in {
+            "nothing": "",
+            "a blank": " ",
+            "a comment": " # c",
+            "a comment at once": "#c",
+            "a vertical tab": "\v",
+            "a form feed": "\f",
+            "a no-break space": "\xa0",
+            "another line's end": "\u2028",
+            "a next line": "\x85#",
+            "a carriage return": "\r",
+            "a byte order mark": "\ufeff",
+            "a separator of files": "\x1c",
+            "a word": " a",
+            "a key": "a: b",
+            "a dash": "-",
+        }.items()
+    },
+    "two markers": f"{DEFINITION}---\n---#c\n{POD}",
+    "two markers with a line between": f"{DEFINITION}---\n\n---#c\n{POD}",
+    "a marker in the margin of a text": 'a: "\n---x\n"\n---\n' + POD,
+    "a directive": f"%YAML 1.1\n---\n{POD}",
+    "the end of a document": f"{SERVICE}...\n{POD}",
+    "line ends of Windows": f"{SERVICE}---\n{POD}".replace("\n", "\r\n"),
+    "carriage returns": f"{SERVICE}---\n{POD}".replace("\n", "\r"),
+    "a text that ends with the file": f"{POD}data:\n  a: |\n    x",
+    "a byte order mark": f"\ufeff{POD}",
+    "two byte order marks": f"\ufeff\ufeff{POD}",
+    "an escaped kind": 'apiVersion: v1\n"k\\u0069nd": Pod\nmetadata: {name: door}\n',
+    "an escaped kind, and a mistake": 'a: \x0b\n---\napiVersion: v1\n"k\\u0069nd": Pod\nmetadata: {name: door}\n',
+    "a kind in base64, and a mistake": "---\napiVersion: v1\n!!binary a2luZA==: Pod\nmetadata: {name: door}\n---\n: [",
+    "a mistake, and braces in a comment": f"{POD}a: {{{{ x }}}}\n# {{{{ x }}}}\n---\n{POD}",
+    "a pod, and a mistake, and braces in a comment": f"# {{{{ x }}}}\n{POD}---\na: [\n",
+    "a repeated key": f"{POD}kind: Service\n",
+    "JSON": IN_JSON,
+    "JSON twice": IN_JSON + IN_JSON,
+    "JSON and YAML": f"{IN_JSON}\n---\n{POD}",
+    "JSON and YAML in the next line": f"{IN_JSON}\n{POD}",
+    "JSON and YAML after an indented marker": f"{IN_JSON}\n  ---\n{POD}",
+    "JSON, and JSON after a marker": f"{IN_JSON}\n---\n{IN_JSON}",
+    "JSON twice and YAML": f"{IN_JSON}{IN_JSON}\n---\n{POD}",
+    "JSON after a byte order mark": f"{IN_JSON}\ufeff{IN_JSON}",
+    "JSON in YAML's clothes": "{apiVersion: v1, kind: Pod, metadata: {name: door}}",
+    "the same after a no-break space": "\xa0{apiVersion: v1, kind: Pod, metadata: {name: door}}",
+    "the same after two blanks": "\x85\u3000{apiVersion: v1, kind: Pod, metadata: {name: door}}",
+    "JSON after very many blanks": " " * 4096 + IN_JSON.replace("door", "a\x85b"),
+    "JSON with a brace that is missing": IN_JSON[:-1],
+    "JSON with half a character": IN_JSON.replace("door", "\\ud800"),
+}

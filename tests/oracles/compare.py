@@ -1,12 +1,15 @@
 """The cases of `cases.py` put to an oracle: what it and this project differ on, by the case's name."""
 
+import tempfile
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tests.oracles import choices
-from tests.oracles.cases import NUMBERS, PODS, QUANTITIES, SELECTIONS
+from tests.oracles.cases import MANIFESTS, NUMBERS, PODS, QUANTITIES, SELECTIONS
 from tests.oracles.containers import engine
+from tests.oracles.manifests import compared
 from tests.oracles.needless import let_through, needless
 from tests.oracles.programs import Oracle
 from tests.support.policies import POLICY, policy_of
@@ -52,5 +55,19 @@ def of_choices(oracle: Oracle) -> Differences:
     return found
 
 
-CASES: dict[str, Callable[[Oracle], Differences]] = {"toolkit": of_pods, "kubernetes": of_choices}
+def of_manifests(oracle: Oracle) -> Differences:
+    """Files of which kubectl creates something that is neither judged nor an error, or of which more is judged."""
+    gpus, found = sample_policy().gpu_resources, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in MANIFESTS.items():
+            (case,) = compared(oracle, [text.encode("utf-8")], Path(folder), gpus)
+            found[name] = (case.lost, case.invented)
+    return {name: each for name, each in found.items() if any(each)}
+
+
+CASES: dict[str, Callable[[Oracle], Differences]] = {
+    "toolkit": of_pods,
+    "kubernetes": of_choices,
+    "files": of_manifests,
+}
 """What is asked of each oracle."""

@@ -20,6 +20,12 @@ def kubernetes() -> Iterator[Oracle]:
     yield from _asked("kubernetes")
 
 
+@pytest.fixture(scope="session")
+def kubectl() -> Iterator[Oracle]:
+    """kubectl's own reader of files."""
+    yield from _asked("files")
+
+
 def _asked(name: str) -> Iterator[Oracle]:
     try:
         with running(name) as oracle:

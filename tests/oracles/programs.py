@@ -1,4 +1,4 @@
-"""Other projects' own code, asked: `toolkit/` is NVIDIA's container toolkit, `kubernetes/` the scheduler's matching.
+"""Other projects' own code, asked: NVIDIA's container toolkit, the scheduler's matching, and kubectl's reader of files.
 
 The module is named below NVIDIA's, since Go lets nobody else import what is `internal` there.
 """
@@ -13,7 +13,7 @@ from typing import IO, Any, Protocol
 from tests.support.go_programs import built
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS = {"toolkit": "./toolkit", "kubernetes": "./kubernetes"}
+PROGRAMS = {"toolkit": "./toolkit", "kubernetes": "./kubernetes", "files": "./files"}
 WITHOUT_GO = "the oracles need Go 1.26 (https://go.dev/dl)"
 
 

@@ -69,7 +69,7 @@ def test_a_real_folder_has_no_errors(check: Check) -> None:
             "deploy/chart/templates/tests/b.yaml": TEMPLATE,
             "deploy/chart/charts/sub/Chart.yaml": chart,
             "deploy/chart/charts/sub/templates/c.yaml": TEMPLATE,
-            "jinja/d.yaml": "{% if x %}\n" + POD,
+            "jinja/templates/d.yaml": "{% if x %}\n" + POD,
             "base/kustomization.yaml": "patches:\n- path: patches/e.yaml\npatchesStrategicMerge: [f.yaml]\n",
             "base/patches/e.yaml": "- op: remove\n  path: /spec\n",
             "base/f.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{$patch: delete}]}\n",
@@ -81,12 +81,19 @@ def test_a_real_folder_has_no_errors(check: Check) -> None:
     assert (report.problems, [judged.file for judged in report.judged]) == ((), ["pod.yaml"])
     assert [*report.notes] == [
         "chart deploy/chart: 3 templates not rendered; helm template deploy/chart | slicewarden check -",
-        "1 file looks like a template, not rendered: jinja/d.yaml",
+        "1 file looks like a template, not rendered: jinja/templates/d.yaml",
         "2 patches of kustomize not judged; kustomize build FOLDER | slicewarden check -; "
         "base/f.yaml, base/patches/e.yaml",
         "5 files without a Kubernetes object: base/kustomization.yaml, deploy/chart/Chart.yaml, "
         "deploy/chart/charts/sub/Chart.yaml and 2 more",
     ]
+
+
+def test_braces_in_a_comment_make_no_template(check: Check) -> None:
+    report = check({"a/Chart.yaml": "name: a\n", "a/templates/pod.yaml": f"# {{{{ x }}}}\n{POD}"})
+    assert [judged.file for judged in report.judged] == ["a/templates/pod.yaml"]
+    report = check({"a/templates/pod.yaml": f"# {{{{ x }}}}\n{POD}", "a/templates/b.yaml": "# {{ x }}\nkind: [\n"})
+    assert [problem.file for problem in report.problems] == ["a/templates/b.yaml"]
 
 
 def test_a_manifest_is_not_hidden_by_a_chart_beside_it(check: Check) -> None:
@@ -104,6 +111,11 @@ BROKEN_MANIFESTS = [
     "'kind' : Pod\na: [\n",
     '{"kind": "Pod",\n',
     f"{POD}---\na: [\n",
+    f"{POD}---\na: [ # {{{{ x }}}}\n",
+    "a: {{ x }}\n---\napiVersion: v1\nkind: Pod\n",
+    'a: [\n---\napiVersion: v1\n"k\\u0069nd": Pod\n',
+    "a: [\n---\napiVersion: v1\n!!binary a2luZA==: Pod\n",
+    'a: [\n---\napiVersion: v1\n? "ki\\\n  nd"\n: Pod\n',
     "kind: Café\n".encode("latin-1"),
     "kind: Pod\n".encode("utf-16"),
 ]
@@ -146,6 +158,25 @@ def test_a_file_that_is_named_has_to_hold_an_object(check: Check, text: str) -> 
     report = check({"a.yaml": text}, "a.yaml", skip_others=True)
     assert (report.problems, [*report.notes]) == ((), ["1 file without a Kubernetes object: a.yaml"])
     assert check({"a.yaml": "apiVersion: v1\nkind: List\nitems: []\n"}, "a.yaml").problems == ()
+
+
+def test_a_chart_with_a_link_to_what_is_not_its_own_is_not_rendered(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    programs = tmp_path_factory.mktemp("bin")
+    (programs / "helm").write_text(f"#!/bin/sh\nprintf '%s' '{POD}'\n")
+    (programs / "helm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    chart = {"a/Chart.yaml": "name: a\n", "a/templates/pod.yaml": TEMPLATE, "common/note.txt": "x", ".git/config": "x"}
+    assert check(chart, render=True).problems == ()
+    (tmp_path / "a/note").symlink_to("../common/note.txt")
+    (tmp_path / "a/charts").symlink_to("../common")
+    assert check({}, render=True).problems == ()
+    for target in ("/etc/hostname", "../.git/config", "../../elsewhere", "/proc/self"):
+        (tmp_path / "common/link").symlink_to(target if target[0] == "/" else tmp_path / "a" / target)
+        (problem,) = check({}, render=True).problems
+        assert 'the chart is not rendered: its link "' in problem.message
+        (tmp_path / "common/link").unlink()
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any
 
 from webhook.documents import glance, goyaml_quick
@@ -121,36 +120,68 @@ def unskipped(_: str, __: str, ___: str) -> bool:
 
 
 def stream(text: str, file: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
-    """Yield the documents of a text one by one, so that a long text needs little memory."""
-    count = 0
-    if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
-        try:
-            for document in _json_documents(text, file):
-                yield document
-                count += 1
-            return
-        except Unreadable as error:
-            if count or file.lower().endswith(".json"):
-                yield Problem(file, error.line, str(error))
+    """Yield the documents of a text one by one, so that a long text needs little memory.
+
+    A text is split as kubectl splits it: JSON values up to the first that is none, then YAML between the lines that
+    begin with `---` (apimachinery pkg/util/yaml/decoder.go, YAMLOrJSONDecoder and YAMLReader).
+    """
+    text = text.removeprefix("\ufeff")
+    count = end = 0
+    try:
+        if _begins_as_json(text):
+            try:
+                for document, end in _json_documents(text, file):  # noqa: B007 - needed where it ends
+                    yield document
+                    count += 1
                 return
-        # The first document is no JSON, but may be YAML in flow style.
-    for first_line, chunk in _chunks(text.removeprefix("\ufeff")):
-        source = _Yaml(chunk, first_line)
-        seen = glance.kind(chunk) if skips is not unskipped else None
-        if seen and skips(*seen, chunk):
-            yield Document(file, count, seen._asdict(), first_line, source, glanced=True)
-            count += 1
-            continue
-        repeats: list[Repeat] = []
-        try:
-            value, source.outline = source.read(repeats)
-        except Unreadable as error:
-            yield Problem(file, error.line, str(error))
-        else:
-            if value is None:  # an empty document is skipped
-                continue
-            yield Document(file, count, value, source.outline.line, source, repeats=tuple(repeats))
-        count += 1
+            except Unreadable:
+                end = _REST.match(text, end).end()  # type: ignore[union-attr]
+                # One value may be followed by YAML. What is no JSON from its start on may be YAML in flow style.
+                if count > 1 or not (_NEXT.match(text, end) if count else not file.lower().endswith(".json")):
+                    raise
+        for first_line, chunk in _chunks(text, end):
+            one = _document(chunk, first_line, file, count, skips)
+            if one is not None:
+                yield one
+                count += 1
+    except Unreadable as error:
+        yield Problem(file, error.line, str(error))
+
+
+_BLANK = "\t\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+"""What Go takes for white space (unicode.IsSpace), besides the line feed; within the brackets of a pattern."""
+
+_REST = re.compile(rf"[{_BLANK}]*\n?")
+"""What is left out where JSON ends."""
+
+_NEXT = re.compile(r"(?:[ \t\r]*\n)*---")
+"""The marker after one value of JSON."""
+
+_LOOKED_AT = 4096
+"""Bytes among which kubectl looks for the brace of JSON."""
+
+_BRACE = re.compile(rf"[{_BLANK}\n]*[{{[]")
+
+
+def _begins_as_json(text: str) -> bool:
+    start = text[:_LOOKED_AT].encode("utf-8", "replace")[:_LOOKED_AT].decode("utf-8", "ignore")
+    return bool(_BRACE.match(start))
+
+
+def _document(chunk: str, first_line: int, file: str, index: int, skips: Skips) -> Document | Problem | None:
+    """Read a part of a text; None if it is empty."""
+    source = _Yaml(chunk, first_line)
+    seen = glance.kind(chunk) if skips is not unskipped else None
+    if seen and skips(*seen, chunk):
+        return Document(file, index, seen._asdict(), first_line, source, glanced=True)
+    repeats: list[Repeat] = []
+    try:
+        value, source.outline = source.read(repeats)
+    except Unreadable as error:
+        return Problem(file, error.line, str(error))
+    if value is None:
+        return None
+    return Document(file, index, value, source.outline.line, source, repeats=tuple(repeats))
 
 
 def _parsed(chunk: str, first_line: int, repeats: list[Repeat] | None = None) -> tuple[Any, Mark]:
@@ -210,38 +241,39 @@ class _YamlItem(Source):
 _DASH = re.compile(r"\A( *)-")
 
 
-_MARKER = re.compile(r"---(?=[ \t\r\n]|\Z)")  # not ^---, which is looked for at every character
-
-_PLAIN = re.compile(r"---|[A-Za-z]")
-"""The start of a part that has content, and not only directives."""
+_MARKER = re.compile(rf"---[{_BLANK}]*([^\n]*)\n")  # not ^---, which is looked for at every character
 
 
-def _chunks(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the parts between document markers with their first lines, so that an error affects one document only."""
-    marks = (match.start() for match in _MARKER.finditer(text))
-    starts = [0, *(mark for mark in marks if not mark or text[mark - 1] == "\n"), len(text)]
-    line, directives = 1, ""
-    for start, end in pairwise(starts):
-        chunk = directives + text[start:end]
-        directives = ""
-        if _PLAIN.match(chunk):
-            yield line, chunk
-            line += chunk.count("\n")
+def _chunks(text: str, start: int) -> Iterator[tuple[int, str]]:
+    """Yield the parts of YAML between markers with their first lines, so that an error affects one document only.
+
+    A marker that no text precedes belongs to the part after it. Raises Unreadable for a line that begins with `---` and
+    is no marker: kubectl reads no further.
+    """
+    line = 1 + text.count("\n", 0, start)
+    text = text[start:].replace("\r\n", "\n")
+    if not text.endswith("\n"):
+        text += "\n"
+    begin = 0
+    for marker in _MARKER.finditer(text):
+        at, after = marker.start(), marker[1]
+        if at and text[at - 1] != "\n":
             continue
-        content = [row for row in chunk.splitlines() if row.strip() and not row.startswith("#")]
-        if content and all(row.startswith("%") for row in content):
-            directives = chunk
-            continue
-        if content:
-            yield line, chunk
-        line += chunk.count("\n")
+        if at > begin:
+            yield line, text[begin:at]
+            line += text.count("\n", begin, marker.end())
+            begin = marker.end()
+        if after and not after.startswith("#"):
+            raise Unreadable(line - (at < begin), f"only a comment may follow --- in its line, and not {shown(after)}")
+    if begin < len(text):
+        yield line, text[begin:]
 
 
-_GAP = re.compile(r"(?:[ \t\r\n\ufeff]|---(?=[ \t\r\n]))*")
+_GAP = re.compile(r"[ \t\r\n]*")
 
 
-def _json_documents(text: str, file: str) -> Iterator[Document]:
-    """Yield the JSON values of a text. Their marks are parsed on first use."""
+def _json_documents(text: str, file: str) -> Iterator[tuple[Document, int]]:
+    """Yield the JSON values of a text, each with its end. Their marks are parsed on first use. Raises Unreadable."""
     twice: list[str] = []
     hook = partial(_last_wins, twice)
     decoder = json.JSONDecoder(object_pairs_hook=hook, parse_constant=_no_constant, parse_float=_finite)
@@ -257,11 +289,25 @@ def _json_documents(text: str, file: str) -> Iterator[Document]:
             raise Unreadable(first_line, f"nested more than {MAX_DEPTH} deep") from error
         except ValueError as error:
             raise Unreadable(first_line, f"not JSON: {error}") from error
+        if _HALF.search(text, position, end) and not _is_text(value):
+            raise Unreadable(first_line, "not JSON: half of a surrogate pair")  # of which Go makes another character
         source = text[position:end].replace("\t", " ")  # JSON allows tabs as white space, YAML not always
         repeats = _repeats(source, first_line, twice) if twice else ()
-        yield Document(file, index, value, first_line, _Json(source, first_line), repeats=repeats)
+        yield Document(file, index, value, first_line, _Json(source, first_line), repeats=repeats), end
         twice.clear()
         position, index = _skip(text, end), index + 1
+
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _is_text(value: Any) -> bool:
+    """Tell whether all texts in a value are made of whole characters."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _skip(text: str, position: int) -> int:

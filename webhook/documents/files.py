@@ -137,7 +137,7 @@ def read(name: str, skips: Skips = unskipped) -> Iterator[Document | Problem]:
     except UnicodeDecodeError as error:
         yield Problem(name, data.count(b"\n", 0, error.start) + 1, "not text in UTF-8")
         return
-    hint = _TEMPLATED.search(text)
+    hint = _is_templated(text)
     some = name != "-"
     for one in stream(text, name, skips):
         some = some or isinstance(one, Problem) or isinstance(one.value, list) or _is_object(one.value)
@@ -158,27 +158,39 @@ TEMPLATE = "; it looks like a template: helm template CHART | slicewarden check 
 
 _TEMPLATED = re.compile(r"\{\{|\{%")
 
+_COMMENT = re.compile(r"(?:^|(?<=[ \t]))#.*", re.MULTILINE)
+
+
+def _is_templated(text: str) -> bool:
+    """Tell whether a text has actions of Go's or Jinja's templates outside of comments."""
+    return bool(_TEMPLATED.search(text) and _TEMPLATED.search(_COMMENT.sub("", text)))
+
 
 def is_template(name: str) -> bool:
-    """Tell whether a file that can be read has actions of Go's or Jinja's templates."""
+    """Tell whether a file that can be read has actions of templates."""
     try:
-        return bool(_TEMPLATED.search(_bytes(name).decode("utf-8", "replace")))
+        return _is_templated(_bytes(name).decode("utf-8", "replace"))
     except (OSError, Unfit):
         return False
 
 
 def may_hold_objects(name: str) -> bool:
-    """Tell whether a file that is broken may be a manifest: it is there, and there is a `kind:` in its text."""
+    """Tell whether kubectl may find an object in a file that is broken for us: whether any key in it can be `kind`.
+
+    Only the word itself, an escape in quotes or a tag for base64 can make that key. A link to nothing has no objects.
+    """
     try:
-        data = _bytes(name)
-    except (FileNotFoundError, Unfit) as error:  # a link to nothing has no objects
+        data = _bytes(name).replace(b"\0", b"")  # every other byte in UTF-16
+    except (FileNotFoundError, Unfit) as error:
         return isinstance(error, Unfit)
     except OSError as error:
         return error.errno != errno.ELOOP
-    return bool(_KIND.search(data.replace(b"\0", b"")))  # every other byte in UTF-16
+    return bool(_KIND.search(data) or (b"!" in data and _TAG.search(data)))
 
 
-_KIND = re.compile(rb"""\bkind["']?\s*:""")
+_KIND = re.compile(rb"\bkind\b|\\[xuU\s\x80-\xff]")
+
+_TAG = re.compile(rb"binary|%")  # the tag `!!binary`, whose letters may be escaped by %, or a directive that makes it
 
 
 class Unfit(ValueError):
@@ -216,7 +228,7 @@ def is_typed(value: Any) -> bool:
 
 
 def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
-    """Return the Kubernetes objects of documents. A List is replaced by its items.
+    """Return the Kubernetes objects of documents. A List, which is any object with items, is replaced by them.
 
     A document with neither apiVersion nor kind is another file, such as a chart's values, and is skipped. So is
     Chart.yaml.
@@ -224,48 +236,58 @@ def items(documents: Iterable[Document]) -> tuple[list[Item], list[Problem]]:
     opened: list[Item] = []
     problems: list[Problem] = []
     for document in documents:
-        _open(Item(document, (), document.value), opened, problems)
+        left = [Item(document, (), document.value)]
+        while left:
+            item = left.pop()
+            found = _inside(item)
+            if isinstance(found, Problem):
+                problems.append(found)
+            elif found is None:
+                opened.append(item)
+            else:
+                left += reversed(found)
     return opened, problems
 
 
-def _open(item: Item, opened: list[Item], problems: list[Problem]) -> None:
-    value = item.value
+def _inside(item: Item) -> list[Item] | Problem | None:
+    """Return the items of a List, none for what is no object, None for one object, or the problem with it.
+
+    The kind is nothing to go by (apimachinery unstructured/helpers.go, unstructuredJSONScheme, and IsList).
+    """
+    value, file = item.value, item.document.file
     if not _is_object(value):
         if item.base:
-            problems.append(Problem(item.document.file, item.line(), "an item of a List must be an object"))
-        elif isinstance(value, list) and any(isinstance(part, dict) and "kind" in part for part in value):
-            problems.append(
-                Problem(item.document.file, item.line(), "objects in a bare list: put them in a kind: List")
-            )
-        return
-    if not item.base and _of_chart(FilePath(item.document.file).name, value):
-        return
-    for key in ("apiVersion", "kind"):
+            return Problem(file, item.line(), "an item of a List must be an object")
+        if isinstance(value, list) and any(isinstance(part, dict) and "kind" in part for part in value):
+            return Problem(file, item.line(), "objects in a bare list: put them in a kind: List")
+        return []
+    if not item.base and _of_chart(FilePath(file).name, value):
+        return []
+    listed = value.get("items")
+    for key in ("kind",) if isinstance(listed, list) else ("apiVersion", "kind"):
         if not isinstance(value.get(key), str) or not value[key]:
             text = "must be a string" if key in value else "is missing"
-            problems.append(Problem(item.document.file, item.line((key,)), f"{key} {text}"))
-            return
-    if value["kind"].endswith("List") and "items" in value:
-        if not isinstance(value["items"], list):
-            problems.append(Problem(item.document.file, item.line(("items",)), "items must be a list"))
-            return
-        for index, one in enumerate(value["items"]):
-            document = item.document if item.base else item.document.item(index)
-            _open(Item(document, (*item.base, "items", index), _with_type(one, value)), opened, problems)
-    else:
-        opened.append(item)
+            return Problem(file, item.line((key,)), f"{key} {text}")
+    if isinstance(listed, list):
+        return [_listed(item, index) for index in range(len(listed))]
+    if "items" in value and not item.base:
+        return Problem(file, item.line(("items",)), "items must be a list")
+    return None
+
+
+def _listed(item: Item, index: int) -> Item:
+    """Return an item of a List. A typed list (PodList) has its items' kind, which the API leaves out."""
+    value, parent = item.value["items"][index], item.value
+    implied = parent["kind"].removesuffix("List")
+    if not item.base and implied and isinstance(value, dict) and not (value.get("kind") or value.get("apiVersion")):
+        value = {**value, "apiVersion": parent.get("apiVersion"), "kind": implied}
+    document = item.document if item.base else item.document.item(index)
+    return Item(document, (*item.base, "items", index), value)
 
 
 def _of_chart(name: str, value: Object) -> bool:
     """Tell whether a file is a chart's Chart.yaml (helm pkg/chart/metadata.go) or values file."""
     if name == "Chart.yaml":
         return "kind" not in value and {"apiVersion", "name", "version"} <= value.keys()
-    return "values" in re.split(r"[-_.]", name.lower()) and not {"apiVersion", "kind"} <= value.keys()
-
-
-def _with_type(value: Object, parent: Object) -> Object:
-    """Return an item of a typed list (PodList) with the kind of the list's items, which the API leaves out."""
-    implied = parent["kind"].removesuffix("List")
-    if implied and isinstance(value, dict) and "kind" not in value:
-        return {"apiVersion": parent["apiVersion"], "kind": implied, **value}
-    return value
+    named = "values" in re.split(r"[-_.]", name.lower())
+    return named and "items" not in value and not {"apiVersion", "kind"} <= value.keys()

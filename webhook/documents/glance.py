@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from webhook.documents.goyaml import is_clean
 from webhook.documents.goyaml_scalars import plain
 
 
@@ -18,10 +19,11 @@ def kind(text: str) -> Kind | None:
 
     A document whose first line is a plain key at the margin is a map in block style. Every key of it begins a line
     there, so its kind cannot hide: a line that begins otherwise than a plain key, an item, a comment or nested text
-    is left to the parse. So are kinds that are repeated, quoted, anchored, tagged, merged or continued. Lines of a
-    quoted text may look like keys; then a kind is found twice. Whether the rest is YAML is not looked at.
+    is left to the parse. So are kinds that are repeated, quoted, anchored, tagged, merged or continued, and `items`,
+    which make a List of any kind. Lines of a quoted text may look like keys; then a kind is found twice. Whether the
+    rest is YAML is not looked at, but for characters that YAML forbids.
     """
-    if "\r" in text or (not text.isascii() and any(each in text for each in _BREAKS)):
+    if not is_clean(text) or "\r" in text or (not text.isascii() and any(each in text for each in _BREAKS)):
         return None
     text = f"\n{text}"  # so that every line at the margin follows a break, for which a search is fast
     first = _START.match(text)
@@ -42,7 +44,7 @@ _BREAKS = "\x85\u2028\u2029\ufeff"
 _START = re.compile(r"\n(?:---[ ]*(?:[ ]#.*)?\n)?(?:[ ]*(?:#.*)?\n)*([A-Za-z][-\w.]*:(?=[ \n]))", re.ASCII)
 """Lines that may precede the first key at the margin: a marker, comments and blank lines."""
 
-_ODD = re.compile(r"\n(?:[^A-Za-z \n#-]|(?:apiVersion|kind)[ \t]+:)")
+_ODD = re.compile(r"\n(?:[^A-Za-z \n#-]|-[^ \n]|(?:apiVersion|kind)[ \t]+:|items[ \t]*:)")
 """The start of a line at the margin at which a key may hide."""
 
 _FIELD = re.compile(r"\n(apiVersion|kind):")

@@ -85,7 +85,13 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800
 
 def is_clean(text: str) -> bool:
     """Tell whether YAML allows every character of a text."""
+    if text.isascii():  # a third of the time
+        raw = text.encode()
+        return len(raw.translate(None, _CONTROLS)) == len(raw)
     return not _FORBIDDEN.search(text)
+
+
+_CONTROLS = bytes(code for code in range(128) if _FORBIDDEN.match(chr(code)))
 
 
 _CHUNK = 512

@@ -5,10 +5,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from pathlib import Path as FilePath
 from threading import Event, Timer
 
 from webhook.documents.files import MAX_FILE
 from webhook.model import Problem
+from webhook.text.words import shown
 
 SECONDS = 60
 """The longest time that one chart may take."""
@@ -28,6 +30,9 @@ def template(chart: str, namespace: str | None = None, *, seconds: float = SECON
     helm = shutil.which("helm")
     if helm is None:
         return Problem(chart, 0, "the chart is not rendered: there is no helm on PATH")
+    if astray := _astray(chart):
+        where = "out of the working directory, or into a hidden folder, and helm reads what is there"
+        return Problem(chart, 0, f"the chart is not rendered: its link {shown(astray)} leads {where}; remove it")
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as errors:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HELM_", "KUBE"))}
         places = dict.fromkeys(("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "HELM_PLUGINS"), home)
@@ -66,6 +71,37 @@ def template(chart: str, namespace: str | None = None, *, seconds: float = SECON
         reason = " ".join(" ".join(lines[start:]).split())[7 : 7 + MAX_REASON] or "helm failed"
         return Problem(chart, 0, f"the chart is not rendered: {reason}")
     return data.decode("utf-8", "replace")
+
+
+def _astray(chart: str) -> str:
+    """Return a link below a chart's folder that leads to what a reader of its objects should not see; else nothing.
+
+    Helm follows links (internal/sympath/walk.go), and a template may write any file of its chart into an object
+    (`.Files.Get`). So a link may lead to no secret of whoever runs this, and to no credentials of a checkout.
+    """
+    roots, seen, left = (os.path.realpath("."), os.path.realpath(chart)), set[str](), [os.path.realpath(chart)]
+    while left:
+        folder = left.pop()
+        if folder in seen:
+            continue
+        seen.add(folder)
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:  # helm says what is wrong with it
+            continue
+        for entry in entries:
+            target = os.path.realpath(entry.path)
+            if entry.is_symlink() and not any(_is_open(target, root) for root in roots):
+                return os.path.relpath(entry.path, roots[1])
+            if os.path.isdir(target):  # noqa: PTH112
+                left.append(target)
+    return ""
+
+
+def _is_open(path: str, root: str) -> bool:
+    """Tell whether a path lies below a folder, and in no hidden one there."""
+    below = os.path.relpath(path, root)
+    return not any(part.startswith(".") for part in FilePath(below).parts)
 
 
 def _expire(process: subprocess.Popen[bytes], late: Event) -> None:

@@ -324,7 +324,7 @@ def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], 
             if given:
                 contents.problems.append(document)
                 faults += 1
-            elif not document.message.endswith(files.TEMPLATE):
+            elif not (document.message.endswith(files.TEMPLATE) and folders.is_of_templates(name)):
                 broken.append(document)
             else:
                 faults += 1
@@ -339,7 +339,7 @@ def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], 
             objects += 1
             yield item
         opened, unusable = files.items([document])
-        if not (given or files.is_typed(document.value)):
+        if not (given or opened or files.is_typed(document.value)):
             untyped += unusable
             continue
         contents.problems += unusable

@@ -86,6 +86,11 @@ def chart_of(name: str) -> str:
     return ""
 
 
+def is_of_templates(name: str) -> bool:
+    """Tell whether a file lies in a folder for templates, of a chart or of another program."""
+    return "templates" in PurePath(name).parts[:-1]
+
+
 @cache
 def _is_chart(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, CHART))  # noqa: PTH113, PTH118
