@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-from webhook.text.words import shown
+from webhook.text.words import one_line, shown
 
 Path = tuple[str | int, ...]
 """The place of a value in an object: map keys and list indices, outermost first."""
@@ -191,7 +191,7 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
+        return one_line(f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}")
 
 
 class Unusable(Exception):

@@ -10,9 +10,14 @@ import click
 
 from webhook.model import Problem, Unusable
 from webhook.text.terminal import PLAIN, Look
+from webhook.text.words import one_line, quelled
 
 QUIET = "webhook.quiet"
 """The key in a context's `meta` of whether notes and summaries are left out."""
+
+
+COMMANDS = frozenset(("github",))
+"""Formats that are commands of a build server; strangers' text in them is theirs to escape."""
 
 
 class Wanted(NamedTuple):
@@ -28,10 +33,9 @@ def write(wanted: Iterable[Wanted], render: Callable[[str, Look], str], *, aside
     Files are written first: the reader of standard output may leave early. `aside` takes standard error in its place.
     """
     for report in sorted(wanted, key=lambda report: report.file is None):
-        if report.file is None and aside:
-            sys.stderr.write(render(report.format, PLAIN._replace(quiet=_quiet())))
-        elif report.file is None:
-            show(render(report.format, look()))
+        if report.file is None:
+            text = render(report.format, PLAIN._replace(quiet=_quiet()) if aside else look())
+            show(text, commands=report.format in COMMANDS, aside=aside)
         else:
             save(report.file, render(report.format, PLAIN._replace(quiet=_quiet())))
 
@@ -60,11 +64,16 @@ def _quiet() -> bool:
     return bool(context and context.meta.get(QUIET))
 
 
-def show(text: str) -> None:
-    """Write to standard output. Raises Unusable where it takes no more, and BrokenPipeError where its reader left."""
+def show(text: str, *, commands: bool = False, aside: bool = False) -> None:
+    """Write to standard output, or `aside` to standard error; nothing in it that is a command of a build server.
+
+    `commands` leaves them, as manifests for a cluster and our own have to. Raises Unusable where it takes no more, and
+    BrokenPipeError where its reader left.
+    """
+    to = sys.stderr if aside else sys.stdout
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        to.write(text if commands else quelled(text))
+        to.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -76,7 +85,7 @@ def say(lines: Iterable[str]) -> None:
     quiet = _quiet()
     for line in lines:
         if not (quiet and line.startswith("note: ")):
-            print(line, file=sys.stderr)
+            print(one_line(line), file=sys.stderr)
 
 
 def folder(name: str) -> None:

@@ -82,7 +82,7 @@ def write(run: ReadRun, engine: Engine, facts: Facts, goals: Mapping[str, Path |
         outputs.say(["note: comments within patched documents are not kept"])
     texts = [(goal, text) for name, goal in goals.items() if (text := _text(name, patches.get(name, {})))]
     streams = [text for goal, text in texts if goal is None]
-    outputs.show("".join(_separated(streams)))
+    outputs.show("".join(_separated(streams)), commands=True)
     for goal, text in texts:
         if goal is not None:
             outputs.folder(str(goal.parent))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from webhook.cli import outputs
 from webhook.cli.commands import COMMANDS
 from webhook.cli.options import INTERNAL, INTERRUPTED, UNREAD, UNUSABLE
 from webhook.cli.parser import COMPLETE, Group, Page
@@ -40,7 +41,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except Unusable as error:
         for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
+            outputs.say([f"error: {problem}"])
         return UNUSABLE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -50,8 +51,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last place to turn a fault into an exit status
         import traceback  # imported here: nearly no run needs it
 
-        traceback.print_exception(error.__cause__ or error)
-        print(f"internal error: {error}", file=sys.stderr)
+        outputs.say(
+            f"  {row}" for each in traceback.format_exception(error.__cause__ or error) for row in each.splitlines()
+        )
+        outputs.say([f"internal error: {error}"])
         return INTERNAL
 
 
@@ -60,9 +63,9 @@ def _report(error: click.ClickException) -> None:
     text = error.format_message().rstrip(".")
     if not text[1:2].isupper():  # FILE stays as it is
         text = f"{text[:1].lower()}{text[1:]}"
-    print(f"error: {text}", file=sys.stderr)
+    outputs.say([f"error: {text}"])
     if isinstance(error, click.UsageError) and error.ctx:
-        print(f"try '{error.ctx.command_path} --help'", file=sys.stderr)
+        outputs.say([f"try '{error.ctx.command_path} --help'"])
 
 
 _GROUPS = ("policy", "explain", "certs")

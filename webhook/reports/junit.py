@@ -92,5 +92,5 @@ def _texts(judged: Judged, action: Action) -> str:
 
 
 def _row(judged: Judged, result: Result, line_: int) -> str:
-    where = f"{judged.file}:{line_}: " if line_ else ""
+    where = line(f"{judged.file}:{line_}: ") if line_ else ""
     return f"{where}{result.text}{' (would be repaired)' if result.repaired else ''}"

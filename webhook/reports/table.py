@@ -7,7 +7,7 @@ from webhook.model import Action, dotted
 from webhook.reports import patches
 from webhook.scan.results import Judged, Report
 from webhook.text.terminal import PLAIN, Look
-from webhook.text.words import several
+from webhook.text.words import one_line, several
 
 
 def render(report: Report, look: Look = PLAIN) -> str:
@@ -73,7 +73,7 @@ def _object(judged: Judged, look: Look, *, explained: bool) -> Iterator[str]:
                 yield from look.hang("  capped ", text)
     if judged.diff and explained:
         for row in judged.diff.splitlines():
-            yield f"    {look.paint(row, _ROWS.get(row[:1], ''))}"
+            yield f"    {look.paint(one_line(row), _ROWS.get(row[:1], ''))}"
     else:
         for change in patches.changes(judged.verdict.patch):
             yield from look.hang("  patch  ", change, "added")

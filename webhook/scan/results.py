@@ -16,7 +16,7 @@ from webhook.model import Action, Object, Problem, Result, Verdict, dotted, immu
 from webhook.policy.model import Policy
 from webhook.scan.unjudged import Place
 from webhook.text.spelling import Guesses
-from webhook.text.words import listed, several, sha256, shown
+from webhook.text.words import listed, one_line, several, sha256, shown
 
 if TYPE_CHECKING:
     from webhook.floor.standing import Standing
@@ -65,8 +65,8 @@ class Judged:
 
     @property
     def place(self) -> str:
-        """The file and line; empty for an object from a cluster."""
-        return f"{self.file}:{self.line}" if self.line else self.file
+        """The file and line, in one line; empty for an object from a cluster."""
+        return one_line(f"{self.file}:{self.line}" if self.line else self.file)
 
 
 class Kind(NamedTuple):

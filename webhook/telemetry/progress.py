@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from webhook.text.words import one_line
+
 WIDTH = 24
 """The width of the bar in characters."""
 
@@ -24,7 +26,12 @@ def bar() -> Iterator[Tell]:
     def tell(done: int, steps: int, what: str) -> None:
         if shown:
             full = WIDTH * done // max(steps, 1)
-            print(f"\r\033[K[{'#' * full}{'.' * (WIDTH - full)}] {what[:48]}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r\033[K[{'#' * full}{'.' * (WIDTH - full)}] {one_line(what)[:48]}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
 
     try:
         yield tell

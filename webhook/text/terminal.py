@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from webhook.text.words import one_line
+
 
 class Look(NamedTuple):
     """How a text is shown.
@@ -21,7 +23,8 @@ class Look(NamedTuple):
         return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and text and style else text
 
     def wrap(self, text: str, indent: str) -> Iterator[str]:
-        """Wrap a text of one line at blanks, and indent every line. A long word stays whole."""
+        """Wrap a text as one line at blanks, and indent every line. A long word stays whole."""
+        text = one_line(text)
         if self.width is None or len(indent) + len(text) <= self.width:
             yield indent + text
             return
@@ -42,6 +45,7 @@ class Look(NamedTuple):
 
     def beside(self, head: str, whole: str, indent: str, style: str = "") -> Iterator[str]:
         """Write text that people copy after a head; or below it, wrapped, if it does not fit."""
+        whole = one_line(whole)
         if self.width is None or _width(head) + 2 + len(whole) <= self.width:
             yield f"{head}  {self.paint(whole, style)}"
         else:

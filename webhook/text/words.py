@@ -1,6 +1,7 @@
 """Writes values, counts and lists for messages, and names for texts."""
 
 import json
+import re
 from collections.abc import Sequence
 
 
@@ -11,7 +12,8 @@ def shown(value: object, *, quotes: bool = True) -> str:
     text = _JSON.encode(value)
     if isinstance(value, str) and not quotes:
         text = text[1:-1]
-    return text if len(text) <= 80 else text[:77] + "..."
+    text = text if len(text) <= 80 else text[:77] + "..."
+    return quelled(text) if "##" in text else text
 
 
 _JSON = json.JSONEncoder(
@@ -30,10 +32,31 @@ def listed(names: Sequence[str], most: int) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
-def line(text: str) -> str:
-    """Return a message as one line of at most 1,000 printable characters, whatever values of tenants it holds."""
+def quelled(text: str) -> str:
+    """Return a text without commands of build servers. Within a text of JSON it stays the same value.
+
+    GitHub's runner takes `##[…]` anywhere in a line, and `::…::` at the start of one (actions/runner
+    src/Runner.Common/ActionCommand.cs); Azure's takes `##vso[…]`, and TeamCity `##teamcity[…]`.
+    """
+    if "##" in text:
+        text = _ANYWHERE.sub(r"\\u0023", text)
+    return _AT_THE_START.sub(r"\1\\u003a", text) if "::" in text else text
+
+
+_ANYWHERE = re.compile(r"#(?=#\w*\[)")
+_AT_THE_START = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
+
+
+def one_line(text: str) -> str:
+    """Return a stranger's text as one line of printable characters, without commands of build servers."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    return quelled(text)
+
+
+def line(text: str) -> str:
+    """Return a message as one line of at most 1,000 characters (see `one_line`)."""
+    text = one_line(text)
     return text if len(text) <= 1000 else text[:997] + "..."
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import secrets
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
@@ -18,6 +17,7 @@ from certs.life import Choice, Terms, Unsettled, renew, rotate
 from certs.life import keep as keep_certificates
 from certs.read import Certificate, certificates
 from webhook.cli import inputs, options, outputs, parser
+from webhook.text.words import one_line
 
 PUBLIC, PRIVATE = 0o644, 0o600
 UNSETTLED = 1
@@ -141,11 +141,11 @@ def issue(
         files = _write_pairs(out, ca, serving, is_new=is_new, force=force)
         (issued,) = certificates(serving.certificate_pem)
         line = f"wrote {', '.join(files)} into {out}: {_line(issued)}"
-        print(line, file=sys.stderr if secret else sys.stdout)
+        outputs.show(f"{line}\n", aside=secret)
     elif is_new:
         outputs.say(["note: the new CA's key is not kept; a renewal will need a new CA"])
     if secret:
-        print(json.dumps(manifest, indent=2))
+        outputs.show(json.dumps(manifest, indent=2) + "\n")
 
 
 @command.command(
@@ -159,7 +159,7 @@ def issue(
 @_failing
 def bundle(files: Sequence[Path]) -> None:
     """Print the bundle."""
-    print(ca_bundle(*map(_read_ca_certificates, files)))
+    outputs.show(f"{ca_bundle(*map(_read_ca_certificates, files))}\n")
 
 
 @command.command(
@@ -178,7 +178,7 @@ def show(files: Sequence[Path]) -> None:
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
         for certificate in chain:
-            print(f"{file}: {_line(certificate)}")
+            outputs.show(f"{one_line(f'{file}: {_line(certificate)}')}\n")
 
 
 def _overlap(text: str) -> timedelta:
@@ -257,7 +257,7 @@ def keep(
     api = client.connect(kubeconfig, context)
     store = cert_store.ClusterStore(api, names, lambda line: outputs.say([line]))
     for line in keep_certificates(store, terms, partial(datetime.now, UTC), wishes, dry_run=dry_run):
-        print(f"would be: {line}" if dry_run else line, flush=True)
+        outputs.show(f"would be: {line}\n" if dry_run else f"{line}\n")
     if check_registration is not None:
         from webhook.cluster import registered as cluster
         from webhook.engine import registered

@@ -15,7 +15,7 @@ from webhook.facts.snapshot import Facts
 from webhook.gpu import guard
 from webhook.model import Problem
 from webhook.policy.model import Policy
-from webhook.scan import batches
+from webhook.scan import batches, grants
 from webhook.scan.results import Report, only
 from webhook.text.terminal import Look
 
@@ -135,6 +135,7 @@ def command(
     )
     target = inputs.Target(kubeconfig, context, namespace) if live else None
     known, unknown = inputs.known(facts, target, [engine.policy])
+    before = Facts.of(known)
     all_facts = replace(Facts.of((*known, *objects.facts)), today=now.date())
     if not (facts or live):
         inputs.note_missing(all_facts)
@@ -149,7 +150,8 @@ def command(
         problems.append(Problem(paths[0], 0, f"{batches.NO_OBJECT}; --allow-empty accepts that"))
     elif report.unjudged and not (allow_empty or problems or report.judged or report.left_alone):
         problems.append(Problem(paths[0], 0, "no object of a kind that is judged; --allow-empty accepts that"))
-    report = replace(report, problems=tuple(problems), pools=pools, everything=everything)
+    warnings = (*report.warnings, *grants.brought(engine.policy, before, all_facts, report.judged))
+    report = replace(report, problems=tuple(problems), warnings=warnings, pools=pools, everything=everything)
     if rules_chosen := options.chosen():
         kept = (only(judged, rules_chosen, patched=not rules_chosen.named) for judged in report.judged)
         report = replace(report, judged=tuple(kept))

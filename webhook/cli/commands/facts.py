@@ -107,6 +107,7 @@ def command(
         _note_unread_rights(objects, loaded)
     if images:
         objects = [*objects, inputs.load_images(images, loaded.limits.namespaces[0])]
-    outputs.show(reduced.FORMS[format or "json"](reduced.reduced(objects, loaded)))
+    text = reduced.FORMS[format or "json"](reduced.reduced(objects, loaded))
+    outputs.show(text, commands=format == "yaml")
     outputs.say(map(str, problems))
     return options.UNUSABLE if problems else 0

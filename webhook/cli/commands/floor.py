@@ -130,5 +130,5 @@ def command(
         missing = mutations.unwritten(loaded, rules.walk(), mutations.cappings(loaded, known))
         outputs.show("# Without the webhook this is missing:\n" + "".join(f"# - {each}\n" for each in missing))
     for each in made:
-        outputs.show("---\n" + goyaml_writer.write(each))
+        outputs.show("---\n" + goyaml_writer.write(each), commands=True)
     return 0

@@ -72,5 +72,5 @@ def command(
         )
     for name, configuration in zip(HALVES, made, strict=True):
         if half in (None, name):
-            outputs.show("---\n" + goyaml_writer.write(configuration))
+            outputs.show("---\n" + goyaml_writer.write(configuration), commands=True)
     return 0

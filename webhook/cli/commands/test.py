@@ -81,7 +81,11 @@ def command(
     tests = [document for document in documents if policy_tests.holds(document)]
     if not tests and not problems:
         outputs.say(
-            [f"error: {paths[0]}: no PolicyTest in it; a first one, such as policies/tests/first.yaml:", "", SAMPLE]
+            [
+                f"error: {paths[0]}: no PolicyTest in it; a first one, such as policies/tests/first.yaml:",
+                "",
+                *SAMPLE.split("\n"),
+            ]
         )
         return options.UNUSABLE
     loaders = suites.Loaders(_engine, inputs.load_objects)

@@ -1,0 +1,38 @@
+"""Tells of trust that a run of files gives to its own pods."""
+
+from collections.abc import Iterable, Iterator
+
+from webhook.facts.snapshot import Facts
+from webhook.model import Problem
+from webhook.policy.model import Policy
+from webhook.scan.results import Judged
+from webhook.text.words import listed, shown
+
+
+def brought(policy: Policy, before: Facts, after: Facts, judged: Iterable[Judged]) -> Iterator[Problem]:
+    """Yield a warning for each namespace with objects in a run whose Namespace there has labels that grant it trust.
+
+    `before` are the facts without those of the run, and `after` all of them. Who writes a file may write both; in a
+    cluster only administrators of the policy may write these labels.
+    """
+    first = dict[str, Judged]()
+    for each in judged:
+        first.setdefault(each.namespace, each)
+    for namespace, one in first.items():
+        labels, known = after.namespaces.get(namespace), before.namespaces.get(namespace)
+        had = () if known is None else policy.grants_reaching(namespace, known)
+        if labels is None or set(policy.grants_reaching(namespace, labels)) <= {*had, *_by_name(policy, namespace)}:
+            continue
+        keys = sorted(key for key in policy.namespace_keys if key in labels and labels[key] != (known or {}).get(key))
+        said = listed([shown(f"{key}={labels[key]}", quotes=False) for key in keys], 3)
+        yield Problem(
+            one.file,
+            one.line,
+            f"the same run labels namespace {shown(namespace, quotes=False)} with {said}, which grants trust there; "
+            "an administrator of the policy has to approve that label",
+        )
+
+
+def _by_name(policy: Policy, namespace: str) -> Iterable[object]:
+    """Return the grants that need no label but the one that the API server sets."""
+    return policy.grants_reaching(namespace, {"kubernetes.io/metadata.name": namespace})
