@@ -146,6 +146,19 @@ def test_a_denial_is_in_log_diff_summary_and_sarif_and_fails_at_the_end(runner: 
     assert runner("verdict", {"status": outputs["status"]})[0] == 1
 
 
+def test_only_annotations_are_commands_of_the_runner(runner: Any, tmp_path: Path) -> None:
+    text = (tmp_path / "work/deploy/deny-one-in-each-of-two-containers.yaml").read_text()
+    (tmp_path / "work/deploy/a\n::stop-commands::x\n##[add-mask]b.yaml").write_text(text)
+    _, log, _, _ = runner("check", {"paths": "deploy"})
+    stopped, _, rest = log.partition("::stop-commands::")[2].partition("\n")
+    assert re.fullmatch("[0-9a-f]{32}", stopped)
+    printed, _, commands = rest.partition(f"\n::{stopped}::\n")
+    assert "2 objects: " in printed
+    assert not re.search(r"^\s*::|##\[", printed, re.MULTILINE)
+    assert "::error file=deploy/" in commands
+    assert runner("check", {"paths": "deploy"})[1].partition("\n")[0] != log.partition("\n")[0]
+
+
 @pytest.mark.parametrize(
     ("given", "status"),
     [
@@ -163,7 +176,9 @@ def test_the_inputs_of_the_action_choose_what_fails(runner: Any, given: dict[str
 
 GH = """#!/bin/sh
 printf '%s\\n' "$*" >>"$RUNNER_TEMP/calls"
-case $* in *--paginate*) cat "$RUNNER_TEMP/known" ;; *) [ ! -e "$RUNNER_TEMP/powerless" ] ;; esac
+case $* in
+*graphql*) echo 'slicewarden[bot]' ;;
+*--paginate*) cat "$RUNNER_TEMP/known" ;; *) [ ! -e "$RUNNER_TEMP/powerless" ] ;; esac
 """
 
 
@@ -185,6 +200,8 @@ def test_a_comment_is_made_once_and_kept_up_to_date(runner: Any, tmp_path: Path)
     assert (temp / "comment.md").read_text().startswith("<!-- slicewarden -->\n### Slicewarden: 1 of")
     (temp / "known").write_text("31\n47\n")
     call, _ = commented()
+    asked = next(line for line in (temp / "calls").read_text().splitlines() if "--paginate" in line)
+    assert 'select(.user.login == "slicewarden[bot]" and (.body | startswith("<!-- slicewarden -->")))' in asked
     assert call.startswith("api --method PATCH repos/team/manifests/issues/comments/31 ")
     (temp / "powerless").touch()
     assert "::warning title=Slicewarden::the comment could not be written" in commented()[1]
