@@ -39,7 +39,7 @@ def test_a_policy_without_its_binding_holds_nothing() -> None:
     made = floor(SAMPLE, RULES)
     found = standing(SAMPLE, RULES, [each for each in made if each is not made[len(made) // 2]])
     assert found.differences == ["slicewarden-pods: its binding is missing, so it is not in force"]
-    assert "device-path" in found.alone
+    assert "multiple-slices" in found.alone
     assert "self-granted-trust" in found.denied
     assert "floor: stale; see `slicewarden floor --check --live`, actions: Deny" in found.lines
 

@@ -154,9 +154,8 @@ class Engine:
         """Judge an object against the one that it replaces."""
         request, item, allowance = case.request, case.counted.item, case.allowance
         results = self._standing(case)
-        if (
-            results and request.operation == CREATE
-        ):  # raises TooLarge for a patch that is too long, so that the author sees why
+        # Raises TooLarge for a patch that is too long, so that the author sees why.
+        if results and request.operation == CREATE:
             fixes = (fix for result in results if result.action is Action.DENY for fix in result.finding.fixes)
             jsonpatch.build(item, fixes, allowance)
         if not results or before is None or request.operation != UPDATE:
@@ -199,7 +198,7 @@ class Engine:
         return [
             self._tolerated(result)
             for review in self._reviews(case)
-            for result in self._results(review)
+            for result in self._results(review, case.request.operation)
             if not _fixed_later(review.subject, result)
         ]
 
@@ -217,11 +216,13 @@ class Engine:
                 case.seen(review)
             yield review
 
-    def _results(self, review: Review[Any]) -> Iterator[Result]:
+    def _results(self, review: Review[Any], operation: str) -> Iterator[Result]:
         for rule, findings in self._findings(review, self._askable):
             action, exemption = self._action(rule.id, review)
             for finding in findings:
-                message = f"{finding.message}; {_why(action, finding, review)}" if finding.left_out else finding.message
+                message = finding.message
+                if finding.left_out:
+                    message = f"{message}; {_why(action, finding, review.subject, operation)}"
                 if (message := line(message)) != finding.message:
                     finding = finding._replace(message=message)
                 yield Result(rule.id, _eased(action, finding), finding, exemption)
@@ -314,10 +315,9 @@ def _is_added(fix: Fix, request: Request) -> bool:
     return isinstance(index, int) and index >= (len(before) if isinstance(before, list) else 0)
 
 
-def _why(action: Action, finding: Finding, review: Review[Any]) -> str:
+def _why(action: Action, finding: Finding, subject: Subject, operation: str) -> str:
     """Say why an object lacks what /mutate writes, and what to do."""
-    subject = review.subject
-    changed = isinstance(subject, Pod) and not subject.template and subject.old is not None
+    changed = operation == UPDATE and isinstance(subject, Pod) and not subject.template and subject.old is not None
     if action is Action.DENY and changed and finding.path[:2] != ("spec", "ephemeralContainers"):
         return _TOO_LATE
     return _LEFT_OUT[action]
