@@ -8,6 +8,7 @@ import binascii
 import json
 import math
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -299,15 +300,27 @@ def _key(value: Any, line: int) -> str:
     """Return a scalar key as the string that the conversion to JSON makes of it."""
     if isinstance(value, str):
         return value
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}[str(value)]
     if isinstance(value, float):
-        value = whole(value)
-    elif isinstance(value, int) and value >= 2**63:
+        return _single(value)
+    if isinstance(value, int) and value >= 2**63:
         return _UNFIT + json.dumps(value)
     if isinstance(value, (dict, list)):
         raise Unreadable(line, "a key must be a scalar")
     return (_UNFIT if value is None else "") + json.dumps(value)
+
+
+def _single(real: float) -> str:
+    """Write a number as a key: the shortest text of 32 bits (sigs.k8s.io/yaml yaml.go, strconv.FormatFloat 'g')."""
+    try:
+        real = struct.unpack("f", struct.pack("f", real))[0]
+    except OverflowError:
+        real = math.copysign(math.inf, real)
+    if not math.isfinite(real):
+        return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}[str(real)]
+    texts = (f"{real:.{digits}e}" for digits in range(9))
+    text = next(text for text in texts if struct.pack("f", float(text)) == struct.pack("f", real))
+    digits, exponent = len(text.partition("e")[0].strip("-").replace(".", "")), int(text.partition("e")[2])
+    return text if exponent < -4 or exponent >= 6 else f"{real:.{max(digits - 1 - exponent, 0)}f}"
 
 
 _TAG = "tag:yaml.org,2002:"
