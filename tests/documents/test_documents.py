@@ -384,6 +384,8 @@ REFUSED = [
     ("a:\n\t b: 1", ""),
     ("\ta: 1", ""),
     ("a: @x", ""),
+    ("a: 1\n\ufeffa: 2", "byte order mark"),
+    ("a: é\n\ufeffb: 2", "byte order mark"),
     ("a: `x`", ""),
     ("a: !!binary '*'", "binary"),
     ("a: !!int abc", ""),

@@ -63,8 +63,6 @@ UNSURE = [
     "items :\n- kind: Pod\napiVersion: v1\nkind: Service\n",
     "apiVersion: v1\nkind: Service\n---#c\napiVersion: v1\nkind: Pod\n",
     "apiVersion: v1\nkind: Service\n---\x0b\nkind: Pod\n",
-    "apiVersion: v1\nkind: Service\na: \x07\n",
-    "apiVersion: v1\nkind: Service\na: é\x07\n",
     "",
 ]
 

@@ -318,7 +318,8 @@ def _less(some: Iterable[Object], others: Iterable[Object]) -> Iterator[Object]:
 
 def _text(value: Object) -> str:
     metadata = value.get("metadata")
-    if isinstance(metadata, dict) and not metadata.get("namespace"):  # kubectl leaves an empty one out
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    if isinstance(metadata, dict) and not (namespace and isinstance(namespace, str)):  # kubectl writes its own
         value = {**value, "metadata": {key: each for key, each in metadata.items() if key != "namespace"}}
     return json.dumps(_numbers(value), sort_keys=True)
 

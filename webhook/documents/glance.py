@@ -3,7 +3,6 @@
 import re
 from typing import NamedTuple
 
-from webhook.documents.goyaml import is_clean
 from webhook.documents.goyaml_scalars import plain
 
 
@@ -21,9 +20,9 @@ def kind(text: str) -> Kind | None:
     there, so its kind cannot hide: a line that begins otherwise than a plain key, an item, a comment or nested text
     is left to the parse. So are kinds that are repeated, quoted, anchored, tagged, merged or continued, and `items`,
     which make a List of any kind. Lines of a quoted text may look like keys; then a kind is found twice. Whether the
-    rest is YAML is not looked at, but for characters that YAML forbids.
+    rest is YAML is not looked at: of what is none, kubectl creates nothing.
     """
-    if not is_clean(text) or "\r" in text or (not text.isascii() and any(each in text for each in _BREAKS)):
+    if "\r" in text or (not text.isascii() and any(each in text for each in _BREAKS)):
         return None
     text = f"\n{text}"  # so that every line at the margin follows a break, for which a search is fast
     first = _START.match(text)

@@ -30,6 +30,8 @@ def parse(
     Raises Unreadable; also for a repeated key in a map, unless the last one is to win or `repeats` is given, to which
     they are added; and for content after the first document, if that has to be `alone`.
     """
+    if "\ufeff" in text and (mark_within := _BOM_WITHIN.search(text)):
+        raise Unread(first_line + text.count("\n", 0, mark_within.start()) + 1, "a byte order mark begins a line")
     forbidden = _FORBIDDEN.search(text)
     if forbidden and alone:
         raise _character(text, forbidden, first_line)
@@ -83,12 +85,16 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800
 """The characters that YAML refuses (readerc.go). Bytes that are not UTF-8 appear in a text as surrogates."""
 
 
+_BOM_WITHIN = re.compile("(?<=[\r\n\x85\u2028\u2029])\ufeff")
+"""A byte order mark that libyaml passes over and go-yaml reads as text (is_bom in yamlprivateh.go looks elsewhere)."""
+
+
 def is_clean(text: str) -> bool:
-    """Tell whether YAML allows every character of a text."""
+    """Tell whether YAML allows every character of a text, and readers agree on it."""
     if text.isascii():  # a third of the time
         raw = text.encode()
         return len(raw.translate(None, _CONTROLS)) == len(raw)
-    return not _FORBIDDEN.search(text)
+    return not (_FORBIDDEN.search(text) or ("\ufeff" in text and _BOM_WITHIN.search(text)))
 
 
 _CONTROLS = bytes(code for code in range(128) if _FORBIDDEN.match(chr(code)))
