@@ -33,6 +33,7 @@ from tests.support.callers import caller, write
 from tests.support.waiting import LONG, until
 from webhook.api import duration
 from webhook.http import listening
+from webhook.http.connection import Connection
 from webhook.http.limits import Limits
 from webhook.http.messages import HttpRequest, Later, Reply
 from webhook.http.port import Port
@@ -773,11 +774,56 @@ def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:
             fresh.sendall(GET[:5])
         fresh.sendall(GET[5:])
         assert answer(fresh).read() == b"/x 0"
-        with door.connect() as refused:  # both others are known by now
-            assert received(refused) == b""
         known.sendall(GET)
         assert answer(known).read() == b"/x 0"
         assert len(door.port.connections) == 2
+
+
+def test_peers_that_asked_and_stay_keep_nobody_out() -> None:
+    """The longest idle one makes room where nobody is silent, and none whose request is under way."""
+    with opened(Limits(connections=2)) as door, contextlib.ExitStack() as stack:
+        peers = []
+        for _ in range(8):
+            peers.append(stack.enter_context(door.connect()))
+            peers[-1].sendall(GET)
+            assert answer(peers[-1]).read() == b"/x 0"
+            until(lambda: len(door.port.idle) == len(door.port.connections), "the connection is idle")
+        assert [received(peer) for peer in peers[:-2]] == [b""] * 6
+        begun = peers[-2]
+        begun.sendall(GET[:5])
+        until(lambda: len(door.port.idle) == 1)
+        with door.connect() as fresh:
+            fresh.sendall(GET)
+            assert answer(fresh).read() == b"/x 0"
+            assert received(peers[-1]) == b""
+            begun.sendall(GET[5:])
+            assert answer(begun).read() == b"/x 0"
+
+
+def test_a_port_without_bodies_parses_one_head_of_a_packet() -> None:
+    parsed = []
+    with opened(Limits(body_bytes=0)) as door, door.connect() as peer:
+        begin = Connection.begin
+
+        def counted(self: Connection, asked: Any) -> Any:
+            parsed.append(asked)
+            return begin(self, asked)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Connection, "begin", counted)
+            peer.sendall(GET * 500)
+            reply = answer(peer)
+            assert (reply.read(), reply.getheader("Connection")) == (b"/x 0", "close")
+            assert len(parsed) == 1
+            with contextlib.suppress(ConnectionError):
+                assert received(peer) == b""
+
+
+def test_a_head_that_ends_in_the_packet_in_which_it_is_too_long_is_refused() -> None:
+    head = GET[:-2] + b"".join(b"a%d: %s\r\n" % (n, b"x" * 500) for n in range(20)) + b"\r\n"
+    with opened(Limits(head_bytes=4 * 1024)) as door, door.connect() as peer:
+        peer.sendall(head)
+        assert answer(peer).status == 431
 
 
 def test_a_silent_peer_makes_room_in_its_handshake(folder: Path, files: tls.Files) -> None:

@@ -45,11 +45,16 @@ class Owner(Protocol):
     draining: bool
     strangers: dict["Connection", None]
     """Connections that may be closed when there are too many."""
+    idle: dict["Connection", None]
+    """Connections that may be closed when there are too many, and none of the others."""
     date: str
     """The time of day, as a header has it."""
 
     def forget(self, connection: "Connection") -> None:
         """Remove a connection that has ended."""
+
+    def rests(self, connection: "Connection") -> None:
+        """Count one among those that are idle."""
 
     def waits_for(self, connection: "Connection") -> None:
         """Count one that is to read its answer among those that may be closed."""
@@ -179,27 +184,38 @@ class Connection(web.RequestHandler):
             return
         if self._stage is Stage.IDLE and (begun := data.lstrip(b"\r\n")):
             self._head()
-            self._read_head(begun)
+            data = self._read_head(begun)
         elif self._stage is Stage.HEAD:
-            self._read_head(data)
+            data = self._read_head(data)
         super().data_received(data)
 
     def _head(self) -> None:
         self._stage = Stage.HEAD
+        self._port.idle.pop(self, None)
         self._arrived = monotonic()
         self.until = self._arrived + self._limits.head
         self._head_bytes, self._end = 0, b""
 
-    def _read_head(self, data: bytes) -> None:
-        """Detect the end of the head, or a head that is too long: aiohttp limits only its single lines."""
-        self._head_bytes += len(data)
+    def _read_head(self, data: bytes) -> bytes:
+        """Detect the end of the head, or a head that is too long: aiohttp limits only its single lines.
+
+        Return what aiohttp may read: it would parse every head that comes with this one. So a port that takes no body
+        drops what follows a head.
+        """
         self._end += data
-        if b"\r\n\r\n" in self._end:
+        end = self._end.find(b"\r\n\r\n")
+        beyond = len(self._end) - end - 4 if end >= 0 else 0
+        self._head_bytes += len(data) - beyond
+        self._end = self._end[-3:]
+        if self._head_bytes > self._limits.head_bytes:
+            self._cut_off(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif end >= 0:
             self._stage = Stage.BODY
             self.until = float("inf")
-        elif self._head_bytes > self._limits.head_bytes:
-            self._cut_off(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        self._end = self._end[-3:]
+            if beyond and not self._limits.body_bytes:
+                self._ahead = True
+                return data[:-beyond]
+        return data
 
     # One request
 
@@ -258,6 +274,7 @@ class Connection(web.RequestHandler):
         else:
             self._stage = Stage.IDLE
             self.until = float("inf")
+            self._port.rests(self)
 
     def handle_error(
         self,

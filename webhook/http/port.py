@@ -59,6 +59,8 @@ class Port:
         self.connections: set[Connection] = set()
         self.strangers: dict[Connection, None] = {}
         """Connections that have not asked anything yet, or are slow to read their answer: the oldest first."""
+        self.idle: dict[Connection, None] = {}
+        """Connections whose requests were all answered: the longest idle first."""
         self.loop = asyncio.get_running_loop()
         self.queue = Queue(app, limits, self.loop, alone)
         self.server = web.Server(self._handle)
@@ -73,12 +75,16 @@ class Port:
     # Connections
 
     def open(self, peer: "socket.socket", context: ssl.SSLContext | None) -> None:
-        """Serve an accepted connection. At the limit, the oldest one that says or reads nothing is closed instead."""
+        """Serve an accepted connection.
+
+        At the limit, the oldest one that says or reads nothing is closed instead, else the one that is idle longest:
+        a peer that asked once and stays must not keep others out. One with a request under way is never closed.
+        """
         if len(self.connections) >= self.limits.connections:
-            if not self.strangers:
+            if not self.strangers and not self.idle:
                 peer.close()
                 return
-            next(iter(self.strangers)).abort()
+            next(iter(self.strangers or self.idle)).abort()
         connection = Connection(self)
         self.connections.add(connection)
         self._count(len(self.connections))
@@ -107,6 +113,12 @@ class Port:
         self.connections.discard(connection)
         self._count(len(self.connections))
         self.strangers.pop(connection, None)
+        self.idle.pop(connection, None)
+
+    def rests(self, connection: "Connection") -> None:
+        """Count one among those that may be closed for others, until its next request begins."""
+        if connection in self.connections:
+            self.idle[connection] = None
 
     def waits_for(self, connection: "Connection") -> None:
         """Count one that is to read its answer among those that may be closed, unless it has ended meanwhile."""
