@@ -122,7 +122,10 @@ def _place(pod: Pod, queue: Queue) -> tuple[str, Path]:
 
 
 def floor(policy: Policy) -> Iterator[Clause]:
-    """Exact for pods that ask by resources where unsteered-pod is denied too. Pods with claims alone pass."""
+    """Exact for new pods that ask by resources where unsteered-pod is denied too.
+
+    Pods with claims alone pass, and updates that remove a queue.
+    """
     queues = {pool.name: pool.queue for pool in policy.pools if pool.queue is not None}
     places = " or ".join(sorted({_where(queue) for queue in queues.values()}))
     if queues:
