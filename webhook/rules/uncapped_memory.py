@@ -138,7 +138,7 @@ def _variable(step: Step, part: ContainerPlan, planned: Plan) -> Iterator[Findin
 
 
 def floor(policy: Policy) -> Iterator[Clause]:
-    """Weaker: only the variables count that are written whatever the card is; no value and no changed annotation is read."""
+    """Weaker: only variables count that are written whatever the card is. No value or changed annotation is read."""
     capped = [pool.name for pool in policy.pools if pool.sharing in policy.capped_sharing and not pool.driver_limits]
     names = [
         variable.name
