@@ -255,15 +255,12 @@ async def _served(scene: Scene, layer: str, payload: payloads.Payload, listener:
         await loop.create_server(functools.partial(_Bare, size, reply), sock=listener, **more)
         await end.wait()
         return
-    lines = Lines(scene.log)
-    with lines.by_turns(loop):
-        port = _port(scene, layer, answer, lines)
-        accepting = loop.create_task(listening.accept(listener, port, lambda: scene.context))
-        await end.wait()
-        accepting.cancel()
+    accepting = loop.create_task(listening.accept(listener, _port(scene, layer, answer), lambda: scene.context))
+    await end.wait()
+    accepting.cancel()
 
 
-def _port(scene: Scene, layer: str, answer: bytes, lines: Lines) -> "Port":
+def _port(scene: Scene, layer: str, answer: bytes) -> "Port":
     """Return the port of a worker whose application does what the layer says."""
     from webhook.http import limits, listening, port
     from webhook.serving import app
@@ -286,9 +283,9 @@ def _port(scene: Scene, layer: str, answer: bytes, lines: Lines) -> "Port":
     if layer == "answer":
         return port.Port(silent, patient, listening.Unwatched())
     if layer == "log":
-        return port.Port(application(lines), patient, listening.Unwatched())
+        return port.Port(application(Lines(scene.log)), patient, listening.Unwatched())
     metrics = Metrics()
-    return port.Port(application(lines, metrics), patient, metrics)
+    return port.Port(application(Lines(scene.log), metrics), patient, metrics)
 
 
 def _nothing(_: object) -> None:

@@ -130,40 +130,16 @@ def test_a_log_that_nobody_reads_stops_no_review(tmp_path: Path) -> None:
         running(tmp_path, "--workers", "1", output=writer) as webhook,
     ):
         connection = webhook.connect()
-        # A pipe holds 64 KiB, as many wait in the worker, and a line is about 300 bytes.
-        assert {webhook.review(connection) for _ in range(800)} == {200}
-        text = b""
-        while b"dropped" not in text or not text.endswith(b"\n"):
-            assert webhook.review(connection) == 200
-            text += os.read(read, 1 << 20)
-        assert max(json.loads(line).get("dropped", 0) for line in text.splitlines()) > 100
+        # A pipe holds 64 KiB, and a line is about 300 bytes.
+        assert {webhook.review(connection) for _ in range(400)} == {200}
+        os.set_blocking(read, False)
+        assert len(reader.read(1 << 20)) <= 1 << 16
+        assert webhook.review(connection) == 200
+        (line,) = reader.read(1 << 20).splitlines()
+        assert json.loads(line)["dropped"] > 100
         reader.close()
         assert {webhook.review(connection) for _ in range(10)} == {200}
         connection.close()
-
-
-def test_no_line_is_lost_when_it_is_told_to_end_under_load(tmp_path: Path) -> None:
-    read, write = os.pipe()
-    text = bytearray()
-
-    def read_slowly() -> None:
-        while part := os.read(read, 2048):
-            text.extend(part)
-
-    reader = threading.Thread(target=read_slowly, daemon=True)
-    with os.fdopen(write, "wb") as writer, running(tmp_path, "--workers", "2", output=writer) as webhook:
-        writer.close()
-        reader.start()
-        with Load(webhook, connections=8) as load:
-            load.more(200)
-            webhook.process.terminate()
-            assert webhook.process.wait(LONG) == 0
-    reader.join(LONG)
-    os.close(read)
-    lines = [json.loads(line) for line in bytes(text).splitlines()]
-    assert not any("dropped" in line for line in lines)
-    assert (set(load.statuses), load.problems) == ({200}, [])
-    assert sum("endpoint" in line for line in lines) == len(load.statuses)
 
 
 def test_a_full_disk_stops_no_review(tmp_path: Path) -> None:

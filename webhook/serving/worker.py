@@ -127,11 +127,6 @@ def run(duty: Duty) -> None:
 
 
 async def _work(duty: Duty) -> None:
-    with log_line.by_turns(asyncio.get_running_loop()):
-        await _serve(duty)
-
-
-async def _serve(duty: Duty) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_exception)
     stop = asyncio.Event()
