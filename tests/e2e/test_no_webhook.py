@@ -66,7 +66,7 @@ def printed(alone: Cluster) -> str:
     """The printed policies, in force."""
     with pytest.MonkeyPatch.context() as patch:
         said: list[str] = []
-        patch.setattr("webhook.cli.outputs.show", said.append)
+        patch.setattr("webhook.cli.outputs.show", lambda text, **_: said.append(text))
         assert cli.main(["floor", "--policy", str(POLICY), "--mutate"]) == 0
     text = "".join(said)
     alone.do("apply", "--filename=-", stdin=text)

@@ -131,6 +131,9 @@ def test_a_suite_is_green_after_it_was_recorded_and_until_an_input_changes(
     assert not stamps.main(["image", "--green"])
     assert not stamps.main(["image"])
     assert stamps.main(["node"])
+    stamps.uncovered("node").write_text("bench/new.py")
+    assert not stamps.main(["node", "--green"])
+    assert stamps.main(["node"]), "it read what its stamp does not cover"
     (checkout / "Dockerfile").write_text("FROM scratch\n")
     assert stamps.main(["image"])
 
