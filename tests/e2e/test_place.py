@@ -18,14 +18,14 @@ from kubernetes import client, config
 
 from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster, User, eventually
-from webhook.scan.claiming import Claims, claims_among
-from webhook.scheduling import scores
-from webhook.scheduling.allocation import Unreadable
-from webhook.scheduling.filters import Filters
-from webhook.scheduling.infos import PodInfo, node_info, pod_info
-from webhook.scheduling.play import candidates_for, cheapest
-from webhook.scheduling.scores import Strategy
-from webhook.scheduling.stage import Stage
+from webhook.placing.claiming import Claims, claims_among
+from webhook.placing.scheduling import scores
+from webhook.placing.scheduling.allocation import Unreadable
+from webhook.placing.scheduling.filters import Filters
+from webhook.placing.scheduling.infos import PodInfo, node_info, pod_info
+from webhook.placing.scheduling.play import candidates_for, cheapest
+from webhook.placing.scheduling.scores import Strategy
+from webhook.placing.scheduling.stage import Stage
 
 Object = dict[str, Any]
 

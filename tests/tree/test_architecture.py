@@ -21,12 +21,14 @@ LAYERS = (
     ("api", "telemetry"),
     ("facts", "http", "policy"),
     ("cel", "review"),
-    ("cluster", "deviceplugin", "gpu", "scheduling"),
+    ("cluster", "deviceplugin", "gpu"),
     ("memory",),
     ("rules",),
     ("engine",),
     ("floor",),
-    ("agent", "scan", "serving"),
+    ("agent", "doctor", "policytests", "scan", "serving"),
+    ("starter",),
+    ("placing",),
     ("lints", "reports"),
     ("cli",),
     ("__main__",),
@@ -35,7 +37,7 @@ LAYERS = (
 
 HOMES = {
     "aiohttp": {"webhook.http.connection", "webhook.http.port"},
-    "cel_expr_python": {"webhook.scheduling.selectors"},
+    "cel_expr_python": {"webhook.placing.scheduling.selectors"},
     "click": {"webhook.cli"},
     "flask": {"webhook.serving.app"},
     "jinja2": {"webhook.reports.html"},
@@ -60,7 +62,7 @@ HOMES = {
     },
     "jsonschema": {"webhook.policy.schemas"},
     "cryptography": {"certs.issue", "certs.read", "webhook.serving.tls"},
-    "certs": {"webhook.cli.commands.certs", "webhook.cli.demo", "webhook.cluster.cert_store", "webhook.scan.doctor"},
+    "certs": {"webhook.cli.commands.certs", "webhook.cli.demo", "webhook.cluster.cert_store", "webhook.doctor.doctor"},
 }
 """The modules and packages where a third-party package may be imported; certs imports itself anywhere."""
 

@@ -16,7 +16,7 @@ from webhook import rules
 from webhook.api.devices import DEVICES
 from webhook.cli import inputs
 from webhook.cluster import client, listing, registered, watch
-from webhook.cluster.installation import REVIEWS
+from webhook.doctor.installation import REVIEWS
 from webhook.engine import registration
 from webhook.facts import rights
 from webhook.floor.answers import Answer

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from webhook.placing.placing import Left, Place, Placing
 from webhook.policy.model import API_VERSION
-from webhook.scan.placing import Left, Place, Placing
 from webhook.text import tables
 from webhook.text.terminal import Look
 from webhook.text.words import listed, several

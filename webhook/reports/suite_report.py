@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from difflib import ndiff
 
+from webhook.policytests.policy_tests import Failure, Outcome, SuiteRun
 from webhook.reports import junit, parts
-from webhook.scan.policy_tests import Failure, Outcome, SuiteRun
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import several
 

@@ -1,1 +1,1 @@
-"""Judging without the webhook: files, live clusters, two policies side by side, tests of a policy."""
+"""Judging without the webhook: files, live clusters, and two policies side by side."""

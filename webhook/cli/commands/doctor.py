@@ -22,8 +22,8 @@ from webhook.policy.model import Policy
 from webhook.text.terminal import Look
 
 if TYPE_CHECKING:
-    from webhook.cluster.installation import Installation
-    from webhook.scan.doctor import Check
+    from webhook.doctor.doctor import Check
+    from webhook.doctor.installation import Installation
 
 WELL, PROBLEMS = 0, 1
 
@@ -60,8 +60,8 @@ STATUS = {
 )
 def command(policy: str | None, kubeconfig: str | None, context: str | None, form: str) -> int:
     """Ask, check, and say what was found."""
-    from webhook.cluster import installation, listing  # 30 MiB, which only a live cluster needs
-    from webhook.scan import doctor
+    from webhook.cluster import listing  # 30 MiB, which only a live cluster needs
+    from webhook.doctor import doctor, installation
 
     own = inputs.load_policy(policy) if policy else None
     api = listing.connect(kubeconfig, context)
@@ -93,7 +93,7 @@ def command(policy: str | None, kubeconfig: str | None, context: str | None, for
 
 def _installed(read: "Installation") -> tuple[Policy | None, documents.Document | None, str]:
     """Read the installed policy, with its document, or the reason why it cannot be used."""
-    from webhook.cluster.installation import Unread
+    from webhook.doctor.installation import Unread
 
     if isinstance(read.policy, Unread):
         return None, None, f"the installed policy could not be read: {read.policy.why}"

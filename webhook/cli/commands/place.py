@@ -7,9 +7,9 @@ import click
 from webhook import rules
 from webhook.cli import inputs, options, outputs, parser
 from webhook.engine.engine import Engine
+from webhook.placing import advice, placing
+from webhook.placing.scheduling.scores import Strategy
 from webhook.reports import placing_report
-from webhook.scan import advice, placing
-from webhook.scheduling.scores import Strategy
 
 _MORE = (
     "Each pod is admitted as the webhook would, and then put on a node as kube-scheduler does with its default "

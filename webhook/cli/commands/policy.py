@@ -143,7 +143,7 @@ def init(
 ) -> None:
     """Write the policy, and its tests."""
     from webhook.scan import reduced  # which judges, and lint does not
-    from webhook.scan.starter import cases, starter
+    from webhook.starter import cases, starter
 
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     sample = inputs.load_sample()  # the shell has made an empty policies/policy.yaml for what is written here

@@ -12,8 +12,8 @@ from webhook.documents import files as manifests
 from webhook.engine.engine import Engine
 from webhook.model import Problem, Unusable
 from webhook.policy import load
+from webhook.policytests import policy_tests, suites
 from webhook.reports import suite_report
-from webhook.scan import policy_tests, suites
 
 FAILED = 1
 

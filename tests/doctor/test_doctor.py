@@ -1,0 +1,424 @@
+"""`slicewarden doctor` against an API server that is pretended: an installation in order, and each fault of it."""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import certs
+from tests.support.kubeconfigs import kubeconfig
+from tests.support.listening import Asked, listening
+from tests.support.policies import FACTS, POLICY, policy_of
+from webhook.cli import main as cli
+from webhook.doctor import doctor
+from webhook.doctor.doctor import Check, Examined, State
+from webhook.doctor.installation import Asked as Powers
+from webhook.doctor.installation import Installation, Unread
+from webhook.engine.registration import configurations
+from webhook.facts.snapshot import Facts
+from webhook.floor import current
+from webhook.floor.answers import Answer
+from webhook.floor.mutations import mutating
+from webhook.floor.policies import floor
+from webhook.policy.model import Card
+from webhook.rules import walk
+
+HOME = "/api/v1/namespaces/slicewarden-system"
+DEPLOYMENT = "/apis/apps/v1/namespaces/slicewarden-system/deployments/slicewarden"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/slicewarden-system/endpointslices"
+MUTATING, VALIDATING = (
+    f"/apis/admissionregistration.k8s.io/v1/{each}webhookconfigurations/slicewarden"
+    for each in ("mutating", "validating")
+)
+POLICY_MAP, SERVING = f"{HOME}/configmaps/slicewarden-policy-x", f"{HOME}/secrets/slicewarden-serving"
+REVIEWS, PROBE = "/apis/authorization.k8s.io/v1/subjectaccessreviews", "/api/v1/namespaces/default/pods"
+
+FLOOR = [
+    f"/apis/admissionregistration.k8s.io/v1/{each}"
+    for each in (
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+    )
+]
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+BY_FLOOR = (
+    "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'slicewarden-pods' with binding 'slicewarden-pods' denied"
+)
+DENIED = 'admission webhook "pods.slicewarden.dev" denied the request: visible-devices: …'
+
+
+def issued(days: int = 60, name: str = "slicewarden", *, old: bool = False) -> tuple[str, str]:
+    """A serving certificate and the bundle of its CA, both in base64."""
+    now = datetime.now(UTC) - timedelta(days=100 if old else 0)
+    ca = certs.issue_ca("ca", now, days=365)
+    pair = certs.issue_serving(ca, certs.service_names(name, "slicewarden-system"), [], now, days)
+    return b64encode(pair.certificate_pem).decode(), b64encode(ca.certificate_pem).decode()
+
+
+class World:
+    """Return what the API server answers, by path: an object, or a status with a message."""
+
+    def __init__(self) -> None:
+        policy = policy_of(POLICY)
+        certificate, bundle = issued()
+        self.counts = 0
+        self.lacks = ""
+        self.asked: list[tuple[str, str, Any]] = []
+        self.items: dict[str, Any] = {
+            "/version": {"major": "1"},
+            "/api/v1": {"resources": []},
+            DEPLOYMENT: {
+                "spec": {
+                    "replicas": 2,
+                    "template": {
+                        "spec": {
+                            "containers": [{"name": "webhook", "args": ["serve", "--live"]}],
+                            "volumes": [
+                                {"name": "tls", "secret": {"secretName": "slicewarden-serving"}},
+                                {"name": "policy", "configMap": {"name": "slicewarden-policy-x"}},
+                            ],
+                        }
+                    },
+                }
+            },
+            f"{HOME}/pods": {"metadata": {}, "items": [self.pod("a", "cpu-0"), self.pod("b", "cpu-1")]},
+            SLICES: {"items": [{"endpoints": [{"conditions": {"ready": True}}, {"conditions": {"ready": True}}]}]},
+            POLICY_MAP: {"data": {"policy.yaml": POLICY.read_text("utf-8")}},
+            SERVING: {"data": {"tls.crt": certificate}},
+            REVIEWS: {"status": {"allowed": True}},
+            PROBE: (400, DENIED),
+        }
+        for path, made in zip((MUTATING, VALIDATING), configurations(policy), strict=True):
+            self.items[path] = deepcopy(made)
+            for hook in self.items[path]["webhooks"]:
+                hook["clientConfig"]["caBundle"] = bundle
+        self.install(floor(policy, walk(), Answer.BY_RULE))
+        series = {
+            "slicewarden_facts_loaded": 1.0,
+            'slicewarden_facts_age_seconds{kind="Node"}': 12.0,
+            f'slicewarden_policy_info{{hash="{policy.digest}"}}': 1.0,
+        }
+        self.series = {"a": dict(series), "b": dict(series)}
+        for kind, path in (
+            ("Namespace", "/api/v1/namespaces"),
+            ("Node", "/api/v1/nodes"),
+            ("ConfigMap", "/api/v1/namespaces/gpu-operator/configmaps"),
+            ("DaemonSet", "/apis/apps/v1/namespaces/gpu-operator/daemonsets"),
+            ("Pod", "/api/v1/pods"),
+            ("ClusterPolicy", "/apis/nvidia.com/v1/clusterpolicies"),
+        ):
+            self.items[path] = {"metadata": {}, "items": [each for each in _facts() if each["kind"] == kind]}
+
+    def install(self, made: list[Any]) -> None:
+        """Have this floor, as the API server lists it: without the kinds of items."""
+        for kind, path in zip((*current.KINDS, *current.MUTATING), FLOOR, strict=True):
+            some = [each for each in deepcopy(made) if each["kind"] == kind]
+            items = [{key: value for key, value in each.items() if key != "kind"} for each in some]
+            self.items[path] = {"items": items}
+
+    def watch_floor(self) -> None:
+        self.items[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"].append("--floor=ByRule")
+
+    @staticmethod
+    def pod(name: str, node: str, *, ready: bool = True) -> Any:
+        status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
+        return {"metadata": {"name": name}, "spec": {"nodeName": node}, "status": status}
+
+    def hooks(self) -> list[Any]:
+        return [hook for path in (MUTATING, VALIDATING) for hook in self.items[path]["webhooks"]]
+
+    def audit(self) -> None:
+        """Have it run in audit mode, and take what the policy denies."""
+        self.items[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"].append("--audit-only")
+        for hook in self.hooks():
+            hook["failurePolicy"] = "Ignore"
+        for each in self.items[FLOOR[1]]["items"]:
+            each["spec"]["validationActions"] = ["Audit"]
+        self.items[PROBE] = {"kind": "Pod"}
+        self.counts = 1
+
+    def answer(self, asked: Asked) -> None:
+        path = asked.path.partition("?")[0]
+        body = json.loads(asked.body or b"null")
+        self.asked.append((asked.command, asked.path, body))
+        if path == PROBE and asked.command == "POST":
+            for series in self.series.values():
+                name = 'slicewarden_review_duration_seconds_count{endpoint="/validate"}'
+                series[name] = series.get(name, 7.0) + self.counts
+        if path.startswith(f"{HOME}/pods/") and path.endswith(":8080/proxy/metrics"):
+            series = self.series.get(path.rpartition("/pods/")[2].partition(":")[0], {})
+            text = "# HELP any\n" + "".join(f"{name} {value}\n" for name, value in series.items())
+            asked.give(*((200, text.encode()) if series else (503, b"no")))
+            return
+        item = self.items.get(path, (404, "not found"))
+        if path == REVIEWS and body["spec"]["resourceAttributes"]["resource"] == self.lacks:
+            item = {"status": {"allowed": False}}
+        status, content = (item[0], {"message": item[1]}) if isinstance(item, tuple) else (200, item)
+        asked.give(status, json.dumps(content).encode())
+
+
+def _facts() -> Iterator[Any]:
+    for each in yaml.safe_load_all(FACTS.read_text("utf-8")):
+        yield from each["items"] if each["kind"] == "List" else [each]
+
+
+class Ended:
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.err = status, err
+        self.checks: list[Any] = json.loads(out)["checks"] if out.startswith("{") else []
+
+    def having(self, state: str) -> dict[str, str]:
+        return {each["check"]: each["message"] for each in self.checks if each["state"] == state}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def ask(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def ask(*options: str) -> Ended:
+        with listening(world.answer) as url:
+            config = str(kubeconfig(tmp_path, url))
+            status = cli.main(["doctor", "--kubeconfig", config, "--format", "json", *options])
+        return Ended(status, *capsys.readouterr())
+
+    return ask
+
+
+NAMES = {
+    *("replicas", "mode", "policy", "lint", "registration", "certificate", "caBundle", "endpoints", "facts", "guard"),
+    *("permissions", "calls", "floor"),
+}
+
+
+@pytest.mark.parametrize("rbac", [True, False])
+def test_a_webhook_that_may_not_ask_for_rights_is_an_error_where_the_policy_trusts_by_them(
+    world: World, ask: Any, rbac: bool
+) -> None:
+    world.lacks = "subjectaccessreviews"
+    if rbac:
+        text = world.items[POLICY_MAP]["data"]["policy.yaml"].replace(
+            "    grants:\n", "    grants:\n      - rbac: true\n"
+        )
+        world.items[POLICY_MAP]["data"]["policy.yaml"] = text
+    said = ask().having("error").get("permissions", "")
+    assert ("may not create subjectaccessreviews.authorization.k8s.io" in said) is rbac
+
+
+def test_a_working_installation_has_no_error(world: World, ask: Any) -> None:
+    done = ask()
+    assert (done.status, done.err) == (0, "")
+    assert {each["check"] for each in done.checks} == NAMES
+    assert done.having("error") == done.having("not known") == {}
+    writes = [(method, path) for method, path, _ in world.asked if method != "GET"]
+    assert {path for method, path in writes} == {REVIEWS, f"{PROBE}?dryRun=All"}
+
+
+def test_audit_mode_is_no_error_if_a_replica_counts_the_dry_run(world: World, ask: Any) -> None:
+    world.audit()
+    done = ask()
+    assert (done.status, done.having("error")) == (0, {})
+    assert done.having("ok")["mode"].startswith("audit: ")
+    world.counts = 0
+    assert "no replica was asked" in ask().having("error")["calls"]
+
+
+def test_a_floor_that_answers_first_does_not_hide_the_webhook(world: World, ask: Any) -> None:
+    world.items.update({PROBE: (422, BY_FLOOR), DEPLOYMENTS: (400, DENIED.replace("pods.", "workloads."))})
+    assert "calls" in ask().having("ok")
+    world.items.update({DEPLOYMENTS: {"kind": "Deployment"}})
+    assert "was let in" in ask().having("error")["calls"]
+    world.install([])
+    assert "it is in files" in ask().having("ok")["floor"]
+
+
+def _edit(world: World, path: str, old: str, new: str) -> None:
+    world.items[path] = json.loads(json.dumps(world.items[path]).replace(old, new))
+
+
+def _series(world: World, name: str, value: float) -> None:
+    world.series["b"][name] = value
+
+
+def _watched(world: World, made: list[Any]) -> None:
+    world.install(made)
+    world.watch_floor()
+
+
+def _mutating(world: World, change: Callable[[list[Any]], Any], assumed: Card | None = None) -> None:
+    policy = policy_of(POLICY)
+    if assumed:
+        other = replace(policy, pools=tuple(replace(pool, assume=assumed) for pool in policy.pools))
+        made = mutating(other, walk(), Facts())
+    else:
+        made = mutating(policy, walk(), Facts.of(_facts()))
+    change(made)
+    world.install([*floor(policy, walk(), Answer.BY_RULE), *made])
+
+
+def _audit_beside_a_floor(world: World) -> None:
+    world.audit()
+    world.install(floor(policy_of(POLICY), walk(), Answer.DENY))
+
+
+Break = Callable[[World], Any]
+
+ERRORS: list[tuple[Break, str, str, str]] = [
+    (lambda w: w.items.pop(DEPLOYMENT), "replicas", "error", "is not there"),
+    (lambda w: w.items[f"{HOME}/pods"].update(items=[]), "replicas", "error", "no replica of 2 is ready"),
+    (lambda w: w.items[f"{HOME}/pods"]["items"].pop(), "replicas", "warning", "1 of 2 replicas are ready"),
+    (lambda w: _edit(w, f"{HOME}/pods", "cpu-1", "cpu-0"), "replicas", "warning", "run on node cpu-0"),
+    (lambda w: _edit(w, DEPLOYMENT, '"--live"', '"--live", "--audit-only"'), "mode", "warning", "failurePolicy Fail"),
+    (lambda w: [h.update(failurePolicy="Ignore") for h in w.hooks()], "mode", "warning", "while the webhook is away"),
+    (lambda w: _edit(w, POLICY_MAP, "kind: GPUSharingPolicy", "kind: Pod"), "policy", "error", "cannot be used"),
+    (lambda w: w.items.pop(POLICY_MAP), "policy", "error", "could not be read"),
+    (lambda w: _series(w, 'slicewarden_policy_info{hash="0"}', 1), "policy", "warning", "judges by policy 0"),
+    (
+        lambda w: _edit(w, POLICY_MAP, "maxReplicas: 8", "maxReplicas: 4"),
+        "registration",
+        "error",
+        "was made from policy",
+    ),
+    (lambda w: w.items.pop(VALIDATING), "registration", "error", "is not registered"),
+    (lambda w: w.install([]), "floor", "warning", "nothing holds what the policy denies"),
+    (lambda w: _watched(w, []), "floor", "error", "and none is there"),
+    (lambda w: w.items[FLOOR[1]]["items"].pop(), "floor", "error", "its binding is missing"),
+    (lambda w: w.items[FLOOR[0]]["items"].pop(), "floor", "error", "is missing"),
+    (
+        lambda w: w.items[FLOOR[1]]["items"][0]["spec"].update(validationActions=["Audit"]),
+        "floor",
+        "error",
+        "actions are Audit, not Deny and Audit",
+    ),
+    (
+        lambda w: _watched(w, floor(policy_of(POLICY), walk(), Answer.DENY)),
+        "floor",
+        "error",
+        "slicewarden-pods-audited: its binding is missing",
+    ),
+    (lambda w: _audit_beside_a_floor(w), "floor", "warning", "audit mode, but the floor denies"),
+    (lambda w: _edit(w, FLOOR[0], "broad-toleration: ", "another: "), "floor", "error", "its validations differ"),
+    (lambda w: _mutating(w, lambda made: made.pop()), "floor", "error", "its binding is missing"),
+    (
+        lambda w: _mutating(w, lambda made: made[0]["spec"].update(reinvocationPolicy="Never")),
+        "floor",
+        "error",
+        "MutatingAdmissionPolicy slicewarden-pods: its reinvocationPolicy differs",
+    ),
+    (
+        lambda w: _mutating(w, lambda _: None, Card("Tesla-T4", 9000, 2)),
+        "floor",
+        "error",
+        "MutatingAdmissionPolicy slicewarden-pods: its mutations differ",
+    ),
+    (lambda w: w.items.pop(SERVING), "certificate", "error", "the Secret of the serving certificate is not there"),
+    (lambda w: w.items[SERVING].update(data={}), "certificate", "error", "no certificate under tls.crt"),
+    (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(3)[0]}), "certificate", "warning", "ends 20"),
+    (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(old=True)[0]}), "certificate", "error", "ended 20"),
+    (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued(name="b")[0]}), "certificate", "error", "the name"),
+    (lambda w: w.items[SERVING]["data"].update({"tls.crt": issued()[0]}), "caBundle", "error", "no CA that signed"),
+    (lambda w: [h["clientConfig"].pop("caBundle") for h in w.hooks()], "caBundle", "error", "no caBundle"),
+    (lambda w: w.hooks()[3]["clientConfig"].update(caBundle="%"), "caBundle", "error", "no caBundle"),
+    (lambda w: _edit(w, SLICES, '"ready": true', '"ready": false'), "endpoints", "error", "no ready endpoint"),
+    (lambda w: _series(w, "slicewarden_facts_loaded", 0), "facts", "error", "has no facts"),
+    (lambda w: _series(w, 'slicewarden_facts_age_seconds{kind="Pod"}', 900), "facts", "warning", "for 900 s"),
+    (lambda w: _edit(w, "/api/v1/nodes", "slicewarden.dev/pool", "other"), "guard", "error", "is the taint"),
+    (
+        lambda w: w.items.update({REVIEWS: {"status": {"allowed": False}}}),
+        "permissions",
+        "error",
+        "may not get namespaces",
+    ),
+    (lambda w: w.items.update({PROBE: {"kind": "Pod"}}), "calls", "error", "was let in"),
+    (
+        lambda w: w.items.update({PROBE: (500, 'failed calling webhook "pods.slicewarden.dev": no endpoints')}),
+        "calls",
+        "error",
+        "cannot call the webhook",
+    ),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("broken", "check", "state", "says"), ERRORS)
+def test_every_error_of_doctor_has_a_way_out(
+    world: World, ask: Any, broken: Break, check: str, state: str, says: str
+) -> None:
+    broken(world)
+    done = ask()
+    assert says in done.having(state)[check]
+    assert done.status == (1 if done.having("error") else 0)
+    assert all(each["wayOut"] for each in done.checks if each["state"] != "ok")
+    assert all(len(each["message"]) < 400 and "\n" not in each["message"] for each in done.checks)
+
+
+UNKNOWN: list[tuple[Break, str]] = [
+    (lambda w: w.items.update({MUTATING: (403, "is forbidden")}), "registration"),
+    (lambda w: w.items.update({SERVING: (403, "is forbidden")}), "certificate"),
+    (lambda w: w.items.update({FLOOR[1]: (403, "is forbidden")}), "floor"),
+    (lambda w: w.items.update({SLICES: (403, "is forbidden")}), "endpoints"),
+    (lambda w: w.items.update({REVIEWS: (403, "is forbidden")}), "permissions"),
+    (lambda w: w.items.update({PROBE: (403, "pods is forbidden")}), "calls"),
+    (lambda w: w.items.update({"/api/v1/nodes": (403, "is forbidden")}), "guard"),
+    (lambda w: w.series.pop("b"), "facts"),
+    (lambda w: w.items.update({f"{HOME}/pods": (403, "is forbidden")}), "replicas"),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("refused", "check"), UNKNOWN)
+def test_a_check_that_could_not_run_is_unknown(world: World, ask: Any, refused: Break, check: str) -> None:
+    refused(world)
+    done = ask()
+    assert check in done.having("not known")
+    assert (done.status, done.having("error")) == (2, {})
+
+
+def test_a_cluster_with_another_policy_is_an_error(ask: Any, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY.read_text("utf-8").replace("maxReplicas: 8", "maxReplicas: 4"), "utf-8")
+    assert ask("--policy", str(POLICY)).status == 0
+    done = ask("--policy", str(file))
+    assert done.status == 1
+    assert "is installed, not sample" in done.having("error")["policy"]
+
+
+def test_a_cluster_that_does_not_answer_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    assert cli.main(["doctor", "--kubeconfig", str(config)]) == 2
+    assert "does not answer" in capsys.readouterr().err
+
+
+def test_the_table_has_the_way_out_below_what_is_wrong(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.items[f"{HOME}/pods"]["items"].pop()
+    with listening(world.answer) as url:
+        assert cli.main(["doctor", "--kubeconfig", str(kubeconfig(tmp_path, url))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "warning    replicas      1 of 2 replicas are ready"
+    assert lines[1] == f"{' ' * 25}{doctor.LOGS}"
+    assert lines[-1] == "13 checks: 1 warning, 12 ok"
+
+
+def test_without_an_installation_every_check_fails_or_is_unknown() -> None:
+    gone = Unread(404, "not found")
+    read = Installation((gone, gone), (gone, gone), gone, gone, gone, gone, gone)
+    checks = doctor.examine(Examined(read, Powers(), datetime.now(UTC), None, "no policy"))
+    assert {check.state for check in checks} <= {State.ERROR, State.UNKNOWN}
+    assert (
+        Check("replicas", State.ERROR, "the Deployment slicewarden is not there", "apply an overlay of manifests/")
+        in checks
+    )

@@ -1,0 +1,278 @@
+"""A made policy is built on nothing that a tenant may write: whatever the role `edit` creates stays in comments."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import ROOT
+from tests.support.policies import POLICY, policy_of
+from webhook import rules
+from webhook.api import admission
+from webhook.cli import inputs
+from webhook.engine.engine import Engine
+from webhook.engine.registration import left_alone
+from webhook.facts.snapshot import Facts
+from webhook.model import Unusable
+from webhook.policy.model import Policy
+from webhook.scan import reduced
+from webhook.starter import evidence, starter
+
+Object = dict[str, Any]
+
+SAMPLE = policy_of(POLICY)
+CLUSTERS = {
+    file.stem: file for file in (*sorted((ROOT / "tests/clusters").glob("*.yaml")), ROOT / "policies/lab/facts.yaml")
+}
+SPACES = ("evil", "gpu-operator-team", "kube-system-team", "nvidia-device-plugins", "karpenter", "openshift-gpus")
+PRESENT = {"nvidia.com/gpu.present": "true", "no": "such-node"}
+
+
+@cache
+def cluster(name: str) -> list[Object]:
+    return [dict(item.value) for item in inputs.load_objects(str(CLUSTERS[name]))]
+
+
+def made(name: str, space: str, *more: Object, **options: Any) -> starter.Starter:
+    """The policy of a cluster in which a namespace and some objects are there besides."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
+    return starter.make(reduced.reduced([*cluster(name), namespace, *more], SAMPLE), "dump.json", **options)
+
+
+@cache
+def without(name: str, space: str) -> Policy:
+    return made(name, space).policy
+
+
+# Objects of a tenant
+
+HOSTILE = (
+    "gpu-operator",
+    "node-feature-discovery",
+    "nvidia-device-plugin",
+    "nvidia-device-plugin-daemonset",
+    "nvidia-operator-validator",
+    "slicewarden-images",
+    "time-slicing-config",
+    "default",
+    "x\n  leaveAlone: [evil]\n",
+    "x\r  nodeLabellers: {users: [evil]}",
+    "x\u2028  exemptions: []",
+    "x\x85  rules: {'*': Audit}",
+    '"}], exemptions: [{',
+    "# ",
+)
+words = st.sampled_from(HOSTILE) | st.text(max_size=12)
+labels = st.dictionaries(
+    st.sampled_from((evidence.LEVEL, "slicewarden.dev/trust", "nvidia.com/gpu.present", "app")),
+    st.sampled_from(("privileged", "trusted", "true")),
+    max_size=3,
+)
+
+
+def metadata(space: str) -> st.SearchStrategy[Object]:
+    return st.fixed_dictionaries(
+        {"name": words, "namespace": st.just(space)},
+        optional={"labels": labels, "annotations": labels},
+    )
+
+
+containers = st.fixed_dictionaries(
+    {"name": words},
+    optional={
+        "image": st.sampled_from(("nvcr.io/nvidia/k8s-device-plugin:v0.19.3", "example.com/x")),
+        "command": st.lists(
+            st.sampled_from(("nfd-master", "nvidia-device-plugin", "config-manager")) | words, max_size=2
+        ),
+        "env": st.just(
+            [{"name": "CONFIG_FILE_SRCDIR", "value": "/c"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        ),
+        "resources": st.just({"limits": {"nvidia.com/gpu": 1}}),
+        "securityContext": st.just({"privileged": True}),
+        "volumeMounts": st.just([{"name": "c", "mountPath": "/c"}]),
+    },
+)
+
+
+def pods(name: str) -> st.SearchStrategy[Object]:
+    nodes = [item["metadata"]["name"] for item in cluster(name) if item["kind"] == "Node"]
+    return st.fixed_dictionaries(
+        {"containers": st.lists(containers, min_size=1, max_size=2)},
+        optional={
+            "serviceAccountName": words,
+            "nodeName": st.sampled_from(nodes),
+            "nodeSelector": st.just(PRESENT) | st.just({}),
+            "tolerations": st.just([{"operator": "Exists"}]),
+            "hostPID": st.just(True),
+            "priorityClassName": st.just("system-node-critical"),
+            "volumes": st.builds(
+                lambda source: [
+                    {"name": "c", "configMap": {"name": source}},
+                    {"name": "h", "hostPath": {"path": "/dev"}},
+                ],
+                words,
+            ),
+        },
+    )
+
+
+SHARING = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 64}]}}\n"
+
+
+@st.composite
+def tenants_object(draw: st.DrawFn, name: str, space: str) -> Object:
+    """Any object that the role `edit` may create in a namespace, or a custom one with the kind of a cluster's."""
+    kinds = ("DaemonSet", "Deployment", "StatefulSet", "Job", "Pod", "ConfigMap", "ServiceAccount", "Service", "Role")
+    kind = draw(st.sampled_from((*kinds, "PersistentVolumeClaim", "ClusterPolicy", "Node", "Namespace")))
+    item: Object = {"apiVersion": "v1", "kind": kind, "metadata": draw(metadata(space))}
+    match kind:
+        case "DaemonSet" | "Deployment" | "StatefulSet" | "Job":
+            template = {"metadata": {"annotations": draw(labels)}, "spec": draw(pods(name))}
+            return {**item, "apiVersion": "batch/v1" if kind == "Job" else "apps/v1", "spec": {"template": template}}
+        case "Pod":
+            ready = {"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]}
+            return {**item, "spec": draw(pods(name)), "status": ready}
+        case "ConfigMap":
+            return {**item, "data": draw(st.dictionaries(words, st.just(SHARING), min_size=1, max_size=2))}
+        case "ClusterPolicy" | "Node" | "Namespace":
+            return {**item, "apiVersion": "example.com/v1", "spec": {}, "status": {"namespace": space}}
+    return item
+
+
+def workload(kind: str, name: str, space: str, **spec: Any) -> Object:
+    item = {
+        "apiVersion": "v1" if kind == "Pod" else "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": space},
+    }
+    spec = {"containers": [{"name": "main", "image": "example.com/x"}], **spec}
+    if kind == "Pod":
+        return {**item, "spec": {"nodeName": "cpu-1", **spec}, "status": {"phase": "Running"}}
+    return {**item, "spec": {"template": {"spec": spec}}}
+
+
+PLUGIN = {
+    "containers": [
+        {
+            "name": "nvidia-device-plugin",
+            "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.3",
+            "env": [{"name": "CONFIG_FILE_SRCDIR", "value": "/c"}],
+            "volumeMounts": [{"name": "c", "mountPath": "/c"}],
+        },
+        {
+            "name": "config-manager",
+            "command": ["config-manager"],
+            "env": [{"name": "CONFIG_FILE_SRCDIR", "value": "/c"}],
+            "volumeMounts": [{"name": "c", "mountPath": "/c"}],
+        },
+    ],
+    "volumes": [{"name": "c", "configMap": {"name": "mine"}}],
+}
+TRIED = {
+    "a device plugin with its ConfigMap": workload("DaemonSet", "nvidia-device-plugin-daemonset", "evil", **PLUGIN),
+    "an agent of nodes with GPUs": workload("DaemonSet", "agent", "evil", nodeSelector=PRESENT),
+    "a validator": workload(
+        "DaemonSet",
+        "nvidia-operator-validator",
+        "evil",
+        serviceAccountName="nvidia-operator-validator",
+        nodeSelector=PRESENT,
+    ),
+    "a labeller of nodes": workload("Pod", "m", "evil", containers=[{"name": "m", "command": ["nfd-master"]}]),
+}
+
+
+@st.composite
+def attacks(draw: st.DrawFn) -> tuple[str, str, list[Object]]:
+    """A cluster, a tenant's namespace in it, and objects there."""
+    name, space = draw(st.sampled_from(sorted(CLUSTERS))), draw(st.sampled_from(SPACES))
+    tried = st.sampled_from([*TRIED.values()]).map(
+        lambda item: {**item, "metadata": {**item["metadata"], "namespace": space}}
+    )
+    return name, space, draw(st.lists(tried | tenants_object(name, space), min_size=1, max_size=6))
+
+
+def forbidden(space: str, account: str) -> Object:
+    """A pod that takes all cards of a node."""
+    container = {
+        "name": "main",
+        "image": "example.com/x",
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+        "securityContext": {"privileged": True},
+    }
+    spec = {"tolerations": [{"operator": "Exists"}], "serviceAccountName": account, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod", "namespace": space}, "spec": spec}
+
+
+def accounts(items: list[Object]) -> set[str]:
+    """The accounts of all pods and templates among some objects."""
+    specs = [item.get("spec", {}) for item in items]
+    specs += [spec.get("template", {}).get("spec", {}) for spec in specs]
+    return {"default", *(spec["serviceAccountName"] for spec in specs if "serviceAccountName" in spec)}
+
+
+@given(attacks())
+@settings(max_examples=150, deadline=None)
+def test_nothing_that_a_tenant_may_create_is_in_the_made_policy(attack: tuple[str, str, list[Object]]) -> None:
+    name, space, items = attack
+    policy = made(name, space, *items).policy
+    assert policy.written == without(name, space).written
+    assert space not in left_alone(policy)
+    facts = Facts.of([*cluster(name), *items])
+    for account in accounts(items):
+        request = admission.decode(admission.wrap(forbidden(space, account)))
+        assert not Engine(policy, rules.walk()).judge(request, facts).allowed
+
+
+# What was tried, by name
+
+
+@pytest.mark.parametrize("item", TRIED.values(), ids=TRIED)
+def test_the_same_objects_count_where_no_tenant_may_write(item: Object) -> None:
+    name = "operator-time-slicing"
+    doubted, believed = made(name, "evil", item), made(name, "evil", item, no_tenants=["evil"])
+    assert doubted.policy.written == without(name, "evil").written != believed.policy.written
+    assert any("--no-tenants evil" in note for note in doubted.notes)
+    assert not any("--no-tenants evil" in note for note in believed.notes)
+    assert "evil" in doubted.text
+
+
+def test_a_pod_on_a_shared_card_earns_its_namespace_no_trust() -> None:
+    pod = workload("Pod", "p", "evil", nodeName="t4-1", containers=[{"resources": {"limits": {"nvidia.com/gpu": 1}}}])
+    own = made("operator-time-slicing", "evil", pod)
+    assert own.policy.written == without("operator-time-slicing", "evil").written
+    assert any("no label trusts them: evil, notebooks;" in note for note in own.notes)
+
+
+# What counts as evidence
+
+
+def space(name: str, **labels: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def operator(kind: str = "ClusterPolicy", **status: str) -> Object:
+    return {"apiVersion": "nvidia.com/v1", "kind": kind, "metadata": {"name": "any"}, "spec": {}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("items", "wanted"),
+    [
+        ([space("gpu-operator"), space("nvidia-gpu-operator")], set()),  # a name alone is no evidence
+        ([space("gpu-operator"), operator(namespace="gpus"), space("gpus")], {"gpus"}),
+        ([operator("GPUCluster", namespace="gpus")], {"gpus"}),
+        ([space("nvidia-gpu-operator"), operator()], {"nvidia-gpu-operator"}),
+        ([space("a", **{evidence.LEVEL: "privileged"}), space("b", **{evidence.LEVEL: "baseline"})], {"a"}),
+    ],
+)
+def test_namespaces_without_tenants_are_known_by_objects_of_the_cluster(items: list[Object], wanted: set[str]) -> None:
+    kept = reduced.reduced(items, SAMPLE)
+    assert {*evidence.administered(kept)} == {"kube-system", *wanted}
+    assert {*evidence.administered(reduced.reduced(kept, SAMPLE))} == {"kube-system", *wanted}
+
+
+def test_an_option_names_only_namespaces_that_exist() -> None:
+    with pytest.raises(Unusable, match="there is no namespace montoring"):
+        made("operator-time-slicing", "evil", no_tenants=["montoring"])

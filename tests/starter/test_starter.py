@@ -1,0 +1,478 @@
+"""A policy made for a cluster: it fits what the cluster has, lints, passes its tests, and refuses nothing that runs."""
+
+import json
+import re
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests import ROOT
+from tests.support.clusters import large
+from tests.support.policies import POLICY, policy_of
+from webhook import lints, rules
+from webhook.api import admission
+from webhook.catalog import node_labels
+from webhook.cli import inputs
+from webhook.cli import main as cli
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.engine.registration import left_alone
+from webhook.facts.snapshot import Facts
+from webhook.model import Action, Unusable
+from webhook.policy.load import load_with_document
+from webhook.scan import reduced
+from webhook.starter import starter
+
+CLUSTERS = sorted((ROOT / "tests/clusters").glob("*.yaml"))
+SAMPLE = policy_of(POLICY)
+
+each_cluster = pytest.mark.parametrize("file", CLUSTERS, ids=lambda file: file.stem)
+
+
+def objects(file: Path) -> list[Any]:
+    return [item.value for item in inputs.load_objects(str(file))]
+
+
+def made(items: list[Any], **more: Any) -> starter.Starter:
+    return starter.make(reduced.reduced(items, SAMPLE), "cluster.json", **more)
+
+
+def settled(items: list[Any], **more: Any) -> tuple[starter.Starter, list[Any]]:
+    """A cluster's policy when its administrators did what the notes say, and the cluster with their labels."""
+    notes = "\n".join(made(items, **more).notes)
+    sharing = [name for names in re.findall("no label trusts them: ([^;]+);", notes) for name in names.split(", ")]
+    labels = {"slicewarden.dev/trust": "trusted"}
+    known = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n, "labels": labels}} for n in sharing]
+    items = [*items, *known]
+    return made(items, no_tenants=re.findall(r"--no-tenants ([-\w]+)", notes), **more), items
+
+
+def linted(text: str, facts: Facts) -> list[tuple[str, Action]]:
+    """Return what the lints find in a policy, by lint and how bad it is."""
+    documents, problems = read(text, "policy.yaml")
+    assert not problems
+    policy, document = load_with_document(documents, [rule.id for rule in rules.walk()], "policy.yaml")
+    (judged,) = lints.lint(policy, document, facts, date(2026, 1, 1), timedelta(30)).judged
+    return [(result.rule, result.action) for result in judged.verdict.results]
+
+
+def spec_of(text: str) -> Any:
+    ((document,), _) = read(text, "policy.yaml")
+    return document.value["spec"]
+
+
+def refused(policy_of_cluster: Any, items: list[Any]) -> dict[str, list[str]]:
+    """Which of a cluster's own workloads would be refused if they were created again, and by which rules."""
+    engine, facts = Engine(policy_of_cluster, rules.walk()), Facts.of(items)
+    found = {}
+    for item in items:
+        namespace = item["metadata"].get("namespace", "default")
+        if item["kind"] not in ("Pod", "DaemonSet") or namespace in left_alone(policy_of_cluster):
+            continue
+        spec = {key: value for key, value in item["spec"].items() if key != "nodeName"}
+        verdict = engine.judge(admission.decode(admission.wrap({**item, "spec": spec})), facts)
+        assert verdict.malformed is None
+        if denied := [result.rule for result in verdict.having(Action.DENY)]:
+            found[f"{namespace}/{item['metadata']['name']}"] = denied
+    return found
+
+
+# Clusters of each product
+
+
+@each_cluster
+def test_the_made_policy_has_no_lint_error(file: Path) -> None:
+    items = objects(file)
+    found = linted(made(items).text, Facts.of(items))
+    assert [each for each in found if each[1] is Action.DENY] == []
+    assert {lint for lint, action in found if action is Action.WARN} == set()
+    own, labelled = settled(items)
+    warned = {lint for lint, action in linted(own.text, Facts.of(labelled)) if action is not Action.AUDIT}
+    # Microsoft's page gives the device plugin no account of its own.
+    assert warned == ({"exempted-default"} if file.stem == "aks" else set())
+
+
+@each_cluster
+@pytest.mark.parametrize("by", ["product", "sharing"])
+def test_the_made_policy_denies_nothing_that_runs(file: Path, by: str) -> None:
+    own, items = settled(objects(file), by_product=by == "product")
+    assert refused(own.policy, items) == {}
+    assert own.refused == ()
+
+
+@pytest.mark.parametrize("name", ["operator-time-slicing", "operator-mig", "operator-mps"])
+def test_the_gpu_operator_comes_up_under_the_made_policy_as_it_is_written(name: str) -> None:
+    items = objects(ROOT / f"tests/clusters/{name}.yaml")
+    own = made(items).policy
+    (home,) = own.leave_alone
+    operands = [item["metadata"] for item in items if item["kind"] == "DaemonSet"]
+    assert any(each["namespace"] == home for each in operands)
+    assert not any(denied.startswith(f"{home}/") for denied in refused(own, items))
+    assert f"system:serviceaccount:{home}:gpu-operator" in own.node_labellers.users
+
+
+@each_cluster
+def test_every_node_with_gpus_is_in_a_pool_and_no_other_is(file: Path) -> None:
+    items = objects(file)
+    policy = made(items).policy
+    for node in Facts.of(items).nodes:
+        assert (policy.pool_of(node.labels) is not None) is any(node.resources.values()), node.name
+
+
+@each_cluster
+def test_the_tests_of_the_made_policy_pass(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    test = tmp_path / "policies/test.yaml"
+    test.parent.mkdir()
+    assert cli.main(["policy", "init", "--facts", str(file), "--tests", str(test)]) == 0
+    (test.parent / "policy.yaml").write_text(capsys.readouterr().out)
+    assert cli.main(["test", str(test.parent)]) == 0
+    out = capsys.readouterr().out
+    assert f"{len(spec_of((test.parent / 'policy.yaml').read_text())['pools'])} cases" not in out  # there are more
+    assert ", 0 failed; 0 errors" in out
+
+
+def test_a_policy_is_written_into_the_empty_file_that_the_shell_has_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies/policy.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["facts", str(ROOT / "tests/clusters/gke.yaml")]) == 0
+    Path("cluster.json").write_text(capsys.readouterr().out)
+    assert cli.main(["policy", "init", "--facts", "cluster.json", "--tests", "policies/test.yaml"]) == 0
+    Path("policies/policy.yaml").write_text(capsys.readouterr().out)
+    assert cli.main(["test", "policies"]) == 0
+    assert cli.main(["facts", "cluster.json", "--policy", "none.yaml"]) == 2
+
+
+def test_the_tests_of_a_policy_can_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, test = ROOT / "tests/clusters/gke.yaml", tmp_path / "test.yaml"
+    assert cli.main(["policy", "init", "--facts", str(file), "--tests", str(test)]) == 0
+    text = capsys.readouterr().out.replace("[trusted, untrusted]", "[trusted]")
+    (tmp_path / "policy.yaml").write_text(text)
+    assert cli.main(["test", str(tmp_path)]) == 1
+
+
+def pools(name: str) -> list[tuple[Any, ...]]:
+    """The pools of a cluster's policy: name, sharing, resources, and largest request or slices."""
+    spec = spec_of(made(objects(ROOT / f"tests/clusters/{name}.yaml")).text)
+    return [
+        (
+            pool["name"],
+            pool["sharing"],
+            pool["resources"],
+            pool.get("maxRequest") or {key: pool["assume"][key] for key in ("memory", "replicas")},
+        )
+        for pool in spec["pools"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        (
+            "operator-time-slicing",
+            [
+                ("shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "15360Mi", "replicas": 4}),
+                ("whole", "none", ["nvidia.com/gpu"], 8),
+            ],
+        ),
+        (
+            "operator-mig",
+            [
+                ("whole", "none", ["nvidia.com/gpu"], 8),
+                ("mig", "mig", ["nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"], 56),
+            ],
+        ),
+        (
+            "operator-mps",
+            [
+                (
+                    "mps",
+                    "mps",
+                    ["nvidia.com/gpu", "nvidia.com/gpu.shared"],
+                    {"memory": "46068Mi", "replicas": 10},
+                )
+            ],
+        ),
+        (
+            "standalone",
+            [
+                ("shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "24564Mi", "replicas": 30}),
+                ("whole", "none", ["nvidia.com/gpu"], 2),
+            ],
+        ),
+        (
+            "gke",
+            [
+                ("shared", "time-slicing", ["nvidia.com/gpu"], {"memory": "23034Mi", "replicas": 4}),
+                ("whole", "none", ["nvidia.com/gpu"], 2),
+                ("mig", "mig", ["nvidia.com/gpu"], 7),
+            ],
+        ),
+        (
+            "aks",
+            [("whole", "none", ["nvidia.com/gpu"], 4)],
+        ),
+        (
+            "eks",
+            [
+                ("shared", "time-slicing", ["nvidia.com/gpu.shared"], {"memory": "15360Mi", "replicas": 4}),
+                ("whole", "none", ["nvidia.com/gpu"], 8),
+            ],
+        ),
+    ],
+)
+def test_the_made_policy_has_a_pool_for_each_kind_of_node(name: str, wanted: list[tuple[Any, ...]]) -> None:
+    assert pools(name) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("operator-time-slicing", {"taint": {"key": "nvidia.com/gpu"}}),
+        ("gke", {"taint": {"key": "nvidia.com/gpu"}}),
+        ("standalone", "every-pod"),
+    ],
+)
+def test_the_guard_is_the_taint_that_all_nodes_have(name: str, wanted: Any) -> None:
+    own = made(objects(ROOT / f"tests/clusters/{name}.yaml"))
+    assert spec_of(own.text)["guard"] == wanted
+    command = "kubectl taint nodes ws-1 ws-2 nvidia.com/gpu=present:NoSchedule"
+    assert any(command in note for note in own.notes) is (wanted == "every-pod")
+    assert (command in own.text) is (wanted == "every-pod")
+
+
+def test_slicewardens_own_taint_is_tolerated_with_the_value_of_each_pool() -> None:
+    items = objects(ROOT / "webhook/sample/facts.yaml")
+    spec = spec_of(made(items).text)
+    assert spec["guard"] == {"taint": {"key": "slicewarden.dev/pool"}}
+    assert {pool["tolerations"][0]["value"] for pool in spec["pools"]} == {"shared", "mig", "exclusive"}
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("operator-time-slicing", ("gpu-operator", "time-slicing-config")),
+        ("operator-mps", ("nvidia-gpu-operator", "mps")),
+        ("standalone", ("nvidia-device-plugin", "nvdp-nvidia-device-plugin-configs")),
+    ],
+)
+def test_the_made_policy_names_the_config_map_of_the_device_plugin(name: str, place: tuple[str, str]) -> None:
+    own = settled(objects(ROOT / f"tests/clusters/{name}.yaml"))[0].policy
+    assert own.config_maps == {place}
+    assert own.limits.namespaces == own.leave_alone == (place[0],)
+
+
+def test_agents_are_exempted_by_namespace_account_and_rule() -> None:
+    items = objects(ROOT / "tests/clusters/eks.yaml")
+    assert made(items).policy.exemptions == ()
+    own = settled(items)[0].policy
+    exempted = {
+        (tuple(each.scope.namespaces), tuple(each.scope.service_accounts)): each.rules for each in own.exemptions
+    }
+    assert exempted == {
+        (("amazon-cloudwatch",), ("cloudwatch-agent",)): {"broad-toleration", "device-path"},
+        (("amazon-cloudwatch",), ("dcgm-exporter-service-acct",)): frozenset(),
+    }
+
+
+def test_a_device_plugin_that_the_webhook_is_asked_about_is_exempted_from_all_rules() -> None:
+    own = settled(objects(ROOT / "tests/clusters/aks.yaml"))[0]
+    exempted = {next(iter(each.scope.namespaces)): each.rules for each in own.policy.exemptions}
+    assert exempted["gpu-resources"] == frozenset()
+    assert exempted["calico-system"] == {"broad-toleration", "device-path", "privileged-container"}
+    assert "serviceAccounts: [default]  # give it an account of its own" in own.text
+    assert own.policy.node_labellers.users == frozenset()
+    assert own.policy.guard is not None
+    assert own.policy.guard.taint == "sku"
+
+
+def test_accounts_that_label_nodes_are_named_in_the_policy() -> None:
+    own = {file.stem: settled(objects(file))[0].policy for file in CLUSTERS}
+    nfd = "system:serviceaccount:nvidia-device-plugin:nvdp-node-feature-discovery"
+    assert own["standalone"].node_labellers.users == {nfd}
+    assert own["eks"].node_labellers.users == {"system:serviceaccount:kube-system:karpenter"}
+    assert "system:serviceaccount:gpu-operator:gpu-operator" in own["operator-mig"].node_labellers.users
+    assert own["operator-mps"].administrators.groups == {"system:masters", "system:cluster-admins"}
+
+
+def test_namespaces_are_trusted_by_their_label_alone() -> None:
+    first = made(objects(ROOT / "tests/clusters/operator-time-slicing.yaml"))
+    own = first.policy
+    assert own.default_trust == "trusted"
+    (grant,) = own.grants
+    assert not grant.scope.namespaces
+    assert grant.scope.selector is not None
+    assert "#   notebooks\n" in first.text
+    assert first.notes[0] == (
+        "pods of 1 namespace share cards today, and no label trusts them: notebooks; to trust one: "
+        "kubectl label namespace notebooks slicewarden.dev/trust=trusted"
+    )
+    assert "notebooks" not in settled(objects(ROOT / "tests/clusters/operator-time-slicing.yaml"))[0].text
+    own = made(objects(ROOT / "tests/clusters/operator-mig.yaml")).policy
+    assert (own.default_trust, own.grants) == ("untrusted", ())
+
+
+def test_thin_slices_have_no_cap_and_the_policy_says_so() -> None:
+    own = made(objects(ROOT / "tests/clusters/standalone.yaml"))
+    assert own.policy.capped_sharing == {"mps"}
+    assert "are too small for a memory cap" in own.text
+
+
+def test_a_pod_that_would_lose_its_whole_gpu_is_named() -> None:
+    items = objects(ROOT / "tests/clusters/operator-time-slicing.yaml")
+    (pod,) = [item for item in items if item["metadata"]["name"] == "notebook-1"]
+    whole = {**pod, "metadata": {**pod["metadata"], "name": "big"}, "spec": {**pod["spec"], "nodeName": "a100-1"}}
+    own = settled([*items, whole])[0]
+    assert "this pod would get a slice for a whole GPU: notebooks/big." in own.text
+    (note,) = [note for note in own.notes if "get a slice" in note]
+    assert note == (
+        "1 pod with a whole GPU would get a slice if created again: notebooks/big; to keep a whole GPU, set the "
+        "annotation slicewarden.dev/trust: untrusted in the template"
+    )
+    whole["metadata"]["annotations"] = {"slicewarden.dev/trust": "untrusted"}
+    assert [note for note in settled([*items, whole])[0].notes if "slice for" in note] == []
+
+
+def test_a_pod_that_would_be_refused_is_named() -> None:
+    items = objects(ROOT / "tests/clusters/gke.yaml")
+    (pod,) = [item for item in items if item["metadata"]["name"] == "two"]
+    pod["spec"] = {**pod["spec"], "hostPID": True}
+    own = settled(items)[0]
+    assert own.refused == ("default/two: host-namespaces",)
+    assert "#   default/two: host-namespaces\n" in own.text
+    assert "1 pod with a GPU would be refused if created again: see the head of the policy" in own.notes
+
+
+def test_a_pod_that_is_no_agent_is_only_offered_an_exemption() -> None:
+    items = objects(ROOT / "tests/clusters/gke.yaml")
+    spec = {"nodeName": "gke-cpu-1", "tolerations": [{"operator": "Exists"}], "containers": [{"name": "main"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd", "namespace": "web"}, "spec": spec}
+    own = made([*items, pod])
+    assert "    # - name: web-odd\n" in own.text
+    assert "rules: [broad-toleration]" in own.text
+    assert len(own.policy.exemptions) == len(made(items).policy.exemptions)
+
+
+def test_a_large_cluster_has_the_right_pools() -> None:
+    own = made(list(large()))
+    kinds = [
+        (pool.name, pool.sharing, len(group.nodes)) for pool, group in zip(own.policy.pools, own.groups, strict=True)
+    ]
+    assert kinds == [("shared", "time-slicing", 16), ("whole", "none", 16), ("mig", "mig", 8)]
+    assert linted(own.text, Facts.of(large())) == [
+        ("waiting-grant", Action.AUDIT),
+        ("unjudged-namespace", Action.AUDIT),
+    ]
+
+
+# Clusters without GPUs
+
+
+def node(name: str, **resources: str) -> dict[str, Any]:
+    allocatable = {key.replace("_", "/", 1).replace("_", "."): value for key, value in resources.items()}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": allocatable}}
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([], "no nodes in it: take the facts again with `slicewarden facts --live`"),
+        ([node("a", cpu="1")], "none of 1 node has GPUs: no nvidia.com/gpu or nvidia.com/gpu.product is there"),
+        ([node("a"), node("b")], "install NVIDIA's device plugin, then take the facts again"),
+        (
+            [{**node("a"), "status": {"allocatable": {"amd.com/gpu": "8"}}}],
+            "no node has GPUs of NVIDIA, but amd.com/gpu",
+        ),
+        ([{**node("a"), "status": {"allocatable": {"nvidia.com/hostdev": "8"}}}], "none of 1 node has GPUs"),
+    ],
+)
+def test_a_cluster_without_gpus_gets_a_clear_message(items: list[Any], message: str) -> None:
+    with pytest.raises(Unusable) as raised:
+        made(items)
+    assert str(raised.value).startswith("cluster.json: ")
+    assert message in str(raised.value)
+
+
+def test_policy_init_without_gpus_fails_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, test = tmp_path / "cluster.json", tmp_path / "test.yaml"
+    file.write_text(json.dumps(node("a")))
+    assert cli.main(["policy", "init", "--facts", str(file), "--tests", str(test)]) == 2
+    output = capsys.readouterr()
+    assert (output.out, test.exists()) == ("", False)
+    assert "none of 1 node has GPUs" in output.err
+
+
+@pytest.mark.parametrize("words", [(), ("--facts", "x", "--live"), ("--facts", "x", "--name", "A B")])
+def test_wrong_usage_is_refused(words: tuple[str, ...]) -> None:
+    assert cli.main(["policy", "init", *words]) == 2
+
+
+# Whatever labels nodes have
+
+LABELS = st.fixed_dictionaries(
+    {},
+    optional={
+        "nvidia.com/gpu.product": st.sampled_from(("Tesla-T4", "Tesla-T4-SHARED", "NVIDIA-A100-MIG-1g.5gb", "odd_one")),
+        "nvidia.com/gpu.sharing-strategy": st.sampled_from(("none", "time-slicing", "mps")),
+        "nvidia.com/gpu.replicas": st.sampled_from(("0", "1", "4", "50", "x")),
+        "nvidia.com/gpu.memory": st.sampled_from(("15360", "0", "many")),
+        "cloud.google.com/gke-accelerator": st.sampled_from(("nvidia-l4", "nvidia-b200")),
+        "cloud.google.com/gke-gpu-sharing-strategy": st.sampled_from(("time-sharing", "mps", "new")),
+        "cloud.google.com/gke-gpu-partition-size": st.just("1g.5gb"),
+        "k8s.amazonaws.com/accelerator": st.sampled_from(("nvidia-tesla-t4", "true")),
+        "node.kubernetes.io/instance-type": st.sampled_from(("g5.xlarge", "p4d.24xlarge")),
+        node_labels.PRESENT: st.just("true"),
+    },
+)
+TAINTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from(("nvidia.com/gpu", "team", "node.kubernetes.io/not-ready", "slicewarden.dev/pool")),
+            "effect": st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule")),
+        },
+        optional={"value": st.sampled_from(("present", "true", "1"))},
+    ),
+    max_size=2,
+)
+RESOURCES = st.dictionaries(
+    st.sampled_from(("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "amd.com/gpu")),
+    st.integers(0, 8).map(str),
+    max_size=2,
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(LABELS, TAINTS, RESOURCES), min_size=1, max_size=4), st.booleans())
+def test_whatever_nodes_say_the_policy_can_be_used(nodes: list[tuple[Any, Any, Any]], by_product: bool) -> None:
+    items: list[Any] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"node-{index}", "labels": labels | {"kubernetes.io/hostname": f"node-{index}"}},
+            "spec": {"taints": taints},
+            "status": {"allocatable": resources},
+        }
+        for index, (labels, taints, resources) in enumerate(nodes)
+    ]
+    try:
+        own = made(items, by_product=by_product)
+    except Unusable:
+        assume(False)
+    facts = Facts.of(items)
+    grouped = {each.node.name: pool for pool, group in zip(own.pools, own.groups, strict=True) for each in group.nodes}
+    for each in facts.nodes:
+        pool = own.policy.pool_of(each.labels)
+        if each.name in grouped:
+            assert pool is not None
+            assert pool.name == grouped[each.name]
+    errors = {lint for lint, action in linted(own.text, facts) if action is Action.DENY}
+    known = {"other-sharing", "thin-slice"}  # where labels contradict resources, or say too little
+    if any(taints != nodes[0][1] for _, taints, _ in nodes):
+        known.add("unguarded-node")  # where one of two nodes that are alike lacks the taint
+    assert errors <= known

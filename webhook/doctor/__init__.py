@@ -1,0 +1,1 @@
+"""Examines an installation: what it needs, and whether that is there."""

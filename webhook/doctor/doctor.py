@@ -1,0 +1,457 @@
+"""Says what is wrong with an installation, and the way out of each: checks over what was read of a cluster once."""
+
+import re
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from certs.read import Certificate, blocks, certificates, signed
+from webhook.doctor.installation import Asked, Installation, Unread
+from webhook.engine import registered
+from webhook.facts.snapshot import Facts
+from webhook.floor import current, mutations, policies
+from webhook.floor.answers import Answer
+from webhook.gpu import guard
+from webhook.model import Mode, Object
+from webhook.policy.model import Policy
+from webhook.rules import walk
+from webhook.text.words import listed, several, shown
+
+SOON = timedelta(days=14)
+"""The rest of a certificate's life at which its renewal is overdue; it is due 30 days before the end."""
+
+OLD = 600.0
+"""Seconds after which facts are too old: the API server speaks of each kind every five minutes."""
+
+NAMES = ("slicewarden.slicewarden-system.svc",)
+"""The names by which the API server calls the webhook."""
+
+REGISTER = "write the registration again (`slicewarden registration`) and apply your overlay"
+KEEP = "run `slicewarden certs keep`, and see why its CronJob does not"
+LOGS = "see `kubectl logs --namespace slicewarden-system deployment/slicewarden`"
+
+
+class State(StrEnum):
+    """How a check ended. UNKNOWN: it could not be asked."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+    UNKNOWN = "not known"
+
+
+class Check(NamedTuple):
+    """A check: its name, how it ended, one line that says what is so, and one with the way out if it is not well."""
+
+    name: str
+    state: State
+    says: str
+    way: str = ""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """All that the checks look at. `policy` is the installed one, None where it cannot be used, for the reason `why`.
+
+    `findings` are those of the policy's lints: whether each is an error, its lint and its message. `facts` is None
+    where they could not be read.
+    """
+
+    read: Installation
+    asked: Asked
+    now: datetime
+    policy: Policy | None
+    why: str = ""
+    own: Policy | None = None
+    facts: Facts | None = None
+    findings: Sequence[tuple[bool, str, str]] = ()
+
+
+def examine(of: Examined) -> list[Check]:
+    """Run every check."""
+    return [check for each in CHECKS for check in each(of)]
+
+
+def mode(deployment: Object | Unread) -> Mode | None:
+    """Return the mode in which a Deployment runs the webhook; None where it could not be read."""
+    if isinstance(deployment, Unread):
+        return None
+    return Mode.AUDIT if "--audit-only" in _arguments(deployment) else Mode.ENFORCE
+
+
+def ready(pods: Object | Unread) -> list[Object]:
+    """Choose the pods that are ready and do not end."""
+    if isinstance(pods, Unread):
+        return []
+    return [each for each in pods.get("items") or () if _is_ready(each)]
+
+
+# The checks
+
+
+def replicas(of: Examined) -> Iterator[Check]:
+    """Whether pods of the webhook are ready, and on several nodes."""
+    name, deployment, pods = "replicas", of.read.deployment, of.read.pods
+    if isinstance(deployment, Unread):
+        yield _unread(name, deployment, "the Deployment slicewarden is not there", "apply an overlay of manifests/")
+        return
+    if isinstance(pods, Unread):
+        yield _unknown(name, pods)
+        return
+    wanted, running = int(_spec(deployment).get("replicas", 1)), ready(pods)
+    nodes = {str(_spec(each).get("nodeName")) for each in running}
+    if not running:
+        yield Check(name, State.ERROR, f"no replica of {wanted} is ready", LOGS)
+    elif len(running) < wanted:
+        yield Check(name, State.WARNING, f"{len(running)} of {wanted} replicas are ready", LOGS)
+    elif len(nodes) == 1 and wanted > 1:
+        says = f"all {wanted} replicas run on node {shown(*nodes, quotes=False)}, which one failure takes away"
+        yield Check(name, State.WARNING, says, "add nodes without GPUs, and restart the Deployment")
+    else:
+        yield Check(name, State.OK, f"{several(wanted, 'replica')} ready on {several(len(nodes), 'node')}")
+
+
+def in_mode(of: Examined) -> Iterator[Check]:
+    """Whether the webhook and its registration are in the same mode."""
+    running, hooks = mode(of.read.deployment), [*_hooks(of.read)]
+    if running is None or not hooks:
+        return
+    ignored = all(hook.get("failurePolicy") == "Ignore" for hook in hooks)
+    if running is Mode.AUDIT and not ignored:
+        says = "the webhook runs in audit mode, but its registration has failurePolicy Fail"
+        yield Check("mode", State.WARNING, says, "apply the component audit-mode, which sets both")
+    elif running is Mode.ENFORCE and ignored:
+        says = "the policy is enforced, but failurePolicy Ignore lets all in while the webhook is away"
+        yield Check("mode", State.WARNING, says, REGISTER)
+    else:
+        text = (
+            "nothing is denied or patched" if running is Mode.AUDIT else "what the policy denies is patched or refused"
+        )
+        yield Check("mode", State.OK, f"{running}: {text}")
+
+
+def policy(of: Examined) -> Iterator[Check]:
+    """Whether the installed policy can be used, is the one at hand, and is the one that replicas judge by."""
+    if of.policy is None:
+        if isinstance(of.read.policy, Unread) and not of.read.policy.absent:
+            yield _unknown("policy", of.read.policy)
+        else:
+            yield Check("policy", State.ERROR, of.why, "put your policy in, and apply your overlay")
+        return
+    if of.own is not None and of.own.digest != of.policy.digest:
+        says = f"policy {of.policy.name} {of.policy.digest} is installed, not {of.own.name} {of.own.digest}"
+        yield Check("policy", State.ERROR, says, "apply your overlay with this policy")
+        return
+    judging = {digest for series in _series(of) for digest in _labels(series, "slicewarden_policy_info", "hash")}
+    if others := sorted(judging - {of.policy.digest}):
+        says = f"a replica judges by policy {listed(others, 3)}, but {of.policy.digest} is installed"
+        yield Check("policy", State.WARNING, says, "see `kubectl rollout status` of the Deployment")
+        return
+    yield Check("policy", State.OK, f"{of.policy.name} {of.policy.digest}")
+
+
+def lints(of: Examined) -> Iterator[Check]:
+    """Run the policy's lints with the facts of the cluster. The guard has a check of its own."""
+    if of.policy is None:
+        return
+    found = [(wrong, lint, message) for wrong, lint, message in of.findings if lint != "unguarded-node"]
+    for wrong, lint, message in found:
+        state = State.ERROR if wrong else State.WARNING
+        yield Check("lint", state, f"{lint}: {message}", f"see `slicewarden policy lints {lint}`")
+    if not found:
+        yield Check("lint", State.OK, "the policy's lints find nothing")
+
+
+def registration(of: Examined) -> Iterator[Check]:
+    """Whether the webhook configurations are there, and those that the policy needs."""
+    found = [each for each in of.read.configurations if not isinstance(each, Unread)]
+    for each in of.read.configurations:
+        if isinstance(each, Unread) and not each.absent:
+            yield _unknown("registration", each)
+            return
+    if of.policy is None:
+        return
+    kinds = dict(zip(registered.KINDS, of.read.configurations, strict=True))
+    found = [{**each, "kind": kind} for kind, each in kinds.items() if not isinstance(each, Unread)]
+    differing = registered.differences(of.policy, found)
+    for line in differing:
+        yield Check("registration", State.ERROR, line, REGISTER)
+    if not differing:
+        yield Check("registration", State.OK, f"made from policy {of.policy.digest}")
+
+
+def floor(of: Examined) -> Iterator[Check]:
+    """Whether the floor is there, the one that the policy needs, and as strict as it is to be."""
+    name, lists = "floor", of.read.floor
+    for each in lists:
+        if isinstance(each, Unread) and not each.absent:
+            yield _unknown(name, each)
+            return
+    if of.policy is None:
+        return
+    found = [
+        {**item, "kind": kind}
+        for kind, each in zip((*current.KINDS, *current.MUTATING), lists, strict=True)
+        if not isinstance(each, Unread)
+        for item in each.get("items") or ()
+    ]
+    audits = mode(of.read.deployment) is Mode.AUDIT
+    answer = _watched(of.read.deployment) or current.made_with(found) or Answer.DENY
+    steers = " --mutate --facts FACTS" if any(each["kind"] in current.MUTATING for each in found) else ""
+    way = f"`slicewarden floor --policy POLICY --actions {answer}{steers} | kubectl apply -f -`"
+    if not found:
+        yield _without_floor(of, answer, way, audits=audits)
+        return
+    made = current.without_params(policies.floor(of.policy, walk(), answer, current.params(found)))
+    made += mutations.again(of.policy, walk(), of.facts, found)
+    wanted = current.recording(made) if audits else made
+    watched = _watched(of.read.deployment) is not None
+    # Without --floor the actions are the owner's choice, but for those of a floor by rule.
+    actions = watched or (answer is Answer.BY_RULE and not current.only_records(found))
+    if audits and not current.only_records(found):
+        says = f"the webhook runs in audit mode, but the floor denies: actions {current.told(found)}"
+        yield Check(name, State.WARNING, says, "list the component floor before audit-mode, and apply your overlay")
+        return
+    differing = current.differences(wanted, found, actions=actions)
+    for line in differing:
+        yield Check(name, State.ERROR, line, "delete it" if line.endswith("delete it") else way)
+    if not differing:
+        yield Check(name, State.OK, f"made from policy {of.policy.strict_digest}, actions: {current.told(found)}")
+
+
+def _without_floor(of: Examined, answer: Answer, way: str, *, audits: bool) -> Check:
+    if of.asked.floor:
+        return Check("floor", State.OK, "it is in files of the API server, and denies a pod that is to be denied")
+    if _watched(of.read.deployment):
+        return Check("floor", State.ERROR, f"the webhook is to watch a floor {answer}, and none is there", way)
+    if audits:
+        return Check("floor", State.OK, "none, and audit mode denies nothing")
+    return Check("floor", State.WARNING, f"none is there: {current.LOST}", way.replace(Answer.DENY, Answer.BY_RULE))
+
+
+def _watched(deployment: Object | Unread) -> Answer | None:
+    """Return the answer of the floor that the webhook is to watch."""
+    for argument in _arguments(deployment):
+        option, _, value = argument.partition("=")
+        if option == "--floor" and value in set(Answer):
+            return Answer(value)
+    return None
+
+
+def certificate(of: Examined) -> Iterator[Check]:
+    """Whether the serving certificate has the right names, holds, and is signed by a CA of every caBundle."""
+    serving = of.read.serving
+    if isinstance(serving, Unread):
+        if isinstance(of.read.deployment, Unread):
+            return
+        yield _unread("certificate", serving, "the Secret of the serving certificate is not there", KEEP)
+        return
+    pem = _decoded((serving.get("data") or {}).get("tls.crt"))
+    try:
+        leaf = certificates(pem)[0]
+    except ValueError:
+        yield Check("certificate", State.ERROR, "the Secret has no certificate under tls.crt", KEEP)
+        return
+    yield _leaf(leaf, of.now)
+    hooks = [*_hooks(of.read)]
+    bundles = {str(hook.get("name")): _decoded((hook.get("clientConfig") or {}).get("caBundle")) for hook in hooks}
+    wrong = [name for name, bundle in bundles.items() if not any(signed(pem, ca) for ca in blocks(bundle))]
+    if wrong:
+        empty = all(not bundles[name].strip() for name in wrong)
+        what = "no caBundle" if empty else "a caBundle with no CA that signed the serving certificate"
+        yield Check("caBundle", State.ERROR, f"{listed(wrong, 3)}: {what}, so the API server refuses to call", KEEP)
+    elif bundles:
+        yield Check("caBundle", State.OK, f"{several(len(bundles), 'webhook')} trust the CA of the serving certificate")
+
+
+def _leaf(leaf: Certificate, now: datetime) -> Check:
+    if missing := [name for name in NAMES if name not in leaf.names]:
+        return Check("certificate", State.ERROR, f"the serving certificate lacks the name {missing[0]}", KEEP)
+    if not leaf.holds(now):
+        when = f"ended {leaf.end:%Y-%m-%d}" if leaf.end < now else f"begins {leaf.start:%Y-%m-%d}"
+        return Check("certificate", State.ERROR, f"the serving certificate {when}", KEEP)
+    if leaf.end - now < SOON:
+        return Check("certificate", State.WARNING, f"the serving certificate ends {leaf.end:%Y-%m-%d}", KEEP)
+    return Check("certificate", State.OK, f"holds until {leaf.end:%Y-%m-%d}")
+
+
+def endpoints(of: Examined) -> Iterator[Check]:
+    """Whether the Service has endpoints that are ready."""
+    name, slices = "endpoints", of.read.endpoints
+    if isinstance(slices, Unread):
+        yield _unknown(name, slices)
+        return
+    each = [one for item in slices.get("items") or () for one in item.get("endpoints") or ()]
+    count = sum((one.get("conditions") or {}).get("ready") is not False for one in each)
+    if count:
+        yield Check(name, State.OK, f"the Service has {several(count, 'ready endpoint')}")
+    else:
+        yield Check(name, State.ERROR, "the Service slicewarden has no ready endpoint", LOGS)
+
+
+def facts_age(of: Examined) -> Iterator[Check]:
+    """Whether every replica has facts, and how old they are."""
+    name = "facts"
+    if isinstance(of.read.pods, Unread) or not ready(of.read.pods):
+        return
+    for read in of.asked.metrics.values():
+        if isinstance(read, Unread):
+            way = "allow `get` of pods/proxy in slicewarden-system, or look at slicewarden_facts_age_seconds"
+            yield Check(name, State.UNKNOWN, f"the age of facts could not be read: {read.why}", way)
+            return
+    way = "look for `watch broke` in the log, and at the permissions below"
+    if any(series.get("slicewarden_facts_loaded") != 1 for series in _series(of)):
+        yield Check(name, State.ERROR, "a replica has no facts to judge by", way)
+        return
+    ages = [
+        age for series in _series(of) for key, age in series.items() if key.startswith("slicewarden_facts_age_seconds")
+    ]
+    oldest = max(ages, default=0.0)
+    if oldest > OLD:
+        yield Check(name, State.WARNING, f"a replica has heard nothing of a kind for {oldest:.0f} s", way)
+    else:
+        yield Check(name, State.OK, f"the oldest are {oldest:.0f} s old")
+
+
+def guarded(of: Examined) -> Iterator[Check]:
+    """Whether the nodes with GPUs have the taint of the policy's guard."""
+    if of.policy is None:
+        return
+    if of.facts is None:
+        yield Check("guard", State.UNKNOWN, "the nodes could not be listed", "ask as one who may list nodes")
+    elif caution := guard.unguarded(of.policy, of.facts):
+        what, _, way = caution.rpartition("; ")
+        yield Check("guard", State.ERROR, what, way)
+    else:
+        yield Check("guard", State.OK, f"{several(len(of.facts.nodes), 'node')} known; each with GPUs is guarded")
+
+
+def permissions(of: Examined) -> Iterator[Check]:
+    """Whether the service account may read what facts are made of."""
+    name, powers = "permissions", of.asked.permissions
+    if not powers:
+        return
+    if unread := next((each for each in powers.values() if isinstance(each, Unread)), None):
+        yield _unknown(name, unread)
+        return
+    lacking = [power for power, held in powers.items() if held is False]
+    if lacking:
+        says = f"the service account slicewarden may not {listed(lacking, 3)}"
+        yield Check(
+            name, State.ERROR, says, "apply the overlay's roles: one for each of the policy's sharing namespaces"
+        )
+    else:
+        yield Check(name, State.OK, f"the service account holds all {len(powers)} powers that facts need")
+
+
+_CALLED = re.compile(r'admission webhook "[^"]*\.slicewarden\.dev" denied the request')
+_COUNT = 'slicewarden_review_duration_seconds_count{endpoint="/validate"}'
+
+
+def reached(of: Examined) -> Iterator[Check]:
+    """Whether the API server calls the webhook: a pod that the policy denies is created as a dry run."""
+    name, answer = "calls", of.asked.probe
+    if of.policy is None or isinstance(of.read.deployment, Unread):
+        return
+    if answer is None:
+        yield Check(name, State.UNKNOWN, "the policy denies none of the pods to try", "set a rule to Deny")
+        return
+    if isinstance(answer, Unread):
+        if _CALLED.search(answer.why):
+            yield Check(name, State.OK, "the API server asks the webhook, which denies a pod that is to be denied")
+        elif "slicewarden.dev" in answer.why:
+            yield Check(name, State.ERROR, f"the API server cannot call the webhook: {shown(answer.why)}", LOGS)
+        else:
+            way = "ask as one who may create pods and Deployments in the namespace default"
+            yield Check(name, State.UNKNOWN, f"a dry run was refused by another: {shown(answer.why)}", way)
+        return
+    if mode(of.read.deployment) is Mode.ENFORCE:
+        says = "a pod that the policy denies was let in, as a dry run: the API server does not ask the webhook"
+        yield Check(name, State.ERROR, says, REGISTER)
+        return
+    counts = [_counted(each) for each in (of.asked.before, of.asked.metrics)]
+    if counts[0] is None or counts[1] is None:
+        says = "in audit mode nothing is denied, and the replicas' metrics could not be read"
+        yield Check(name, State.UNKNOWN, says, "allow `get` of pods/proxy in slicewarden-system")
+    elif counts[1] > counts[0]:
+        yield Check(name, State.OK, "the API server asks the webhook, which counts the review of a dry run")
+    else:
+        yield Check(name, State.ERROR, "no replica was asked about a pod that was created as a dry run", LOGS)
+
+
+Checker = Callable[[Examined], Iterable[Check]]
+CHECKS: tuple[Checker, ...] = (
+    replicas,
+    in_mode,
+    policy,
+    lints,
+    registration,
+    floor,
+    certificate,
+    endpoints,
+    facts_age,
+    guarded,
+    permissions,
+    reached,
+)
+"""In the order in which they are shown."""
+
+
+def _unknown(name: str, unread: Unread) -> Check:
+    return Check(
+        name, State.UNKNOWN, f"could not be asked: {shown(unread.why, quotes=False)}", "ask as an administrator"
+    )
+
+
+def _unread(name: str, unread: Unread, absent: str, way: str) -> Check:
+    return Check(name, State.ERROR, absent, way) if unread.absent else _unknown(name, unread)
+
+
+def _spec(item: Object) -> Any:
+    return item.get("spec") or {}
+
+
+def _arguments(deployment: Object | Unread) -> list[str]:
+    if isinstance(deployment, Unread):
+        return []
+    containers = _spec(deployment).get("template", {}).get("spec", {}).get("containers") or ()
+    return [str(argument) for each in containers for argument in each.get("args") or ()]
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    ends = "deletionTimestamp" in (pod.get("metadata") or {})
+    return not ends and any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def _hooks(read: Installation) -> Iterator[Object]:
+    for each in read.configurations:
+        if not isinstance(each, Unread):
+            yield from each.get("webhooks") or ()
+
+
+def _decoded(text: Any) -> bytes:
+    try:
+        return b64decode(text or "", validate=True)
+    except (ValueError, TypeError):
+        return b""
+
+
+def _series(of: Examined) -> Iterator[Mapping[str, float]]:
+    return (each for each in of.asked.metrics.values() if not isinstance(each, Unread))
+
+
+def _labels(series: Mapping[str, float], metric: str, label: str) -> Iterator[str]:
+    for key, value in series.items():
+        if value and key.startswith(f"{metric}{{") and (match := re.search(rf'[{{,]{label}="([^"]*)"', key)):
+            yield match[1]
+
+
+def _counted(read: Mapping[str, Mapping[str, float] | Unread]) -> float | None:
+    """Return the reviews that all replicas counted; None where one could not be read."""
+    if not read or any(isinstance(each, Unread) for each in read.values()):
+        return None
+    return sum(each.get(_COUNT, 0.0) for each in read.values() if not isinstance(each, Unread))

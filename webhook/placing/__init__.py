@@ -1,0 +1,1 @@
+"""On which nodes pods would land: the cluster's objects, played through kube-scheduler's rules."""

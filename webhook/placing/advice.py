@@ -1,0 +1,240 @@
+"""Compares kinds of sharing: what the same workloads would come to on the same GPUs."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from webhook.api.selectors import Choice, Requirement
+from webhook.catalog import mig_profiles
+from webhook.catalog.mig_profiles import MIGProfile
+from webhook.placing.placing import RISKS, Placing, Player
+from webhook.placing.scheduling.infos import CPU, MEMORY, PODS, NodeInfo, PodInfo
+from webhook.placing.scheduling.play import play
+from webhook.placing.scheduling.scores import Strategy
+from webhook.placing.scheduling.stage import Stage
+from webhook.placing.scheduling.terms import Toleration
+from webhook.policy.model import API_VERSION, Policy
+from webhook.starter.inventory import GPUNode, gpu_nodes
+from webhook.text import tables
+
+SLICES = (2, 4, 8)
+"""The numbers of slices that are compared for time-slicing and MPS, as far as the policy allows them."""
+
+ASSUMED = (
+    "every GPU of the cluster is free, and divided in the same way; GPUs without the MIG profile stay whole",
+    "pods keep their own node selection and tolerate the taints of GPU nodes; pools and trust are not counted",
+    "time-slicing and MPS divide the memory of a GPU evenly, and only MPS enforces that; a MIG device has 900 MiB for "
+    "each GB in its profile's name",
+    "a pod needs the memory that its annotation slicewarden.dev/gpu-memory asks for; without one, any slice will do",
+    "a pod of several GPUs fits whole GPUs alone: two slices may be of one GPU",
+    "speed is not compared: how much pods hinder each other depends on what they run",
+)
+"""The assumptions of a comparison."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """The cards of a node: their number, product and memory in MiB (None if unknown)."""
+
+    node: NodeInfo
+    count: int
+    product: str
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class Division:
+    """A way to divide all cards: the kind of sharing and what the devices are called."""
+
+    sharing: str
+    name: str
+    slices: int = 1
+    profiles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """The result of a division: all devices, how many of them are `whole` GPUs, and the fate of the pods.
+
+    `memory` is the least of a device in MiB, of MIG devices alone where there are some. `many` counts the pods that ask
+    for more whole GPUs than any node has, and `large` those that ask for more memory than any device has; both are
+    refused. The others land or wait.
+    """
+
+    division: Division
+    devices: int
+    whole: int
+    memory: int | None
+    land: int
+    wait: int
+    many: int
+    large: int
+
+
+def compare(placing: Placing, policy: Policy) -> tuple[Row, ...]:
+    """Play the pods that ask for GPUs against the cluster's cards, divided in each way."""
+    cards = _cards(placing, policy)
+    players = [player for player in placing.players if player.gpus]
+    limit = policy.limits.max_replicas
+    divisions = [Division("none", "whole GPUs")]
+    for sharing, words in (("time-slicing", "time-slicing"), ("mps", "MPS")):
+        divisions += [Division(sharing, f"{words}, {slices} slices", slices) for slices in SLICES if slices <= limit]
+    divisions += _mig(cards)
+    return tuple(_row(division, cards, players) for division in divisions) if cards else ()
+
+
+def _cards(placing: Placing, policy: Policy) -> list[Card]:
+    by_name = {node.name: node for node in placing.nodes}
+    return [
+        Card(by_name[each.node.name], count, each.product, each.card.memory if each.card else None)
+        for each in gpu_nodes(placing.cluster)
+        if (count := _count(each, policy))
+    ]
+
+
+def _count(node: GPUNode, policy: Policy) -> int:
+    """Return how many cards a node has, by the label of GPU Feature Discovery or by the GPUs that it offers."""
+    label = node.node.labels.get("nvidia.com/gpu.count", "")
+    if label.isascii() and label.isdigit():
+        return int(label)
+    offered = sum(amount for name, amount in node.resources.items() if name in policy.gpu_resources)
+    return offered // node.replicas if node.sharing != "mig" else 0
+
+
+def _mig(cards: Iterable[Card]) -> Iterator[Division]:
+    """Yield the divisions by MIG: all cards that can be are cut into so many devices."""
+    known = [_profiles(card) for card in cards]
+    for devices in sorted({profile.devices for profiles in known for profile in profiles}):
+        names = sorted({profile.name for profiles in known if (profile := _profile(profiles, devices))})
+        yield Division("mig", f"MIG, {' and '.join(names)}", devices, tuple(names))
+
+
+def _profiles(card: Card) -> tuple[MIGProfile, ...]:
+    return mig_profiles.of(card.product, card.memory) if card.memory else ()
+
+
+def _profile(profiles: Sequence[MIGProfile], devices: int) -> MIGProfile | None:
+    return next((profile for profile in profiles if profile.devices == devices), None)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A node under a division: its devices, and the memory of each in MiB."""
+
+    card: Card
+    devices: int
+    memory: int | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether its devices are whole cards."""
+        return self.devices == self.card.count
+
+
+def _cut(card: Card, division: Division) -> _Cut:
+    """Divide the cards of a node. A card without the division's MIG profiles stays whole."""
+    if division.sharing == "mig":
+        profile = _profile(_profiles(card), division.slices)
+        if profile is None:
+            return _Cut(card, card.count, card.memory)
+        return _Cut(card, card.count * profile.devices, profile.memory)
+    return _Cut(card, card.count * division.slices, card.memory // division.slices if card.memory else None)
+
+
+def _row(division: Division, cards: Sequence[Card], players: Sequence[Player]) -> Row:
+    cuts = [_cut(card, division) for card in cards]
+    nodes = [_node(cut) for cut in cuts]
+    largest = max((cut.memory for cut in cuts if cut.memory), default=None)
+    pods, many, large = list[PodInfo](), 0, 0
+    for player in players:
+        count = sum(player.gpus.values())
+        if count > 1 and not any(cut.whole and cut.devices >= count for cut in cuts):
+            many += 1
+        elif player.memory and largest and player.memory > largest:
+            large += 1
+        else:
+            pods.append(_pod(player))
+    land = sum(bool(outcome.node) for outcome in play(pods, Stage(nodes), Strategy.PACK))
+    divided = [cut for cut in cuts if not cut.whole] or cuts
+    least = min((cut.memory for cut in divided if cut.memory), default=None)
+    whole = sum(cut.devices for cut in cuts if cut.whole)
+    return Row(division, sum(cut.devices for cut in cuts), whole, least, land, len(pods) - land, many, large)
+
+
+_WHOLE, _MIB, _DEVICE = "slice/whole", "slice/memory", "slice/device"
+"""Labels of a divided node, by which pods choose it, and its resource."""
+
+
+def _node(cut: _Cut) -> NodeInfo:
+    """Return a node that offers devices, with its cpu and memory, and none of its pods."""
+    node = cut.card.node
+    plain = {name: amount for name, amount in node.allocatable.items() if name in (CPU, MEMORY, PODS)}
+    said = {_WHOLE: str(cut.whole), **({_MIB: str(cut.memory)} if cut.memory else {})}
+    return NodeInfo(node.name, {**node.labels, **said}, node.taints, {**plain, _DEVICE: cut.devices})
+
+
+def _pod(player: Player) -> PodInfo:
+    """Return a pod that asks for devices: for several, of whole cards; with enough memory, where it says how much."""
+    pod, count = player.bare, sum(player.gpus.values())
+    asks = {name: amount for name, amount in pod.asks.items() if name in (CPU, MEMORY, PODS)}
+    terms = pod.terms
+    if player.memory:
+        enough = Requirement(_MIB, "Gt", frozenset((str(player.memory - 1),)))
+        own = [Choice()] if terms is None else [term for term in terms if term.labels or term.fields]
+        terms = tuple(term._replace(labels=(*term.labels, enough)) for term in own)
+    return replace(
+        pod,
+        asks={**asks, _DEVICE: count},
+        selector={**pod.selector, **({_WHOLE: "True"} if count > 1 else {})},
+        terms=terms,
+        tolerations=(Toleration("", "Exists", "", ""),),
+        priority=0,
+        node="",
+        claims=(),
+        by_class={},
+        missing="",
+    )
+
+
+# Output
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Write the comparison and what it assumes."""
+    if not rows:
+        return "No GPU is offered as a resource: devices of claims are not compared.\n"
+    cells: list[tuple[str, ...]] = [("sharing", "devices", "whole", "memory", "land", "wait", "refused")]
+    for row in rows:
+        memory = f"{row.memory} MiB" if row.memory else "?"
+        numbers = (row.devices, row.whole, memory, row.land, row.wait, row.many + row.large)
+        cells.append((row.division.name, *map(str, numbers)))
+    risks = {row.division.sharing: RISKS[row.division.sharing] for row in rows}
+    lines = [*tables.columns(cells, right=range(1, 7)), "", "between pods on one GPU:"]
+    lines += [f"- {sharing}: {risk}" for sharing, risk in risks.items()]
+    lines += ["", "assumed:", *(f"- {each}" for each in ASSUMED)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def write(rows: Sequence[Row]) -> str:
+    """Write a SharingAdvice in JSON. Memory is in MiB."""
+    value = {
+        "apiVersion": API_VERSION,
+        "kind": "SharingAdvice",
+        "divisions": [
+            {
+                "sharing": row.division.sharing,
+                "slices": row.division.slices,
+                "profiles": [*row.division.profiles],
+                "devices": row.devices,
+                "whole": row.whole,
+                "memory": row.memory,
+                "land": row.land,
+                "wait": row.wait,
+                "refused": {"severalGPUs": row.many, "moreMemory": row.large},
+                "risk": RISKS[row.division.sharing],
+            }
+            for row in rows
+        ],
+        "assumed": [*ASSUMED],
+    }
+    return json.dumps(value, indent=2) + "\n"

@@ -1,0 +1,296 @@
+"""The devices that drivers publish, and the claims that take them, as kube-scheduler counts both.
+
+Source: k8s.io/api resource/v1 types.go, and k8s.io/dynamic-resource-allocation structured/internal/incubating.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+from typing import Any, NamedTuple
+
+from webhook.api import quantity
+from webhook.api.devices import DEVICES, GROUP, DeviceRequest, device_requests
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.selectors import Choice
+from webhook.model import Malformed, Object
+from webhook.placing.scheduling.terms import Taint, Toleration, choice
+
+Amount = int | Fraction
+DeviceID = tuple[str, str, str]
+"""The driver, the pool and the name of a device."""
+
+
+class Version(str):
+    """The value of an attribute that is a semantic version."""
+
+    __slots__ = ()
+
+
+class Capacity(NamedTuple):
+    """A capacity of a device, and which amounts of it a claim may take of a shared one (CapacityRequestPolicy)."""
+
+    value: Amount
+    default: Amount | None = None
+    least: Amount | None = None
+    most: Amount | None = None
+    step: Amount | None = None
+    values: tuple[Amount, ...] = ()
+
+    def taken(self, asked: Amount | None) -> Amount | None:
+        """Return what a request takes of it; None if the policy has no such amount (consumable_capacity.go)."""
+        if asked is None:
+            return self.value if self.default is None else self.default
+        amount = asked
+        if self.least is not None:
+            amount = max(asked, self.least)
+            if self.step:
+                amount = self.least + ceil(Fraction(amount - self.least) / Fraction(self.step)) * self.step
+        elif self.values:
+            amount = next((each for each in self.values if asked <= each), asked)
+        if amount == self.default:
+            return amount
+        refused = (self.most is not None and amount > self.most) or (self.values and amount not in self.values)
+        return None if refused else amount
+
+
+class Where(NamedTuple):
+    """The nodes from which devices can be used: one by name, all, or those of a node selector."""
+
+    node: str = ""
+    everywhere: bool = False
+    choices: tuple[Choice, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether a node is one of them."""
+        if self.node:
+            return self.node == name
+        return self.everywhere or any(each.matches(name, labels) for each in self.choices)
+
+
+EVERYWHERE = Where(everywhere=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """A device in a ResourceSlice. It is `shared` if several claims may have it at once.
+
+    Attributes and capacities have their names as the driver writes them. `uses` are the counters of the pool that it
+    takes, by set and name; a card and the MIG devices that can be cut from it take the same ones.
+    """
+
+    id: DeviceID
+    where: Where
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    capacity: Mapping[str, Capacity] = field(default_factory=dict)
+    shared: bool = False
+    taints: tuple[Taint, ...] = ()
+    uses: Mapping[tuple[str, str], Amount] = field(default_factory=dict)
+    binds: bool = False
+    """Whether its claim is held to the node, wherever the device could be used from."""
+
+    @property
+    def driver(self) -> str:
+        """The name of its driver."""
+        return self.id[0]
+
+    def attribute(self, name: str) -> object:
+        """Return the value of an attribute by its whole name; None without one.
+
+        A driver may leave out its own domain.
+        """
+        domain, _, last = name.rpartition("/")
+        value = self.attributes.get(name)
+        return self.attributes.get(last) if value is None and domain == self.driver else value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DevicePool:
+    """The devices of one pool of a driver, in the order in which they are handed out, and its counters.
+
+    A pool that its driver is still writing is not `whole`: nothing is taken of it.
+    """
+
+    driver: str
+    name: str
+    devices: tuple[Device, ...]
+    counters: Mapping[tuple[str, str], Amount] = field(default_factory=dict)
+    whole: bool = True
+
+
+class Constraint(NamedTuple):
+    """A constraint of a claim on an attribute: the same for all devices of some requests, or a `distinct` one each."""
+
+    attribute: str
+    distinct: bool
+    requests: frozenset[str]
+
+    def concerns(self, request: DeviceRequest) -> bool:
+        """Tell whether it holds for a request. Without names it holds for all."""
+        return not self.requests or not self.requests.isdisjoint((request.name, request.name.partition("/")[0]))
+
+
+class Held(NamedTuple):
+    """A device that a claim has: by which request, how much of it, and whether beside others (`adminAccess`)."""
+
+    device: Device
+    request: str = ""
+    taken: Mapping[str, Amount] | None = None
+    admin: bool = False
+    rank: int = 0
+    """The number of better alternatives in its request."""
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A claim: each of its requests with its alternatives, and what it holds once it is allocated, and where.
+
+    `users` are the names of the pods that have it.
+    """
+
+    name: str
+    requests: tuple[tuple[DeviceRequest, ...], ...]
+    constraints: tuple[Constraint, ...] = ()
+    held: tuple[Held, ...] | None = None
+    where: Where = EVERYWHERE
+    users: list[str] = field(default_factory=list)
+
+
+# From objects
+
+
+def pools_of(slices: Iterable[Object]) -> tuple[DevicePool, ...]:
+    """Read the pools in ResourceSlices, in the scheduler's order. A field of a wrong type counts as missing."""
+    found: dict[tuple[str, str], dict[int, list[Object]]] = {}
+    for item in slices:
+        spec = mapping(item.get("spec"))
+        pool = mapping(spec.get("pool"))
+        generation = pool.get("generation")
+        of = found.setdefault((string(spec.get("driver")), string(pool.get("name"))), {})
+        of.setdefault(generation if type(generation) is int else 0, []).append(item)
+    return tuple(_pool(driver, name, of[max(of)]) for (driver, name), of in sorted(found.items()))
+
+
+def _pool(driver: str, name: str, slices: Sequence[Object]) -> DevicePool:
+    devices, counters = list[Device](), dict[tuple[str, str], Amount]()
+    for item in sorted(slices, key=lambda item: string(mapping(item.get("metadata")).get("name"))):
+        spec = mapping(item.get("spec"))
+        for each in mappings(spec.get("sharedCounters")):
+            counters |= _counters(each)
+        devices += (_device(driver, name, spec, each) for each in mappings(spec.get("devices")))
+    count = mapping(mapping(slices[0].get("spec")).get("pool")).get("resourceSliceCount", 1)
+    distinct = len({device.id for device in devices}) == len(devices)
+    return DevicePool(driver, name, tuple(devices), counters, whole=count == len(slices) and distinct)
+
+
+def _device(driver: str, pool: str, spec: Mapping[str, Any], item: Mapping[str, Any]) -> Device:
+    said = {**item, **mapping(item.get("basic"))}  # v1beta1
+    uses: dict[tuple[str, str], Amount] = {}
+    for each in mappings(said.get("consumesCounters")):
+        uses |= _counters({**each, "name": each.get("counterSet")})
+    return Device(
+        (driver, pool, string(item.get("name"))),
+        _where(said if spec.get("perDeviceNodeSelection") is True else spec),
+        {name: _value(value) for name, value in mapping(said.get("attributes")).items()},
+        {name: _capacity(mapping(value)) for name, value in mapping(said.get("capacity")).items()},
+        said.get("allowMultipleAllocations") is True,
+        tuple(
+            Taint(string(each.get("key")), string(each.get("value")), string(each.get("effect")))
+            for each in mappings(said.get("taints"))
+        ),
+        uses,
+        said.get("bindsToNode") is True,
+    )
+
+
+def _where(said: Mapping[str, Any]) -> Where:
+    terms = mappings(mapping(said.get("nodeSelector")).get("nodeSelectorTerms"))
+    return Where(string(said.get("nodeName")), said.get("allNodes") is True, tuple(map(choice, terms)))
+
+
+def _value(attribute: Any) -> Any:
+    for key, value in mapping(attribute).items():
+        return Version(value) if key == "version" and isinstance(value, str) else value
+    return None
+
+
+def _capacity(said: Mapping[str, Any]) -> Capacity:
+    policy = mapping(said.get("requestPolicy"))
+    range_ = mapping(policy.get("validRange"))
+    return Capacity(
+        _amount(said.get("value")) or 0,
+        _amount(policy.get("default")),
+        _amount(range_.get("min")),
+        _amount(range_.get("max")),
+        _amount(range_.get("step")),
+        tuple(amount for each in sequence(policy.get("validValues")) if (amount := _amount(each)) is not None),
+    )
+
+
+def _amount(value: Any) -> Amount | None:
+    try:
+        return None if value is None else quantity.parse(value)
+    except ValueError:
+        return None
+
+
+def _counters(said: Mapping[str, Any]) -> dict[tuple[str, str], Amount]:
+    return {
+        (string(said.get("name")), name): _amount(mapping(value).get("value")) or 0
+        for name, value in mapping(said.get("counters")).items()
+    }
+
+
+def claim_of(item: Object, name: str) -> Claim | None:
+    """Read what a ResourceClaim or a ResourceClaimTemplate requests; None if it has a wrong shape."""
+    base = DEVICES[GROUP, group_kind(item)[1]]
+    devices: Mapping[str, Any] = item
+    for key in base:
+        devices = mapping(devices.get(str(key)))
+    try:
+        asked = [one for one in device_requests(dict(devices), base) if one.device_class]
+    except Malformed:
+        return None
+    places = sorted({one.place for one in asked})
+    constraints = tuple(_constraints(devices))
+    return Claim(name, tuple(tuple(one for one in asked if one.place == place) for place in places), constraints)
+
+
+def _constraints(devices: Mapping[str, Any]) -> Iterator[Constraint]:
+    for each in mappings(devices.get("constraints")):
+        names = frozenset(name for name in sequence(each.get("requests")) if isinstance(name, str))
+        distinct = each.get("distinctAttribute")
+        yield Constraint(string(distinct or each.get("matchAttribute")), bool(distinct), names)
+
+
+def allocated(item: Object, known: Mapping[DeviceID, Device]) -> tuple[tuple[Held, ...], Where] | None:
+    """Read what a ResourceClaim holds by its status, and from where it can be used; None if it is not allocated.
+
+    Devices that are not known count for nothing.
+    """
+    allocation = mapping(mapping(item.get("status")).get("allocation"))
+    if not allocation:
+        return None
+    held = []
+    for each in mappings(mapping(allocation.get("devices")).get("results")):
+        device = known.get((string(each.get("driver")), string(each.get("pool")), string(each.get("device"))))
+        if device is not None:
+            amounts = mapping(each.get("consumedCapacity"))
+            taken = {name: _amount(amount) or 0 for name, amount in amounts.items()} if device.shared else None
+            held.append(Held(device, string(each.get("request")), taken, each.get("adminAccess") is True))
+    terms = mappings(mapping(allocation.get("nodeSelector")).get("nodeSelectorTerms"))
+    return tuple(held), Where(everywhere=not terms, choices=tuple(map(choice, terms)))
+
+
+def tolerations(request: DeviceRequest) -> list[Toleration]:
+    """Read the tolerations of a request. An empty key stands for every one (resourceclaim/devicetoleration.go)."""
+    return [
+        Toleration(
+            string(each.get("key")),
+            string(each.get("operator")) or "Equal",
+            string(each.get("value")),
+            string(each.get("effect")),
+        )
+        for _, each in request.tolerations
+    ]

@@ -1,0 +1,343 @@
+"""Pods and nodes as kube-scheduler counts them (kubernetes pkg/scheduler/framework/types.go: PodInfo, NodeInfo)."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from webhook.api import quantity
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.selectors import NOTHING, Choice, Requirement, Selector
+from webhook.model import Object
+from webhook.placing.scheduling.devices import Claim
+from webhook.placing.scheduling.terms import Taint, Toleration, choice, label_selector, labels_of
+
+Amounts = Mapping[str, int]
+"""Amounts of resources by name: `cpu` in millicores, `memory` in bytes, `pods` and extended resources in pieces."""
+
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+UNSAID: Amounts = {CPU: 100, MEMORY: 200 * 1024**2}
+"""The request that a container without one counts with when nodes are scored (pkg/scheduler/util/pod_resources.go)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """A term of affinity between pods: which pods it means, and the label by which nodes are together.
+
+    It means pods of `namespaces`, and of those with labels that `of` matches. `weight` counts in scores, and is
+    negative for pods that are to be apart.
+    """
+
+    key: str
+    selector: Selector
+    namespaces: frozenset[str]
+    of: Selector = NOTHING
+    weight: int = 0
+
+    def matches(self, pod: "PodInfo") -> bool:
+        """Tell whether it means a pod."""
+        there = pod.namespace in self.namespaces or self.of.matches(pod.namespace_labels)
+        return there and self.selector.matches(pod.labels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """A constraint on the spread of pods over the values of a node's label; a `hard` one closes nodes.
+
+    Nodes that the pod does not select count if `everywhere`; those with taints that it does not tolerate, unless
+    `tolerated`.
+    """
+
+    key: str
+    skew: int
+    selector: Selector
+    domains: int = 1
+    hard: bool = True
+    everywhere: bool = False
+    tolerated: bool = False
+
+    def includes(self, node: "NodeInfo", pod: "PodInfo") -> bool:
+        """Tell whether a node counts for a pod."""
+        return (self.everywhere or pod.selects(node)) and not (self.tolerated and pod.untolerated(node))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodInfo:
+    """The needs of a pod.
+
+    `asks` are its requests, with overhead; `weighs` are its cpu and memory for scores, where a container without a
+    request has one. A node has to fit `selector` and, unless `terms` is None, one of the terms. `preferred` are terms
+    with their weights. It has to be `together` with certain pods and `apart` from others; `liked` are those that it
+    prefers to be together with or apart from.
+    """
+
+    name: str
+    asks: Amounts
+    weighs: Amounts
+    selector: Mapping[str, str] = field(default_factory=dict)
+    terms: tuple[Choice, ...] | None = None
+    preferred: tuple[tuple[int, Choice], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    priority: int = 0
+    priority_class: str = ""
+    """The class that says its priority; empty if the pod names none, or has a priority already."""
+    preempts: bool = True
+    node: str = ""
+    """The node that the pod names itself, or that it runs on."""
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    together: tuple[Term, ...] = ()
+    apart: tuple[Term, ...] = ()
+    liked: tuple[Term, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    spreads_by_default: bool = False
+    """Whether the spread is the scheduler's default for pods of a service or a workload."""
+    claims: tuple[Claim, ...] = ()
+    by_class: Mapping[str, str] = field(default_factory=dict)
+    """The device classes that stand for resources it asks for, by the resource: nodes without it give it a claim."""
+    missing: str = ""
+    """Why no node can take it at all: a claim of it is not there."""
+
+    @property
+    def bound(self) -> bool:
+        """Whether its place depends on where other pods are."""
+        return bool(self.together or self.apart or self.liked)
+
+    def selects(self, node: "NodeInfo") -> bool:
+        """Tell whether a node has the labels that the pod requires. A term without conditions matches no node."""
+        if any(node.labels.get(key) != value for key, value in self.selector.items()):
+            return False
+        if self.terms is None:
+            return True
+        terms = (term for term in self.terms if (term.labels or term.fields) and term.readable)
+        return any(term.matches(node.name, node.labels) for term in terms)
+
+    def untolerated(self, node: "NodeInfo") -> Taint | None:
+        """Return the first taint that keeps the pod off a node; None if it tolerates all."""
+        for taint in node.taints:
+            if taint.effect in ("NoSchedule", "NoExecute") and not any(
+                one.tolerates(taint) for one in self.tolerations
+            ):
+                return taint
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class NodeInfo:
+    """A node with its pods. It has enough of an unlisted resource such as cpu, and no unlisted extended resource."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Amounts
+    unschedulable: bool = False
+    pods: list[PodInfo] = field(default_factory=list)
+    bound: list[PodInfo] = field(default_factory=list)
+    """Those of its pods whose place depends on where other pods are."""
+    used: Counter[str] = field(default_factory=Counter)
+    weight: Counter[str] = field(default_factory=Counter)
+
+    def add(self, pod: PodInfo) -> None:
+        """Put a pod on the node."""
+        self.pods.append(pod)
+        if pod.bound:
+            self.bound.append(pod)
+        self.used.update(pod.asks)
+        self.weight.update(pod.weighs)
+
+    def remove(self, pod: PodInfo) -> None:
+        """Take a pod off the node."""
+        self.pods.remove(pod)
+        if pod.bound:
+            self.bound.remove(pod)
+        self.used.subtract(pod.asks)
+        self.weight.subtract(pod.weighs)
+
+    def lacks(self, pod: PodInfo) -> Iterator[str]:
+        """Yield the resources that a pod asks for and the node has too little of."""
+        for name, amount in pod.asks.items():
+            bound = self.allocatable.get(name)
+            if not bound and name in pod.by_class:
+                continue
+            if bound is None:
+                if "/" not in name:
+                    continue
+                bound = 0
+            if amount and self.used[name] + amount > bound:
+                yield name
+
+
+# From objects
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def node_info(item: Object) -> NodeInfo:
+    """Read a Node. A field of a wrong type counts as missing."""
+    metadata, spec, status = (mapping(item.get(part)) for part in ("metadata", "spec", "status"))
+    taints = (
+        Taint(string(each.get("key")), string(each.get("value")), string(each.get("effect")))
+        for each in mappings(spec.get("taints"))
+    )
+    labels = labels_of(metadata.get("labels"))
+    offered = {**mapping(status.get("capacity")), **mapping(status.get("allocatable"))}
+    return NodeInfo(
+        string(metadata.get("name")), labels, tuple(taints), _amounts(offered), spec.get("unschedulable") is True
+    )
+
+
+def pod_info(
+    item: Object,
+    name: str,
+    priorities: Mapping[str, tuple[int, bool]] | None = None,
+    namespaces: Mapping[str, Mapping[str, str]] | None = None,
+    peers: Selector = NOTHING,
+) -> PodInfo:
+    """Read a Pod. `priorities` has the value of each PriorityClass, and whether its pods preempt others.
+
+    The class called "" is the default of the cluster. A priority that the pod has already counts before its class.
+    `namespaces` are the labels of namespaces. `peers` selects the pods of the same service and workload, over which the
+    scheduler spreads a pod that says nothing of it.
+    """
+    spec, metadata = mapping(item.get("spec")), mapping(item.get("metadata"))
+    namespace = string(metadata.get("namespace")) or "default"
+    labels = labels_of(metadata.get("labels"))
+    affinities = mapping(spec.get("affinity"))
+    affinity = mapping(affinities.get("nodeAffinity"))
+    together, apart = (mapping(affinities.get(key)) for key in ("podAffinity", "podAntiAffinity"))
+    spreads = tuple(_spread(each, labels) for each in mappings(spec.get("topologySpreadConstraints")))
+    default = () if spreads or not peers.requirements else _spread_by_default(peers)
+    required = affinity.get(REQUIRED)
+    value, preempts = (priorities or {}).get(string(spec.get("priorityClassName")), (0, True))
+    own = spec.get("priority")
+    asks = asked(spec, {})
+    return PodInfo(
+        name=name,
+        asks={**asks, PODS: 1},
+        weighs={key: amount for key, amount in asked(spec, UNSAID).items() if key in UNSAID},
+        selector={key: string(value) for key, value in mapping(spec.get("nodeSelector")).items()},
+        terms=None if required is None else tuple(map(choice, mappings(mapping(required).get("nodeSelectorTerms")))),
+        preferred=tuple(
+            (each["weight"], choice(mapping(each.get("preference"))))
+            for each in mappings(affinity.get(PREFERRED))
+            if type(each.get("weight")) is int and each["weight"]
+        ),
+        tolerations=tuple(
+            Toleration(
+                string(each.get("key")),
+                string(each.get("operator")) or "Equal",
+                string(each.get("value")),
+                string(each.get("effect")),
+            )
+            for each in mappings(spec.get("tolerations"))
+        ),
+        priority=own if type(own) is int else value,
+        priority_class="" if type(own) is int else string(spec.get("priorityClassName")),
+        preempts=(spec.get("preemptionPolicy") != "Never") if "preemptionPolicy" in spec else preempts,
+        node=string(spec.get("nodeName")),
+        namespace=namespace,
+        labels=labels,
+        namespace_labels=(namespaces or {}).get(namespace, {}),
+        together=tuple(_term(each, namespace, labels) for each in mappings(together.get(REQUIRED))),
+        apart=tuple(_term(each, namespace, labels) for each in mappings(apart.get(REQUIRED))),
+        liked=(*_weighted(together, namespace, labels, 1), *_weighted(apart, namespace, labels, -1)),
+        spreads=spreads or default,
+        spreads_by_default=bool(default),
+    )
+
+
+def _term(value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], weight: int = 0) -> Term:
+    """Read a term of a pod's affinity. Without namespaces it means those of the pod's own (framework/types.go)."""
+    names = frozenset(each for each in sequence(value.get("namespaces")) if isinstance(each, str))
+    of = label_selector(value.get("namespaceSelector"))
+    own = frozenset((namespace,)) if not names and of is NOTHING else names
+    selector = _narrowed(value, labels)
+    return Term(string(value.get("topologyKey")), selector, own, of, weight)
+
+
+def _narrowed(value: Mapping[str, Any], labels: Mapping[str, str]) -> Selector:
+    """Read a term's selector, with the labels that the pod's own have to equal (core/v1 matchLabelKeys)."""
+    selector = label_selector(value.get("labelSelector"))
+    more = [
+        Requirement(key, operator, frozenset((labels[key],)))
+        for field_, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+        for key in sequence(value.get(field_))
+        if isinstance(key, str) and key in labels
+    ]
+    return selector if selector is NOTHING else Selector(selector.labels, (*selector.expressions, *more))
+
+
+def _weighted(value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], sign: int) -> Iterator[Term]:
+    for each in mappings(value.get(PREFERRED)):
+        if type(each.get("weight")) is int:
+            yield _term(mapping(each.get("podAffinityTerm")), namespace, labels, sign * each["weight"])
+
+
+def _spread(value: Mapping[str, Any], labels: Mapping[str, str]) -> Spread:
+    skew, domains = value.get("maxSkew"), value.get("minDomains")
+    return Spread(
+        string(value.get("topologyKey")),
+        skew if type(skew) is int else 1,
+        _narrowed(value, labels),
+        domains if type(domains) is int else 1,
+        hard=value.get("whenUnsatisfiable") != "ScheduleAnyway",
+        everywhere=value.get("nodeAffinityPolicy") == "Ignore",
+        tolerated=value.get("nodeTaintsPolicy") == "Honor",
+    )
+
+
+def _spread_by_default(peers: Selector) -> tuple[Spread, ...]:
+    """Return the spread that the scheduler prefers where a pod says nothing (podtopologyspread/plugin.go)."""
+    return Spread(HOSTNAME, 3, peers, hard=False), Spread(ZONE, 5, peers, hard=False)
+
+
+_OF_PODS = (CPU, MEMORY, "hugepages-")
+"""The resources that a pod may request for all its containers together (component-helpers resource/helpers.go)."""
+
+
+def asked(spec: Mapping[str, Any], unsaid: Amounts) -> dict[str, int]:
+    """Return what a pod requests in all (component-helpers resource/helpers.go, PodRequests).
+
+    Containers run at the same time as all sidecars; an init container, as the sidecars before it. `unsaid` is what a
+    container counts for that requests none of a resource.
+    """
+    sidecars, peak = Counter[str](), Counter[str]()
+    for container in mappings(spec.get("initContainers")):
+        one = _requested(container, unsaid)
+        if container.get("restartPolicy") == "Always":
+            sidecars += one
+            peak |= sidecars
+        else:
+            peak |= sidecars + one
+    running = sidecars
+    for container in mappings(spec.get("containers")):
+        running = running + _requested(container, unsaid)
+    total = dict(running | peak)
+    whole = _requested({"resources": spec.get("resources")}, {})
+    total |= {name: amount for name, amount in whole.items() if name.startswith(_OF_PODS)}
+    for name, amount in _amounts(mapping(spec.get("overhead"))).items():
+        total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _requested(container: Mapping[str, Any], unsaid: Amounts) -> Counter[str]:
+    resources = mapping(container.get("resources"))
+    # The API server sets a request that is missing to its limit (pkg/apis/core/v1/defaults.go).
+    return Counter({**unsaid, **_amounts({**mapping(resources.get("limits")), **mapping(resources.get("requests"))})})
+
+
+def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
+    return {name: _amount(name, value) for name, value in resources.items()}
+
+
+def _amount(name: str, value: Any) -> int:
+    try:
+        return ceil(quantity.parse(value) * (1000 if name == CPU else 1))
+    except ValueError:
+        return 0

@@ -1,0 +1,1 @@
+"""Reads and runs PolicyTests: objects with the verdicts that a policy is expected to give."""

@@ -1,0 +1,126 @@
+"""Finds the pods of a cluster that a policy would refuse, and among them the agents that look after GPUs."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from webhook.api import admission
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, string
+from webhook.api.pods import POD
+from webhook.engine.engine import Engine
+from webhook.engine.registration import left_alone
+from webhook.facts.snapshot import Facts
+from webhook.gpu.review import pools_for
+from webhook.model import Action, Object, Request
+from webhook.policy.model import Policy
+from webhook.starter.inventory import GPU
+from webhook.text.words import shown
+
+
+class Agent(NamedTuple):
+    """The workloads of a service account in a namespace, and the rules that would refuse them; none stand for all."""
+
+    namespace: str
+    account: str
+    names: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+def agents_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> tuple[tuple[Agent, ...], tuple[Agent, ...]]:
+    """Return the agents that rules would refuse, or keep from the GPUs that they look after; and other such pods.
+
+    An agent is a DaemonSet, or a pod without a GPU in a namespace that has such a DaemonSet.
+    """
+    found: dict[tuple[str, str], Agent] = {}
+    strangers: dict[tuple[str, str], Agent] = {}
+    systems = set[str]()
+    alone = left_alone(engine.policy)
+    for item in sorted(objects, key=lambda item: group_kind(item) == POD):
+        daemon_set = group_kind(item) == ("apps", "DaemonSet")
+        metadata = mapping(item.get("metadata"))
+        namespace, name = string(metadata.get("namespace")) or "default", string(metadata.get("name"))
+        if not (daemon_set or group_kind(item) == POD) or namespace in alone:
+            continue
+        spec = _pod_spec(item)
+        if _asks(spec):
+            continue
+        denied = _denied(item, engine, facts)
+        gpus = daemon_set and _looks_after_gpus(spec, engine.policy)
+        if not denied and not gpus:
+            continue
+        systems |= {namespace} if daemon_set else set()
+        chosen = found if daemon_set or namespace in systems else strangers
+        account = string(spec.get("serviceAccountName")) or "default"
+        before = chosen.get((namespace, account), Agent(namespace, account, (), ("",)))
+        some = () if gpus or not before.rules else tuple(sorted({*denied, *filter(None, before.rules)}))
+        chosen[namespace, account] = before._replace(names=(*before.names, name), rules=some)
+    return tuple(found[key] for key in sorted(found)), tuple(strangers[key] for key in sorted(strangers))
+
+
+def _looks_after_gpus(spec: Mapping[str, Any], policy: Policy) -> bool:
+    """Tell whether a DaemonSet is made for nodes with GPUs: it selects, tolerates, mounts or names what is theirs.
+
+    Such an agent needs an exemption from all rules: with NVIDIA_VISIBLE_DEVICES=void it would see no GPU.
+    """
+    paths = [string(mapping(each.get("hostPath")).get("path")) for each in mappings(spec.get("volumes"))]
+    selected = json.dumps([spec.get("nodeSelector"), spec.get("affinity"), spec.get("runtimeClassName"), paths])
+    tolerated = {string(each.get("key")) for each in mappings(spec.get("tolerations"))}
+    named = any(each.get("env") for each in mappings(spec.get("containers")))
+    told = any(word in selected for word in ("nvidia", "gke-accelerator", "kubelet/device-plugins"))
+    guard = policy.guard.taint if policy.guard else None
+    return told or bool(tolerated & {GPU, guard}) or named
+
+
+def refused_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
+    """Say which pods that hold a GPU today would be refused, and by which rules."""
+    alone = left_alone(engine.policy)
+    for item in objects:
+        metadata = mapping(item.get("metadata"))
+        namespace = string(metadata.get("namespace")) or "default"
+        workload = group_kind(item) in (POD, ("apps", "DaemonSet"))
+        if workload and namespace not in alone and _asks(_pod_spec(item)) and (denied := _denied(item, engine, facts)):
+            name = shown(f"{namespace}/{metadata.get('name')}", quotes=False)
+            yield f"{name}: {', '.join(denied)}"
+
+
+def moved_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterator[str]:
+    """Name the pods that have a whole GPU today, and would get a slice if they were created again."""
+    policy = engine.policy
+    alone = left_alone(policy)
+    for item in objects:
+        metadata = mapping(item.get("metadata"))
+        namespace = string(metadata.get("namespace")) or "default"
+        node = facts.named.get(string(_pod_spec(item).get("nodeName"))) if group_kind(item) == POD else None
+        pool = policy.pool_of(node.labels) if node else None
+        if pool is None or pool.shared or namespace in alone:
+            continue
+        if any(anew and anew.shared for anew in pools_for(_created(item), policy, facts)):
+            yield shown(f"{namespace}/{metadata.get('name')}", quotes=False)
+
+
+def _pod_spec(item: Object) -> Mapping[str, Any]:
+    """Return the spec of a pod, or of a DaemonSet's pods."""
+    spec = mapping(item.get("spec"))
+    return spec if group_kind(item) == POD else mapping(mapping(spec.get("template")).get("spec"))
+
+
+def _asks(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a pod asks for a GPU of NVIDIA."""
+    asked = [
+        mapping(mapping(each.get("resources")).get(part))
+        for each in (*mappings(spec.get("containers")), *mappings(spec.get("initContainers")))
+        for part in ("limits", "requests")
+    ]
+    return any(name.startswith("nvidia.com/") for amounts in asked for name in amounts)
+
+
+def _denied(item: Object, engine: Engine, facts: Facts) -> list[str]:
+    """Return the rules that would refuse an object as it was created."""
+    return sorted({result.rule for result in engine.judge(_created(item), facts).having(Action.DENY)})
+
+
+def _created(item: Object) -> Request:
+    """Return the request that created an object, before it had a node."""
+    spec = {key: value for key, value in mapping(item.get("spec")).items() if key != "nodeName"}
+    return admission.decode(admission.wrap({**item, "spec": spec}))

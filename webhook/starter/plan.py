@@ -1,0 +1,149 @@
+"""Decides what a policy says, from the objects of a cluster."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from webhook.api.fields import group_kind
+from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.pods import POD
+from webhook.catalog import node_labels
+from webhook.facts.snapshot import Facts
+from webhook.model import Object
+from webhook.policy.model import TRUSTED, UNTRUSTED
+from webhook.scan.reduced import LABELLER
+from webhook.starter import inventory
+from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, Group, Taint
+
+TRUST_LABEL, ANNOTATION = "slicewarden.dev/trust", "slicewarden.dev/trust"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The content of the policy, before exemptions. It is made of firm objects alone."""
+
+    name: str
+    groups: tuple[Group, ...]
+    names: tuple[str, ...]
+    guard: Taint | None
+    default: str
+    labelled: bool
+    homes: tuple[str, ...]
+    config_maps: tuple[tuple[str, str], ...]
+    labellers: tuple[str, ...]
+    administrators: tuple[str, ...]
+
+
+class Doubts(NamedTuple):
+    """What tenants may have written, and the policy therefore does not say: comments for its reader.
+
+    `sharing` are the namespaces whose pods share cards today and that no label trusts, `homes` those that seem to have
+    a device plugin, and `labellers` the accounts that seem to write labels of nodes.
+    """
+
+    sharing: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+    labellers: tuple[str, ...] = ()
+
+
+def doubts_of(objects: Sequence[Object], plan: Plan) -> Doubts:
+    """Return what all objects say beyond a plan that firm ones made."""
+    shared = {each.node.name for group in plan.groups if group.shared for each in group.nodes}
+    facts = Facts.of(objects)
+    here = {holder.namespace for holder in facts.holders if holder.node in shared}
+    return Doubts(
+        sharing=tuple(sorted(name for name in here if facts.namespaces.get(name, {}).get(TRUST_LABEL) != TRUSTED)),
+        homes=tuple(sorted({*inventory.homes(objects)} - {*plan.homes})),
+        labellers=tuple(sorted({*_masters(objects)} - {*plan.labellers})),
+    )
+
+
+def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, by_product: bool) -> Plan:
+    """Plan a policy of this name from firm objects of facts, with a pool for each product if `by_product`."""
+    guard = _guard(nodes)
+    groups = inventory.groups(nodes, guard.key if guard else "", by_product=by_product)
+    homes = inventory.homes(objects)
+    namespaces = {string(mapping(o.get("metadata")).get("name")): o for o in objects if group_kind(o)[1] == "Namespace"}
+    return Plan(
+        name=name,
+        groups=tuple(groups),
+        names=tuple(_names(groups)),
+        guard=guard,
+        # A pod without the annotation shares a card where it may: that is how pods share before there is a policy.
+        default=TRUSTED if any(group.shared for group in groups) else UNTRUSTED,
+        labelled=any(_label(item, TRUST_LABEL) == TRUSTED for item in namespaces.values()),
+        homes=tuple(homes),
+        config_maps=tuple(_config_maps(objects, homes)),
+        labellers=tuple(_labellers(objects, namespaces, homes)),
+        administrators=("system:masters", *(("system:cluster-admins",) if "openshift-config" in namespaces else ())),
+    )
+
+
+def _guard(nodes: Iterable[GPUNode]) -> Taint | None:
+    """Return the taint that all nodes with GPUs have, whatever its value; Slicewarden's own or NVIDIA's first."""
+    every = [{taint.key: taint for taint in sorted(each.taints, key=str)} for each in nodes]
+    common = set(every[0]).intersection(*every[1:])
+    key = min(common, key=lambda key: (key != "slicewarden.dev/pool", key != GPU, key), default=None)
+    return every[0][key] if key else None
+
+
+def _names(groups: Sequence[Group]) -> Iterator[str]:
+    """Name the groups by how they share, with the product where there are several, and a number where it takes one."""
+    kinds = {TIME_SLICING: "shared", MPS: "mps", MIG: "mig", WHOLE: "whole"}
+    shares = Counter(group.sharing for group in groups)
+    seen: Counter[str] = Counter()
+    for group in groups:
+        name, products = kinds[group.sharing], group.products
+        if shares[group.sharing] > 1 and len(products) == 1 and (short := node_labels.short(products[0])):
+            name = f"{short}-{name}"
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name}-{seen[name]}"
+
+
+def _config_maps(objects: Iterable[Object], homes: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the ConfigMaps that the device plugin's installations name, where they are."""
+    facts = Facts.of(objects)
+    named = {
+        (place, each.config_map)
+        for each in facts.installations
+        for place in ((each.namespace,) if each.namespace else homes)
+    }
+    return sorted(place for place in named if place in facts.config_maps)
+
+
+def _labellers(objects: Sequence[Object], namespaces: Mapping[str, Object], homes: Sequence[str]) -> list[str]:
+    """Return the accounts that write labels of nodes: the GPU Operator's, NFD's, and Karpenter's."""
+    found = set(_masters(objects))
+    for place in inventory.operators(objects):
+        found |= {_user(place, "gpu-operator"), _user(place, "node-feature-discovery")}
+    if any(group_kind(item) == ("", "Node") and _label(item, "karpenter.sh/nodepool") for item in objects):
+        found.add(_user("karpenter" if "karpenter" in namespaces else "kube-system", "karpenter"))
+    if not found and "node-feature-discovery" in namespaces:
+        found.add(_user("node-feature-discovery", "node-feature-discovery"))
+    if not found:
+        found |= {_user(place, "node-feature-discovery") for place in homes}
+    return sorted(found)
+
+
+def _masters(objects: Iterable[Object]) -> Iterator[str]:
+    """Yield the accounts of pods that run the program by which NFD labels nodes."""
+    for item in objects:
+        spec = mapping(item.get("spec"))
+        if group_kind(item) == POD and any(
+            LABELLER in str(word) for each in mappings(spec.get("containers")) for word in sequence(each.get("command"))
+        ):
+            namespace = string(_metadata(item).get("namespace")) or "default"
+            yield _user(namespace, string(spec.get("serviceAccountName")) or "default")
+
+
+def _user(namespace: str, account: str) -> str:
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
+def _label(item: Object, key: str) -> str:
+    return string(mapping(_metadata(item).get("labels")).get(key))
+
+
+def _metadata(item: Object) -> Mapping[str, Any]:
+    return mapping(item.get("metadata"))

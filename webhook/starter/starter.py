@@ -1,0 +1,119 @@
+"""Makes a policy that fits a cluster, with what it would refuse of what runs, and what its reader has to decide."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from webhook import rules
+from webhook.api.fields import group_kind
+from webhook.catalog import gpu_requests
+from webhook.catalog.names import Names
+from webhook.documents.documents import read
+from webhook.engine.engine import Engine
+from webhook.facts.snapshot import Facts
+from webhook.memory import frameworks
+from webhook.model import Object, Problem, Unusable
+from webhook.policy import load
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
+from webhook.starter import evidence, inventory
+from webhook.starter.agents import agents_of, moved_of, refused_of
+from webhook.starter.inventory import GPU, Group
+from webhook.starter.plan import ANNOTATION, TRUST_LABEL, Plan, doubts_of, plan_of
+from webhook.starter.text import MAX_NAMED, Said, taint_command, text_of
+from webhook.text.words import listed, several
+
+
+@dataclass(frozen=True)
+class Starter:
+    """A policy, what it was made from, and what it would refuse of what runs.
+
+    `refused` are lines about pods that hold GPUs. `notes` say what a reader has to decide or do.
+    """
+
+    text: str
+    policy: Policy
+    groups: tuple[Group, ...]
+    pools: tuple[str, ...]
+    refused: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def make(
+    objects: Iterable[Object],
+    source: str,
+    *,
+    name: str = "cluster",
+    by_product: bool = True,
+    no_tenants: Collection[str] = (),
+) -> Starter:
+    """Make a policy from the objects of facts; `no_tenants` are namespaces where no tenant may write.
+
+    Comments and notes alone have what tenants may have written. Raises Unusable where no node has GPUs of NVIDIA, and
+    where there is no such namespace; `source` is named.
+    """
+    objects = list(objects)
+    firm, doubtful = evidence.sources(objects, no_tenants)
+    nodes, facts = inventory.gpu_nodes(firm), Facts.of(objects)
+    missing = sorted({*no_tenants} - facts.namespaces.keys())
+    if wrong := f"there is no namespace {listed(missing, 3)}" if missing else "" if nodes else _nothing(objects):
+        raise Unusable((Problem(source, 0, wrong),))
+    plan = plan_of(firm, nodes, name, by_product=by_product)
+    engine = Engine(_load(text_of(plan)), rules.walk())
+    agents, odd = agents_of(firm, engine, Facts.of(firm))
+    seeming, others = agents_of(doubtful, engine, facts)
+    said = Said(
+        doubts=doubts_of(objects, plan),
+        seeming=seeming,
+        strangers=(*odd, *others),
+        refused=tuple(refused_of(objects, engine, facts)),
+        moved=tuple(moved_of(objects, engine, facts)),
+    )
+    text = text_of(plan, agents, said)
+    return Starter(text, _load(text), plan.groups, plan.names, said.refused, tuple(_notes(plan, said)))
+
+
+def _load(text: str) -> Policy:
+    documents, problems = read(text, "policy init")
+    if problems:
+        raise RuntimeError(f"the policy that was made cannot be read: {problems[0]}")
+    return load.load(documents, [rule.id for rule in rules.walk()], "policy init", frameworks=frameworks.names())
+
+
+def _nothing(objects: Sequence[Object]) -> str:
+    count = sum(group_kind(item) == ("", "Node") for item in objects)
+    if not count:
+        return "no nodes in it: take the facts again with `slicewarden facts --live`"
+    foreign = [name for name in inventory.others(objects) if name in Names(gpu_requests.RESOURCES)]
+    if foreign:
+        return f"no node has GPUs of NVIDIA, but {listed(foreign, 3)}: Slicewarden shares NVIDIA's GPUs alone"
+    return (
+        f"none of {several(count, 'node')} has GPUs: no {GPU} or {GPU}.product is there; "
+        "install NVIDIA's device plugin, then take the facts again"
+    )
+
+
+def _notes(plan: Plan, said: Said) -> Iterator[str]:
+    if plan.guard is None:
+        yield f"no taint is on all nodes with GPUs, so the guard is every-pod; to have a taint: {taint_command(plan)}"
+    for group, name in zip(plan.groups, plan.names, strict=True):
+        if group.shared and group.card is None:
+            yield f"the memory of the cards of pool {name} is not known, so no cap is written; say it under `assume`"
+    if all(group.shared for group in plan.groups):
+        yield "all GPUs are shared, so a pod of a namespace that is not granted trust is refused; grant it by label"
+    if sharing := said.doubts.sharing:
+        yield (
+            f"pods of {several(len(sharing), 'namespace')} share cards today, and no label trusts them: "
+            f"{listed(sharing, 3)}; to trust one: kubectl label namespace {sharing[0]} {TRUST_LABEL}={TRUSTED}"
+        )
+    if spaces := said.spaces:
+        options = " ".join(f"--no-tenants {name}" for name in spaces[:MAX_NAMED])
+        yield (
+            f"agents and device plugins of {several(len(spaces), 'namespace')} are in comments alone, since tenants "
+            f"may have written them: {listed(spaces, 3)}; where no tenant may, run this again with {options}"
+        )
+    if moved := said.moved:
+        yield (
+            f"{several(len(moved), 'pod')} with a whole GPU would get a slice if created again: {listed(moved, 3)}; "
+            f"to keep a whole GPU, set the annotation {ANNOTATION}: {UNTRUSTED} in the template"
+        )
+    if refused := said.refused:
+        yield f"{several(len(refused), 'pod')} with a GPU would be refused if created again: see the head of the policy"
