@@ -101,7 +101,7 @@ def run() -> Result:
         for words, file in _together(folder, COUNTS[-1]):
             checked[f"{COUNTS[-1]:,}, {words}"] = _many(file, COUNTS[-1], environment)
         judged = mixed(folder / "mixed")
-        reading = batches.Reading(None, frozenset(), frozenset(), WORKLOADS, load_policy(str(POLICY)).gpu_resources)
+        reading = batches.ReadOptions(None, frozenset(), frozenset(), WORKLOADS, load_policy(str(POLICY)).gpu_resources)
         glanced, parsed = (_reading(folder / "mixed", skips) for skips in (reading.skips, unskipped))
     many = [_many_row(words, costs) for words, costs in checked.items()]
     figures = [figure(what, "ms", [1000 * each.wall for each in costs]) for what, costs in started.items()]

@@ -25,7 +25,7 @@ from webhook.api import admission, jsonpatch
 from webhook.cli.inputs import load_policy
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.policies import floor
 
 TIMES, ROUNDS = 200, 15
@@ -92,7 +92,7 @@ def _spent(some: Iterable[Payload]) -> str:
             pod = steered(payload)
             pod["metadata"]["namespace"] = FLOORED
             request = evaluator.request_for(pod)
-            for answer in (Answer.DENY, Answer.BY_RULE):
+            for answer in (ValidationActions.DENY, ValidationActions.BY_RULE):
                 made = running.compiled(floor(policy, rules.walk(), answer))
                 units = running.judge(made, request, facts).cost
                 least = min(running.spent(made, request, facts, TIMES + number) for number in range(ROUNDS))

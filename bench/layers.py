@@ -266,8 +266,8 @@ def _port(scene: Scene, layer: str, answer: bytes) -> "Port":
     from webhook.serving import app
     from webhook.telemetry.metrics import Metrics
 
-    def application(log: Log, metrics: Metrics | None = None) -> app.Webhook:
-        return app.Webhook(scene.engine, lambda: scene.facts, log, metrics)
+    def application(log: Log, metrics: Metrics | None = None) -> app.ReviewApplication:
+        return app.ReviewApplication(scene.engine, lambda: scene.facts, log, metrics)
 
     def parse(body: bytes) -> None:
         admission.decode(body)
@@ -276,7 +276,7 @@ def _port(scene: Scene, layer: str, answer: bytes) -> "Port":
         scene.engine.mutate(admission.decode(body), scene.facts)
 
     silent = application(_nothing)
-    patient = limits.Limits(handshake=PATIENCE, head=PATIENCE, body=PATIENCE)
+    patient = limits.ServerLimits(handshake=PATIENCE, head=PATIENCE, body=PATIENCE)
     acts: dict[str, Callable[[bytes], None]] = {"HTTP": _nothing, "parse": parse, "decision": decide}
     if layer in acts:
         return port.Port(_Fixed(silent, acts[layer], answer), patient, listening.Unwatched())

@@ -15,7 +15,7 @@ from webhook.agent.pods import Name
 from webhook.agent.processes import Process
 from webhook.agent.standing import Standing
 from webhook.agent.view import Known
-from webhook.cluster.events import Denial, body
+from webhook.cluster.events import EventNote, body
 from webhook.policy.model import Over
 
 CARD = "GPU-00000000-0000-0000-0000-000000000000"
@@ -63,9 +63,9 @@ class Written:
     """List what would be written as Events."""
 
     def __init__(self) -> None:
-        self.all: list[Denial] = []
+        self.all: list[EventNote] = []
 
-    def add(self, denied: Denial) -> None:
+    def add(self, denied: EventNote) -> None:
         self.all.append(denied)
 
 

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.api.selectors import MAX_INTEGER, NOWHERE, Choice, Requirement, Selector, contradiction, equals, integer
+from webhook.api.selectors import (
+    MAX_INTEGER,
+    NOWHERE,
+    NodeSelectorTerm,
+    Requirement,
+    Selector,
+    contradiction,
+    equals,
+    integer,
+)
 
 
 def requirement(operator: str, *values: str, key: str = "k") -> Requirement:
@@ -94,12 +103,12 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("one", UNREADABLE, ids=str)
 def test_an_invalid_node_selector_term_is_recognized(one: Requirement) -> None:
-    assert not Choice((requirement("Exists"), one)).readable
+    assert not NodeSelectorTerm((requirement("Exists"), one)).readable
     assert not NOWHERE.matches("n", {"k": "a"})
 
 
-def named(operator: str, *names: str, key: str = "metadata.name") -> Choice:
-    return Choice((requirement("Exists"),), (requirement(operator, *names, key=key),))
+def named(operator: str, *names: str, key: str = "metadata.name") -> NodeSelectorTerm:
+    return NodeSelectorTerm((requirement("Exists"),), (requirement(operator, *names, key=key),))
 
 
 def test_a_term_with_match_fields_checks_the_name_of_the_node() -> None:

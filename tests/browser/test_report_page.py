@@ -21,7 +21,7 @@ from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.reports import html
 from webhook.scan import diff
-from webhook.scan.audit import Audited, Source
+from webhook.scan.audit import Audited, RootOwner
 from webhook.scan.diff import Change
 from webhook.scan.judge import judge
 from webhook.scan.results import Judged, Report
@@ -232,7 +232,7 @@ def test_an_audit_and_a_diff_are_pages_too(tab: Tab, sample_policy: Policy, used
     judged = [hostile(name) for name in HOSTILE]
     audited = tuple(
         Audited("", 0, 0, "v1", "Pod", each.namespace, f"{each.name}-{n}", each.verdict, (0, 0), uid=str(n),
-                source=Source("apps/v1", "Deployment", each.namespace, each.name))
+                source=RootOwner("apps/v1", "Deployment", each.namespace, each.name))
         for each in judged
         for n in range(3)
     )  # fmt: skip

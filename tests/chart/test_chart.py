@@ -19,7 +19,7 @@ from webhook.documents.goyaml_writer import write
 from webhook.engine.registered import differences
 from webhook.engine.registration import configurations
 from webhook.floor import current
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.policies import floor
 from webhook.rules import walk
 from webhook.scan import batches
@@ -152,7 +152,7 @@ def test_the_floor_is_its_component_on_an_overlay(run: Run, tmp_path: Path, mode
     assert by_name(without_helms(made)) == objects
     found = current.ours(made)
     assert len(found) > 10
-    wanted = floor(load_policy(str(POLICY)), walk(), Answer.BY_RULE)
+    wanted = floor(load_policy(str(POLICY)), walk(), ValidationActions.BY_RULE)
     asked = current.recording(wanted) if mode == "audit" else wanted
     assert current.differences(asked, found, actions=True) == []
     arguments = one(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -163,7 +163,7 @@ def test_the_floor_is_its_component_on_an_overlay(run: Run, tmp_path: Path, mode
 def test_the_floor_only_records_beside_audit_mode_if_it_is_listed_first(run: Run, tmp_path: Path) -> None:
     """The pages say so. In the other order audit mode's patch does not meet the bindings."""
     assert current.only_records(composed(run, tmp_path, "floor", "audit-mode"))
-    assert Answer.DENY in current.answers(composed(run, tmp_path, "audit-mode", "floor"))
+    assert ValidationActions.DENY in current.answers(composed(run, tmp_path, "audit-mode", "floor"))
 
 
 def images(line: str, run: Run, folder: Path, overlay: str, *components: str) -> set[str]:
@@ -320,7 +320,7 @@ def test_a_policy_of_ones_own_comes_with_its_floor_too(run: Run, tmp_path: Path)
     files = {name: tmp_path / f"{name}.yaml" for name in ("policy", "registration", "floor")}
     files["policy"].write_text(sample, "utf-8")
     policy = load_policy(str(files["policy"]))
-    wanted = floor(policy, walk(), Answer.DENY)
+    wanted = floor(policy, walk(), ValidationActions.DENY)
     for name, made in (("registration", configurations(policy)), ("floor", wanted)):
         files[name].write_text("".join("---\n" + write(each) for each in made), "utf-8")
     own = [f"--set-file={name}={files[name]}" for name in ("policy", "registration")]

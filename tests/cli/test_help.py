@@ -99,7 +99,7 @@ def test_every_argument_and_option_of_a_page_is_explained(prog: str) -> None:
 @pytest.mark.parametrize("prog", PAGES)
 def test_the_examples_of_a_page_can_be_typed(prog: str) -> None:
     page = PAGES[prog].command
-    assert isinstance(page, (parser.Command, parser.Group))
+    assert isinstance(page, (parser.Command, parser.CommandGroup))
     for line in page.page.examples:
         (words,) = [part for part in _commands(line) if part[0] == "slicewarden"][:1]
         if words[-1] != "--help":
@@ -127,7 +127,7 @@ def test_only_the_command_that_is_asked_for_is_loaded() -> None:
 
 def test_prose_is_wrapped_and_hung_and_examples_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "72")
-    page = parser.Page((f"slicewarden {'x' * 90}",), {"10": "short", "0": "word " * 30}, more="prose " * 30)
+    page = parser.HelpEpilog((f"slicewarden {'x' * 90}",), {"10": "short", "0": "word " * 30}, more="prose " * 30)
     command = parser.Command("p", page=page)
     lines = command.get_help(click.Context(command)).splitlines()
     assert f"  $ slicewarden {'x' * 90}" in lines

@@ -14,7 +14,7 @@ from kubernetes import client
 from tests.support.listening import Asked, listening
 from tests.support.waiting import until
 from webhook.cluster import events
-from webhook.cluster.events import Backlog, Denial, Events, Owner, denial
+from webhook.cluster.events import Backlog, EventNote, Events, Owner, denial
 from webhook.model import Action, Finding, Malformed, Request, Result, Verdict
 from webhook.telemetry.metrics import Metrics
 
@@ -38,18 +38,18 @@ def another(**words: Any) -> dict[str, Any]:
 
 def test_a_denial_is_told_of_the_controller_in_its_namespace() -> None:
     other = another(name="other", controller=False)
-    assert denial(request(other, REFERENCE), DENIED) == Denial(OWNER, TEXT)
+    assert denial(request(other, REFERENCE), DENIED) == EventNote(OWNER, TEXT)
 
 
 def test_a_malformed_pod_is_told_of_too() -> None:
     told = denial(request(), Verdict(malformed=Malformed(("spec",), "is missing")))
-    assert told == Denial(OWNER, "spec: is missing")
+    assert told == EventNote(OWNER, "spec: is missing")
 
 
 def test_a_note_is_one_line_that_numbers_its_findings_and_ends_in_where_to_ask() -> None:
     two = Verdict(tuple(Result("r", Action.DENY, Finding(("spec",), text)) for text in ("is wrong", "is bad")))
     told = denial(request(), two, "#gpu-help")
-    assert told == Denial(OWNER, "(1) r: spec: is wrong (2) r: spec: is bad For help: #gpu-help")
+    assert told == EventNote(OWNER, "(1) r: spec: is wrong (2) r: spec: is bad For help: #gpu-help")
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_no_other_decision_becomes_an_event(asked: Request, verdict: Verdict) ->
 
 
 def test_retries_are_one_event_whoever_answers_them() -> None:
-    names = {Denial(OWNER, TEXT).event for _ in range(3)}
+    names = {EventNote(OWNER, TEXT).event for _ in range(3)}
     assert len(names) == 1
-    others = {Denial(OWNER._replace(uid="u-2"), TEXT).event, Denial(OWNER, "else").event}
+    others = {EventNote(OWNER._replace(uid="u-2"), TEXT).event, EventNote(OWNER, "else").event}
     assert len(names | others) == 3
     assert all(name.startswith("web-5d.") for name in names | others)
-    assert len(Denial(OWNER._replace(name="n" * 253), TEXT).event) <= 253
+    assert len(EventNote(OWNER._replace(name="n" * 253), TEXT).event) <= 253
 
 
 @pytest.mark.parametrize("character", ["x", "ü", "\U0001f600"])
@@ -105,9 +105,9 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.floats(0, 90
 @given(steps=STEPS)
 def test_no_event_is_lost_and_no_owner_exceeds_its_limit(steps: list[tuple[int, int, float]]) -> None:
     backlog, now, noted = Backlog(0.0), 0.0, 0
-    written: list[tuple[Denial, int]] = []
+    written: list[tuple[EventNote, int]] = []
     for owner, note, pause in steps:
-        noted += backlog.add(Denial(OWNER._replace(name=str(owner)), str(note)))
+        noted += backlog.add(EventNote(OWNER._replace(name=str(owner)), str(note)))
         now += pause
         written += backlog.due(now)
         for name in {denied.owner.name for denied, _ in written}:
@@ -123,12 +123,12 @@ def test_no_event_is_lost_and_no_owner_exceeds_its_limit(steps: list[tuple[int, 
 
 def test_a_flood_is_bounded() -> None:
     backlog = Backlog(0.0)
-    taken = [backlog.add(Denial(OWNER._replace(name=str(n)), TEXT)) for n in range(10_000)]
+    taken = [backlog.add(EventNote(OWNER._replace(name=str(n)), TEXT)) for n in range(10_000)]
     assert sum(taken) == len(backlog) == events.MAX_PENDING
-    assert backlog.add(Denial(OWNER._replace(name="0"), TEXT)), "what is known already is counted with it"
+    assert backlog.add(EventNote(OWNER._replace(name="0"), TEXT)), "what is known already is counted with it"
     assert len(list(backlog.due(0.0))) == 25
     for at in range(1, 3000):
-        backlog.add(Denial(OWNER._replace(name=f"late-{at}"), TEXT))
+        backlog.add(EventNote(OWNER._replace(name=f"late-{at}"), TEXT))
         assert len(list(backlog.due(float(at)))) <= 1
     assert len(backlog._each) <= events.MAX_KNOWN
 

@@ -21,7 +21,7 @@ from tests.support.waiting import LONG
 from webhook.cluster import client as connection
 from webhook.cluster import watch as cluster
 from webhook.cluster.client import Resource
-from webhook.cluster.watch import Cluster, Known
+from webhook.cluster.watch import CachedObject, Cluster
 from webhook.facts import snapshot
 from webhook.facts.snapshot import Facts, Node
 from webhook.facts.sources import Fresh
@@ -451,7 +451,7 @@ def test_only_what_facts_are_made_of_is_kept(follow: Callable[..., Cluster]) -> 
     whole["metadata"]["managedFields"] = [{}] * 9
     node = next(resource for resource in cluster.READ if resource.kind == "Node")
     said = Node("n", {"x": "1"}, {"nvidia.com/gpu": 4}, {"slicewarden.dev/pool": frozenset(("NoSchedule",))})
-    assert follow()._of(node, whole) == Known("1", snapshot.Fact("nodes", "n", said), None)
+    assert follow()._of(node, whole) == CachedObject("1", snapshot.Fact("nodes", "n", said), None)
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from webhook.deviceplugin.config import Plugin, decode, folded
-from webhook.deviceplugin.decoders import Given, qualified
+from webhook.deviceplugin.decoders import Decoded, qualified
 from webhook.documents.goyaml import parse
 
 
@@ -31,16 +31,16 @@ def test_an_entry_has_its_places() -> None:
     section = plugin.time_slicing
     assert section is not None
     assert (section.path, plugin.mps) == (path, None)
-    assert section.rename_by_default == Given(True, (*path, "renameByDefault"))
-    assert section.fail_requests == Given(False, (*path, "failRequestsGreaterThanOne"))
+    assert section.rename_by_default == Decoded(True, (*path, "renameByDefault"))
+    assert section.fail_requests == Decoded(False, (*path, "failRequestsGreaterThanOne"))
     (entry,) = section.entries
     at = (*path, "resources", 0)
     assert entry == (
         at,
-        Given("nvidia.com/gpu", (*at, "name")),
-        Given(16, (*at, "replicas")),
-        Given("nvidia.com/x", (*at, "rename")),
-        Given([0], (*at, "devices")),
+        Decoded("nvidia.com/gpu", (*at, "name")),
+        Decoded(16, (*at, "replicas")),
+        Decoded("nvidia.com/x", (*at, "rename")),
+        Decoded([0], (*at, "devices")),
     )
 
 
@@ -67,11 +67,11 @@ def test_mps_goes_before_time_slicing(text: str, strategy: str) -> None:
 
 def test_flags_have_their_places_and_defaults() -> None:
     plugin = read("flags: {MigStrategy: single, plugin: {deviceListStrategy: [envvar, cdi-cri]}, gfd: {oneshot: yes}}")
-    assert plugin.mig_strategy == Given("single", ("flags", "MigStrategy"))
+    assert plugin.mig_strategy == Decoded("single", ("flags", "MigStrategy"))
     strategies = plugin.flag("plugin.deviceListStrategy", ())
-    assert strategies == Given(("envvar", "cdi-cri"), ("flags", "plugin", "deviceListStrategy"))
+    assert strategies == Decoded(("envvar", "cdi-cri"), ("flags", "plugin", "deviceListStrategy"))
     assert plugin.flag("gfd.oneshot", False).value is True
-    assert read("").mig_strategy == Given("none", ("flags", "migStrategy"))
+    assert read("").mig_strategy == Decoded("none", ("flags", "migStrategy"))
 
 
 def test_null_clears_a_value_that_another_spelling_set() -> None:
@@ -91,11 +91,11 @@ def test_two_spellings_of_a_key_are_merged_as_go_merges_them() -> None:
     section = plugin.time_slicing
     assert section is not None
     assert section.path == ("sharing", "timeSlicing")
-    assert section.fail_requests == Given(True, ("sharing", "TIMESLICING", "failRequestsGreaterThanOne"))
+    assert section.fail_requests == Decoded(True, ("sharing", "TIMESLICING", "failRequestsGreaterThanOne"))
     (entry,) = section.entries
-    assert entry.name == Given("nvidia.com/c", ("sharing", "timeSlicing", "resources", 0, "name"))
-    assert entry.replicas == Given(4, ("sharing", "TIMESLICING", "resources", 0, "replicas"))
-    assert entry.rename == Given("nvidia.com/x", ("sharing", "TIMESLICING", "resources", 0, "rename"))
+    assert entry.name == Decoded("nvidia.com/c", ("sharing", "timeSlicing", "resources", 0, "name"))
+    assert entry.replicas == Decoded(4, ("sharing", "TIMESLICING", "resources", 0, "replicas"))
+    assert entry.rename == Decoded("nvidia.com/x", ("sharing", "TIMESLICING", "resources", 0, "rename"))
 
 
 def test_all_faults_of_a_configuration_are_reported_at_once() -> None:

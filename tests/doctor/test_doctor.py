@@ -18,13 +18,13 @@ from tests.support.listening import Asked, listening
 from tests.support.policies import FACTS, POLICY, policy_of
 from webhook.cli import main as cli
 from webhook.doctor import doctor
-from webhook.doctor.doctor import Check, Examined, State
-from webhook.doctor.installation import Asked as Powers
-from webhook.doctor.installation import Installation, Unread
+from webhook.doctor.doctor import Check, CheckState, Examined
+from webhook.doctor.installation import Installation, ReadFailure
+from webhook.doctor.installation import PolicyAnswers as Powers
 from webhook.engine.registration import configurations
 from webhook.facts.snapshot import Facts
 from webhook.floor import current
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.mutations import mutating
 from webhook.floor.policies import floor
 from webhook.policy.model import Card
@@ -102,7 +102,7 @@ class World:
             self.items[path] = deepcopy(made)
             for hook in self.items[path]["webhooks"]:
                 hook["clientConfig"]["caBundle"] = bundle
-        self.install(floor(policy, walk(), Answer.BY_RULE))
+        self.install(floor(policy, walk(), ValidationActions.BY_RULE))
         series = {
             "slicewarden_facts_loaded": 1.0,
             'slicewarden_facts_age_seconds{kind="Node"}': 12.0,
@@ -265,12 +265,12 @@ def _mutating(world: World, change: Callable[[list[Any]], Any], assumed: Card | 
     else:
         made = mutating(policy, walk(), Facts.of(_facts()))
     change(made)
-    world.install([*floor(policy, walk(), Answer.BY_RULE), *made])
+    world.install([*floor(policy, walk(), ValidationActions.BY_RULE), *made])
 
 
 def _audit_beside_a_floor(world: World) -> None:
     world.audit()
-    world.install(floor(policy_of(POLICY), walk(), Answer.DENY))
+    world.install(floor(policy_of(POLICY), walk(), ValidationActions.DENY))
 
 
 Break = Callable[[World], Any]
@@ -303,7 +303,7 @@ ERRORS: list[tuple[Break, str, str, str]] = [
         "actions are Audit, not Deny and Audit",
     ),
     (
-        lambda w: _watched(w, floor(policy_of(POLICY), walk(), Answer.DENY)),
+        lambda w: _watched(w, floor(policy_of(POLICY), walk(), ValidationActions.DENY)),
         "floor",
         "error",
         "slicewarden-pods-audited: its binding is missing",
@@ -414,11 +414,11 @@ def test_the_table_has_the_way_out_below_what_is_wrong(
 
 
 def test_without_an_installation_every_check_fails_or_is_unknown() -> None:
-    gone = Unread(404, "not found")
+    gone = ReadFailure(404, "not found")
     read = Installation((gone, gone), (gone, gone), gone, gone, gone, gone, gone)
     checks = doctor.examine(Examined(read, Powers(), datetime.now(UTC), None, "no policy"))
-    assert {check.state for check in checks} <= {State.ERROR, State.UNKNOWN}
+    assert {check.state for check in checks} <= {CheckState.ERROR, CheckState.UNKNOWN}
     assert (
-        Check("replicas", State.ERROR, "the Deployment slicewarden is not there", "apply an overlay of manifests/")
+        Check("replicas", CheckState.ERROR, "the Deployment slicewarden is not there", "apply an overlay of manifests/")
         in checks
     )

@@ -26,7 +26,7 @@ from webhook.agent.pods import Name
 from webhook.agent.view import Known
 from webhook.cli import inputs
 from webhook.cluster.client import Api, connect
-from webhook.cluster.events import Denial, Events, Owner
+from webhook.cluster.events import EventNote, Events, Owner
 from webhook.policy.model import TELL
 
 ACCOUNT = User("system:serviceaccount:slicewarden-node:slicewarden-node")
@@ -127,7 +127,7 @@ def test_its_events_are_taken_for_a_pod_and_for_a_node(cluster: Cluster, api: Ap
     why = dead.note("GPU-0", "XID 79")
     for owner in (Owner("v1", "Node", "", NODE, NODE), Owner("v1", "Pod", "red", "greedy", uid)):
         for _ in range(2):
-            writer.add(Denial(owner, why, dead.REASON, TELL, REPORTER))
+            writer.add(EventNote(owner, why, dead.REASON, TELL, REPORTER))
     try:
         for namespace, kind in (("default", "Node"), ("red", "Pod")):
             assert eventually(lambda at=namespace, of=kind: told(cluster, at, of)), logged  # type: ignore[misc]
@@ -137,7 +137,7 @@ def test_its_events_are_taken_for_a_pod_and_for_a_node(cluster: Cluster, api: Ap
         writer.stop()
     anew = Events(api, logged.append)  # of an agent that was started anew: the Event is there, and becomes a series
     anew.start()
-    anew.add(Denial(Owner("v1", "Pod", "red", "greedy", uid), why, dead.REASON, TELL, REPORTER))
+    anew.add(EventNote(Owner("v1", "Pod", "red", "greedy", uid), why, dead.REASON, TELL, REPORTER))
     try:
         assert eventually(lambda: counted(cluster) == 3), logged
     finally:

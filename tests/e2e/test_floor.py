@@ -26,7 +26,7 @@ from webhook.cli import main as cli
 from webhook.documents import goyaml_writer
 from webhook.engine.engine import Engine
 from webhook.engine.registration import NAME, configurations
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.policies import floor, static
 
 PASSED = json.loads((ROOT / "tests" / "evaluator" / "missed.json").read_text("utf-8"))["let pass"]
@@ -38,7 +38,7 @@ def floored(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """An API server with the floor of the sample policy, and the registration of a webhook that is not there."""
     with control_plane.serving(tmp_path_factory.mktemp("floor"), programs, flags=FLAGS) as cluster:
         prepare(cluster)
-        assert cluster.apply(*floor(policy_of(POLICY), rules.walk(), Answer.DENY)).returncode == 0
+        assert cluster.apply(*floor(policy_of(POLICY), rules.walk(), ValidationActions.DENY)).returncode == 0
         assert eventually(partial(holds, cluster))
         yield cluster
 

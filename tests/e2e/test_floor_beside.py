@@ -15,7 +15,7 @@ from tests.e2e.objects import TRUSTED, Object, pod
 from tests.support.manifests import COMPONENTS, read
 from tests.support.policies import POLICY, policy_of
 from webhook.cli import main as cli
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.policies import floor
 from webhook.rules import walk
 
@@ -40,7 +40,7 @@ def greedy(namespace: str) -> Object:
     return item
 
 
-Install = Callable[[Answer], None]
+Install = Callable[[ValidationActions], None]
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def install(guarded: Guard, space: Space) -> Iterator[Install]:
     """Installs a floor and waits until it answers, or until only the webhook does."""
     cluster, namespace = guarded.cluster, space()
 
-    def installed(answer: Answer) -> None:
+    def installed(answer: ValidationActions) -> None:
         assert cluster.apply(*floor(policy_of(POLICY), walk(), answer)).returncode == 0
-        if answer in (Answer.DENY, Answer.BY_RULE):
+        if answer in (ValidationActions.DENY, ValidationActions.BY_RULE):
             assert eventually(lambda: BY_FLOOR in refusal(guarded, privileged(namespace)))
 
     yield installed
@@ -64,7 +64,7 @@ def refusal(guard: Guard, item: Object) -> str:
 
 def test_mutation_comes_first_then_the_floor_and_then_validation(guarded: Guard, install: Install, team: str) -> None:
     """So a pod that /mutate mends passes the floor, and users read the floor's message where both deny."""
-    install(Answer.DENY)
+    install(ValidationActions.DENY)
     assert guarded.reached_by(pod("mended", team), refused=False) == [MUTATE, VALIDATE]
     for item, rule in ((privileged(team), "privileged-container"), (greedy(team), "multiple-slices")):
         assert guarded.reached_by(item, refused=True) == [MUTATE]
@@ -75,7 +75,7 @@ def test_mutation_comes_first_then_the_floor_and_then_validation(guarded: Guard,
 
 
 def test_by_rule_users_read_the_webhooks_message_for_what_can_wait(guarded: Guard, install: Install, team: str) -> None:
-    install(Answer.BY_RULE)
+    install(ValidationActions.BY_RULE)
     assert guarded.reached_by(privileged(team), refused=True) == [MUTATE]
     assert guarded.reached_by(greedy(team), refused=True) == [MUTATE, VALIDATE]
     said = refusal(guarded, greedy(team))
@@ -84,11 +84,11 @@ def test_by_rule_users_read_the_webhooks_message_for_what_can_wait(guarded: Guar
 
 
 def test_a_floor_that_records_leaves_every_word_to_the_webhook(guarded: Guard, install: Install, team: str) -> None:
-    install(Answer.AUDIT)
+    install(ValidationActions.AUDIT)
     for item in (privileged(team), greedy(team)):
         assert guarded.reached_by(item, refused=True) == [MUTATE, VALIDATE]
         assert BY_WEBHOOK in refusal(guarded, item)
-    install(Answer.WARN)
+    install(ValidationActions.WARN)
     assert eventually(
         lambda: "Warning: Validation failed for ValidatingAdmissionPolicy" in refusal(guarded, greedy(team))
     )
@@ -119,9 +119,9 @@ def states(metrics: str) -> dict[str, int]:
 def test_removal_and_weakening_of_the_floor_are_told_by_metrics_log_and_command(
     guarded: Guard, watched: str, install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = len(floor(policy_of(POLICY), walk(), Answer.BY_RULE))
+    whole = len(floor(policy_of(POLICY), walk(), ValidationActions.BY_RULE))
     assert eventually(lambda: states(watched) == {"missing": whole})
-    install(Answer.BY_RULE)
+    install(ValidationActions.BY_RULE)
     assert eventually(lambda: states(watched) == {"current": whole}), states(watched)
     cluster = guarded.cluster
     asks = ["floor", "--policy", str(POLICY), "--check", "--live", "--kubeconfig", str(cluster.kubeconfig())]

@@ -20,12 +20,12 @@ from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster, User, eventually
 from webhook.placing.claiming import Claims, claims_among
 from webhook.placing.scheduling import scores
-from webhook.placing.scheduling.allocation import Unreadable
+from webhook.placing.scheduling.allocation import AllocationError
 from webhook.placing.scheduling.filters import Filters
 from webhook.placing.scheduling.infos import PodInfo, node_info, pod_info
 from webhook.placing.scheduling.play import candidates_for, cheapest
 from webhook.placing.scheduling.scores import Strategy
-from webhook.placing.scheduling.stage import Stage
+from webhook.placing.scheduling.stage import ClusterState
 
 Object = dict[str, Any]
 
@@ -433,7 +433,7 @@ class Scene:
             if item["kind"] != "ResourceSlice" or item["spec"]["pool"]["name"] in {*names, f"scene-{scene}"}
         ]
         self.claims: Claims = claims_among(own)
-        self.stage = Stage([*self.nodes.values()], self.claims.stock)
+        self.stage = ClusterState([*self.nodes.values()], self.claims.stock)
 
     def info(self, item: Object) -> PodInfo:
         """Read a pod as the API server stores it, without its node."""
@@ -451,7 +451,7 @@ class Scene:
         filters = Filters(info, self.stage)
         try:
             fitting = [node for node in self.stage.nodes if filters.fits(node)]
-        except Unreadable:  # the scheduler gives it up, too
+        except AllocationError:  # the scheduler gives it up, too
             fitting = []
         expected = [node.name for node in scores.best(filters, fitting, self.stage.nodes, Strategy.SPREAD)]
         agrees = real in expected or not (real or expected)

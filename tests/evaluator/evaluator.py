@@ -16,9 +16,9 @@ from tests.support.later import may_see
 from webhook import rules
 from webhook.api import admission, jsonpatch
 from webhook.engine.engine import Engine
-from webhook.facts.rights import Account, Given
+from webhook.facts.rights import Account, GrantedRight
 from webhook.facts.snapshot import Facts
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.params import Params
 from webhook.floor.policies import floor
 from webhook.model import Action, Request
@@ -128,7 +128,7 @@ class Evaluator:
 
 def _known(facts: Facts, request: Object) -> Object:
     """Return what the API server knows of a request's namespace, and of rights."""
-    objects = facts.rights.objects if isinstance(facts.rights, Given) else []
+    objects = facts.rights.objects if isinstance(facts.rights, GrantedRight) else []
     return {"namespace": facts.namespaces.get(request["namespace"] or "") or {}, "rights": _by_kind(objects)}
 
 
@@ -180,7 +180,7 @@ class Comparison:
         self._evaluator, self._facts = evaluator, facts
         self._engine, self._policy = Engine(policy, known), policy
         self._by = evaluator.compiled(floor(policy, known))
-        self._by_rule = evaluator.compiled(floor(policy, known, Answer.BY_RULE))
+        self._by_rule = evaluator.compiled(floor(policy, known, ValidationActions.BY_RULE))
         self._params, *reading = floor(policy, known, params=Params.of("floor"))
         self._reading = evaluator.compiled(reading)
 

@@ -13,7 +13,7 @@ from tests.evaluator.evaluator import Compared, Comparison, Evaluator, request_f
 from tests.evaluator.generated import POLICIES, generating
 from tests.support.policies import FACTS, facts_of, policy_of
 from webhook.facts import rights
-from webhook.facts.rights import Account, Given
+from webhook.facts.rights import Account, GrantedRight
 from webhook.facts.snapshot import Facts
 from webhook.floor.mutations import mutating
 from webhook.floor.policies import floor
@@ -92,7 +92,7 @@ def test_roles_and_bindings_are_read_as_kubernetes_reads_them(evaluator: Evaluat
     @given(roles_and_bindings())
     def alike(objects: list[Object]) -> None:
         answers = evaluator.held(objects, ACCOUNTS)
-        for known in (Given(objects), Facts.of(objects).rights, Given(rights.needed(_reduced(objects)))):
+        for known in (GrantedRight(objects), Facts.of(objects).rights, GrantedRight(rights.needed(_reduced(objects)))):
             assert [known.held(account) for account in ACCOUNTS] == answers
         for answer in answers:
             seen[answer] += 1
@@ -125,7 +125,7 @@ def test_no_pod_is_denied_that_the_engine_allows_where_rbac_gives_trust(evaluato
     @given(generated.pods(policy, facts), st.data())
     def created(pod: Any, data: st.DataObject) -> None:
         objects = data.draw(roles_here(pod["metadata"]["namespace"]))
-        known = replace(facts, rights=Given(objects))
+        known = replace(facts, rights=GrantedRight(objects))
         Comparison(evaluator, policy, known).add("pod", request_for(pod), into)
         assert into.wrong == []
 
@@ -189,7 +189,7 @@ def test_the_question_for_a_right_stays_far_below_what_a_policy_may_cost(evaluat
 def test_the_mutating_policy_steers_a_pod_by_the_right_of_its_account(evaluator: Evaluator, held: bool) -> None:
     policy, known = by_rbac(policy_of(ROOT / "policies" / "sample.yaml")), walk()
     objects = bound({"kind": "ServiceAccount", "name": "trainer"}, "vision") if held else []
-    facts = replace(facts_of(FACTS), rights=Given(objects), nodes=())  # the pool has the card that it assumes
+    facts = replace(facts_of(FACTS), rights=GrantedRight(objects), nodes=())  # the pool has the card that it assumes
     metadata = {"name": "a", "namespace": "vision", "annotations": {policy.annotation: "trusted"}}
     container = {"name": "a", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}

@@ -11,7 +11,7 @@ from tests.support.fixtures import FOLDERS, REFUSED, RULES, files_of, fixture
 from tests.support.fixtures import settings as of_folder
 from tests.support.later import may_see, updates
 from webhook.catalog.device_variables import VISIBLE, VOID
-from webhook.cel.clauses import Asked
+from webhook.cel.clauses import RequestKind
 from webhook.policy.model import Policy
 
 Object = dict[str, Any]
@@ -197,7 +197,7 @@ def held(policy: Policy) -> set[str]:
         for rule in RULES.values()
         if rule.floor is not None
         for clause in rule.floor(policy)
-        if "variables.exposed" in clause.expression and Asked.PODS in clause.asked
+        if "variables.exposed" in clause.expression and RequestKind.PODS in clause.asked
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.facts.images import LIST, Found, Unclear, config_map, find, printed, reference
+from webhook.facts.images import LIST, ImageSetting, Unclear, config_map, find, printed, reference
 from webhook.facts.snapshot import Facts, kept
 
 DIGEST = "sha256:" + "1" * 64
@@ -107,33 +107,33 @@ DISAGREE = "the lists of images give it more than one PYTHONPATH"
 @pytest.mark.parametrize(
     ("texts", "image", "found"),
     [
-        ([LISTED], "pytorch/pytorch:2.4", Found("/app")),
-        ([LISTED], f"pytorch/pytorch:2.4@{DIGEST}", Found("/src")),
-        ([LISTED], ELSEWHERE, Found("/src")),
-        ([LISTED], "pytorch/pytorch:2.5", Found(None)),
-        ([LISTED], "pytorch/pytorch:2.4@sha256:" + "2" * 64, Found(None)),
-        ([LISTED], "mirror.example.com/pytorch/pytorch:2.4", Found(None)),
-        ([LISTED], "No Reference", Found(None)),
-        (["{", LISTED], "pytorch/pytorch:2.4", Found("/app")),
-        (["{", LISTED], "pytorch/pytorch:2.5", Found(None, UNREADABLE)),
-        ([None], "a", Found(None, UNREADABLE)),
-        (["x" * 70000], "a", Found(None, UNREADABLE)),
-        (["[" * 50000], "a", Found(None, UNREADABLE)),
-        (['{"a": 1}'], "a", Found(None, UNREADABLE)),
-        (['{"a": {"b": "c"}}'], "a", Found(None, UNREADABLE)),
-        (['{"A": ""}'], "a", Found(None, UNREADABLE)),
-        (['["a"]'], "a", Found(None, UNREADABLE)),
-        (['{"a": "/x", "a:latest": "/y"}'], "a", Found(None, UNREADABLE)),
-        (['{"a": "/x"}', '{"a": "/y"}'], "a", Found(None, DISAGREE)),
-        (['{"a": "/x"}', '{"a": "/x"}'], "a", Found("/x")),
+        ([LISTED], "pytorch/pytorch:2.4", ImageSetting("/app")),
+        ([LISTED], f"pytorch/pytorch:2.4@{DIGEST}", ImageSetting("/src")),
+        ([LISTED], ELSEWHERE, ImageSetting("/src")),
+        ([LISTED], "pytorch/pytorch:2.5", ImageSetting(None)),
+        ([LISTED], "pytorch/pytorch:2.4@sha256:" + "2" * 64, ImageSetting(None)),
+        ([LISTED], "mirror.example.com/pytorch/pytorch:2.4", ImageSetting(None)),
+        ([LISTED], "No Reference", ImageSetting(None)),
+        (["{", LISTED], "pytorch/pytorch:2.4", ImageSetting("/app")),
+        (["{", LISTED], "pytorch/pytorch:2.5", ImageSetting(None, UNREADABLE)),
+        ([None], "a", ImageSetting(None, UNREADABLE)),
+        (["x" * 70000], "a", ImageSetting(None, UNREADABLE)),
+        (["[" * 50000], "a", ImageSetting(None, UNREADABLE)),
+        (['{"a": 1}'], "a", ImageSetting(None, UNREADABLE)),
+        (['{"a": {"b": "c"}}'], "a", ImageSetting(None, UNREADABLE)),
+        (['{"A": ""}'], "a", ImageSetting(None, UNREADABLE)),
+        (['["a"]'], "a", ImageSetting(None, UNREADABLE)),
+        (['{"a": "/x", "a:latest": "/y"}'], "a", ImageSetting(None, UNREADABLE)),
+        (['{"a": "/x"}', '{"a": "/y"}'], "a", ImageSetting(None, DISAGREE)),
+        (['{"a": "/x"}', '{"a": "/x"}'], "a", ImageSetting("/x")),
     ],
 )
-def test_an_image_is_known_by_its_tag_or_by_its_digest_alone(texts: list[str], image: str, found: Found) -> None:
+def test_an_image_is_known_by_its_tag_or_by_its_digest_alone(texts: list[str], image: str, found: ImageSetting) -> None:
     assert find(facts(*texts), ["gpu-operator"], image) == found
 
 
 def test_a_list_counts_only_in_the_namespaces_that_the_policy_names() -> None:
-    assert find(facts(LISTED, namespace="vision"), ["gpu-operator"], "pytorch/pytorch:2.4") == Found(None)
+    assert find(facts(LISTED, namespace="vision"), ["gpu-operator"], "pytorch/pytorch:2.4") == ImageSetting(None)
 
 
 def test_a_list_that_does_not_fit_or_disagrees_is_refused() -> None:
@@ -152,5 +152,5 @@ def test_what_is_written_is_what_is_found(known: dict[str, str]) -> None:
     part = kept(config_map(known.items(), "gpu-operator"))
     assert part is not None
     snapshot = Facts.of([part])
-    assert all(find(snapshot, ["gpu-operator"], image) == Found(path) for image, path in known.items())
-    assert find(snapshot, ["gpu-operator"], "unknown/image") == Found(None)
+    assert all(find(snapshot, ["gpu-operator"], image) == ImageSetting(path) for image, path in known.items())
+    assert find(snapshot, ["gpu-operator"], "unknown/image") == ImageSetting(None)

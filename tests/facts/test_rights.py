@@ -121,7 +121,7 @@ def test_a_file_of_facts_has_what_gives_the_right_and_nothing_else() -> None:
 
 def test_some_account_of_a_namespace_is_known_to_hold_it() -> None:
     given = Facts.of([ROLE, binding(TRAINER)]).rights
-    assert isinstance(given, rights.Given)
+    assert isinstance(given, rights.GrantedRight)
     assert given.somewhere("vision")
     assert not given.somewhere("visitors")
 

@@ -22,9 +22,9 @@ from tests.faults.conftest import Live, Under
 from tests.faults.load import DEADLINE
 from tests.faults.replicas import Replica, Secret, until
 from webhook.api.admission import MAX_BODY, MAX_PARTS
-from webhook.http.limits import Limits
+from webhook.http.limits import ServerLimits
 
-LIMITS = Limits()
+LIMITS = ServerLimits()
 SOON = 1.0
 """Seconds beside a limit within which it has to be kept."""
 

@@ -15,8 +15,8 @@ from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.cli import main as cli
 from webhook.floor import current
-from webhook.floor.answers import RECORDED, Answer
-from webhook.floor.current import State, answers, differences, recording, states
+from webhook.floor.answers import RECORDED, ValidationActions
+from webhook.floor.current import ObjectState, answers, differences, recording, states
 from webhook.floor.policies import floor, static
 from webhook.model import Action
 
@@ -32,7 +32,7 @@ def test_a_floor_is_current_whatever_the_api_server_adds_and_its_bindings_do() -
             spec["matchConstraints"] = {**spec["matchConstraints"], "resourceRules": rules_, "objectSelector": {}}
         return {**each, "spec": spec, "status": {}}
 
-    assert differences(WANTED, map(stored, floor(SAMPLE, rules.walk(), Answer.AUDIT))) == []
+    assert differences(WANTED, map(stored, floor(SAMPLE, rules.walk(), ValidationActions.AUDIT))) == []
 
 
 def test_what_is_missing_changed_or_left_over_is_named() -> None:
@@ -109,8 +109,8 @@ def test_the_hint_makes_a_stale_floor_again_as_it_was_made(
 
 
 def test_a_guard_that_does_not_deny_is_stale_whatever_the_actions_of_the_floor_are() -> None:
-    wanted = static(floor(SAMPLE, rules.walk(), Answer.AUDIT), SAMPLE)
-    assert [*answers(wanted)] == [Answer.AUDIT]
+    wanted = static(floor(SAMPLE, rules.walk(), ValidationActions.AUDIT), SAMPLE)
+    assert [*answers(wanted)] == [ValidationActions.AUDIT]
     *others, binding = wanted
     open_ = {**binding, "spec": {**binding["spec"], "validationActions": ["Audit"]}}
     said = ["slicewarden-guard.static.k8s.io: actions are Audit, not Deny and Audit"]
@@ -212,7 +212,7 @@ def test_beside_a_floor_in_files_one_that_reads_a_config_map_is_left_over(
     assert f"slicewarden floor --policy {POLICY} --as static > {file}\n" in shown.err
 
 
-BY_RULE = floor(SAMPLE, rules.walk(), Answer.BY_RULE)
+BY_RULE = floor(SAMPLE, rules.walk(), ValidationActions.BY_RULE)
 
 
 def of_kind(made: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -331,10 +331,10 @@ def test_whatever_narrows_a_floor_is_a_difference(part: str, said: str) -> None:
     found = without(part)
     assert differences(WANTED, found) == [f"slicewarden-pods: {said}"]
     assert states(WANTED, found) == {
-        State.CURRENT: len(WANTED) - 1,
-        State.MISSING: 0,
-        State.DIFFERING: 1,
-        State.UNNEEDED: 0,
+        ObjectState.CURRENT: len(WANTED) - 1,
+        ObjectState.MISSING: 0,
+        ObjectState.DIFFERING: 1,
+        ObjectState.UNNEEDED: 0,
     }
 
 
@@ -343,6 +343,6 @@ def test_a_binding_that_is_missing_is_told_apart_from_its_policy() -> None:
     assert differences(WANTED, [*policies, *bindings[1:]]) == [
         "slicewarden-pods: its binding is missing, so it is not in force"
     ]
-    assert states(WANTED, [*policies[1:], *bindings[1:]])[State.MISSING] == 2
-    assert states(recording(WANTED), recording(WANTED))[State.CURRENT] == len(WANTED)
-    assert states(recording(WANTED), WANTED)[State.DIFFERING] == len(WANTED) // 2
+    assert states(WANTED, [*policies[1:], *bindings[1:]])[ObjectState.MISSING] == 2
+    assert states(recording(WANTED), recording(WANTED))[ObjectState.CURRENT] == len(WANTED)
+    assert states(recording(WANTED), WANTED)[ObjectState.DIFFERING] == len(WANTED) // 2

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.policies import FACTS, POLICY, facts_of, policy_of
 from webhook import rules
-from webhook.cel.clauses import Asked
+from webhook.cel.clauses import RequestKind
 from webhook.cli import main as cli
 from webhook.engine.registration import configurations
 from webhook.facts.snapshot import Facts, Node
@@ -48,7 +48,7 @@ def test_it_is_asked_about_new_pods_that_the_registration_sends() -> None:
     (same,) = (
         each
         for each in floor(SAMPLE, rules.walk())
-        if each["metadata"]["name"] == f"slicewarden-{Asked.PODS}" and "validations" in each["spec"]
+        if each["metadata"]["name"] == f"slicewarden-{RequestKind.PODS}" and "validations" in each["spec"]
     )
     assert made["spec"]["matchConditions"][:2] == same["spec"]["matchConditions"]
     assert binding["spec"]["policyName"] == made["metadata"]["name"]

@@ -8,10 +8,10 @@ import pytest
 from tests.support.conditions import compiled, receivers, request_of
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
-from webhook.cel.clauses import Asked
+from webhook.cel.clauses import RequestKind
 from webhook.engine.registration import configurations
 from webhook.floor import variables
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.policies import SOURCES, floor, static
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
@@ -23,7 +23,7 @@ SAMPLE = policy_of(POLICY)
 GUARD = "slicewarden-guard.static.k8s.io"
 
 
-def made(policy: Policy = SAMPLE, answer: Answer = Answer.DENY) -> dict[str, Made]:
+def made(policy: Policy = SAMPLE, answer: ValidationActions = ValidationActions.DENY) -> dict[str, Made]:
     return {
         each["metadata"]["name"]: each
         for each in floor(policy, rules.walk(), answer)
@@ -43,8 +43,8 @@ def pod(namespace: str, **spec: Any) -> Made:
 ASKS: Made = {"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}
 
 
-@pytest.mark.parametrize("asked", Asked)
-def test_a_policy_is_asked_about_what_the_registration_asks(asked: Asked) -> None:
+@pytest.mark.parametrize("asked", RequestKind)
+def test_a_policy_is_asked_about_what_the_registration_asks(asked: RequestKind) -> None:
     source = SOURCES[asked]
     (hook,) = (
         each for each in configurations(SAMPLE)[1]["webhooks"] if each["name"] == f"{source.webhook}.slicewarden.dev"
@@ -95,7 +95,7 @@ def test_plain_pods_and_namespaces_left_alone_are_passed_by(item: Made, asked: b
 def test_a_policy_that_only_records_is_asked_about_pods_that_ask_for_a_gpu_alone(item: Made, asked: bool) -> None:
     (part,) = (
         each
-        for each in floor(SAMPLE, rules.walk(), Answer.BY_RULE)
+        for each in floor(SAMPLE, rules.walk(), ValidationActions.BY_RULE)
         if each["metadata"]["name"] == "slicewarden-pods-audited" and "validations" in each["spec"]
     )
     values = {"object": item, "oldObject": None, "request": request_of(item)}
@@ -117,7 +117,7 @@ def test_rules_that_lean_on_steering_are_left_out_where_it_is_not_denied() -> No
     )
 
 
-def eased(policy: Policy, rule: str, asked: Asked = Asked.PODS) -> str:
+def eased(policy: Policy, rule: str, asked: RequestKind = RequestKind.PODS) -> str:
     spec = made(policy)[f"slicewarden-{asked}"]["spec"]
     named = {each["name"]: each["expression"] for each in spec["variables"]}
     (found,) = {
@@ -141,7 +141,7 @@ def test_an_exemption_from_all_rules_is_none_for_labels_that_would_outlast_it() 
     scope = Scope(frozenset({"tools"}), None, frozenset())
     exempt = replace(SAMPLE, exemptions=(Exemption("tools", scope, frozenset(), None),))
     assert "'tools'" in eased(exempt, "chosen-node")
-    assert eased(exempt, "self-granted-trust", Asked.NAMESPACES) == ""
+    assert eased(exempt, "self-granted-trust", RequestKind.NAMESPACES) == ""
 
 
 def test_overrides_count_in_their_order() -> None:
@@ -158,8 +158,8 @@ def test_overrides_count_in_their_order() -> None:
     assert eased(unsure, "chosen-node") == ""
 
 
-@pytest.mark.parametrize("asked", Asked)
-def test_a_variable_reads_only_those_before_it(asked: Asked) -> None:
+@pytest.mark.parametrize("asked", RequestKind)
+def test_a_variable_reads_only_those_before_it(asked: RequestKind) -> None:
     known: set[str] = set()
     for name, expression in variables.of(asked, SAMPLE):
         assert name not in known
@@ -171,9 +171,9 @@ def test_a_variable_reads_only_those_before_it(asked: Asked) -> None:
 
 def test_a_binding_says_what_comes_of_a_denial() -> None:
     for answer, actions in (
-        (Answer.DENY, ["Deny", "Audit"]),
-        (Answer.WARN, ["Warn", "Audit"]),
-        (Answer.AUDIT, ["Audit"]),
+        (ValidationActions.DENY, ["Deny", "Audit"]),
+        (ValidationActions.WARN, ["Warn", "Audit"]),
+        (ValidationActions.AUDIT, ["Audit"]),
     ):
         bindings = [each for each in floor(SAMPLE, rules.walk(), answer) if each["kind"].endswith("Binding")]
         assert {tuple(each["spec"]["validationActions"]) for each in bindings} == {tuple(actions)}

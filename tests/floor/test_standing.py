@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.facts.snapshot import Facts, Node
-from webhook.floor.answers import RECORDED, Answer
+from webhook.floor.answers import RECORDED, ValidationActions
 from webhook.floor.mutations import mutating
 from webhook.floor.policies import floor
 from webhook.floor.standing import Changes, changes, standing
@@ -16,7 +16,7 @@ RULES = rules.walk()
 
 
 def test_a_floor_by_rule_is_told_rule_by_rule() -> None:
-    found = standing(SAMPLE, RULES, floor(SAMPLE, RULES, Answer.BY_RULE))
+    found = standing(SAMPLE, RULES, floor(SAMPLE, RULES, ValidationActions.BY_RULE))
     assert (found.installed, found.differences, found.actions) == (True, [], "ByRule")
     assert set(found.recorded) == {"multiple-slices"}
     assert set(found.recorded) <= RECORDED.keys()
@@ -45,7 +45,7 @@ def test_a_policy_without_its_binding_holds_nothing() -> None:
 
 
 def test_a_rule_that_is_recorded_only_in_audit_mode_is_not_denied() -> None:
-    found = standing(SAMPLE, RULES, floor(SAMPLE, RULES, Answer.AUDIT))
+    found = standing(SAMPLE, RULES, floor(SAMPLE, RULES, ValidationActions.AUDIT))
     assert found.denied == []
     assert "device-path" in found.recorded
 

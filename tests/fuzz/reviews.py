@@ -25,7 +25,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.http.messages import Application, HttpRequest, Reply
 from webhook.model import Request, Verdict
-from webhook.serving.app import PATHS, Webhook
+from webhook.serving.app import PATHS, ReviewApplication
 from webhook.telemetry.log import Lines
 from webhook.telemetry.metrics import Metrics
 
@@ -90,7 +90,7 @@ class Reviews:
         self.lines = Lines(os.open(os.devnull, os.O_WRONLY))
         self.logged: Mapping[str, Any] = {}
         self.events = Events(ApiClient(), self._log)
-        app = Webhook(self.spied, lambda: facts, self._log, self.metrics, (), self._told)  # type: ignore[arg-type]
+        app = ReviewApplication(self.spied, lambda: facts, self._log, self.metrics, (), self._told)  # type: ignore[arg-type]
         self.app = around(app)
 
     @cached_property

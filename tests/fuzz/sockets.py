@@ -11,11 +11,11 @@ from tests.fuzz import wire
 from tests.fuzz.fault import Fault
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.http.limits import Limits
+from webhook.http.limits import ServerLimits
 from webhook.http.listening import Unwatched, accept, every
 from webhook.http.port import Port
 
-SOON = Limits(head=0.1, body=0.1, idle=0.2, parting=0.1)
+SOON = ServerLimits(head=0.1, body=0.1, idle=0.2, parting=0.1)
 """What ends a connection that is only waited on; a stream that says less than a request is one."""
 
 

@@ -20,11 +20,11 @@ from tests.fuzz.fault import Fault
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.http.connection import Connection
-from webhook.http.limits import Limits
+from webhook.http.limits import ServerLimits
 from webhook.http.listening import Unwatched
 from webhook.http.messages import Application
 from webhook.http.port import Port
-from webhook.serving.app import Webhook
+from webhook.serving.app import ReviewApplication
 
 REVIEW = {
     "apiVersion": "admission.k8s.io/v1",
@@ -279,7 +279,7 @@ class Wire:
     name = "wire"
 
     def __init__(self, engine: Engine, facts: Facts, protocol: Callable[[Port], Connection] = Connection) -> None:
-        self.app: Application = Webhook(engine, lambda: facts, lambda _: None)
+        self.app: Application = ReviewApplication(engine, lambda: facts, lambda _: None)
         self.protocol = protocol
         self.loop = asyncio.new_event_loop()
         good = message("good")
@@ -342,7 +342,7 @@ class Wire:
 
     async def _said(self, case: bytes, pieces: int) -> bytes:
         random = Random(pieces)  # noqa: S311 - the same pieces again
-        port = Port(self.app, Limits(parting=0), Unwatched())
+        port = Port(self.app, ServerLimits(parting=0), Unwatched())
         connection = self.protocol(port)
         port.connections.add(connection)
         transport = Transport(connection, self.loop)

@@ -34,7 +34,7 @@ from tests.support.waiting import LONG, until
 from webhook.api import duration
 from webhook.http import listening
 from webhook.http.connection import Connection
-from webhook.http.limits import Limits
+from webhook.http.limits import ServerLimits
 from webhook.http.messages import HttpRequest, Later, Reply
 from webhook.http.port import Port
 from webhook.serving import app as serving
@@ -107,14 +107,14 @@ class Open:
 
 @contextlib.contextmanager
 def opened(
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     app: Callable[[HttpRequest], Reply | Later] = echo,
     folder: Path | None = None,
     files: tls.Files | None = None,
     names: frozenset[str] = frozenset(),
 ) -> Iterator[Open]:
     """Serve a port until the block ends: over TLS where there are files, else in plain."""
-    limits = limits or Limits()
+    limits = limits or ServerLimits()
     seen = Seen()
     certificates = tls.Certificates(files, lambda _: None) if files else None
     started: list[Port] = []
@@ -185,7 +185,7 @@ def talk(door: Open, text: bytes) -> tuple[int, bytes]:
 
 GET = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /x HTTP/1.1\r\nHost: a\r\n"
-SOON = Limits(parting=0.1)
+SOON = ServerLimits(parting=0.1)
 
 
 # What is understood in one way only
@@ -279,7 +279,7 @@ def test_a_head_is_limited_as_a_whole(plain: Open) -> None:
 
 
 def test_blank_lines_before_a_request_do_not_count_as_its_head() -> None:
-    with opened(Limits(head=0.1, parting=0.1)) as door, door.connect() as peer:
+    with opened(ServerLimits(head=0.1, parting=0.1)) as door, door.connect() as peer:
         peer.sendall(b"\r\n\r\n" + GET[:7])
         assert received(peer).startswith(b"HTTP/1.1 408 ")
 
@@ -329,7 +329,7 @@ def test_pipelined_requests_are_answered_in_order_or_left_to_the_client(plain: O
             data += peer.recv(1000)
         assert data.index(b"/0 0") < data.index(b"/1 0") < data.index(b"/2 0")
     app = Held()
-    with opened(Limits(small_bytes=10, parting=0.1), app) as door, door.connect() as peer:
+    with opened(ServerLimits(small_bytes=10, parting=0.1), app) as door, door.connect() as peer:
         peer.sendall(large("1"))
         until(lambda: app.begun == ["/1"])
         peer.sendall(GET)
@@ -366,11 +366,11 @@ def test_an_exception_in_the_application_is_an_empty_500() -> None:
 @pytest.mark.parametrize(
     ("sent", "limits"),
     {
-        "a head without end": (GET[:-2], Limits(head=0.1, parting=0.1)),
-        "half a body": (POST + b"Content-Length: 4\r\n\r\n{}", Limits(body=0.1, parting=0.1)),
+        "a head without end": (GET[:-2], ServerLimits(head=0.1, parting=0.1)),
+        "half a body": (POST + b"Content-Length: 4\r\n\r\n{}", ServerLimits(body=0.1, parting=0.1)),
     }.values(),
 )
-def test_a_slow_request_is_cut_off(sent: bytes, limits: Limits) -> None:
+def test_a_slow_request_is_cut_off(sent: bytes, limits: ServerLimits) -> None:
     with opened(limits) as door:
         status, data = talk(door, sent)
     assert status == 408
@@ -379,7 +379,7 @@ def test_a_slow_request_is_cut_off(sent: bytes, limits: Limits) -> None:
 
 
 def test_bytes_that_trickle_do_not_prolong_a_request() -> None:
-    with opened(Limits(head=0.2, parting=0.1)) as door, door.connect() as peer:
+    with opened(ServerLimits(head=0.2, parting=0.1)) as door, door.connect() as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with pytest.raises(OSError, match=r"reset|pipe"):  # noqa: PT012 - it takes many
             for byte in GET[:-2] + b"X: " + b"y" * 10_000:
@@ -388,7 +388,7 @@ def test_bytes_that_trickle_do_not_prolong_a_request() -> None:
 
 
 def test_time_for_a_head_counts_from_its_first_byte_and_not_while_idle() -> None:
-    with opened(Limits(head=0.1, idle=LONG)) as door, door.connect() as peer:
+    with opened(ServerLimits(head=0.1, idle=LONG)) as door, door.connect() as peer:
         for _ in range(2):
             time.sleep(0.3)
             peer.sendall(GET)
@@ -396,7 +396,7 @@ def test_time_for_a_head_counts_from_its_first_byte_and_not_while_idle() -> None
 
 
 def test_a_connection_outlives_the_time_for_its_handshake_and_for_a_head(folder: Path, files: tls.Files) -> None:
-    with opened(Limits(handshake=0.5, head=0.5), folder=folder, files=files) as door, door.connect() as peer:
+    with opened(ServerLimits(handshake=0.5, head=0.5), folder=folder, files=files) as door, door.connect() as peer:
         for _ in range(2):
             time.sleep(0.7)
             peer.sendall(GET)
@@ -404,13 +404,13 @@ def test_a_connection_outlives_the_time_for_its_handshake_and_for_a_head(folder:
 
 
 def test_the_api_servers_idle_connections_outlive_its_own_patience() -> None:
-    limits = Limits()
+    limits = ServerLimits()
     assert limits.idle >= 100, "client-go keeps them for 90 s"
     assert (limits.handshake, limits.head, limits.body) == (5, 5, 10)
 
 
 def test_an_idle_connection_is_closed_in_the_end() -> None:
-    with opened(Limits(idle=0.5, parting=0.1)) as door:
+    with opened(ServerLimits(idle=0.5, parting=0.1)) as door:
         with door.connect() as silent:
             assert received(silent) == b""
         with door.connect() as asked:
@@ -423,7 +423,7 @@ def test_a_peer_that_does_not_read_its_answer_is_not_read_from() -> None:
     def much(_: HttpRequest) -> Reply:
         return Reply(HTTPStatus.OK, b"x" * 1_000_000)
 
-    with opened(Limits(idle=0.3, parting=0.1), much) as door, door.connect() as peer:
+    with opened(ServerLimits(idle=0.3, parting=0.1), much) as door, door.connect() as peer:
         peer.settimeout(0.5)
         with contextlib.suppress(OSError):
             while True:
@@ -433,7 +433,7 @@ def test_a_peer_that_does_not_read_its_answer_is_not_read_from() -> None:
 
 
 def test_slow_and_silent_peers_delay_no_other_peer(folder: Path, files: tls.Files) -> None:
-    with opened(Limits(), folder=folder, files=files) as door, contextlib.ExitStack() as stack:
+    with opened(ServerLimits(), folder=folder, files=files) as door, contextlib.ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(socket.create_connection(door.address, LONG))
         for _ in range(20):
@@ -446,7 +446,7 @@ def test_slow_and_silent_peers_delay_no_other_peer(folder: Path, files: tls.File
 
 
 def test_a_handshake_that_never_comes_is_given_up(folder: Path, files: tls.Files) -> None:
-    with opened(Limits(handshake=0.1), folder=folder, files=files) as door:
+    with opened(ServerLimits(handshake=0.1), folder=folder, files=files) as door:
         with socket.create_connection(door.address, LONG) as silent:
             assert received(silent) == b""
         until(lambda: not door.port.connections and not door.port.strangers)
@@ -460,7 +460,7 @@ def test_a_full_queue_answers_429_at_once() -> None:
         assert go.wait(LONG)
         return echo(request)
 
-    with opened(Limits(waiting=0), slow) as door, contextlib.ExitStack() as stack:
+    with opened(ServerLimits(waiting=0), slow) as door, contextlib.ExitStack() as stack:
         first, *others = (stack.enter_context(door.connect()) for _ in range(6))
         until(lambda: len(door.port.connections) == 6)
         first.sendall(GET)
@@ -481,7 +481,7 @@ def test_a_full_queue_answers_429_at_once() -> None:
 
 
 def test_large_bodies_share_a_limit_of_memory() -> None:
-    limits = Limits(small_bytes=10, large_bytes=100, parting=0.1)
+    limits = ServerLimits(small_bytes=10, large_bytes=100, parting=0.1)
     with opened(limits) as door, door.connect() as first, door.connect() as small:
         first.sendall(POST + b"Content-Length: 80\r\n\r\n" + b"x" * 40)
         until(lambda: door.port.queue.large == 80)
@@ -515,8 +515,8 @@ def test_connections_that_come_at_once_are_shared_evenly() -> None:
     numbers[2] = 1_000  # of a worker that has plenty
 
     async def shared(listener: socket.socket, other: socket.socket) -> list[int]:
-        shares = [worker.Share(numbers, place) for place in range(2)]
-        ports = [Port(App(), Limits(), Seen(), count=share.count) for share in shares]
+        shares = [worker.ConnectionShare(numbers, place) for place in range(2)]
+        ports = [Port(App(), ServerLimits(), Seen(), count=share.count) for share in shares]
         tasks = [
             asyncio.create_task(listening.accept(door, port, lambda: None, share.of))
             for door, port, share in zip((listener, other), ports, shares, strict=True)
@@ -552,7 +552,7 @@ def test_connections_that_come_at_once_are_shared_evenly() -> None:
 )
 def test_new_connections_go_to_the_workers_with_the_fewest(numbers: list[int], waiting: int, shares: list[int]) -> None:
     known = memoryview(bytearray(4 * len(numbers))).cast("I")
-    found = [worker.Share(known, place) for place in range(len(numbers))]
+    found = [worker.ConnectionShare(known, place) for place in range(len(numbers))]
     for share, number in zip(found, numbers, strict=True):
         share.count(number)
     assert [share.of(waiting) for share in found] == shares
@@ -644,7 +644,7 @@ def test_connections_that_wait_are_taken_in_together() -> None:
             seen.append(waiting)
             return waiting
 
-        port = Port(App(), Limits(), Seen())
+        port = Port(App(), ServerLimits(), Seen())
         task = asyncio.create_task(listening.accept(listener, port, lambda: None, share))
         async with asyncio.timeout(LONG):
             while len(port.connections) < 40:
@@ -661,7 +661,7 @@ def test_connections_that_wait_are_taken_in_together() -> None:
 
 def test_the_busiest_worker_takes_a_connection_that_no_other_takes() -> None:
     async def taken(listener: socket.socket) -> bool:
-        port = Port(App(), Limits(), Seen())
+        port = Port(App(), ServerLimits(), Seen())
         task = asyncio.create_task(listening.accept(listener, port, lambda: None, lambda _: 0))
         async with asyncio.timeout(LONG):
             while not port.connections:
@@ -695,7 +695,7 @@ def large(name: str) -> bytes:
 
 def test_others_are_answered_while_one_large_review_is_judged_and_the_next_waits() -> None:
     app = Held()
-    with opened(Limits(small_bytes=10), app) as door, contextlib.ExitStack() as stack:
+    with opened(ServerLimits(small_bytes=10), app) as door, contextlib.ExitStack() as stack:
         first, second, small = (stack.enter_context(door.connect()) for _ in range(3))
         first.sendall(large("1"))
         until(lambda: app.begun == ["/1"])
@@ -714,7 +714,7 @@ def test_others_are_answered_while_one_large_review_is_judged_and_the_next_waits
 
 def test_a_large_review_whose_caller_is_gone_is_not_judged_and_keeps_no_memory() -> None:
     app = Held()
-    with opened(Limits(small_bytes=10, large_bytes=60), app) as door, contextlib.ExitStack() as stack:
+    with opened(ServerLimits(small_bytes=10, large_bytes=60), app) as door, contextlib.ExitStack() as stack:
         first, gone, third = (stack.enter_context(door.connect()) for _ in range(3))
         first.sendall(large("1"))
         until(lambda: app.begun == ["/1"])
@@ -734,7 +734,7 @@ def test_a_large_review_whose_caller_is_gone_is_not_judged_and_keeps_no_memory()
 
 def test_the_queue_of_large_reviews_is_limited_and_then_answers_429() -> None:
     app = Held()
-    with opened(Limits(small_bytes=10, large_waiting=1), app) as door, contextlib.ExitStack() as stack:
+    with opened(ServerLimits(small_bytes=10, large_waiting=1), app) as door, contextlib.ExitStack() as stack:
         first, second, third, small = (stack.enter_context(door.connect()) for _ in range(4))
         first.sendall(large("1"))
         until(lambda: app.begun == ["/1"])
@@ -752,7 +752,7 @@ def test_the_queue_of_large_reviews_is_limited_and_then_answers_429() -> None:
 
 def test_a_port_that_drains_answers_the_large_review_that_is_being_judged() -> None:
     app = Held()
-    with opened(Limits(small_bytes=10, parting=0.1), app) as door, door.connect() as peer:
+    with opened(ServerLimits(small_bytes=10, parting=0.1), app) as door, door.connect() as peer:
         peer.sendall(large("1"))
         until(lambda: app.begun == ["/1"])
         door.port.drain()
@@ -763,7 +763,7 @@ def test_a_port_that_drains_answers_the_large_review_that_is_being_judged() -> N
 
 
 def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:
-    with opened(Limits(connections=2)) as door, contextlib.ExitStack() as stack:
+    with opened(ServerLimits(connections=2)) as door, contextlib.ExitStack() as stack:
         known = stack.enter_context(door.connect())
         known.sendall(GET)
         assert answer(known).read() == b"/x 0"
@@ -781,7 +781,7 @@ def test_at_the_limit_the_oldest_that_never_asked_makes_room() -> None:
 
 def test_peers_that_asked_and_stay_keep_nobody_out() -> None:
     """The longest idle one makes room where nobody is silent, and none whose request is under way."""
-    with opened(Limits(connections=2)) as door, contextlib.ExitStack() as stack:
+    with opened(ServerLimits(connections=2)) as door, contextlib.ExitStack() as stack:
         peers = []
         for _ in range(8):
             peers.append(stack.enter_context(door.connect()))
@@ -802,7 +802,7 @@ def test_peers_that_asked_and_stay_keep_nobody_out() -> None:
 
 def test_a_port_without_bodies_parses_one_head_of_a_packet() -> None:
     parsed = []
-    with opened(Limits(body_bytes=0)) as door, door.connect() as peer:
+    with opened(ServerLimits(body_bytes=0)) as door, door.connect() as peer:
         begin = Connection.begin
 
         def counted(self: Connection, asked: Any) -> Any:
@@ -821,13 +821,13 @@ def test_a_port_without_bodies_parses_one_head_of_a_packet() -> None:
 
 def test_a_head_that_ends_in_the_packet_in_which_it_is_too_long_is_refused() -> None:
     head = GET[:-2] + b"".join(b"a%d: %s\r\n" % (n, b"x" * 500) for n in range(20)) + b"\r\n"
-    with opened(Limits(head_bytes=4 * 1024)) as door, door.connect() as peer:
+    with opened(ServerLimits(head_bytes=4 * 1024)) as door, door.connect() as peer:
         peer.sendall(head)
         assert answer(peer).status == 431
 
 
 def test_a_silent_peer_makes_room_in_its_handshake(folder: Path, files: tls.Files) -> None:
-    with opened(Limits(connections=3), folder=folder, files=files) as door, contextlib.ExitStack() as stack:
+    with opened(ServerLimits(connections=3), folder=folder, files=files) as door, contextlib.ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(socket.create_connection(door.address, LONG))
         with door.connect() as peer:
@@ -881,7 +881,7 @@ def test_connections_of_one_moment_do_not_end_in_one_moment(later: Callable[[flo
 
 
 def test_a_port_that_drains_ends_each_connection_with_its_next_answer() -> None:
-    with opened(Limits(parting=0.3)) as door, door.connect() as busy, door.connect() as idle:
+    with opened(ServerLimits(parting=0.3)) as door, door.connect() as busy, door.connect() as idle:
         for peer in (busy, idle):
             peer.sendall(GET)
             assert answer(peer).read() == b"/x 0"
@@ -960,7 +960,7 @@ def test_a_caller_needs_a_certificate_of_the_authority_and_an_allowed_name(
 def test_refused_callers_are_logged_by_name_at_a_limited_rate() -> None:
     lines: list[Any] = []
     clock = [0.0]
-    told = worker.Strangers(lines.append, lambda: clock[0])
+    told = worker.RefusedCallers(lines.append, lambda: clock[0])
     told(frozenset())
     told(frozenset(f"{number:02}" + "x" * 300 for number in range(100)))
     assert [line["message"] for line in lines] == ["caller refused"] * 2

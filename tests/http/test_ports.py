@@ -20,7 +20,7 @@ from tests import ROOT
 from tests.support.manifests import BASE, COMPONENTS, read
 from tests.support.waiting import until
 from tests.support.webhooks import running
-from webhook.http.limits import OPEN, Limits
+from webhook.http.limits import OPEN, ServerLimits
 
 PATIENCE = 60.0
 """Seconds after which a test gives up."""
@@ -51,7 +51,7 @@ class Door(NamedTuple):
     opener: str
     named: tuple[str, str]
     path: str
-    limits: Limits
+    limits: ServerLimits
     open: Callable[[Path], contextlib.AbstractContextManager[Open]]
 
 
@@ -84,7 +84,7 @@ def agent(folder: Path) -> Iterator[Open]:
 
 
 DOORS = {
-    "reviews": Door("webhook.serving.processes", ("slicewarden", "webhook"), "/healthz", Limits(), reviews),
+    "reviews": Door("webhook.serving.processes", ("slicewarden", "webhook"), "/healthz", ServerLimits(), reviews),
     "health": Door("webhook.serving.processes", ("slicewarden", "health"), "/metrics", OPEN, health),
     "agent": Door("webhook.agent.scrape", ("slicewarden-node", "health"), "/metrics", OPEN, agent),
 }

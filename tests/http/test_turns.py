@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.http.turns import OLDEST, ORDINARY, Turns
+from webhook.http.turns import OLDEST, ORDINARY, FairQueue
 
 SIZES = {"s": 4_000, "m": 40_000, "L": 7 * 1024 * 1024}
 
 
 def order(line: str, arriving: str = "") -> str:
     """The order of turns, where after each turn one more arrives."""
-    turns: Turns[tuple[str, int]] = Turns(100)
+    turns: FairQueue[tuple[str, int]] = FairQueue(100)
     waiting = [(name, number) for number, name in enumerate(line + arriving)]
     for each in waiting[: len(line)]:
         assert turns.add(each, SIZES[each[0]])
@@ -38,7 +38,7 @@ def test_a_large_one_has_its_turn_however_many_small_ones_come() -> None:
 
 def test_an_ordinary_one_waits_for_no_more_than_one_large_one_however_many_come() -> None:
     for before in range(2 * OLDEST):
-        turns: Turns[tuple[str, int]] = Turns(100)
+        turns: FairQueue[tuple[str, int]] = FairQueue(100)
         for number in range(50):
             turns.add(("L", number), SIZES["L"])
         for _ in range(before):
@@ -48,14 +48,14 @@ def test_an_ordinary_one_waits_for_no_more_than_one_large_one_however_many_come(
 
 
 def test_of_one_size_the_first_is_the_first() -> None:
-    turns: Turns[int] = Turns(100)
+    turns: FairQueue[int] = FairQueue(100)
     for number in range(20):
         turns.add(number, ORDINARY - 1 - number)
     assert [turns.next() for _ in range(20)] == list(range(20))
 
 
 def test_a_line_has_an_end_and_who_leaves_makes_room() -> None:
-    turns: Turns[str] = Turns(2)
+    turns: FairQueue[str] = FairQueue(2)
     assert [turns.add(each, 0) for each in "abc"] == [True, True, False]
     assert turns.remove("a")
     assert not turns.remove("a")
@@ -65,7 +65,7 @@ def test_a_line_has_an_end_and_who_leaves_makes_room() -> None:
 
 @given(st.lists(st.integers(0, 7 * 1024 * 1024), min_size=1, max_size=100))
 def test_everybody_has_one_turn(sizes: list[int]) -> None:
-    turns: Turns[int] = Turns(100)
+    turns: FairQueue[int] = FairQueue(100)
     for number, size in enumerate(sizes):
         assert turns.add(number, size)
     assert sorted(turns.next() for _ in sizes) == list(range(len(sizes)))
@@ -82,7 +82,7 @@ class Counted:
 
 
 def test_a_turn_looks_at_each_of_a_full_line_once() -> None:
-    turns: Turns[Counted] = Turns(256)
+    turns: FairQueue[Counted] = FairQueue(256)
     for _ in range(256):
         turns.add(Counted(), 0)
     Counted.looked_at = 0

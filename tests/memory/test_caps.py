@@ -14,7 +14,7 @@ from tests.support import grammars
 from tests.support.grammars import Fails
 from tests.support.strategies import request_for
 from webhook.api.jsonpatch import apply
-from webhook.api.selectors import NOWHERE, Choice, Requirement, Selector
+from webhook.api.selectors import NOWHERE, NodeSelectorTerm, Requirement, Selector
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts, Node
 from webhook.memory import annotation, command_line, environment, frameworks
@@ -23,7 +23,7 @@ from webhook.memory.budget import (
     ANY,
     MAX_CHOICES,
     Budget,
-    Refused,
+    InvalidAnnotation,
     Selection,
     Wish,
     budget,
@@ -34,7 +34,7 @@ from webhook.memory.budget import (
 )
 from webhook.memory.command_line import PROGRAMS
 from webhook.memory.frameworks.pytorch import parse, version
-from webhook.memory.steps import WRITES, Cap, Kind, Step, Torch, describe, natural, noted
+from webhook.memory.steps import WRITES, Cap, Step, StepKind, Torch, describe, natural, noted
 from webhook.model import Action
 from webhook.policy.model import Card, Policy, Pool, TorchVersion
 from webhook.policy.resources import ResourceNames
@@ -63,7 +63,7 @@ def merge(env: Env, policy: Policy = POLICY, torch: Torch = None, cap: Budget = 
 
 
 def kinds(env: Env, policy: Policy = POLICY, torch: Torch = None, cap: Budget = CAP) -> list[str]:
-    return sorted(step.kind.name for step in merge(env, policy, torch, cap) if step.kind is not Kind.ADD)
+    return sorted(step.kind.name for step in merge(env, policy, torch, cap) if step.kind is not StepKind.ADD)
 
 
 def merged(env: Env, policy: Policy = POLICY, torch: Torch = None, cap: Budget = CAP) -> Env:
@@ -242,20 +242,20 @@ DEFEATED: list[tuple[str, str, str, bool]] = [
 @pytest.mark.parametrize(("framework", "name", "value", "taken"), DEFEATED)
 def test_variables_that_take_a_cap_away(framework: str, name: str, value: str, taken: bool) -> None:
     steps = merge({name: value}, only(framework))
-    defeats = [step for step in steps if step.kind is Kind.DEFEAT]
+    defeats = [step for step in steps if step.kind is StepKind.DEFEAT]
     assert [(step.name, noted(step, CAP)) for step in defeats] == (
         [(name, f"{framework}: {name} takes the cap away")] if taken else []
     )
     if taken:
-        assert merge({name: value}, only("cuda"))[-1].kind is not Kind.DEFEAT
-        (unknown,) = (step for step in merge({name: None}, only(framework)) if step.kind is Kind.DEFEAT)
+        assert merge({name: value}, only("cuda"))[-1].kind is not StepKind.DEFEAT
+        (unknown,) = (step for step in merge({name: None}, only(framework)) if step.kind is StepKind.DEFEAT)
         assert noted(unknown, CAP) == f"{framework}: {name} is not known"
 
 
 @pytest.mark.parametrize("prefix", ["JAX_", "JAX_PJRT_", "FLAGS_", "XLA_", "XLA_FLAGS", "PYTORCH_NO", "PJRT_", "TF_"])
 def test_a_prefix_of_what_takes_a_cap_away_takes_it_away(prefix: str) -> None:
     (step,) = environment.from_elsewhere({}, [prefix])
-    assert step.kind is Kind.DEFEAT
+    assert step.kind is StepKind.DEFEAT
     assert step.name.startswith(prefix)
 
 
@@ -356,7 +356,7 @@ def test_merging_twice_changes_nothing(env: Env, torch: Torch, cap: Budget, poli
     assert len(written) == len(set(written))
     again = merge(environment.applied(env, steps), policy, torch, cap)
     assert not [step for step in again if step.kind in WRITES]
-    assert all(describe(step, cap) for step in steps if step.kind is not Kind.ADD)
+    assert all(describe(step, cap) for step in steps if step.kind is not StepKind.ADD)
     # What was said stays true, and is said in the same words: the record does not change.
     assert [noted(step, cap) for step in again] == [noted(step, cap) for step in steps if step.kind not in WRITES]
     assert {name for name in env if env[name] is None} == {
@@ -371,7 +371,7 @@ def test_a_doubted_release_changes_nothing_and_says_nothing(
 ) -> None:
     env = {**env, **dict.fromkeys(hidden, None)}
     note, *steps = environment.merge(env, Cap(cap, policy, (2, 8), doubted=True))
-    assert note.kind is Kind.UNSURE
+    assert note.kind is StepKind.UNSURE
     silent = merge(env, policy, None, cap)
     assert [(step.kind, step.name, step.value) for step in steps] == [(s.kind, s.name, s.value) for s in silent]
 
@@ -478,22 +478,23 @@ def test_the_annotations_for_memory_and_processes_are_read(annotations: dict[str
 
 @pytest.mark.parametrize("value", ["", "much", "0", "-1Gi", "1Ki", "2 Gi", "٢Gi", 2, True, []])
 def test_a_value_that_is_no_amount_of_memory_is_refused(value: object) -> None:
-    with pytest.raises(Refused, match="is not a quantity of memory"):
+    with pytest.raises(InvalidAnnotation, match="is not a quantity of memory"):
         wish({"slicewarden.dev/gpu-memory": value})
 
 
 def test_the_message_says_if_quotes_are_missing() -> None:
     with pytest.raises(
-        Refused, match=r'2 is not a whole number from 1 to 64; write one such as "2" with its quotes: an annotation is'
+        InvalidAnnotation,
+        match=r'2 is not a whole number from 1 to 64; write one such as "2" with its quotes: an annotation is',
     ):
         wish({"slicewarden.dev/gpu-processes": 2})
-    with pytest.raises(Refused, match=r"two.* such as 2$"):
+    with pytest.raises(InvalidAnnotation, match=r"two.* such as 2$"):
         wish({"slicewarden.dev/gpu-processes": "two"})
 
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "65", "two", "1.5", 2, True, []])
 def test_a_value_that_is_no_number_of_processes_is_refused(value: object) -> None:
-    with pytest.raises(Refused, match="is not a whole number from 1 to 64"):
+    with pytest.raises(InvalidAnnotation, match="is not a whole number from 1 to 64"):
         wish({"slicewarden.dev/gpu-processes": value})
 
 
@@ -557,12 +558,12 @@ def test_a_fraction_fits_the_tightest_card_and_an_amount_every_card() -> None:
     assert found.least == 79 * 15360 // 1000
 
 
-def choice(key: str, operator: str, *values: str) -> Choice:
-    return Choice((Requirement(key, operator, frozenset(values)),))
+def choice(key: str, operator: str, *values: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm((Requirement(key, operator, frozenset(values)),))
 
 
-def named(name: str) -> Choice:
-    return Choice(fields=(Requirement("metadata.name", "In", frozenset({name})),))
+def named(name: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(fields=(Requirement("metadata.name", "In", frozenset({name})),))
 
 
 @pytest.mark.parametrize(
@@ -637,12 +638,12 @@ VLLM = "--gpu-memory-utilization"
 def test_a_program_that_is_clearly_started_is_given_its_argument(image: str, words: list[str]) -> None:
     found = step(image, words)
     assert found is not None
-    assert found.kind is Kind.ADD
+    assert found.kind is StepKind.ADD
     assert found.value.endswith("=0.211")
     assert step(image, [*words, found.value]) is None
     told = step(image, words, append=False)
     assert told is not None
-    assert told.kind is Kind.UNSURE
+    assert told.kind is StepKind.UNSURE
     assert found.value in describe(told, CAP)
 
 
@@ -663,7 +664,7 @@ def test_a_program_that_is_clearly_started_is_given_its_argument(image: str, wor
 def test_a_program_that_is_unclear_or_has_no_limit_is_only_reported(image: str, words: list[str]) -> None:
     found = step(image, words)
     assert found is not None
-    assert found.kind is Kind.UNSURE
+    assert found.kind is StepKind.UNSURE
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from webhook.catalog.device_variables import MEMORY_LIMIT, MEMORY_REQUEST
 from webhook.memory import driver, environment
 from webhook.memory.budget import budget
-from webhook.memory.steps import WRITES, Cap, Environment, Kind, describe
+from webhook.memory.steps import WRITES, Cap, Environment, StepKind, describe
 from webhook.policy.model import Card, Policy
 
 CAP = budget(Card("Tesla-T4", 15360, 4), Policy("p", ()))
@@ -69,7 +69,7 @@ def test_what_passes_starts_with_a_hard_limit_within_the_slice(env: Environment)
     left = list(driver.merge(after, CAP))
     assert not any(step.kind in WRITES for step in left)
     assert after.keys() == env.keys()
-    if any(step.kind is Kind.REFUSE for step in left):
+    if any(step.kind is StepKind.REFUSE for step in left):
         event("refused")
         return
     assert not any(value is None or "$(" in value for value in after.values())
@@ -96,11 +96,11 @@ def test_whoever_does_what_a_denial_says_is_let_in(env: Environment) -> None:
     for step in driver.merge(env, CAP):
         said = describe(step, CAP)
         assert step.name in said
-        assert ("remove it" in said) is (step.kind is Kind.REFUSE)
+        assert ("remove it" in said) is (step.kind is StepKind.REFUSE)
     for _ in range(3):
-        refused = [step.name for step in driver.merge(env, CAP) if step.kind is Kind.REFUSE]
+        refused = [step.name for step in driver.merge(env, CAP) if step.kind is StepKind.REFUSE]
         env = {name: value for name, value in env.items() if name not in refused}
-    assert not any(step.kind is Kind.REFUSE for step in driver.merge(env, CAP))
+    assert not any(step.kind is StepKind.REFUSE for step in driver.merge(env, CAP))
 
 
 def test_no_policy_leaves_it_out_and_nothing_is_added() -> None:
@@ -108,4 +108,4 @@ def test_no_policy_leaves_it_out_and_nothing_is_added() -> None:
         cap = Cap(CAP, Policy("p", (), frameworks=frameworks))
         assert not any(step.name in driver.NAMES for step in environment.merge({}, cap))
         (step,) = (step for step in environment.merge({MEMORY_LIMIT: "40000"}, cap) if step.name == MEMORY_LIMIT)
-        assert (step.kind, step.value) == (Kind.LOWER, str(CAP.slice))
+        assert (step.kind, step.value) == (StepKind.LOWER, str(CAP.slice))

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from webhook.placing.scheduling.allocation import Stock, Unreadable, held_at, score
-from webhook.placing.scheduling.devices import Claim, Device, Version, Where, claim_of, pools_of
+from webhook.placing.scheduling.allocation import AllocationError, Stock, held_at, score
+from webhook.placing.scheduling.devices import AllocatableDevice, ResourceClaim, Version, Where, claim_of, pools_of
 from webhook.placing.scheduling.infos import NodeInfo, PodInfo
 from webhook.placing.scheduling.play import play
 from webhook.placing.scheduling.selectors import reader
-from webhook.placing.scheduling.stage import Stage
+from webhook.placing.scheduling.stage import ClusterState
 
 Object = dict[str, Any]
 
@@ -39,7 +39,7 @@ def stock(*items: Object) -> Stock:
     return Stock(pools_of(items), classes, READS)
 
 
-def claim(*requests: Object, **more: Any) -> Claim:
+def claim(*requests: Object, **more: Any) -> ResourceClaim:
     named = [{"name": f"r{number}", **request} for number, request in enumerate(requests)]
     spec = {"devices": {"requests": named, **more}}
     made = claim_of({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": spec}, "c")
@@ -51,7 +51,7 @@ def exactly(name: str = "any", **more: Any) -> Object:
     return {"exactly": {"deviceClassName": name, **more}}
 
 
-def got(of: Stock, *claims: Claim) -> list[list[str]] | None:
+def got(of: Stock, *claims: ResourceClaim) -> list[list[str]] | None:
     allocation = of.allocate(NODE, claims)
     return None if allocation is None else [[each.device.id[2] for each in held] for held in allocation]
 
@@ -161,7 +161,9 @@ def test_all_devices_that_a_constraint_refuses_end_the_search() -> None:
     """The scheduler takes such a claim for a mistake, and tries no other node."""
     models = [device(name, attributes={"model": {"string": name}}) for name in "12"]
     ask = claim(exactly(allocationMode="All"), constraints=[{"matchAttribute": f"{DRIVER}/model"}])
-    with pytest.raises(Unreadable, match=r"gpu\.example\.com/n/2 because a claim constraint would not be satisfied"):
+    with pytest.raises(
+        AllocationError, match=r"gpu\.example\.com/n/2 because a claim constraint would not be satisfied"
+    ):
         got(stock(slices(*models)), ask)
 
 
@@ -182,13 +184,13 @@ def test_devices_are_used_from_the_nodes_that_reach_them() -> None:
 def test_a_search_without_an_end_is_given_up() -> None:
     """Each of 31 devices would do, and the last request asks for what none has."""
     of = stock(slices(*(device(f"{number:02}", "16Gi") for number in range(31))))
-    with pytest.raises(Unreadable, match="too many ways"):
+    with pytest.raises(AllocationError, match="too many ways"):
         of.allocate(NODE, [claim(*[exactly()] * 20, exactly("large"))])
 
 
 # Selectors
 
-CARD = Device(
+CARD = AllocatableDevice(
     (DRIVER, "n", "gpu-0"),
     Where("n"),
     {"type": "gpu", "index": 3, "driverVersion": Version("580.95.5"), "resource.kubernetes.io/pcieRoot": "pci0"},
@@ -228,7 +230,7 @@ def test_a_selector_is_read_as_the_scheduler_reads_it(expression: str, matches: 
 )
 def test_a_selector_that_cannot_be_read_says_so(expression: str, begins: str) -> None:
     assert READS is not None
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(AllocationError) as raised:
         READS(expression, CARD)
     assert str(raised.value).startswith(begins)
     assert "\n" not in str(raised.value)
@@ -239,7 +241,7 @@ def test_a_pod_whose_selector_cannot_be_read_waits_and_evicts_nobody() -> None:
     node = NodeInfo("n", {}, (), {"cpu": 1000, "pods": 110})
     low = PodInfo("low", {"cpu": 1000}, {})
     high = PodInfo("high", {"cpu": 1000}, {}, priority=10, claims=(claim(exactly("broken")),))
-    stage = Stage([node], Stock(pools_of([slices(device("gpu-0"))]), {"broken": ("device.driver ==",)}, READS))
+    stage = ClusterState([node], Stock(pools_of([slices(device("gpu-0"))]), {"broken": ("device.driver ==",)}, READS))
     ran, waits = play([low, high], stage)
     assert (ran.node, waits.node, waits.evicted) == ("n", "", ())
     assert next(iter(waits.reasons)).startswith("a selector cannot be read: ")

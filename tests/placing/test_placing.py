@@ -439,7 +439,7 @@ def test_the_report_is_as_its_published_schema_says(
 # The comparison
 
 
-def rows(placed: Placing, policy: Policy) -> dict[str, advice.Row]:
+def rows(placed: Placing, policy: Policy) -> dict[str, advice.OptionResult]:
     return {row.division.name: row for row in advice.compare(placed, policy)}
 
 

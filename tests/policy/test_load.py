@@ -18,7 +18,7 @@ from webhook.documents.documents import read
 from webhook.memory import frameworks
 from webhook.model import Action, Unusable
 from webhook.policy.load import MOST, load
-from webhook.policy.model import Guard, Limits, Policy
+from webhook.policy.model import Guard, Policy, SharingLimits
 from webhook.policy.schemas import schema
 from webhook.policy.scopes import Requesters
 
@@ -313,7 +313,7 @@ def test_a_grant_for_accounts_covers_only_those_of_its_namespaces() -> None:
 
 
 def test_limits_of_sharing_are_read() -> None:
-    assert policy_of(SMALL).limits == Limits(max_replicas=4)
+    assert policy_of(SMALL).limits == SharingLimits(max_replicas=4)
     words = "{namespaces: [gpu], maxReplicasByProduct: {Tesla: 2, Tesla-T4: 6}, minSliceMemory: 2Gi, mps: Forbidden}"
     limits = policy_of(edited(("  sharing:\n    maxReplicas: 4\n", f"  sharing: {words}\n"))).limits
     assert (limits.namespaces, limits.min_slice, limits.mps) == (("gpu",), 2048, "Forbidden")

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from tests.support.cost import calls
 from webhook import rules
 from webhook.facts.snapshot import Facts
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.policies import floor
 from webhook.floor.standing import standing
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.reports import html
-from webhook.scan.results import Judged, Kind, Report, Unjudged
+from webhook.scan.results import GroupKind, Judged, Report, Unjudged
 from webhook.scan.sharing import overview
 from webhook.text.terminal import PLAIN
 
@@ -74,7 +74,7 @@ def page(sample_policy: Policy, sample_facts: Facts) -> Reader:
         found,
         (Problem("broken.yaml", 3, "not YAML"),),
         policy=sample_policy,
-        unjudged=(Unjudged(Kind("", "Service"), 2),),
+        unjudged=(Unjudged(GroupKind("", "Service"), 2),),
         pools=overview(sample_policy, sample_facts),
     )
     return Reader(html.render(report))
@@ -109,7 +109,7 @@ def test_a_page_shows_the_expected_words(page: Reader, words: str, sample_policy
 
 
 def test_the_page_of_an_audit_says_what_the_floor_holds_and_what_of_it_is_not_current(sample_policy: Policy) -> None:
-    made = floor(sample_policy, rules.walk(), Answer.BY_RULE)
+    made = floor(sample_policy, rules.walk(), ValidationActions.BY_RULE)
     for found, said in (
         ([], "floor: none that the API shows; if the registration is removed, nothing holds what the policy denies"),
         (made, "floor: current, actions: ByRule"),

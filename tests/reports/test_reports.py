@@ -35,9 +35,9 @@ from webhook.policy.model import Policy
 from webhook.policy.scopes import Scope
 from webhook.reports import audit_report, markdown
 from webhook.scan import batches
-from webhook.scan.audit import Audited, Source
+from webhook.scan.audit import Audited, RootOwner
 from webhook.scan.judge import judge
-from webhook.scan.results import Judged, Kind, Report, Unjudged
+from webhook.scan.results import GroupKind, Judged, Report, Unjudged
 from webhook.text.terminal import Look
 
 SCHEMAS = ROOT / "tests/schemas"
@@ -334,7 +334,7 @@ def fits(text: str, width: int) -> None:
 
 @pytest.mark.parametrize("explained", [False, True])
 def test_no_line_of_the_table_is_wider_than_the_terminal(report: Report, explained: bool) -> None:
-    unjudged = tuple(Unjudged(Kind("networking.k8s.io", f"{letter}ingress"), 1) for letter in "abcdefg")
+    unjudged = tuple(Unjudged(GroupKind("networking.k8s.io", f"{letter}ingress"), 1) for letter in "abcdefg")
     whole = replace(report, judged=report.judged[1:2], explained=explained, unjudged=unjudged)
     whole = replace(whole, judged=(replace(whole.judged[0], diff=""),))
     wide, narrow = reports.render("table", whole), reports.render("table", whole, Look(60))
@@ -346,7 +346,7 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(report: Report, explain
 
 
 def test_no_line_of_an_audit_is_wider_than_the_terminal() -> None:
-    source = Source("apps/v1", "Deployment", "vision", "inference-of-everything-that-there-is")
+    source = RootOwner("apps/v1", "Deployment", "vision", "inference-of-everything-that-there-is")
     path = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu.shared")
     found = Result("multiple-slices", Action.DENY, Finding(path, "is wrong " * 20))
     pods = [

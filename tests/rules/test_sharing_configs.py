@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.policies import policy_of
 from webhook.api import admission
-from webhook.deviceplugin.decoders import Given
+from webhook.deviceplugin.decoders import Decoded
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Verdict
@@ -164,7 +164,7 @@ def test_a_switch_that_the_policy_requires_is_reported_at_its_own_place() -> Non
 def test_a_flag_equals_a_variable_in_every_spelling_that_the_plugin_reads(
     text: Any, value: str | None, same: bool
 ) -> None:
-    assert ignored_sharing_key._same(Given(text, ()), value) is same
+    assert ignored_sharing_key._same(Decoded(text, ()), value) is same
 
 
 # Device claims

@@ -174,7 +174,7 @@ def test_policies_that_leave_other_namespaces_alone_are_compared(engine: Engine,
     assert isinstance(judge.judge(item, other, sample_facts), Judged)
     (changed,) = [diff.compare(item, *engines, sample_facts).changed for engines in [(engine, other)]]
     assert changed
-    assert changed.effects == (diff.Effect.DENIED,)
+    assert changed.effects == (diff.ChangeEffect.DENIED,)
     change = diff.Change.of(engine, engine, [diff.compare(item, engine, engine, sample_facts)])
     assert (change.unchanged, [*change.notes]) == (0, [note.partition("; ")[0] for note in _notes(item, engine)])
 

@@ -26,7 +26,7 @@ from webhook.model import Action, Problem, Verdict
 from webhook.policy.model import Policy
 from webhook.reports import diff_report
 from webhook.scan import batches, diff
-from webhook.scan.diff import Change, Changed, Effect, compare
+from webhook.scan.diff import Change, Changed, ChangeEffect, compare
 from webhook.scan.results import Judged
 from webhook.text.terminal import PLAIN, Look
 
@@ -205,11 +205,11 @@ def test_the_markdown_names_the_first_of_many_objects(run: Any, tmp_path: Path) 
 
 def test_a_comment_has_room_for_the_markdown_however_much_changes(sample_policy: Policy) -> None:
     judged = Judged("_" * 100, 1, 0, "v1", "Pod", "vision", "p", Verdict())
-    changed = [Changed(judged, judged, (effect,), ()) for effect in Effect for _ in range(60)]
+    changed = [Changed(judged, judged, (effect,), ()) for effect in ChangeEffect for _ in range(60)]
     problems = [Problem("_" * 100, 1, "not YAML")] * 60
     out = diff_report.render("markdown", Change(sample_policy, sample_policy, tuple(changed), 0, tuple(problems)))
     assert 50_000 < len(out) < 65_536
-    assert out.count("<details") == out.count("</details>") == len(Effect)
+    assert out.count("<details") == out.count("</details>") == len(ChangeEffect)
     assert "<details open><summary>60 newly denied</summary>" in out
     assert out.count("| and 60 more |  |  |\n") > 1  # of the headings for which there was no room left
     assert out.endswith("- and 60 more\n")
@@ -290,7 +290,7 @@ def test_a_policy_never_differs_from_itself_and_every_change_can_be_undone(
     assert not change(engine, engine).changed
     there, back = change(engine, other), change(other, engine)
     assert len(there.changed) == len(back.changed)
-    for effect, undone in ((Effect.DENIED, Effect.FREED), (Effect.WARNED, Effect.UNWARNED)):
+    for effect, undone in ((ChangeEffect.DENIED, ChangeEffect.FREED), (ChangeEffect.WARNED, ChangeEffect.UNWARNED)):
         assert len(there.having(effect)) == len(back.having(undone))
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from webhook.documents.documents import Document, read
 from webhook.documents.files import Item, alone
 from webhook.policy.model import Policy
-from webhook.scan.results import Kind, Unjudged
-from webhook.scan.unjudged import MOST, Place, may_have_places, places
+from webhook.scan.results import GroupKind, Unjudged
+from webhook.scan.unjudged import MOST, UnjudgedPlace, may_have_places, places
 
 HEAD = "apiVersion: example.com/v1\nkind: Trainer\nmetadata: {name: t, namespace: lab, labels: {nvidia.com/gpu: '1'}}\n"
 
 
-def found(text: str, policy: Policy) -> list[Place]:
+def found(text: str, policy: Policy) -> list[UnjudgedPlace]:
     ((document,), problems) = read(HEAD + text, "a.yaml")
     assert problems == []
     return [*places(Item(document, (), document.value), policy.gpu_resources)]
@@ -25,8 +25,8 @@ def found(text: str, policy: Policy) -> list[Place]:
 def test_gpus_come_first_with_their_lines(sample_policy: Policy) -> None:
     text = "spec:\n  pod:\n  - name: main\n    image: x\n    limits:\n      nvidia.com/gpu: 2\n"
     assert found(text, sample_policy) == [
-        Place("a.yaml", 9, "lab/t", "spec.pod[0].limits[nvidia.com/gpu]", "nvidia.com/gpu"),
-        Place("a.yaml", 6, "lab/t", "spec.pod[0]"),
+        UnjudgedPlace("a.yaml", 9, "lab/t", "spec.pod[0].limits[nvidia.com/gpu]", "nvidia.com/gpu"),
+        UnjudgedPlace("a.yaml", 6, "lab/t", "spec.pod[0]"),
     ]
 
 
@@ -104,7 +104,7 @@ def test_depth_and_repeats_cost_no_more_than_their_text(sample_policy: Policy) -
 
 def test_the_pods_of_a_profile_are_judged_later(sample_policy: Policy) -> None:
     (place,) = found("spec: {resourceProfile: 'nvidia-gpu-l4:1'}", sample_policy)
-    kind = Kind("kubeai.org", "Model")
+    kind = GroupKind("kubeai.org", "Model")
     (note,) = Unjudged(kind, 1, places=((place,),)).notes
     assert note == (
         "a.yaml:4: Model.kubeai.org lab/t is not judged, but names a GPU at spec.resourceProfile; "

@@ -52,7 +52,7 @@ def test_retry_after_is_said_only_when_load_is_shed(
 ) -> None:
     """An API server that is told to retry does so up to ten times: contract 8."""
     broken = Broken(engine.policy, engine.rules)
-    app = serving.Webhook(broken, lambda: sample_facts if facts else None, lambda _: None)
+    app = serving.ReviewApplication(broken, lambda: sample_facts if facts else None, lambda _: None)
     reply = ask(app, **{"target": "/validate", "body": REVIEW.encode(), **change})
     assert reply.status == status
     assert "retry-after" not in {name.lower() for name, _ in reply.headers}

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.current import recording
 from webhook.floor.params import Params
 from webhook.floor.policies import floor
@@ -13,11 +13,11 @@ from webhook.model import Object
 from webhook.serving.floor_watch import FloorWatch, kept
 from webhook.telemetry.metrics import Metrics
 
-WANTED = floor(policy_of(POLICY), rules.walk(), Answer.BY_RULE)
+WANTED = floor(policy_of(POLICY), rules.walk(), ValidationActions.BY_RULE)
 
 
 def made(params: Params | None) -> Sequence[Object]:
-    return floor(policy_of(POLICY), rules.walk(), Answer.BY_RULE, params)
+    return floor(policy_of(POLICY), rules.walk(), ValidationActions.BY_RULE, params)
 
 
 class Server:

@@ -61,7 +61,7 @@ def facts() -> Facts:
     return facts_of(FACTS)
 
 
-def asked(app: serving.Webhook, item: Object, path: str = "/validate") -> Object:
+def asked(app: serving.ReviewApplication, item: Object, path: str = "/validate") -> Object:
     answer = ask(app, path, admission.wrap(item))
     assert answer.status == 200, answer
     response: Object = json.loads(answer.body)["response"]
@@ -72,9 +72,9 @@ def trusting(account: str) -> Object:
     return pod(serviceAccountName=account, nodeSelector={"nvidia.com/gpu.sharing-strategy": "time-slicing"})
 
 
-def application(policy: Policy, facts: Facts, rights: Rights, log: list[Any]) -> serving.Webhook:
+def application(policy: Policy, facts: Facts, rights: Rights, log: list[Any]) -> serving.ReviewApplication:
     known = replace(facts, rights=rights)
-    return serving.Webhook(Engine(policy, walk()), lambda: known, log.append)
+    return serving.ReviewApplication(Engine(policy, walk()), lambda: known, log.append)
 
 
 def test_a_pod_is_judged_by_the_right_of_its_account(policy: Policy, facts: Facts) -> None:
@@ -121,7 +121,7 @@ def test_where_no_answer_comes_the_pod_is_refused_and_told_why(policy: Policy, f
 def test_audit_mode_asks_too_and_lets_everything_through(policy: Policy, facts: Facts) -> None:
     rights, log = Slow(), list[Any]()
     known = replace(facts, rights=rights)
-    app = serving.Webhook(AuditMode(Engine(policy, walk())), lambda: known, log.append)
+    app = serving.ReviewApplication(AuditMode(Engine(policy, walk())), lambda: known, log.append)
     assert asked(app, trusting("other"))["allowed"] is True
     assert rights.asked == [("other",)]
     assert [line["would"] for line in log] == ["deny"]

@@ -256,17 +256,17 @@ def test_a_rule_that_breaks_is_a_500_and_never_an_approval() -> None:
     assert "boom" not in json.dumps(seen[0]), "an exception's text may hold a tenant's values"
 
 
-def broken_application(engine: Engine, facts: Any, seen: list[Any]) -> serving.Webhook:
+def broken_application(engine: Engine, facts: Any, seen: list[Any]) -> serving.ReviewApplication:
     def broken(*_: Any) -> Any:
         raise RuntimeError("boom")
 
     rules = [replace(rule, check=broken) if rule.id == "unsteered-pod" else rule for rule in engine.rules]
-    return serving.Webhook(Engine(engine.policy, rules), lambda: facts, seen.append)
+    return serving.ReviewApplication(Engine(engine.policy, rules), lambda: facts, seen.append)
 
 
 def test_without_facts_it_is_not_ready_and_answers_503() -> None:
     engine, _ = load_engine(str(POLICY), str(FACTS))
-    app = serving.Webhook(engine, lambda: None, lambda _: None)
+    app = serving.ReviewApplication(engine, lambda: None, lambda _: None)
     assert answered(app, "/readyz", method="GET").status == 503
     assert answered(app, "/healthz", method="GET").status == 200
     assert answered(app, "/mutate", admission.wrap(pod())).status == 503
@@ -276,7 +276,7 @@ def test_without_facts_it_is_not_ready_and_answers_503() -> None:
 @given(item=strategies.pods())
 def test_the_command_line_and_the_webhook_agree_on_any_pod(item: dict[str, Any]) -> None:
     engine, facts = load_engine(str(POLICY), str(FACTS))
-    app = serving.Webhook(engine, lambda: facts, lambda _: None)
+    app = serving.ReviewApplication(engine, lambda: facts, lambda _: None)
 
     def asked(path: str, what: dict[str, Any]) -> dict[str, Any]:
         answer = answered(app, path, admission.wrap(what))

@@ -200,7 +200,7 @@ def judged() -> tuple[Engine, Facts]:
 def test_a_request_that_waited_past_its_deadline_is_not_judged(judged: tuple[Engine, Facts], path: str) -> None:
     engine, facts = judged
     seen: list[Any] = []
-    app = serving.Webhook(engine, lambda: facts, seen.append)
+    app = serving.ReviewApplication(engine, lambda: facts, seen.append)
 
     def asked(query: str, waited: float) -> Reply:
         return ask(app, f"{path}{query}", BODY, arrived=time.monotonic() - waited)
@@ -233,7 +233,7 @@ def test_a_review_that_takes_too_long_is_a_504_and_is_logged(judged: tuple[Engin
         return iter(())
 
     rules = [replace(rule, check=slow) for rule in engine.rules]
-    app = serving.Webhook(Engine(engine.policy, rules), lambda: facts, seen.append)
+    app = serving.ReviewApplication(Engine(engine.policy, rules), lambda: facts, seen.append)
     assert ask(app, "/validate?timeout=50ms", BODY).status == 504
     assert seen[-1]["error"] == "too late"
     assert seen[-1]["uid"] == "offline"

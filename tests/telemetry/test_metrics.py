@@ -18,7 +18,7 @@ from webhook.documents import files
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Mode, Request, Result, Verdict
-from webhook.serving.app import Health, Webhook
+from webhook.serving.app import Health, ReviewApplication
 from webhook.telemetry.metrics import OUTCOMES, Metrics
 
 FIXTURES = ROOT / "tests/fixtures"
@@ -127,7 +127,7 @@ def test_metrics_show_the_policy_in_force() -> None:
 @pytest.mark.parametrize(("path", "outcome"), [("/mutate", "allowed"), ("/validate", "denied")])
 def test_a_review_over_http_is_counted(engine: Engine, sample_facts: Facts, path: str, outcome: str) -> None:
     metrics = Metrics()
-    app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
+    app = ReviewApplication(engine, lambda: sample_facts, lambda _: None, metrics)
     containers: list[dict[str, Any]] = [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
     assert ask(app, path, admission.wrap(pod)).status == 200
@@ -140,7 +140,7 @@ def test_an_object_that_is_too_large_is_counted_for_both_endpoints(
     engine: Engine, sample_facts: Facts, path: str
 ) -> None:
     metrics = Metrics()
-    app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
+    app = ReviewApplication(engine, lambda: sample_facts, lambda _: None, metrics)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{}] * 3_000}}
     answer = ask(app, path, admission.wrap(pod))
     assert answer.status == 200
@@ -161,7 +161,7 @@ def test_answers_without_a_verdict_are_counted_by_status() -> None:
 def test_only_the_health_port_serves_metrics(engine: Engine, sample_facts: Facts) -> None:
     metrics = Metrics()
     assert ask(Health(lambda: True, metrics), "/metrics", method="GET").status == 200
-    app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
+    app = ReviewApplication(engine, lambda: sample_facts, lambda _: None, metrics)
     assert ask(app, "/metrics", method="GET").status == 404
 
 
@@ -170,7 +170,7 @@ def test_no_tenants_text_becomes_a_label_of_a_metric(engine: Engine, sample_fact
     metrics = Metrics()
     for kind in ("Namespace", "Node", "ClusterPolicy", "Pod", "ConfigMap", "DaemonSet"):
         metrics.heard(kind, time.monotonic())
-    app = Webhook(engine, lambda: sample_facts, lambda _: None, metrics)
+    app = ReviewApplication(engine, lambda: sample_facts, lambda _: None, metrics)
 
     documents, _ = files.load(sorted(map(str, FIXTURES.glob("*/deny-*.yaml"))))
     for item in files.items(documents)[0]:

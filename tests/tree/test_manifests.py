@@ -19,7 +19,7 @@ from webhook.cluster import client, listing, registered, watch
 from webhook.doctor.installation import REVIEWS
 from webhook.engine import registration
 from webhook.facts import rights
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.policies import floor
 from webhook.policy.model import Policy
 from webhook.serving import floor_watch
@@ -109,7 +109,7 @@ def test_audit_mode_is_an_option_that_the_command_takes() -> None:
     (operation,), (quiet,) = [yaml.safe_load(each["patch"]) for each in component["patches"]]
     assert (operation["op"], operation["path"]) == ("add", "/spec/template/spec/containers/0/args/-")
     assert read_command(*CONTAINERS[0]["args"], operation["value"])["audit_only"] is True
-    assert quiet == {"op": "replace", "path": "/spec/validationActions", "value": [Answer.AUDIT]}
+    assert quiet == {"op": "replace", "path": "/spec/validationActions", "value": [ValidationActions.AUDIT]}
 
 
 def test_audit_mode_copies_failure_policy_from_a_webhook_with_ignore() -> None:
@@ -295,14 +295,14 @@ def test_the_registration_is_the_policys(folder: Path) -> None:
 
 
 def test_the_floor_in_git_is_the_sample_policys_by_rule(sample_policy: Policy) -> None:
-    made = floor(sample_policy, rules.walk(), Answer.BY_RULE)
+    made = floor(sample_policy, rules.walk(), ValidationActions.BY_RULE)
     assert read(ROOT / "policies" / "floor" / "floor.yaml") == made, "`make chart` writes it again"
 
 
 def test_the_webhook_may_read_the_floor_that_its_component_has_it_watch() -> None:
     (kustomization,) = read(COMPONENTS / "floor-watch" / "kustomization.yaml")
     ((operation,),) = [yaml.safe_load(each["patch"]) for each in kustomization["patches"]]
-    assert read_command(*CONTAINERS[0]["args"], operation["value"])["floor"] == Answer.BY_RULE
+    assert read_command(*CONTAINERS[0]["args"], operation["value"])["floor"] == ValidationActions.BY_RULE
     role, binding = read(COMPONENTS / "floor-watch" / "rbac.yaml")
     assert granted(role) == {(each.group, each.plural): READING for each in floor_watch.READ}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]

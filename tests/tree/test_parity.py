@@ -29,7 +29,7 @@ from webhook.model import Object, Problem, Request, Verdict
 from webhook.policy.load import load as load_policy
 from webhook.scan import batches, occupancy
 from webhook.scan.audit import Audit
-from webhook.serving.app import Webhook
+from webhook.serving.app import ReviewApplication
 
 FIXTURES, RECORDED = ROOT / "tests/fixtures", ROOT / "tests/recorded"
 SETTINGS = ("policy.yaml", "facts.yaml")
@@ -51,7 +51,7 @@ def settings(folder: Path) -> tuple[Engine, Facts, Any]:
     policy, known = (str(mine if mine.exists() else sample) for mine, sample in zip(own, samples, strict=True))
     engine = Engine(load_policy(load([policy])[0], [rule.id for rule in rules.walk()], policy), rules.walk())
     facts = Facts.of(item.value for item in items(load([known])[0])[0])
-    return engine, facts, Webhook(engine, lambda: facts, lambda _: None)
+    return engine, facts, ReviewApplication(engine, lambda: facts, lambda _: None)
 
 
 @cache

@@ -19,7 +19,7 @@ from webhook.agent.taint import Taints
 from webhook.agent.turns import Turns
 from webhook.agent.view import Known, Row, rows
 from webhook.cluster.client import Api
-from webhook.cluster.events import Denial, Owner
+from webhook.cluster.events import EventNote, Owner
 from webhook.model import Object
 from webhook.policy.model import EVICT, KILL, TAINT, TELL, Contention, Over
 from webhook.telemetry.log import Log
@@ -162,7 +162,7 @@ class Agent:
                     name = row.known.name
                     owners.append(Owner("v1", "Pod", name.namespace, name.pod, row.known.uid))
             for owner in dict.fromkeys(owners):
-                self.events.add(Denial(owner, dead.note(card, why), dead.REASON, TELL, REPORTER))
+                self.events.add(EventNote(owner, dead.note(card, why), dead.REASON, TELL, REPORTER))
         if self.taints is not None:
             self.taints.keep(self.clock(), self._dead.cards)
 
@@ -190,7 +190,7 @@ class Agent:
         """Write an Event about a pause at its pod."""
         if self.events is not None and known.uid:
             owner = Owner("v1", "Pod", known.name.namespace, known.name.pod, known.uid)
-            self.events.add(Denial(owner, note, reason, TELL, REPORTER))
+            self.events.add(EventNote(owner, note, reason, TELL, REPORTER))
 
     def _evict(self, api: Api, act: Act, known: Known) -> None:
         try:
@@ -217,7 +217,7 @@ class Agent:
             owner = Owner("v1", "Pod", name.namespace, name.pod, known.uid)
             done = {KILL: "; its processes on the GPU were killed", EVICT: "; its pod is evicted"}.get(act.do, "")
             note = f"container {name.container} {act.why}{done}"
-            self.events.add(Denial(owner, note, act.reason, act.do, REPORTER))
+            self.events.add(EventNote(owner, note, act.reason, act.do, REPORTER))
 
 
 def _place(row: Row, known: Known) -> dict[str, object]:

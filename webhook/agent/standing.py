@@ -8,7 +8,7 @@ from webhook.api.pods import Container, Pod
 from webhook.facts.snapshot import Facts, Node
 from webhook.gpu import requests
 from webhook.gpu.review import PodReview, pods_of
-from webhook.memory.budget import ALL, Refused, Wish, budget, card_of, wish
+from webhook.memory.budget import ALL, InvalidAnnotation, Wish, budget, card_of, wish
 from webhook.model import Malformed, Object, Request
 from webhook.policy.model import Policy
 
@@ -91,7 +91,7 @@ def _allowance(review: PodReview, container: Container, node: Node) -> int | Non
 def _wish(pod: Pod) -> Wish:
     try:
         return wish(pod.annotations)
-    except Refused:
+    except InvalidAnnotation:
         return ALL
 
 

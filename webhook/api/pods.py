@@ -109,7 +109,7 @@ class Container(NamedTuple):
         return name.partition("@")[0].partition(":")[0]
 
 
-class Term(NamedTuple):
+class NodeAffinityTerm(NamedTuple):
     """One term of a pod's required node affinity. A node matches if any term matches; a term, if all parts match.
 
     `expressions` are conditions on labels, and `fields` on the node's name. `expressions` is None for an empty term,
@@ -141,7 +141,7 @@ class Pod:
     labels: Mapping[str, Any]
     containers: tuple[Container, ...]
     node_selector: Mapping[str, str]
-    node_terms: tuple[Term, ...] | None
+    node_terms: tuple[NodeAffinityTerm, ...] | None
     metadata_path: Path
     spec_path: Path
     namespace: str
@@ -248,7 +248,7 @@ def pod_of(
     )
 
 
-def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[Term, ...] | None:
+def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[NodeAffinityTerm, ...] | None:
     if spec.get(REQUIRED_AFFINITY[1]) is None:  # most pods
         return None
     required = spec
@@ -264,9 +264,9 @@ def _node_terms(spec: Object, at: Path, allowance: Allowance) -> tuple[Term, ...
     return watched(terms, allowance)
 
 
-def _term(term: Object, path: Path) -> Term:
+def _term(term: Object, path: Path) -> NodeAffinityTerm:
     expressions, fields = (tuple(_requirements(term, part, path)) for part in ("matchExpressions", "matchFields"))
-    return Term(path, expressions if expressions or fields else None, fields)
+    return NodeAffinityTerm(path, expressions if expressions or fields else None, fields)
 
 
 def _runs(container: Container) -> tuple[str, str, object]:

@@ -68,7 +68,7 @@ class Requirement(NamedTuple):
         return f"{self.key} {self.operator} {', '.join(sorted(self.values))}"
 
 
-class Choice(NamedTuple):
+class NodeSelectorTerm(NamedTuple):
     """The conditions of one node selector term: on a node's labels, and on its fields.
 
     The API knows one field here, `metadata.name`.
@@ -90,7 +90,7 @@ class Choice(NamedTuple):
         )
 
 
-NOWHERE = Choice((Requirement("", ""),))
+NOWHERE = NodeSelectorTerm((Requirement("", ""),))
 """A choice that matches no node."""
 
 

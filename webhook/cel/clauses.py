@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Asked(StrEnum):
+class RequestKind(StrEnum):
     """The requests that a clause is about. Each has variables of its own (webhook/floor/variables.py)."""
 
     PODS = "pods"
@@ -35,7 +35,7 @@ class Clause(NamedTuple):
     expression: str
     message: str
     places: str = ""
-    asked: tuple[Asked, ...] = (Asked.PODS,)
+    asked: tuple[RequestKind, ...] = (RequestKind.PODS,)
     variables: tuple[tuple[str, str], ...] = ()
     only: str = ""
 
@@ -48,10 +48,10 @@ ASKING = (
 """Whether a new pod asks for a resource beside those of its node, as each pod does that asks for a GPU by resources."""
 
 
-CHANGES = (Asked.UPDATES, Asked.STATUSES)
+CHANGES = (RequestKind.UPDATES, RequestKind.STATUSES)
 """Updates of pods."""
 
-ANY_POD = (Asked.PODS, *CHANGES)
+ANY_POD = (RequestKind.PODS, *CHANGES)
 """For clauses that read only what counts as new: of a new pod it is all.
 
 For an update, `variables.annotations`, `podlabels` and `tolerations` are what it changes, and `added` the debug

@@ -12,7 +12,7 @@ from webhook.engine import registered
 from webhook.engine.registration import NAME
 from webhook.facts.snapshot import Facts
 from webhook.floor import current, mutations, policies
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.params import Params
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
@@ -92,11 +92,11 @@ def registration(policy: Policy, source: str | None) -> Comparison:
     )
 
 
-def options_of(answer: Answer, params: Params | None, *, static: bool) -> str:
+def options_of(answer: ValidationActions, params: Params | None, *, static: bool) -> str:
     """Write the options of `slicewarden floor` that make a floor of this form."""
     words = {
         "as": "static" if static else "",
-        "actions": "" if answer is Answer.DENY else answer,
+        "actions": "" if answer is ValidationActions.DENY else answer,
         "params": params or "",
     }
     return "".join(f" --{name} {word}" for name, word in words.items() if word)
@@ -105,7 +105,7 @@ def options_of(answer: Answer, params: Params | None, *, static: bool) -> str:
 def floor(
     policy: Policy,
     source: str | None,
-    answer: Answer | None = None,
+    answer: ValidationActions | None = None,
     params: Params | None = None,
     *,
     static: bool = False,
@@ -125,8 +125,8 @@ def floor(
         read = params or current.params(found)
         return [*found, *(cluster.config_map(api, *read) if found and read else ())]
 
-    def wanted(found: Sequence[Object]) -> Answer:
-        return answer or current.made_with(found) or next(iter(current.answers(found)), Answer.DENY)
+    def wanted(found: Sequence[Object]) -> ValidationActions:
+        return answer or current.made_with(found) or next(iter(current.answers(found)), ValidationActions.DENY)
 
     def steers(found: Sequence[Object]) -> bool:
         return any(item["kind"] in current.MUTATING for item in found)
@@ -147,7 +147,7 @@ def floor(
             if mutate and not steers(found)
             else mutations.again(policy, rules.walk(), facts, found)
         )
-        actions = answer is not None or (wanted(found) is Answer.BY_RULE and not current.only_records(found))
+        actions = answer is not None or (wanted(found) is ValidationActions.BY_RULE and not current.only_records(found))
         return current.differences(made, found, actions=actions)
 
     def command(found: Sequence[Object]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from webhook.cli.parser import Command, Group, below, walk
+from webhook.cli.parser import Command, CommandGroup, below, walk
 
 
 def pages(root: click.Context, version: str) -> Iterator[tuple[str, str]]:
@@ -23,7 +23,13 @@ def _page(context: click.Context, name: str, version: str) -> Iterator[str]:
     yield ".SH SYNOPSIS"
     yield f".B {_plain(context.command_path)}"
     yield _plain(" ".join(command.collect_usage_pieces(context)))
-    page = command.whole_page if isinstance(command, Command) else command.page if isinstance(command, Group) else None
+    page = (
+        command.whole_page
+        if isinstance(command, Command)
+        else command.page
+        if isinstance(command, CommandGroup)
+        else None
+    )
     yield ".SH DESCRIPTION"
     yield _plain(command.help or "")
     if page and page.more:

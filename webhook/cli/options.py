@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from webhook.cli import outputs, settings, watch
 from webhook.cli.outputs import Wanted
-from webhook.cli.parser import TYPED, Choice, Either, NamedPath
+from webhook.cli.parser import TYPED, Either, NamedPath, WordChoice
 from webhook.model import Problem, Unusable, immutable
 from webhook.text.spelling import hint
 
@@ -274,7 +274,7 @@ def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Call
     ]
     if fail_on:
         meaning = f"the least severe result that makes the exit status non-zero; default: {fail_on[0]}"
-        options.append(click.option("--fail-on", type=Choice(tuple(fail_on)), default=fail_on[0], help=meaning))
+        options.append(click.option("--fail-on", type=WordChoice(tuple(fail_on)), default=fail_on[0], help=meaning))
 
     def add(function: Function) -> Any:
         @wraps(function)
@@ -286,7 +286,7 @@ def report(formats: Mapping[str, str], fail_on: Sequence[str] = FAIL_ON) -> Call
     return add
 
 
-class _Format(Choice):
+class _Format(WordChoice):
     """A format. The error for the name of a file names the option that takes one."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
@@ -313,7 +313,7 @@ _QUIET = click.option(
 )
 _COLOR = click.option(
     "--color",
-    type=Choice(("auto", "always", "never")),
+    type=WordChoice(("auto", "always", "never")),
     default="auto",
     expose_value=False,
     callback=_color,

@@ -44,7 +44,7 @@ LOOK = {
 }
 
 
-class Page(NamedTuple):
+class HelpEpilog(NamedTuple):
     """The end of a command's help: prose, command lines as they are typed, and words with their meanings."""
 
     examples: tuple[str, ...]
@@ -85,7 +85,7 @@ TYPED = "webhook.typed"
 class Command(click.Command):
     """A command with a page. It remembers in which order its parameters were typed."""
 
-    def __init__(self, *names: Any, page: Page, **settings: Any) -> None:
+    def __init__(self, *names: Any, page: HelpEpilog, **settings: Any) -> None:
         super().__init__(*names, **settings)
         self.page = page
 
@@ -100,7 +100,7 @@ class Command(click.Command):
         self.whole_page.write(formatter)
 
     @property
-    def whole_page(self) -> Page:
+    def whole_page(self) -> HelpEpilog:
         """The page with the files and the variables that give defaults to the command's options."""
         variables = {str(each.envvar) for each in self.params if each.envvar}
         environment = {name: meaning for name, meaning in VARIABLES.items() if name in variables}
@@ -110,10 +110,10 @@ class Command(click.Command):
         )
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands in the order in which they were added. Without one of them it prints its help."""
 
-    def __init__(self, *names: Any, page: Page, **settings: Any) -> None:
+    def __init__(self, *names: Any, page: HelpEpilog, **settings: Any) -> None:
         super().__init__(*names, **settings)
         self.page = page
 
@@ -142,7 +142,7 @@ def walk(context: click.Context) -> Iterator[click.Context]:
         yield from walk(inner)
 
 
-class Choice(click.Choice[str]):
+class WordChoice(click.Choice[str]):
     """One of some words. The error for another word names the nearest one, or all."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:

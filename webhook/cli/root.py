@@ -12,7 +12,7 @@ import click
 from webhook.cli import outputs
 from webhook.cli.commands import COMMANDS
 from webhook.cli.options import INTERNAL, INTERRUPTED, UNREAD, UNUSABLE
-from webhook.cli.parser import COMPLETE, Group, Page
+from webhook.cli.parser import COMPLETE, CommandGroup, HelpEpilog
 from webhook.model import Unusable
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ _GROUPS = ("policy", "explain", "certs")
 """The commands that have verbs of their own."""
 
 
-class _Root(Group):
+class _Root(CommandGroup):
     """Knows all commands by name, and imports only the one that is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -134,7 +134,7 @@ root = _Root(
     no_args_is_help=True,
     help="Admission control for shared GPUs on Kubernetes: judge manifests and clusters, work on the policy, run the "
     "webhook.",
-    page=Page(
+    page=HelpEpilog(
         ("slicewarden check deploy/ --facts cluster.json", "slicewarden audit", "slicewarden help check"),
     ),
 )

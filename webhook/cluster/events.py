@@ -53,7 +53,7 @@ class Owner(NamedTuple):
     uid: str
 
 
-class Denial(NamedTuple):
+class EventNote(NamedTuple):
     """The content of an Event, with its object: a denial, or an observation by the agent of a node.
 
     Its text is the same on every retry, which makes one Event.
@@ -73,7 +73,7 @@ class Denial(NamedTuple):
         return f"{self.owner.name[:200]}.{hashed[:16]}"
 
 
-def denial(request: Request, verdict: Verdict, support: str = "") -> Denial | None:
+def denial(request: Request, verdict: Verdict, support: str = "") -> EventNote | None:
     """Return the denial of a controller's object; None if nothing was denied, and for a dry run.
 
     Its note is one line, which ends in where to ask for help (`support`).
@@ -81,7 +81,7 @@ def denial(request: Request, verdict: Verdict, support: str = "") -> Denial | No
     if verdict.allowed or request.dry_run or request.operation != CREATE or not request.namespace:
         return None
     owner = _controller(request.object or {}, request.namespace)
-    return owner and Denial(owner, _note(admission.reasons(verdict), support))
+    return owner and EventNote(owner, _note(admission.reasons(verdict), support))
 
 
 def _controller(item: Object, namespace: str) -> Owner | None:
@@ -111,21 +111,21 @@ class Backlog:
     """A queue of denials to write. Equal ones are counted, and each owner has a rate limit."""
 
     def __init__(self, now: float) -> None:
-        self._counts: OrderedDict[Denial, int] = OrderedDict()
+        self._counts: OrderedDict[EventNote, int] = OrderedDict()
         self._all = Bucket(burst=25, rate=1, now=now)
         self._each: OrderedDict[Owner, Bucket] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._counts)
 
-    def add(self, denied: Denial) -> bool:
+    def add(self, denied: EventNote) -> bool:
         """Queue a denial. Returns False if too many different ones wait."""
         if denied not in self._counts and len(self._counts) >= MAX_PENDING:
             return False
         self._counts[denied] = self._counts.get(denied, 0) + 1
         return True
 
-    def due(self, now: float) -> Iterator[tuple[Denial, int]]:
+    def due(self, now: float) -> Iterator[tuple[EventNote, int]]:
         """Remove and yield the denials that may be written now, the oldest first, with their counts."""
         for denied in tuple(self._counts):
             if not self._all.ready(now):
@@ -166,7 +166,7 @@ class Events:
         if denied is not None:
             self.add(denied)
 
-    def add(self, denied: Denial) -> None:
+    def add(self, denied: EventNote) -> None:
         """Queue an Event. Never waits for the API server."""
         with self._lock:
             noted = self._backlog.add(denied)
@@ -195,7 +195,7 @@ class Events:
                     self._tell(denied, times)
                 self._stopped.wait(1)
 
-    def _tell(self, denied: Denial, times: int) -> None:
+    def _tell(self, denied: EventNote, times: int) -> None:
         try:
             self._write(denied, times)
         except Exception as error:  # an Event that cannot be written costs a log line and nothing else
@@ -207,7 +207,7 @@ class Events:
             return
         self._count("written", times)
 
-    def _write(self, denied: Denial, times: int) -> None:
+    def _write(self, denied: EventNote, times: int) -> None:
         """Create an Event, or update the count of the one that any replica has created. Raises ApiException."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         namespace, name = _home(denied.owner), denied.event
@@ -241,7 +241,7 @@ def _home(owner: Owner) -> str:
     return owner.namespace or "default"
 
 
-def body(denied: Denial, times: int, now: str, instance: str) -> dict[str, Any]:
+def body(denied: EventNote, times: int, now: str, instance: str) -> dict[str, Any]:
     """Make the Event of a denial (k8s.io/api events/v1 types.go). Repeated ones are a series."""
     owner = denied.owner
     regarding = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}

@@ -306,7 +306,7 @@ def _workloads(policies: Iterable[Policy]) -> set[tuple[str, str]]:
     return {kind for policy in policies for kind in policy.workloads}
 
 
-class Reading:
+class ObjectReader:
     """Yields the objects to judge under some policies, one by one.
 
     A kind that cannot be read to its end is a problem. At the end of the iteration `problems` is complete, and so is

@@ -42,7 +42,7 @@ LONGEST = 2.0
 """Seconds after which no further account is asked about for one review."""
 
 
-class Known(NamedTuple):
+class CachedAnswer(NamedTuple):
     """An answer, None for a failure, and when it was given (`time.monotonic`)."""
 
     held: bool | None
@@ -66,7 +66,7 @@ class AskedRights(Rights):
         self._log = log
         self._metrics = metrics
         self._now = now
-        self._known: OrderedDict[Account, Known] = OrderedDict()
+        self._known: OrderedDict[Account, CachedAnswer] = OrderedDict()
         self._lock = threading.Lock()
         self._thread = threading.local()
         self._again: Queue[Account] = Queue(AT_ONCE)
@@ -103,7 +103,7 @@ class AskedRights(Rights):
                 continue
             self._remember(account, self._asked(account) if self._now() < end else None)
 
-    def _recall(self, account: Account) -> tuple[Known | None, float]:
+    def _recall(self, account: Account) -> tuple[CachedAnswer | None, float]:
         with self._lock:
             known = self._known.get(account)
             if known is None:
@@ -117,7 +117,7 @@ class AskedRights(Rights):
 
     def _remember(self, account: Account, held: bool | None) -> None:
         with self._lock:
-            self._known[account] = Known(held, self._now())
+            self._known[account] = CachedAnswer(held, self._now())
             self._known.move_to_end(account)
             while len(self._known) > MOST:
                 self._known.popitem(last=False)

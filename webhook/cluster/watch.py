@@ -73,7 +73,7 @@ Keep = Callable[[Object], Object | None]
 """Returns the part of an object that is kept beside its fact, or None."""
 
 
-class Known(NamedTuple):
+class CachedObject(NamedTuple):
     """What is known of one object: its fact, which was read once, and the part of it that is kept.
 
     `version` is the resourceVersion that was read, which no other state of an object of this kind has.
@@ -139,7 +139,7 @@ class Cluster:
         self._host = urlsplit(api.configuration.host).netloc.rpartition("@")[2]  # no user and no password of it
         self._metrics = metrics
         self._heard: dict[Resource, float] = {}
-        self._known: dict[Resource, dict[Name, Known]] = {}
+        self._known: dict[Resource, dict[Name, CachedObject]] = {}
         self._random = random.Random()  # noqa: S311 - spreads the workers' retries, hides nothing
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -258,7 +258,7 @@ class Cluster:
 
     def _list(self, resource: Resource) -> str:
         """List a resource in pages. Returns the resourceVersion from which to watch."""
-        known: dict[Name, Known] = {}
+        known: dict[Name, CachedObject] = {}
         token = ""
         while True:
             with self._get(resource, **{"limit": PAGE, "continue": token}) as response:
@@ -274,7 +274,7 @@ class Cluster:
         version: str = page["metadata"]["resourceVersion"]
         return version
 
-    def _replace(self, resource: Resource, known: dict[Name, Known]) -> None:
+    def _replace(self, resource: Resource, known: dict[Name, CachedObject]) -> None:
         with self._lock:
             before = self._known.get(resource)
             changed = before is None or _said(before) != _said(known)
@@ -313,7 +313,7 @@ class Cluster:
                 return
         self._changed.set()
 
-    def _of(self, resource: Resource, item: Object) -> Known | None:
+    def _of(self, resource: Resource, item: Object) -> CachedObject | None:
         """Read one object, unless this version of it was read; None if it says nothing and none of it is kept."""
         version = item["metadata"].get("resourceVersion", "")
         before = self._known.get(resource, {}).get(_name(item))
@@ -321,7 +321,7 @@ class Cluster:
             return before
         item = {**item, "apiVersion": resource.api_version, "kind": resource.kind}  # the items of a list lack both
         fact = read(item)
-        now = Known(version, fact if fact and fact.value is not None else None, self._keep(item))
+        now = CachedObject(version, fact if fact and fact.value is not None else None, self._keep(item))
         if before is not None and before.said == now.said:
             return before._replace(version=version)
         return now if any(now.said) else None
@@ -345,7 +345,7 @@ def _name(item: Object) -> Name:
     return metadata.get("namespace") or "", metadata["name"]
 
 
-def _said(known: Mapping[Name, Known]) -> Mapping[Name, object]:
+def _said(known: Mapping[Name, CachedObject]) -> Mapping[Name, object]:
     return {name: one.said for name, one in known.items()}
 
 

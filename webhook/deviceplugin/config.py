@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webhook.deviceplugin.decoders import (
+    Decoded,
     Fault,
-    Given,
     Read,
     channels,
     duration,
@@ -40,7 +40,7 @@ class Plugin:
     `("flags", "plugin", "deviceListStrategy")`. A null value is absent.
     """
 
-    given: dict[Path, Given] = field(default_factory=dict)
+    given: dict[Path, Decoded] = field(default_factory=dict)
     time_slicing: Section | None = None
     mps: Section | None = None
 
@@ -57,14 +57,14 @@ class Plugin:
         return {"mps": self.mps, "time-slicing": self.time_slicing}.get(self.strategy)
 
     @property
-    def mig_strategy(self) -> Given:
+    def mig_strategy(self) -> Decoded:
         """The flag `migStrategy`, by default `none`."""
         return self.flag("migStrategy", "none")
 
-    def flag(self, name: str, default: Any) -> Given:
+    def flag(self, name: str, default: Any) -> Decoded:
         """Return a flag's value and place: `migStrategy`, `plugin.deviceListStrategy`."""
         path = ("flags", *name.split("."))
-        return self.given.get(path, Given(default, path))
+        return self.given.get(path, Decoded(default, path))
 
 
 def decode(value: Any) -> tuple[Plugin, list[Fault]]:
@@ -113,7 +113,7 @@ def _struct(value: Any, path: Path, names: Path, schema: "Schema", plugin: Plugi
                 plugin.given[canonical] = decoded
 
 
-def _emptied(value: Any) -> Iterator[tuple[Path, Given]]:
+def _emptied(value: Any) -> Iterator[tuple[Path, Decoded]]:
     """Yield the flags that sigs.k8s.io/yaml sets to an empty value before decoding.
 
     It looks up the keys within `flags.plugin` and `flags.gfd` among the fields of `flags`, whose first field embeds
@@ -128,11 +128,11 @@ def _emptied(value: Any) -> Iterator[tuple[Path, Given]]:
                     yield from _emptied_in(deeper, (*path, inner_key), ("flags", "plugin"), PLUGIN_FLAGS)
 
 
-def _emptied_in(value: Any, path: Path, names: Path, schema: "Schema") -> Iterator[tuple[Path, Given]]:
+def _emptied_in(value: Any, path: Path, names: Path, schema: "Schema") -> Iterator[tuple[Path, Decoded]]:
     for name, kind in schema.items():
         if kind is text:
             for key, _ in members(value, name):
-                yield (*names, name), Given("", (*path, key))
+                yield (*names, name), Decoded("", (*path, key))
 
 
 def members(value: Any, name: str) -> Iterator[tuple[str, Any]]:

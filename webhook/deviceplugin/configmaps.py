@@ -13,8 +13,8 @@ from webhook.api.objects import ConfigMap
 from webhook.deviceplugin.config import Plugin, decode, members
 from webhook.deviceplugin.decoders import Fault
 from webhook.documents.goyaml import is_clean, parse
-from webhook.documents.marks import Mark, Unread, Unreadable
-from webhook.facts.installations import Installation
+from webhook.documents.marks import Mark, Unreadable, UnsupportedText
+from webhook.facts.installations import PluginInstallation
 from webhook.model import Finding, Path, dotted, immutable
 from webhook.policy.model import Policy
 from webhook.text.words import sha256
@@ -96,7 +96,7 @@ MAX_UNNAMED = 64 * 1024
 
 
 def configs(
-    config_map: ConfigMap, policy: Policy, readers: tuple[Installation, ...], allowance: Allowance
+    config_map: ConfigMap, policy: Policy, readers: tuple[PluginInstallation, ...], allowance: Allowance
 ) -> tuple[Config, ...]:
     """Read every key that is a device-plugin configuration.
 
@@ -118,7 +118,7 @@ def configs(
             config, spent = _read(path, text, named(path[-1]), near, left, allowance)
         if config is not None:
             results.append(config)
-            if not left and config.certain and isinstance(config.error, Unread):
+            if not left and config.certain and isinstance(config.error, UnsupportedText):
                 break  # this configuration reports the exhausted limit; the keys after it could not be read
         left = max(left - spent, 0)
     if near and any(config.certain for config in results):
@@ -143,7 +143,7 @@ def _texts(config_map: ConfigMap) -> Iterator[tuple[tuple[str, str], str, Unread
     for key, encoded in config_map.binary_data.items():
         try:
             yield ("binaryData", key), _decoded(base64.b64decode(encoded, validate=True)), None
-        except Unread as error:
+        except UnsupportedText as error:
             yield ("binaryData", key), encoded, error
         except ValueError:  # from binascii, or for text that is not ASCII
             yield ("binaryData", key), encoded, Unreadable(1, "not base64")
@@ -163,13 +163,13 @@ def _decoded(raw: bytes) -> str:
     try:
         text = raw[2:].decode(encoding)
     except UnicodeDecodeError as error:
-        raise Unread(1, "not whole UTF-16") from error
+        raise UnsupportedText(1, "not whole UTF-16") from error
     if "\ufeff" in text or not is_clean(text):
-        raise Unread(1, "UTF-16 with control characters or a further mark")
+        raise UnsupportedText(1, "UTF-16 with control characters or a further mark")
     return text
 
 
-def _named(config_map: ConfigMap, policy: Policy, readers: tuple[Installation, ...]) -> Callable[[str], bool]:
+def _named(config_map: ConfigMap, policy: Policy, readers: tuple[PluginInstallation, ...]) -> Callable[[str], bool]:
     """Return a function that tells whether the plugin reads a key, so that it is certain to be a configuration."""
     if (config_map.namespace, config_map.name) in policy.config_maps:
         return lambda _: True
@@ -214,14 +214,14 @@ def _read(
     allowance.spend("configurations", 1, CONFIGURATION)
     try:
         if not max_values:
-            raise Unread(1, "the keys before it hold more values than are read")
+            raise UnsupportedText(1, "the keys before it hold more values than are read")
         if "\ufeff" in text[1:]:
-            raise Unread(1, "a byte order mark stands within the text")
+            raise UnsupportedText(1, "a byte order mark stands within the text")
         value, mark = parse(text, last_key_wins=True, max_values=max_values)
     except Unreadable as error:
         # The parser does not report the number of values before an error; this is the most that there can be.
         spent = text.count("\n") + text.count(",") + 1
-        certain = named or (near and isinstance(error, Unread))
+        certain = named or (near and isinstance(error, UnsupportedText))
         return Config(path, text, None, Mark(1), certain, error) if named or shares else None, spent
     plugin, faults = decode(value)
     if len(faults) > MAX_REFUSED:

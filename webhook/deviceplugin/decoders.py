@@ -19,17 +19,17 @@ class Fault(NamedTuple):
     message: str
 
 
-class Given(NamedTuple):
+class Decoded(NamedTuple):
     """A value as the plugin decodes it, and its path in the text."""
 
     value: Any
     path: Path
 
 
-Decoding = Generator[Fault, None, Given | None]
+Decoding = Generator[Fault, None, Decoded | None]
 """Yields the faults, and returns the decoded value."""
 
-Read = Callable[[Any, Path, Given | None], Decoding]
+Read = Callable[[Any, Path, Decoded | None], Decoding]
 """Takes the value, its path as written, and the value that an earlier spelling left."""
 
 
@@ -44,49 +44,49 @@ def must(path: Path, value: Any, what: str) -> str:
     return f"{_key(path)} must be {what}, not {shown(value)}{'; remove the quotes' if digits else ''}"
 
 
-def text(value: Any, path: Path, _: Given | None) -> Decoding:
+def text(value: Any, path: Path, _: Decoded | None) -> Decoding:
     """Decode a `*string`. A number or a boolean is a fault."""
     if value is not None and not isinstance(value, str):
         yield Fault(path, must(path, value, "text"))
         return None
-    return None if value is None else Given(value, path)
+    return None if value is None else Decoded(value, path)
 
 
-def truth(value: Any, path: Path, _: Given | None) -> Decoding:
+def truth(value: Any, path: Path, _: Decoded | None) -> Decoding:
     """Decode a `*bool`."""
     if value is not None and not isinstance(value, bool):
         yield Fault(path, must(path, value, "true or false"))
         return None
-    return None if value is None else Given(value, path)
+    return None if value is None else Decoded(value, path)
 
 
-def version(value: Any, path: Path, previous: Given | None) -> Decoding:
+def version(value: Any, path: Path, previous: Decoded | None) -> Decoding:
     """Decode the version. sigs.k8s.io/yaml turns a number or a boolean into text, and null changes nothing."""
     if isinstance(value, (dict, list)):
         yield Fault(path, must(path, value, "text"))
         return previous
-    return previous if value is None else Given(value, path)
+    return previous if value is None else Decoded(value, path)
 
 
-def required(value: Any, path: Path, previous: Given | None) -> Decoding:
+def required(value: Any, path: Path, previous: Decoded | None) -> Decoding:
     """Decode a `bool`, which null does not change."""
     boolean = yield from truth(value, path, None)
     return boolean or previous
 
 
-def strategies(value: Any, path: Path, _: Given | None) -> Decoding:
+def strategies(value: Any, path: Path, _: Decoded | None) -> Decoding:
     """Decode a string or a list of strings (api/config/v1/flags.go). A null item is an empty string."""
     if value is None:
         return None
     if isinstance(value, str):
-        return Given((value,), path)
+        return Decoded((value,), path)
     if not isinstance(value, list) or not all(item is None or isinstance(item, str) for item in value):
         yield Fault(path, must(path, value, "text or a list of texts"))
         return None
-    return Given(tuple(item or "" for item in value), path)
+    return Decoded(tuple(item or "" for item in value), path)
 
 
-def channels(value: Any, path: Path, previous: Given | None) -> Decoding:
+def channels(value: Any, path: Path, previous: Decoded | None) -> Decoding:
     """Decode a list of integers. A null item keeps the number of an earlier spelling."""
     if value is None:
         return None
@@ -102,7 +102,7 @@ def channels(value: Any, path: Path, previous: Given | None) -> Decoding:
             capacity[index] = number
         elif item is not None:
             yield Fault((*path, index), must((*path, index), item, "a whole number"))
-    return Given(Channels(tuple(capacity[: len(value)]), tuple(capacity)), path)
+    return Decoded(Channels(tuple(capacity[: len(value)]), tuple(capacity)), path)
 
 
 class Channels(NamedTuple):
@@ -112,12 +112,12 @@ class Channels(NamedTuple):
     capacity: tuple[int, ...]
 
 
-def duration(value: Any, path: Path, previous: Given | None) -> Decoding:
+def duration(value: Any, path: Path, previous: Decoded | None) -> Decoding:
     """Decode a duration: a number of nanoseconds, or text such as `60s` or `infinite` (api/config/v1/duration.go)."""
     if value is None:
         return None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return Given(value, path)
+        return Decoded(value, path)
     if isinstance(value, str) and len(value) > MAX_LENGTH:
         yield Fault(path, f"{_key(path)} is longer than any duration; shorten it")
         return previous
@@ -127,10 +127,10 @@ def duration(value: Any, path: Path, previous: Given | None) -> Decoding:
     except ValueError:
         yield Fault(path, must(path, value, "a duration such as 60s"))
         return previous
-    return Given(value, path)
+    return Decoded(value, path)
 
 
-def resources(value: Any, path: Path, _: Given | None) -> Decoding:
+def resources(value: Any, path: Path, _: Decoded | None) -> Decoding:
     """Decode a list of patterns and names, which the plugin then ignores (api/config/v1/resources.go)."""
     if value is None:
         return None
@@ -149,7 +149,7 @@ def resources(value: Any, path: Path, _: Given | None) -> Decoding:
             yield Fault((*at, "pattern"), must((*at, "pattern"), entry["pattern"], "text"))
         if "name" in entry:
             yield from resource_name(entry["name"], (*at, "name"))
-    return Given(value, path)
+    return Decoded(value, path)
 
 
 PREFIX = "nvidia.com/"
@@ -177,7 +177,7 @@ def resource_name(value: Any, path: Path) -> Decoding:
             must(path, value, f"a name of lower-case letters, digits, - and . within {PREFIX}"),
         )
         return None
-    return Given(name, path)
+    return Decoded(name, path)
 
 
 def qualified(name: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from webhook.deviceplugin.decoders import Decoding, Fault, Given, integer, must
+from webhook.deviceplugin.decoders import Decoded, Decoding, Fault, integer, must
 from webhook.model import Path
 
 
@@ -13,10 +13,10 @@ def device_list(value: Any, path: Path) -> Decoding:
         for index, device in enumerate(value):
             if not _is_device(device):
                 yield Fault((*path, index), must((*path, index), device, "a GPU's index or UUID"))
-        return Given(value, path)
+        return Decoded(value, path)
     count = integer(value)
     if value == "all" or (count is not None and count > 0):
-        return Given(value, path)
+        return Decoded(value, path)
     yield Fault(path, must(path, value, "all, a count above 0, or a list of indices and UUIDs"))
     return None
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from webhook.api.objects import ConfigMap
 from webhook.deviceplugin import configmaps, usage
 from webhook.deviceplugin.configmaps import Config
-from webhook.facts.installations import Installation
+from webhook.facts.installations import PluginInstallation
 from webhook.facts.snapshot import Node
 from webhook.review import Review, shared
 
@@ -14,7 +14,7 @@ class ConfigMapReview(Review[ConfigMap]):
     """The review of a ConfigMap, which may hold configurations of the device plugin."""
 
     @shared
-    def readers(self) -> tuple[Installation, ...]:
+    def readers(self) -> tuple[PluginInstallation, ...]:
         """The installations of the device plugin that read the ConfigMap."""
         return usage.readers(self.subject.namespace, self.subject.name, self.policy, self.facts)
 

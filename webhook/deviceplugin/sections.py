@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from webhook.deviceplugin.decoders import Decoding, Fault, Given, _key, integer, must, resource_name, truth
+from webhook.deviceplugin.decoders import Decoded, Decoding, Fault, _key, integer, must, resource_name, truth
 from webhook.deviceplugin.devices import device_list
 from webhook.model import Path
 
@@ -17,10 +17,10 @@ class ReplicatedResource(NamedTuple):
     """
 
     path: Path
-    name: Given | None = None
-    replicas: Given | None = None
-    rename: Given | None = None
-    devices: Given | None = None
+    name: Decoded | None = None
+    replicas: Decoded | None = None
+    rename: Decoded | None = None
+    devices: Decoded | None = None
 
 
 @dataclass(slots=True)
@@ -28,8 +28,8 @@ class Section:
     """The map `sharing.timeSlicing` or `sharing.mps`. `path` is the path of the spelling that was read last."""
 
     path: Path
-    rename_by_default: Given | None = None
-    fail_requests: Given | None = None
+    rename_by_default: Decoded | None = None
+    fail_requests: Decoded | None = None
     """`failRequestsGreaterThanOne`. By default MPS refuses such requests, and time-slicing does not."""
     entries: tuple[ReplicatedResource, ...] = ()
     capacity: tuple[ReplicatedResource, ...] = ()
@@ -98,7 +98,7 @@ def _entry(value: Any, path: Path, previous: ReplicatedResource) -> Generator[Fa
     return entry
 
 
-def _replicas(value: Any, path: Path, previous: Given | None) -> Decoding:
+def _replicas(value: Any, path: Path, previous: Decoded | None) -> Decoding:
     number = integer(value)
     if value is None and previous:
         return previous
@@ -111,7 +111,7 @@ def _replicas(value: Any, path: Path, previous: Given | None) -> Decoding:
         )
     elif number < 2:
         yield Fault(path, f"{_key(path)} must be at least 2, not {number}")
-    return None if number is None else Given(number, path)
+    return None if number is None else Decoded(number, path)
 
 
 SECTION_KEYS = ("renameByDefault", "failRequestsGreaterThanOne", "resources")

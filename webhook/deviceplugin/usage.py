@@ -7,7 +7,7 @@ from typing import NamedTuple
 from webhook.api.selectors import integer
 from webhook.deviceplugin.config import Plugin
 from webhook.deviceplugin.sections import ReplicatedResource, Section
-from webhook.facts.installations import Installation
+from webhook.facts.installations import PluginInstallation
 from webhook.facts.snapshot import CONFIG_LABEL, Facts, Holder, Node
 from webhook.model import Path
 from webhook.policy.model import Policy, Pool
@@ -23,12 +23,12 @@ SHARED = ".shared"
 TIME_SLICING, MPS = "time-slicing", "mps"
 
 
-def homes(installation: Installation, policy: Policy) -> tuple[str, ...]:
+def homes(installation: PluginInstallation, policy: Policy) -> tuple[str, ...]:
     """Return the namespaces that may hold an installation's ConfigMap."""
     return (installation.namespace,) if installation.namespace else policy.limits.namespaces
 
 
-def readers(namespace: str, name: str, policy: Policy, facts: Facts) -> tuple[Installation, ...]:
+def readers(namespace: str, name: str, policy: Policy, facts: Facts) -> tuple[PluginInstallation, ...]:
     """Return the installations that read a ConfigMap."""
     return tuple(
         installation
@@ -37,7 +37,7 @@ def readers(namespace: str, name: str, policy: Policy, facts: Facts) -> tuple[In
     )
 
 
-def daemon_sets(installations: Iterable[Installation], policy: Policy) -> list[tuple[str, str]]:
+def daemon_sets(installations: Iterable[PluginInstallation], policy: Policy) -> list[tuple[str, str]]:
     """Return the namespace and name of the DaemonSets to restart.
 
     The GPU Operator's DaemonSet has a fixed name, so a ClusterPolicy is enough to know it.
@@ -52,12 +52,12 @@ def daemon_sets(installations: Iterable[Installation], policy: Policy) -> list[t
 # The key of a node
 
 
-def reaches(installation: Installation, node: Node) -> bool:
+def reaches(installation: PluginInstallation, node: Node) -> bool:
     """Tell whether an installation runs on a node."""
     return all(node.labels.get(key) == value for key, value in installation.selector.items()) and node.has_gpus
 
 
-def key_of(installation: Installation, label: str | None, keys: Iterable[str]) -> str:
+def key_of(installation: PluginInstallation, label: str | None, keys: Iterable[str]) -> str:
     """Return the key that a node with this label uses; empty if none (cmd/config-manager/main.go)."""
     if not installation.chosen:
         return installation.key
@@ -76,7 +76,7 @@ def key_of(installation: Installation, label: str | None, keys: Iterable[str]) -
     return ""
 
 
-def users(installations: Sequence[Installation], keys: Iterable[str], facts: Facts) -> Mapping[str, list[Node]]:
+def users(installations: Sequence[PluginInstallation], keys: Iterable[str], facts: Facts) -> Mapping[str, list[Node]]:
     """Return the nodes by the key of a ConfigMap that they use. The ConfigMap may lack the key."""
     keys = sorted(keys)
     users: dict[str, dict[str, Node]] = {}
@@ -88,7 +88,7 @@ def users(installations: Sequence[Installation], keys: Iterable[str], facts: Fac
 
 
 def config_of(
-    installation: Installation, label: str | None, policy: Policy, facts: Facts
+    installation: PluginInstallation, label: str | None, policy: Policy, facts: Facts
 ) -> tuple[str, str, str | None]:
     """Return the ConfigMap's namespace, the key for a node with this label, and its text; None if unknown."""
     for namespace in homes(installation, policy):
@@ -108,7 +108,7 @@ def some(nodes: Iterable[Node]) -> str:
 # The effect on a node
 
 
-class Share(NamedTuple):
+class SharedResource(NamedTuple):
     """A resource of a node that the section in force shares.
 
     `memory` is the size of each GPU or MIG device in MiB; None if no label gives it.
@@ -139,11 +139,11 @@ def entries(section: Section | None) -> dict[str, tuple[ReplicatedResource, int]
     return largest
 
 
-def shares(plugin: Plugin, node: Node) -> Iterator[Share]:
+def shares(plugin: Plugin, node: Node) -> Iterator[SharedResource]:
     """Yield the resources of a node that a configuration shares."""
     for resource, (entry, replicas) in entries(plugin.section).items():
         if has_resource(node, resource):
-            yield Share(entry, resource, replicas, integer(node.labels.get(f"{resource}.memory", "")))
+            yield SharedResource(entry, resource, replicas, integer(node.labels.get(f"{resource}.memory", "")))
 
 
 def has_resource(node: Node, resource: str) -> bool:
@@ -235,7 +235,7 @@ def holders(facts: Facts) -> Mapping[str, list[Holder]]:
     return by_node
 
 
-def mig_strategies(plugin: Plugin, installations: Iterable[Installation]) -> set[str | None]:
+def mig_strategies(plugin: Plugin, installations: Iterable[PluginInstallation]) -> set[str | None]:
     """Return the MIG strategies in force, None for an unknown one. The environment overrides the text."""
     strategy = plugin.mig_strategy.value
     return {installation.env.get("MIG_STRATEGY", strategy) for installation in installations} or {strategy}

@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from certs.read import Certificate, blocks, certificates, signed
-from webhook.doctor.installation import Asked, Installation, Unread
+from webhook.doctor.installation import Installation, PolicyAnswers, ReadFailure
 from webhook.engine import registered
 from webhook.facts.snapshot import Facts
 from webhook.floor import current, mutations, policies
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.gpu import guard
 from webhook.model import Mode, Object
 from webhook.policy.model import Policy
@@ -34,7 +34,7 @@ KEEP = "run `slicewarden certs keep`, and see why its CronJob does not"
 LOGS = "see `kubectl logs --namespace slicewarden-system deployment/slicewarden`"
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """How a check ended. UNKNOWN: it could not be asked."""
 
     OK = "ok"
@@ -47,7 +47,7 @@ class Check(NamedTuple):
     """A check: its name, how it ended, one line that says what is so, and one with the way out if it is not well."""
 
     name: str
-    state: State
+    state: CheckState
     says: str
     way: str = ""
 
@@ -61,7 +61,7 @@ class Examined:
     """
 
     read: Installation
-    asked: Asked
+    asked: PolicyAnswers
     now: datetime
     policy: Policy | None
     why: str = ""
@@ -75,16 +75,16 @@ def examine(of: Examined) -> list[Check]:
     return [check for each in CHECKS for check in each(of)]
 
 
-def mode(deployment: Object | Unread) -> Mode | None:
+def mode(deployment: Object | ReadFailure) -> Mode | None:
     """Return the mode in which a Deployment runs the webhook; None where it could not be read."""
-    if isinstance(deployment, Unread):
+    if isinstance(deployment, ReadFailure):
         return None
     return Mode.AUDIT if "--audit-only" in _arguments(deployment) else Mode.ENFORCE
 
 
-def ready(pods: Object | Unread) -> list[Object]:
+def ready(pods: Object | ReadFailure) -> list[Object]:
     """Choose the pods that are ready and do not end."""
-    if isinstance(pods, Unread):
+    if isinstance(pods, ReadFailure):
         return []
     return [each for each in pods.get("items") or () if _is_ready(each)]
 
@@ -95,23 +95,23 @@ def ready(pods: Object | Unread) -> list[Object]:
 def replicas(of: Examined) -> Iterator[Check]:
     """Whether pods of the webhook are ready, and on several nodes."""
     name, deployment, pods = "replicas", of.read.deployment, of.read.pods
-    if isinstance(deployment, Unread):
+    if isinstance(deployment, ReadFailure):
         yield _unread(name, deployment, "the Deployment slicewarden is not there", "apply an overlay of manifests/")
         return
-    if isinstance(pods, Unread):
+    if isinstance(pods, ReadFailure):
         yield _unknown(name, pods)
         return
     wanted, running = int(_spec(deployment).get("replicas", 1)), ready(pods)
     nodes = {str(_spec(each).get("nodeName")) for each in running}
     if not running:
-        yield Check(name, State.ERROR, f"no replica of {wanted} is ready", LOGS)
+        yield Check(name, CheckState.ERROR, f"no replica of {wanted} is ready", LOGS)
     elif len(running) < wanted:
-        yield Check(name, State.WARNING, f"{len(running)} of {wanted} replicas are ready", LOGS)
+        yield Check(name, CheckState.WARNING, f"{len(running)} of {wanted} replicas are ready", LOGS)
     elif len(nodes) == 1 and wanted > 1:
         says = f"all {wanted} replicas run on node {shown(*nodes, quotes=False)}, which one failure takes away"
-        yield Check(name, State.WARNING, says, "add nodes without GPUs, and restart the Deployment")
+        yield Check(name, CheckState.WARNING, says, "add nodes without GPUs, and restart the Deployment")
     else:
-        yield Check(name, State.OK, f"{several(wanted, 'replica')} ready on {several(len(nodes), 'node')}")
+        yield Check(name, CheckState.OK, f"{several(wanted, 'replica')} ready on {several(len(nodes), 'node')}")
 
 
 def in_mode(of: Examined) -> Iterator[Check]:
@@ -122,35 +122,35 @@ def in_mode(of: Examined) -> Iterator[Check]:
     ignored = all(hook.get("failurePolicy") == "Ignore" for hook in hooks)
     if running is Mode.AUDIT and not ignored:
         says = "the webhook runs in audit mode, but its registration has failurePolicy Fail"
-        yield Check("mode", State.WARNING, says, "apply the component audit-mode, which sets both")
+        yield Check("mode", CheckState.WARNING, says, "apply the component audit-mode, which sets both")
     elif running is Mode.ENFORCE and ignored:
         says = "the policy is enforced, but failurePolicy Ignore lets all in while the webhook is away"
-        yield Check("mode", State.WARNING, says, REGISTER)
+        yield Check("mode", CheckState.WARNING, says, REGISTER)
     else:
         text = (
             "nothing is denied or patched" if running is Mode.AUDIT else "what the policy denies is patched or refused"
         )
-        yield Check("mode", State.OK, f"{running}: {text}")
+        yield Check("mode", CheckState.OK, f"{running}: {text}")
 
 
 def policy(of: Examined) -> Iterator[Check]:
     """Whether the installed policy can be used, is the one at hand, and is the one that replicas judge by."""
     if of.policy is None:
-        if isinstance(of.read.policy, Unread) and not of.read.policy.absent:
+        if isinstance(of.read.policy, ReadFailure) and not of.read.policy.absent:
             yield _unknown("policy", of.read.policy)
         else:
-            yield Check("policy", State.ERROR, of.why, "put your policy in, and apply your overlay")
+            yield Check("policy", CheckState.ERROR, of.why, "put your policy in, and apply your overlay")
         return
     if of.own is not None and of.own.digest != of.policy.digest:
         says = f"policy {of.policy.name} {of.policy.digest} is installed, not {of.own.name} {of.own.digest}"
-        yield Check("policy", State.ERROR, says, "apply your overlay with this policy")
+        yield Check("policy", CheckState.ERROR, says, "apply your overlay with this policy")
         return
     judging = {digest for series in _series(of) for digest in _labels(series, "slicewarden_policy_info", "hash")}
     if others := sorted(judging - {of.policy.digest}):
         says = f"a replica judges by policy {listed(others, 3)}, but {of.policy.digest} is installed"
-        yield Check("policy", State.WARNING, says, "see `kubectl rollout status` of the Deployment")
+        yield Check("policy", CheckState.WARNING, says, "see `kubectl rollout status` of the Deployment")
         return
-    yield Check("policy", State.OK, f"{of.policy.name} {of.policy.digest}")
+    yield Check("policy", CheckState.OK, f"{of.policy.name} {of.policy.digest}")
 
 
 def lints(of: Examined) -> Iterator[Check]:
@@ -159,35 +159,35 @@ def lints(of: Examined) -> Iterator[Check]:
         return
     found = [(wrong, lint, message) for wrong, lint, message in of.findings if lint != "unguarded-node"]
     for wrong, lint, message in found:
-        state = State.ERROR if wrong else State.WARNING
+        state = CheckState.ERROR if wrong else CheckState.WARNING
         yield Check("lint", state, f"{lint}: {message}", f"see `slicewarden policy lints {lint}`")
     if not found:
-        yield Check("lint", State.OK, "the policy's lints find nothing")
+        yield Check("lint", CheckState.OK, "the policy's lints find nothing")
 
 
 def registration(of: Examined) -> Iterator[Check]:
     """Whether the webhook configurations are there, and those that the policy needs."""
-    found = [each for each in of.read.configurations if not isinstance(each, Unread)]
+    found = [each for each in of.read.configurations if not isinstance(each, ReadFailure)]
     for each in of.read.configurations:
-        if isinstance(each, Unread) and not each.absent:
+        if isinstance(each, ReadFailure) and not each.absent:
             yield _unknown("registration", each)
             return
     if of.policy is None:
         return
     kinds = dict(zip(registered.KINDS, of.read.configurations, strict=True))
-    found = [{**each, "kind": kind} for kind, each in kinds.items() if not isinstance(each, Unread)]
+    found = [{**each, "kind": kind} for kind, each in kinds.items() if not isinstance(each, ReadFailure)]
     differing = registered.differences(of.policy, found)
     for line in differing:
-        yield Check("registration", State.ERROR, line, REGISTER)
+        yield Check("registration", CheckState.ERROR, line, REGISTER)
     if not differing:
-        yield Check("registration", State.OK, f"made from policy {of.policy.digest}")
+        yield Check("registration", CheckState.OK, f"made from policy {of.policy.digest}")
 
 
 def floor(of: Examined) -> Iterator[Check]:
     """Whether the floor is there, the one that the policy needs, and as strict as it is to be."""
     name, lists = "floor", of.read.floor
     for each in lists:
-        if isinstance(each, Unread) and not each.absent:
+        if isinstance(each, ReadFailure) and not each.absent:
             yield _unknown(name, each)
             return
     if of.policy is None:
@@ -195,11 +195,11 @@ def floor(of: Examined) -> Iterator[Check]:
     found = [
         {**item, "kind": kind}
         for kind, each in zip((*current.KINDS, *current.MUTATING), lists, strict=True)
-        if not isinstance(each, Unread)
+        if not isinstance(each, ReadFailure)
         for item in each.get("items") or ()
     ]
     audits = mode(of.read.deployment) is Mode.AUDIT
-    answer = _watched(of.read.deployment) or current.made_with(found) or Answer.DENY
+    answer = _watched(of.read.deployment) or current.made_with(found) or ValidationActions.DENY
     steers = " --mutate --facts FACTS" if any(each["kind"] in current.MUTATING for each in found) else ""
     way = f"`slicewarden floor --policy POLICY --actions {answer}{steers} | kubectl apply -f -`"
     if not found:
@@ -210,42 +210,49 @@ def floor(of: Examined) -> Iterator[Check]:
     wanted = current.recording(made) if audits else made
     watched = _watched(of.read.deployment) is not None
     # Without --floor the actions are the owner's choice, but for those of a floor by rule.
-    actions = watched or (answer is Answer.BY_RULE and not current.only_records(found))
+    actions = watched or (answer is ValidationActions.BY_RULE and not current.only_records(found))
     if audits and not current.only_records(found):
         says = f"the webhook runs in audit mode, but the floor denies: actions {current.told(found)}"
-        yield Check(name, State.WARNING, says, "list the component floor before audit-mode, and apply your overlay")
+        yield Check(
+            name, CheckState.WARNING, says, "list the component floor before audit-mode, and apply your overlay"
+        )
         return
     differing = current.differences(wanted, found, actions=actions)
     for line in differing:
-        yield Check(name, State.ERROR, line, "delete it" if line.endswith("delete it") else way)
+        yield Check(name, CheckState.ERROR, line, "delete it" if line.endswith("delete it") else way)
     if not differing:
-        yield Check(name, State.OK, f"made from policy {of.policy.strict_digest}, actions: {current.told(found)}")
+        yield Check(name, CheckState.OK, f"made from policy {of.policy.strict_digest}, actions: {current.told(found)}")
 
 
-def _without_floor(of: Examined, answer: Answer, way: str, *, audits: bool) -> Check:
+def _without_floor(of: Examined, answer: ValidationActions, way: str, *, audits: bool) -> Check:
     if of.asked.floor:
-        return Check("floor", State.OK, "it is in files of the API server, and denies a pod that is to be denied")
+        return Check("floor", CheckState.OK, "it is in files of the API server, and denies a pod that is to be denied")
     if _watched(of.read.deployment):
-        return Check("floor", State.ERROR, f"the webhook is to watch a floor {answer}, and none is there", way)
+        return Check("floor", CheckState.ERROR, f"the webhook is to watch a floor {answer}, and none is there", way)
     if audits:
-        return Check("floor", State.OK, "none, and audit mode denies nothing")
-    return Check("floor", State.WARNING, f"none is there: {current.LOST}", way.replace(Answer.DENY, Answer.BY_RULE))
+        return Check("floor", CheckState.OK, "none, and audit mode denies nothing")
+    return Check(
+        "floor",
+        CheckState.WARNING,
+        f"none is there: {current.LOST}",
+        way.replace(ValidationActions.DENY, ValidationActions.BY_RULE),
+    )
 
 
-def _watched(deployment: Object | Unread) -> Answer | None:
+def _watched(deployment: Object | ReadFailure) -> ValidationActions | None:
     """Return the answer of the floor that the webhook is to watch."""
     for argument in _arguments(deployment):
         option, _, value = argument.partition("=")
-        if option == "--floor" and value in set(Answer):
-            return Answer(value)
+        if option == "--floor" and value in set(ValidationActions):
+            return ValidationActions(value)
     return None
 
 
 def certificate(of: Examined) -> Iterator[Check]:
     """Whether the serving certificate has the right names, holds, and is signed by a CA of every caBundle."""
     serving = of.read.serving
-    if isinstance(serving, Unread):
-        if isinstance(of.read.deployment, Unread):
+    if isinstance(serving, ReadFailure):
+        if isinstance(of.read.deployment, ReadFailure):
             return
         yield _unread("certificate", serving, "the Secret of the serving certificate is not there", KEEP)
         return
@@ -253,7 +260,7 @@ def certificate(of: Examined) -> Iterator[Check]:
     try:
         leaf = certificates(pem)[0]
     except ValueError:
-        yield Check("certificate", State.ERROR, "the Secret has no certificate under tls.crt", KEEP)
+        yield Check("certificate", CheckState.ERROR, "the Secret has no certificate under tls.crt", KEEP)
         return
     yield _leaf(leaf, of.now)
     hooks = [*_hooks(of.read)]
@@ -262,58 +269,62 @@ def certificate(of: Examined) -> Iterator[Check]:
     if wrong:
         empty = all(not bundles[name].strip() for name in wrong)
         what = "no caBundle" if empty else "a caBundle with no CA that signed the serving certificate"
-        yield Check("caBundle", State.ERROR, f"{listed(wrong, 3)}: {what}, so the API server refuses to call", KEEP)
+        yield Check(
+            "caBundle", CheckState.ERROR, f"{listed(wrong, 3)}: {what}, so the API server refuses to call", KEEP
+        )
     elif bundles:
-        yield Check("caBundle", State.OK, f"{several(len(bundles), 'webhook')} trust the CA of the serving certificate")
+        yield Check(
+            "caBundle", CheckState.OK, f"{several(len(bundles), 'webhook')} trust the CA of the serving certificate"
+        )
 
 
 def _leaf(leaf: Certificate, now: datetime) -> Check:
     if missing := [name for name in NAMES if name not in leaf.names]:
-        return Check("certificate", State.ERROR, f"the serving certificate lacks the name {missing[0]}", KEEP)
+        return Check("certificate", CheckState.ERROR, f"the serving certificate lacks the name {missing[0]}", KEEP)
     if not leaf.holds(now):
         when = f"ended {leaf.end:%Y-%m-%d}" if leaf.end < now else f"begins {leaf.start:%Y-%m-%d}"
-        return Check("certificate", State.ERROR, f"the serving certificate {when}", KEEP)
+        return Check("certificate", CheckState.ERROR, f"the serving certificate {when}", KEEP)
     if leaf.end - now < SOON:
-        return Check("certificate", State.WARNING, f"the serving certificate ends {leaf.end:%Y-%m-%d}", KEEP)
-    return Check("certificate", State.OK, f"holds until {leaf.end:%Y-%m-%d}")
+        return Check("certificate", CheckState.WARNING, f"the serving certificate ends {leaf.end:%Y-%m-%d}", KEEP)
+    return Check("certificate", CheckState.OK, f"holds until {leaf.end:%Y-%m-%d}")
 
 
 def endpoints(of: Examined) -> Iterator[Check]:
     """Whether the Service has endpoints that are ready."""
     name, slices = "endpoints", of.read.endpoints
-    if isinstance(slices, Unread):
+    if isinstance(slices, ReadFailure):
         yield _unknown(name, slices)
         return
     each = [one for item in slices.get("items") or () for one in item.get("endpoints") or ()]
     count = sum((one.get("conditions") or {}).get("ready") is not False for one in each)
     if count:
-        yield Check(name, State.OK, f"the Service has {several(count, 'ready endpoint')}")
+        yield Check(name, CheckState.OK, f"the Service has {several(count, 'ready endpoint')}")
     else:
-        yield Check(name, State.ERROR, "the Service slicewarden has no ready endpoint", LOGS)
+        yield Check(name, CheckState.ERROR, "the Service slicewarden has no ready endpoint", LOGS)
 
 
 def facts_age(of: Examined) -> Iterator[Check]:
     """Whether every replica has facts, and how old they are."""
     name = "facts"
-    if isinstance(of.read.pods, Unread) or not ready(of.read.pods):
+    if isinstance(of.read.pods, ReadFailure) or not ready(of.read.pods):
         return
     for read in of.asked.metrics.values():
-        if isinstance(read, Unread):
+        if isinstance(read, ReadFailure):
             way = "allow `get` of pods/proxy in slicewarden-system, or look at slicewarden_facts_age_seconds"
-            yield Check(name, State.UNKNOWN, f"the age of facts could not be read: {read.why}", way)
+            yield Check(name, CheckState.UNKNOWN, f"the age of facts could not be read: {read.why}", way)
             return
     way = "look for `watch broke` in the log, and at the permissions below"
     if any(series.get("slicewarden_facts_loaded") != 1 for series in _series(of)):
-        yield Check(name, State.ERROR, "a replica has no facts to judge by", way)
+        yield Check(name, CheckState.ERROR, "a replica has no facts to judge by", way)
         return
     ages = [
         age for series in _series(of) for key, age in series.items() if key.startswith("slicewarden_facts_age_seconds")
     ]
     oldest = max(ages, default=0.0)
     if oldest > OLD:
-        yield Check(name, State.WARNING, f"a replica has heard nothing of a kind for {oldest:.0f} s", way)
+        yield Check(name, CheckState.WARNING, f"a replica has heard nothing of a kind for {oldest:.0f} s", way)
     else:
-        yield Check(name, State.OK, f"the oldest are {oldest:.0f} s old")
+        yield Check(name, CheckState.OK, f"the oldest are {oldest:.0f} s old")
 
 
 def guarded(of: Examined) -> Iterator[Check]:
@@ -321,12 +332,12 @@ def guarded(of: Examined) -> Iterator[Check]:
     if of.policy is None:
         return
     if of.facts is None:
-        yield Check("guard", State.UNKNOWN, "the nodes could not be listed", "ask as one who may list nodes")
+        yield Check("guard", CheckState.UNKNOWN, "the nodes could not be listed", "ask as one who may list nodes")
     elif caution := guard.unguarded(of.policy, of.facts):
         what, _, way = caution.rpartition("; ")
-        yield Check("guard", State.ERROR, what, way)
+        yield Check("guard", CheckState.ERROR, what, way)
     else:
-        yield Check("guard", State.OK, f"{several(len(of.facts.nodes), 'node')} known; each with GPUs is guarded")
+        yield Check("guard", CheckState.OK, f"{several(len(of.facts.nodes), 'node')} known; each with GPUs is guarded")
 
 
 def permissions(of: Examined) -> Iterator[Check]:
@@ -334,17 +345,17 @@ def permissions(of: Examined) -> Iterator[Check]:
     name, powers = "permissions", of.asked.permissions
     if not powers:
         return
-    if unread := next((each for each in powers.values() if isinstance(each, Unread)), None):
+    if unread := next((each for each in powers.values() if isinstance(each, ReadFailure)), None):
         yield _unknown(name, unread)
         return
     lacking = [power for power, held in powers.items() if held is False]
     if lacking:
         says = f"the service account slicewarden may not {listed(lacking, 3)}"
         yield Check(
-            name, State.ERROR, says, "apply the overlay's roles: one for each of the policy's sharing namespaces"
+            name, CheckState.ERROR, says, "apply the overlay's roles: one for each of the policy's sharing namespaces"
         )
     else:
-        yield Check(name, State.OK, f"the service account holds all {len(powers)} powers that facts need")
+        yield Check(name, CheckState.OK, f"the service account holds all {len(powers)} powers that facts need")
 
 
 _CALLED = re.compile(r'admission webhook "[^"]*\.slicewarden\.dev" denied the request')
@@ -354,32 +365,32 @@ _COUNT = 'slicewarden_review_duration_seconds_count{endpoint="/validate"}'
 def reached(of: Examined) -> Iterator[Check]:
     """Whether the API server calls the webhook: a pod that the policy denies is created as a dry run."""
     name, answer = "calls", of.asked.probe
-    if of.policy is None or isinstance(of.read.deployment, Unread):
+    if of.policy is None or isinstance(of.read.deployment, ReadFailure):
         return
     if answer is None:
-        yield Check(name, State.UNKNOWN, "the policy denies none of the pods to try", "set a rule to Deny")
+        yield Check(name, CheckState.UNKNOWN, "the policy denies none of the pods to try", "set a rule to Deny")
         return
-    if isinstance(answer, Unread):
+    if isinstance(answer, ReadFailure):
         if _CALLED.search(answer.why):
-            yield Check(name, State.OK, "the API server asks the webhook, which denies a pod that is to be denied")
+            yield Check(name, CheckState.OK, "the API server asks the webhook, which denies a pod that is to be denied")
         elif "slicewarden.dev" in answer.why:
-            yield Check(name, State.ERROR, f"the API server cannot call the webhook: {shown(answer.why)}", LOGS)
+            yield Check(name, CheckState.ERROR, f"the API server cannot call the webhook: {shown(answer.why)}", LOGS)
         else:
             way = "ask as one who may create pods and Deployments in the namespace default"
-            yield Check(name, State.UNKNOWN, f"a dry run was refused by another: {shown(answer.why)}", way)
+            yield Check(name, CheckState.UNKNOWN, f"a dry run was refused by another: {shown(answer.why)}", way)
         return
     if mode(of.read.deployment) is Mode.ENFORCE:
         says = "a pod that the policy denies was let in, as a dry run: the API server does not ask the webhook"
-        yield Check(name, State.ERROR, says, REGISTER)
+        yield Check(name, CheckState.ERROR, says, REGISTER)
         return
     counts = [_counted(each) for each in (of.asked.before, of.asked.metrics)]
     if counts[0] is None or counts[1] is None:
         says = "in audit mode nothing is denied, and the replicas' metrics could not be read"
-        yield Check(name, State.UNKNOWN, says, "allow `get` of pods/proxy in slicewarden-system")
+        yield Check(name, CheckState.UNKNOWN, says, "allow `get` of pods/proxy in slicewarden-system")
     elif counts[1] > counts[0]:
-        yield Check(name, State.OK, "the API server asks the webhook, which counts the review of a dry run")
+        yield Check(name, CheckState.OK, "the API server asks the webhook, which counts the review of a dry run")
     else:
-        yield Check(name, State.ERROR, "no replica was asked about a pod that was created as a dry run", LOGS)
+        yield Check(name, CheckState.ERROR, "no replica was asked about a pod that was created as a dry run", LOGS)
 
 
 Checker = Callable[[Examined], Iterable[Check]]
@@ -400,22 +411,22 @@ CHECKS: tuple[Checker, ...] = (
 """In the order in which they are shown."""
 
 
-def _unknown(name: str, unread: Unread) -> Check:
+def _unknown(name: str, unread: ReadFailure) -> Check:
     return Check(
-        name, State.UNKNOWN, f"could not be asked: {shown(unread.why, quotes=False)}", "ask as an administrator"
+        name, CheckState.UNKNOWN, f"could not be asked: {shown(unread.why, quotes=False)}", "ask as an administrator"
     )
 
 
-def _unread(name: str, unread: Unread, absent: str, way: str) -> Check:
-    return Check(name, State.ERROR, absent, way) if unread.absent else _unknown(name, unread)
+def _unread(name: str, unread: ReadFailure, absent: str, way: str) -> Check:
+    return Check(name, CheckState.ERROR, absent, way) if unread.absent else _unknown(name, unread)
 
 
 def _spec(item: Object) -> Any:
     return item.get("spec") or {}
 
 
-def _arguments(deployment: Object | Unread) -> list[str]:
-    if isinstance(deployment, Unread):
+def _arguments(deployment: Object | ReadFailure) -> list[str]:
+    if isinstance(deployment, ReadFailure):
         return []
     containers = _spec(deployment).get("template", {}).get("spec", {}).get("containers") or ()
     return [str(argument) for each in containers for argument in each.get("args") or ()]
@@ -429,7 +440,7 @@ def _is_ready(pod: Object) -> bool:
 
 def _hooks(read: Installation) -> Iterator[Object]:
     for each in read.configurations:
-        if not isinstance(each, Unread):
+        if not isinstance(each, ReadFailure):
             yield from each.get("webhooks") or ()
 
 
@@ -441,7 +452,7 @@ def _decoded(text: Any) -> bytes:
 
 
 def _series(of: Examined) -> Iterator[Mapping[str, float]]:
-    return (each for each in of.asked.metrics.values() if not isinstance(each, Unread))
+    return (each for each in of.asked.metrics.values() if not isinstance(each, ReadFailure))
 
 
 def _labels(series: Mapping[str, float], metric: str, label: str) -> Iterator[str]:
@@ -450,8 +461,8 @@ def _labels(series: Mapping[str, float], metric: str, label: str) -> Iterator[st
             yield match[1]
 
 
-def _counted(read: Mapping[str, Mapping[str, float] | Unread]) -> float | None:
+def _counted(read: Mapping[str, Mapping[str, float] | ReadFailure]) -> float | None:
     """Return the reviews that all replicas counted; None where one could not be read."""
-    if not read or any(isinstance(each, Unread) for each in read.values()):
+    if not read or any(isinstance(each, ReadFailure) for each in read.values()):
         return None
-    return sum(each.get(_COUNT, 0.0) for each in read.values() if not isinstance(each, Unread))
+    return sum(each.get(_COUNT, 0.0) for each in read.values() if not isinstance(each, ReadFailure))

@@ -31,7 +31,7 @@ REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "Subjec
 """The resource by which the webhook asks who holds the right of trust."""
 
 
-class Unread(NamedTuple):
+class ReadFailure(NamedTuple):
     """Why something could not be read: the HTTP status, 0 without one, and a line."""
 
     status: int
@@ -43,7 +43,7 @@ class Unread(NamedTuple):
         return self.status == NOT_FOUND
 
 
-Answer = Object | Unread
+Answer = Object | ReadFailure
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Installation:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PolicyAnswers:
     """The answers to questions that need the policy.
 
     `permissions` has each of a power and whether the service account holds it; `metrics` the series of each ready pod,
@@ -72,9 +72,9 @@ class Asked:
     Deployment of such pods, which the floor leaves to the webhook.
     """
 
-    permissions: Mapping[str, bool | Unread] = field(default_factory=dict)
-    before: Mapping[str, Mapping[str, float] | Unread] = field(default_factory=dict)
-    metrics: Mapping[str, Mapping[str, float] | Unread] = field(default_factory=dict)
+    permissions: Mapping[str, bool | ReadFailure] = field(default_factory=dict)
+    before: Mapping[str, Mapping[str, float] | ReadFailure] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, float] | ReadFailure] = field(default_factory=dict)
     probe: Answer | None = None
     floor: str = ""
 
@@ -98,18 +98,18 @@ def read(api: Api) -> Installation:
     )
 
 
-def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> Asked:
+def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> PolicyAnswers:
     """Ask what the service account may do, what the ready pods count, and what becomes of a pod as a dry run."""
     before = {name: metrics(api, name) for name in ready}
     answer = None if probe is None else _dry_run(api, "/api/v1", "pods", probe)
-    floor = answer.why if isinstance(answer, Unread) and BY_FLOOR.search(answer.why) else ""
+    floor = answer.why if isinstance(answer, ReadFailure) and BY_FLOOR.search(answer.why) else ""
     if floor and probe is not None:
         answer = _dry_run(api, "/apis/apps/v1", "deployments", _deployment(probe))
     after = {name: metrics(api, name) for name in ready} if answer is not None else before
-    return Asked(permissions(api, policy), before, after, answer, floor)
+    return PolicyAnswers(permissions(api, policy), before, after, answer, floor)
 
 
-def permissions(api: Api, policy: Policy) -> dict[str, bool | Unread]:
+def permissions(api: Api, policy: Policy) -> dict[str, bool | ReadFailure]:
     """Ask whether the webhook's service account may read what facts are made of, and ask about others' rights."""
     within = (replace(each, namespace=place) for place in namespaces(policy) for each in READ_WITHIN)
     wanted = [(each, verb) for each in (*resources(policy), *within) for verb in VERBS]
@@ -118,15 +118,15 @@ def permissions(api: Api, policy: Policy) -> dict[str, bool | Unread]:
     return {_power(each, verb): _may(api, each, verb) for each, verb in wanted}
 
 
-def metrics(api: Api, pod: str) -> Mapping[str, float] | Unread:
+def metrics(api: Api, pod: str) -> Mapping[str, float] | ReadFailure:
     """Read the metrics of a pod through the API server; each series by its name and labels as they are written."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{METRICS_PORT}/proxy/metrics"
     try:
         status, text = client.text(api, path)
     except Unreachable as error:
-        return Unread(0, str(error))
+        return ReadFailure(0, str(error))
     if status != OK:
-        return Unread(status, f"the API server answers {status} for the metrics of pod {pod}")
+        return ReadFailure(status, f"the API server answers {status} for the metrics of pod {pod}")
     series: dict[str, float] = {}
     for line in text.splitlines():
         name, _, value = line.rpartition(" ")
@@ -134,13 +134,13 @@ def metrics(api: Api, pod: str) -> Mapping[str, float] | Unread:
             try:
                 series[name] = float(value)
             except ValueError:
-                return Unread(0, f"pod {pod} answers with what is no metrics")
+                return ReadFailure(0, f"pod {pod} answers with what is no metrics")
     return series
 
 
 def volume(deployment: Answer, name: str, path: tuple[str, str]) -> str:
     """Return the name of the object that a volume of the Deployment mounts, or an empty text."""
-    if isinstance(deployment, Unread):
+    if isinstance(deployment, ReadFailure):
         return ""
     spec: Any = deployment.get("spec", {}).get("template", {}).get("spec", {})
     for each in spec.get("volumes") or ():
@@ -150,19 +150,19 @@ def volume(deployment: Answer, name: str, path: tuple[str, str]) -> str:
 
 
 def _named(api: Api, root: str, deployment: Answer, name: str, path: tuple[str, str]) -> Answer:
-    if isinstance(deployment, Unread):
+    if isinstance(deployment, ReadFailure):
         return deployment
     found = volume(deployment, name, path)
-    return _get(api, f"{root}/{found}") if found else Unread(NOT_FOUND, f"the Deployment has no volume {name}")
+    return _get(api, f"{root}/{found}") if found else ReadFailure(NOT_FOUND, f"the Deployment has no volume {name}")
 
 
 def _get(api: Api, path: str, query: Mapping[str, Any] | None = None) -> Answer:
     try:
         answer: Object = client.ask(api, path, query)
     except StatusError as error:
-        return Unread(error.status, str(error))
+        return ReadFailure(error.status, str(error))
     except Unreachable as error:
-        return Unread(0, str(error))
+        return ReadFailure(0, str(error))
     return answer
 
 
@@ -170,9 +170,9 @@ def _post(api: Api, path: str, body: Object, query: Mapping[str, Any] | None = N
     try:
         answer: Object = client.ask(api, path, query, method="POST", body=body)
     except StatusError as error:
-        return Unread(error.status, str(error))
+        return ReadFailure(error.status, str(error))
     except Unreachable as error:
-        return Unread(0, str(error))
+        return ReadFailure(0, str(error))
     return answer
 
 
@@ -192,7 +192,7 @@ def _power(resource: Resource, verb: str) -> str:
     return f"{verb} {what}{f' in {resource.namespace}' if resource.namespace else ''}"
 
 
-def _may(api: Api, resource: Resource, verb: str) -> bool | Unread:
+def _may(api: Api, resource: Resource, verb: str) -> bool | ReadFailure:
     attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": resource.namespace}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -204,4 +204,4 @@ def _may(api: Api, resource: Resource, verb: str) -> bool | Unread:
         },
     }
     answer = _post(api, "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
-    return answer if isinstance(answer, Unread) else bool((answer.get("status") or {}).get("allowed"))
+    return answer if isinstance(answer, ReadFailure) else bool((answer.get("status") or {}).get("allowed"))

@@ -6,14 +6,14 @@ from typing import NamedTuple
 from webhook.documents.goyaml_scalars import plain
 
 
-class Kind(NamedTuple):
+class TypeMeta(NamedTuple):
     """The apiVersion and the kind of an object, under the names of the fields."""
 
     apiVersion: str  # noqa: N815 - the name of the field
     kind: str
 
 
-def kind(text: str) -> Kind | None:
+def kind(text: str) -> TypeMeta | None:
     """Return what a parse would find at the margin of a document, or None where only a parse can tell.
 
     A document whose first line is a plain key at the margin is a map in block style. Every key of it begins a line
@@ -34,7 +34,7 @@ def kind(text: str) -> Kind | None:
         if value is None or match[1] in found or not isinstance(plain(value[1]), str):
             return None
         found[match[1]] = value[1]
-    return Kind(**found) if len(found) == 2 else None
+    return TypeMeta(**found) if len(found) == 2 else None
 
 
 _BREAKS = "\x85\u2028\u2029\ufeff"

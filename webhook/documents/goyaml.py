@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from webhook.documents.goyaml_composer import MAX_VALUES, ODD_COLON, ODD_TAGS, Composer, refuse
-from webhook.documents.marks import Mark, Repeat, Unread, Unreadable
+from webhook.documents.marks import Mark, Repeat, Unreadable, UnsupportedText
 
 
 def parse(
@@ -31,7 +31,9 @@ def parse(
     they are added; and for content after the first document, if that has to be `alone`.
     """
     if "\ufeff" in text and (mark_within := _BOM_WITHIN.search(text)):
-        raise Unread(first_line + text.count("\n", 0, mark_within.start()) + 1, "a byte order mark begins a line")
+        raise UnsupportedText(
+            first_line + text.count("\n", 0, mark_within.start()) + 1, "a byte order mark begins a line"
+        )
     forbidden = _FORBIDDEN.search(text)
     if forbidden and alone:
         raise _character(text, forbidden, first_line)
@@ -48,7 +50,7 @@ def parse(
                 line = first_line + event.start_mark.line  # type: ignore[union-attr]
                 raise Unreadable(line, "more follows the document, and no --- before it")
     except (yaml.YAMLError, Unreadable) as error:
-        if forbidden and not isinstance(error, Unread):
+        if forbidden and not isinstance(error, UnsupportedText):
             raise _character(text, forbidden, first_line) from error
         raise _unreadable(error, readable.removeprefix("\ufeff"), first_line) from error
     finally:
@@ -69,9 +71,9 @@ def _unreadable(error: yaml.YAMLError | Unreadable, text: str, first_line: int) 
             and (error.context or "").endswith("ing a tag")
             and text[mark.index : mark.index + 1] in (",", "[", "]")
         ):
-            return Unread(line, ODD_TAGS)
+            return UnsupportedText(line, ODD_TAGS)
         if error.problem == "found unexpected ':'":
-            return Unread(line, ODD_COLON)
+            return UnsupportedText(line, ODD_COLON)
         return Unreadable(line, f"not YAML: {error.problem or error.context}")
     return Unreadable(first_line, f"not YAML: {' '.join(str(error).split())}")
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from webhook.documents.goyaml_scalars import is_timestamp, plain, whole
-from webhook.documents.marks import Mark, Repeat, Unread, Unreadable
+from webhook.documents.marks import Mark, Repeat, Unreadable, UnsupportedText
 from webhook.text.words import shown
 
 MAX_DEPTH = 100
@@ -111,9 +111,9 @@ class Composer:
         begins, text, plain_style, stack = event.start_mark, event.value, event.implicit[0], self._stack
         line = begins.line + self._offset + 1
         if self._tagged and event.tag and _ODD_TAG.match(self._text, begins.index):
-            raise Unread(line, ODD_TAGS)
+            raise UnsupportedText(line, ODD_TAGS)
         if "?" in text and plain_style and stack and stack[-1].flow:
-            raise Unread(line, _ODD_QUESTION)
+            raise UnsupportedText(line, _ODD_QUESTION)
         if self._tagged or event.tag is not None:
             value = _scalar(event, self._text, line, self._tagged)
         else:
@@ -139,9 +139,9 @@ class Composer:
         if event.anchor:
             anchor = self._anchors[event.anchor] = _Anchor()
         if event.tag and _ODD_TAG.match(self._text, start):
-            raise Unread(line, ODD_TAGS)
+            raise UnsupportedText(line, ODD_TAGS)
         if len(stack) >= MAX_DEPTH:
-            raise Unread(line, f"nested more than {MAX_DEPTH} deep")
+            raise UnsupportedText(line, f"nested more than {MAX_DEPTH} deep")
         if stack and type(stack[-1].value) is dict and stack[-1].key is None:
             first = len(stack) == 1 and stack[0].start == start and self._text[start] in "{["
             if first and isinstance(self._loader.get_event(), yaml.CollectionEndEvent):
@@ -210,7 +210,7 @@ class Composer:
             parent.key = None
         parent.size += size
         if parent.size > self._max_values:
-            raise Unread(line, "more values than are read, once its aliases are expanded")
+            raise UnsupportedText(line, "more values than are read, once its aliases are expanded")
         return None
 
     def _whole(self, value: Any, mark: Mark, size: int) -> _Document:

@@ -15,7 +15,7 @@ class Unreadable(ValueError):
         self.line = line
 
 
-class Unread(Unreadable):
+class UnsupportedText(Unreadable):
     """The text is too large, too deep or too unusual to be read here, though other readers may accept it."""
 
 

@@ -26,7 +26,7 @@ LONGEST = 4096
 _VARIABLE = "PYTHONPATH="
 
 
-class Found(NamedTuple):
+class ImageSetting(NamedTuple):
     """The entry of an image: the `path` that it sets, None if unknown, and `why` the lists do not help, or ""."""
 
     path: str | None
@@ -81,14 +81,14 @@ def _key(full: str) -> str:
 # Looking an image up
 
 
-def find(facts: Facts, namespaces: Iterable[str], image: str) -> Found:
+def find(facts: Facts, namespaces: Iterable[str], image: str) -> ImageSetting:
     """Find the PYTHONPATH that an image sets in the lists of some namespaces. `image` is its reference in a pod.
 
     A list that cannot be read might have named the image, so then nothing is known of images that no other list names.
     """
     full, why = reference(image), ""
     if not full:
-        return Found(None)
+        return ImageSetting(None)
     paths = set()
     for namespace in namespaces:
         for text in facts.config_maps.get((namespace, LIST), {}).values():
@@ -98,8 +98,8 @@ def find(facts: Facts, namespaces: Iterable[str], image: str) -> Found:
             elif (path := known.get(_key(full))) is not None:
                 paths.add(path)
     if len(paths) > 1:
-        return Found(None, f"the lists of images give it more than one {_VARIABLE[:-1]}")
-    return Found(paths.pop()) if paths else Found(None, why)
+        return ImageSetting(None, f"the lists of images give it more than one {_VARIABLE[:-1]}")
+    return ImageSetting(paths.pop()) if paths else ImageSetting(None, why)
 
 
 @lru_cache(maxsize=64)  # a snapshot keeps the texts of the one before, so each is read once

@@ -10,7 +10,7 @@ from webhook.api.lenient import mapping, mappings, sequence, string
 
 
 @dataclass(frozen=True, slots=True)
-class Installation:
+class PluginInstallation:
     """An installation of the device plugin with a ConfigMap, by a ClusterPolicy or a DaemonSet (`kind`).
 
     `namespace` is empty for a ClusterPolicy, whose ConfigMap and DaemonSet are in the GPU Operator's namespace. If
@@ -46,7 +46,7 @@ The device list strategy is unknown, since the operator changes it for CDI.
 """
 
 
-def of_cluster_policy(name: str, spec: Mapping[str, Any]) -> Installation | None:
+def of_cluster_policy(name: str, spec: Mapping[str, Any]) -> PluginInstallation | None:
     """Read the installation in a ClusterPolicy of the GPU Operator; None if its plugin has no ConfigMap."""
     plugin = mapping(spec.get("devicePlugin"))
     config = mapping(plugin.get("config"))
@@ -57,7 +57,9 @@ def of_cluster_policy(name: str, spec: Mapping[str, Any]) -> Installation | None
     env = {**OPERATORS_ENV, **({"MIG_STRATEGY": mig} if mig else {}), **_env(plugin)}
     key = string(config.get("default"))
     # By default the operator shares nothing (gpu-operator controllers/object_controls.go).
-    return Installation("ClusterPolicy", "", name, config_map, chosen=True, key=key, fallbacks=("empty",), env=env)
+    return PluginInstallation(
+        "ClusterPolicy", "", name, config_map, chosen=True, key=key, fallbacks=("empty",), env=env
+    )
 
 
 _SIBLINGS = ("gpu-feature-discovery", "mps-control-daemon", "config-manager")
@@ -67,7 +69,7 @@ _SIBLINGS = ("gpu-feature-discovery", "mps-control-daemon", "config-manager")
 _PROGRAM = "nvidia-device-plugin"
 
 
-def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> Installation | None:
+def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> PluginInstallation | None:
     """Read the installation in a DaemonSet, as the Helm chart and the GPU Operator write one, or return None.
 
     With a config-manager the nodes choose their key. Without one the plugin reads one file (k8s-device-plugin
@@ -92,7 +94,7 @@ def of_daemon_set(namespace: str, name: str, pod: Mapping[str, Any]) -> Installa
         manager_env = None
     if not config_map:
         return None
-    return Installation(
+    return PluginInstallation(
         "DaemonSet", namespace, name, config_map, manager_env is not None, key, fallbacks, env=env, selector=selector
     )
 

@@ -118,7 +118,7 @@ class Rights:
 UNREAD = Rights()
 
 
-class Given(Rights):
+class GrantedRight(Rights):
     """The right as Roles, ClusterRoles and their bindings give it (kubernetes pkg/registry/rbac/validation/rule.go).
 
     A binding to a role that is not there gives nothing, but for the ClusterRole of the manifests, which is known by

@@ -17,9 +17,9 @@ from webhook.api.devices import DEVICES, GROUP, MEMORY, TEMPLATE, DeviceRequest,
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.facts import queues, rights
-from webhook.facts.installations import Installation, Texts, of_cluster_policy, of_daemon_set
+from webhook.facts.installations import PluginInstallation, Texts, of_cluster_policy, of_daemon_set
 from webhook.facts.queues import Queues
-from webhook.facts.rights import UNREAD, Account, Given, Rights
+from webhook.facts.rights import UNREAD, Account, GrantedRight, Rights
 from webhook.model import Malformed, Object, Path, immutable
 
 K = TypeVar("K")
@@ -154,7 +154,7 @@ class Facts:
     nodes: tuple[Node, ...] = ()
     config_maps: Mapping[tuple[str, str], Texts] = field(default_factory=dict)
     """ConfigMaps by namespace and name. In a live cluster, only those of the policy's sharing namespaces."""
-    installations: tuple[Installation, ...] = ()
+    installations: tuple[PluginInstallation, ...] = ()
     holders: tuple[Holder, ...] = ()
     device_classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     """The DeviceClasses by name."""
@@ -270,7 +270,7 @@ def gathered(facts: Iterable[Fact]) -> Facts:
         queues=Queues(said.get("flavors", {}), said.get("quotas", {}), queues.leading(said.get("local", {}))),
         priority_classes=said.get("priorities", {}),
         gpu_clusters=tuple(said.get("gpu_clusters", {})),
-        rights=Given(giving.values()) if giving else UNREAD,
+        rights=GrantedRight(giving.values()) if giving else UNREAD,
     )
 
 

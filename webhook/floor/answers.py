@@ -16,7 +16,7 @@ rule denies: it reaches GPUs, memory or trust that were not given, or it lasts.
 """
 
 
-class Answer(StrEnum):
+class ValidationActions(StrEnum):
     """The answer to a request that a rule denies, beside an entry in the audit log."""
 
     DENY = "Deny"
@@ -25,12 +25,12 @@ class Answer(StrEnum):
     BY_RULE = "ByRule"
     """AUDIT for the rules of RECORDED, and DENY for all others."""
 
-    def to(self, rule: str) -> "Answer":
+    def to(self, rule: str) -> "ValidationActions":
         """Return the answer to what a rule denies, which is never BY_RULE."""
-        if self is not Answer.BY_RULE:
+        if self is not ValidationActions.BY_RULE:
             return self
-        return Answer.AUDIT if rule in RECORDED else Answer.DENY
+        return ValidationActions.AUDIT if rule in RECORDED else ValidationActions.DENY
 
 
-OF_BINDINGS = (Answer.DENY, Answer.WARN, Answer.AUDIT)
+OF_BINDINGS = (ValidationActions.DENY, ValidationActions.WARN, ValidationActions.AUDIT)
 """The answers that a binding may have, the strictest first."""

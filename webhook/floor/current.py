@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from webhook.engine.registration import LABELS, MADE_FROM
 from webhook.floor import mutations
-from webhook.floor.answers import OF_BINDINGS, Answer
+from webhook.floor.answers import OF_BINDINGS, ValidationActions
 from webhook.floor.params import Params
 from webhook.floor.policies import AUDITED, GUARD, STATIC
 from webhook.model import Object
@@ -57,9 +57,9 @@ def _named(item: Object) -> Params:
     return Params(str(_metadata(item).get("namespace")), str(_metadata(item).get("name")))
 
 
-def answers(found: Iterable[Object]) -> dict[Answer, list[str]]:
+def answers(found: Iterable[Object]) -> dict[ValidationActions, list[str]]:
     """Return the answers of the bindings of a floor, without its guard: the strictest first, each with its bindings."""
-    said: dict[Answer, list[str]] = {}
+    said: dict[ValidationActions, list[str]] = {}
     for item in ours(found):
         if item["kind"] == KINDS[1] and not _guards(item):
             actions = _actions(item)
@@ -70,11 +70,11 @@ def answers(found: Iterable[Object]) -> dict[Answer, list[str]]:
     return {each: said[each] for each in OF_BINDINGS if each in said}
 
 
-def made_with(found: Iterable[Object]) -> Answer | None:
+def made_with(found: Iterable[Object]) -> ValidationActions | None:
     """Return the answer with which a floor was made; None if it has no bindings, or they have several answers."""
     found = ours(found)
     if any(str(_metadata(item).get("name")).removesuffix(STATIC).endswith(AUDITED) for item in found):
-        return Answer.BY_RULE
+        return ValidationActions.BY_RULE
     has = [*answers(found)]
     return has[0] if len(has) == 1 else None
 
@@ -86,7 +86,7 @@ def of_files(found: Iterable[Object]) -> bool:
 
 def only_records(found: Iterable[Object]) -> bool:
     """Tell whether a floor denies nothing, as in audit mode."""
-    return [*answers(found)] == [Answer.AUDIT]
+    return [*answers(found)] == [ValidationActions.AUDIT]
 
 
 def told(found: Iterable[Object]) -> str:
@@ -94,7 +94,7 @@ def told(found: Iterable[Object]) -> str:
     found = ours(found)
     has = answers(found)
     if only_records(found):
-        return f"{Answer.AUDIT}"
+        return f"{ValidationActions.AUDIT}"
     if made := made_with(found):
         return f"{made}"
     return ", ".join(
@@ -102,7 +102,7 @@ def told(found: Iterable[Object]) -> str:
     )
 
 
-class State(StrEnum):
+class ObjectState(StrEnum):
     """The state of a policy or binding of a floor."""
 
     CURRENT = "current"
@@ -120,12 +120,12 @@ MISSING = {
 """The words for a part that is missing."""
 
 
-class Difference(NamedTuple):
+class Drift(NamedTuple):
     """A part of a policy or binding that is not as it has to be."""
 
     kind: str
     name: str
-    state: State
+    state: ObjectState
     text: str
 
 
@@ -138,17 +138,17 @@ def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: b
     return [f"{listed(list(dict.fromkeys(names)), NAMED)}: {text}" for text, names in said.items()]
 
 
-def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[State, int]:
+def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[ObjectState, int]:
     """Count the policies and bindings of a floor by their state; their actions count too."""
-    by_state: dict[State, set[tuple[str, str]]] = {state: set() for state in State}
+    by_state: dict[ObjectState, set[tuple[str, str]]] = {state: set() for state in ObjectState}
     for each in differing(wanted, found, actions=True):
         by_state[each.state].add((each.kind, each.name))
     counts = {state: len(names) for state, names in by_state.items()}
-    counts[State.CURRENT] = len(wanted) - counts[State.MISSING] - counts[State.DIFFERING]
+    counts[ObjectState.CURRENT] = len(wanted) - counts[ObjectState.MISSING] - counts[ObjectState.DIFFERING]
     return counts
 
 
-def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> Iterator[Difference]:
+def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> Iterator[Drift]:
     """Yield what of a floor is not as it has to be.
 
     Defaults of the API server may be there. The actions of bindings may differ without `actions`, but for the guard's.
@@ -158,9 +158,9 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
         kind, name = each["kind"], each["metadata"]["name"]
         item = there.pop((kind, name), None)
         if item is None:
-            yield Difference(kind, name, State.MISSING, MISSING.get(kind, "is missing"))
+            yield Drift(kind, name, ObjectState.MISSING, MISSING.get(kind, "is missing"))
         else:
-            yield from (Difference(kind, name, State.DIFFERING, text) for text in _between(each, item, actions))
+            yield from (Drift(kind, name, ObjectState.DIFFERING, text) for text in _between(each, item, actions))
     for kind, name in there:
         audited = str(name).removesuffix(STATIC).endswith(AUDITED)
         text = "is not of this policy's floor, and may deny what the webhook allows; delete it"
@@ -168,13 +168,13 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
             text = "belongs to a floor with other --actions; it only records; delete it"
         if kind in MUTATING:
             text = "is not of this policy's floor, and may write what the webhook does not; delete it"
-        yield Difference(kind, str(name), State.UNNEEDED, text)
+        yield Drift(kind, str(name), ObjectState.UNNEEDED, text)
 
 
 def recording(made: Iterable[Object]) -> list[Object]:
     """Make of a floor one that denies nothing, as audit mode has it."""
     return [
-        {**each, "spec": {**each["spec"], "validationActions": [Answer.AUDIT.value]}}
+        {**each, "spec": {**each["spec"], "validationActions": [ValidationActions.AUDIT.value]}}
         if each["kind"] == KINDS[1]
         else each
         for each in made

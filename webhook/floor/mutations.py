@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from webhook.api.pods import MIRROR
 from webhook.api.selectors import Requirement
 from webhook.catalog.device_variables import CLOSED, IMEX, NONE, VISIBLE, VOID
-from webhook.cel.clauses import Asked
+from webhook.cel.clauses import RequestKind
 from webhook.cel.policies import holds
 from webhook.cel.write import all_of, any_of, array, negated, one_of, strings, text
 from webhook.engine.registration import LABELS, MADE_FROM, NAME, webhooks
@@ -22,7 +22,7 @@ from webhook.floor.policies import SOURCES, Made, eased, matching
 from webhook.memory import annotation, environment
 from webhook.memory.budget import MEMORY, PROCESSES, budget, nodes, smallest
 from webhook.memory.frameworks.pytorch import TORCH_VERSION
-from webhook.memory.steps import Cap, Kind
+from webhook.memory.steps import Cap, StepKind
 from webhook.model import Action, Object
 from webhook.policy.model import Card, Policy, Pool
 from webhook.rules import Rule
@@ -82,18 +82,18 @@ def mutating(policy: Policy, rules: Iterable[Rule], facts: Facts) -> list[Made]:
         writes.append(f"{easing[STEERING]} ? {DONE} : {chosen}{DONE}")
     if not writes:
         return []
-    hook = next(each for each in webhooks(policy) if each.name == SOURCES[Asked.PODS].webhook)
-    name = f"{NAME}-{Asked.PODS}"
+    hook = next(each for each in webhooks(policy) if each.name == SOURCES[RequestKind.PODS].webhook)
+    name = f"{NAME}-{RequestKind.PODS}"
     cards = json.dumps({name: capping.card for name, capping in capped.items()}, sort_keys=True)
     metadata = {"name": name, "labels": LABELS, "annotations": {MADE_FROM: policy.strict_digest, CARDS: cards}}
-    made = matching(Asked.PODS, hook)
+    made = matching(RequestKind.PODS, hook)
     made["matchConstraints"]["resourceRules"] = [
         {**rule, "resources": ["pods"]} for rule in made["matchConstraints"]["resourceRules"]
     ]
     made["matchConditions"].append(
         {"name": "no-mirror-pod", "expression": f"!({text(MIRROR)} in object.metadata.?annotations.orValue({{}}))"}
     )
-    of_pods = [*variables.of(Asked.PODS, policy), ("chosen", _chosen(policy))]
+    of_pods = [*variables.of(RequestKind.PODS, policy), ("chosen", _chosen(policy))]
     spec = {
         "failurePolicy": "Ignore",  # the floor denies what then is missing, and says so
         "reinvocationPolicy": "IfNeeded",
@@ -170,13 +170,13 @@ def _by_release(pool: Pool, cap: Cap) -> tuple[Caps, ...]:
         steps = environment.merge({}, of_it)
         record = "" if cap.driver else annotation.plain(pool, of_it).text
         when = all_of((*map(negated, earlier), here))
-        found.append(Caps(when, {step.name: step.value for step in steps if step.kind is Kind.ADD}, record))
+        found.append(Caps(when, {step.name: step.value for step in steps if step.kind is StepKind.ADD}, record))
         earlier.append(here)
     return tuple(found)
 
 
 def _eased(rule: str, policy: Policy) -> str:
-    return eased(rule, Asked.PODS, policy, "[variables.chosen]")
+    return eased(rule, RequestKind.PODS, policy, "[variables.chosen]")
 
 
 def _chosen(policy: Policy) -> str:

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import covers, include
 from webhook.cel.write import all_of, any_of, array, negated, text
 from webhook.engine.registration import API_VERSION, LABELS, MADE_FROM, NAME, NAMESPACE, Webhook, webhooks
 from webhook.floor import variables
-from webhook.floor.answers import OF_BINDINGS, Answer
+from webhook.floor.answers import OF_BINDINGS, ValidationActions
 from webhook.floor.params import KIND, Params
 from webhook.model import Action
 from webhook.policy.actions import Exemption, Override
@@ -21,7 +21,7 @@ Made = dict[str, Any]
 """A policy or a binding, as JSON for the API server."""
 
 
-class Source(NamedTuple):
+class MatchedWebhook(NamedTuple):
     """The webhook of the registration that hears of the same requests, and the operations of it that count here."""
 
     webhook: str
@@ -29,13 +29,13 @@ class Source(NamedTuple):
 
 
 SOURCES = {
-    Asked.PODS: Source("pods", ("CREATE",)),
-    Asked.UPDATES: Source("pods", ("UPDATE",)),
-    Asked.STATUSES: Source("statuses"),
-    Asked.BINDINGS: Source("bindings"),
-    Asked.NAMESPACES: Source("namespaces"),
-    Asked.NODES: Source("nodes"),
-    Asked.DEVICES: Source("devices"),
+    RequestKind.PODS: MatchedWebhook("pods", ("CREATE",)),
+    RequestKind.UPDATES: MatchedWebhook("pods", ("UPDATE",)),
+    RequestKind.STATUSES: MatchedWebhook("statuses"),
+    RequestKind.BINDINGS: MatchedWebhook("bindings"),
+    RequestKind.NAMESPACES: MatchedWebhook("namespaces"),
+    RequestKind.NODES: MatchedWebhook("nodes"),
+    RequestKind.DEVICES: MatchedWebhook("devices"),
 }
 
 NEEDS = {
@@ -50,7 +50,10 @@ NEEDS = {
 
 
 def floor(
-    policy: Policy, rules: Iterable[Rule], answer: Answer = Answer.DENY, params: Params | None = None
+    policy: Policy,
+    rules: Iterable[Rule],
+    answer: ValidationActions = ValidationActions.DENY,
+    params: Params | None = None,
 ) -> list[Made]:
     """Make the floor of a policy: the ConfigMap that it reads, if it reads one, the policies, and then their bindings.
 
@@ -66,11 +69,11 @@ def floor(
     for (asked, source), each in product(SOURCES.items(), OF_BINDINGS):
         validations = [*_validations(asked, policy, (rule for rule in some if answer.to(rule.id) is each))]
         if validations:
-            recorded = answer is Answer.BY_RULE and each is Answer.AUDIT
+            recorded = answer is ValidationActions.BY_RULE and each is ValidationActions.AUDIT
             name = f"{NAME}-{asked}{AUDITED if recorded else ''}"
             made.append(_policy(name, asked, policy, heard[source.webhook], validations, reads=params is not None))
             bindings.append(_binding(name, policy, each))
-            if params and asked is Asked.PODS:
+            if params and asked is RequestKind.PODS:
                 reading(made[-1], bindings[-1], params, heard[source.webhook])
     read = [params.config_map(policy)] if params and made else []
     return read + _stamped(made + bindings, params)
@@ -150,7 +153,7 @@ def _guard(policy: Policy) -> tuple[Made, Made]:
             "validations": [validation],
         },
     }
-    return definition, _binding(GUARD, policy, Answer.DENY)
+    return definition, _binding(GUARD, policy, ValidationActions.DENY)
 
 
 class Validation(NamedTuple):
@@ -161,7 +164,7 @@ class Validation(NamedTuple):
     eased: str
 
 
-def _validations(asked: Asked, policy: Policy, rules: Iterable[Rule]) -> Iterator[Validation]:
+def _validations(asked: RequestKind, policy: Policy, rules: Iterable[Rule]) -> Iterator[Validation]:
     for rule in rules:
         easing = any_of(eased(each, asked, policy) for each in (rule.id, *NEEDS.get(rule.id, ())))
         if rule.floor is not None and easing != "true":
@@ -170,7 +173,7 @@ def _validations(asked: Asked, policy: Policy, rules: Iterable[Rule]) -> Iterato
                     yield Validation(rule.id, clause, easing)
 
 
-def matching(asked: Asked, webhook: Webhook) -> Made:
+def matching(asked: RequestKind, webhook: Webhook) -> Made:
     """Write which requests a policy is asked about: those that the webhook of the registration hears of."""
     condition, expression = webhook.condition
     elsewhere = f"!({variables.namespace(asked)} in {array(webhook.excluded or ())})"
@@ -203,7 +206,13 @@ def _narrowed(made: Made, validations: Iterable[Validation]) -> Made:
 
 
 def _policy(
-    name: str, asked: Asked, policy: Policy, webhook: Webhook, validations: Sequence[Validation], *, reads: bool = False
+    name: str,
+    asked: RequestKind,
+    policy: Policy,
+    webhook: Webhook,
+    validations: Sequence[Validation],
+    *,
+    reads: bool = False,
 ) -> Made:
     eased = _numbered({each.eased for each in validations} - {"false"})
     own = {name: value for each in validations for name, value in each.clause.variables}
@@ -240,7 +249,7 @@ def _validation(validation: Validation, names: Mapping[str, str], policy: Policy
     return made
 
 
-def _binding(name: str, policy: Policy, answer: Answer) -> Made:
+def _binding(name: str, policy: Policy, answer: ValidationActions) -> Made:
     return {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicyBinding",
@@ -249,7 +258,7 @@ def _binding(name: str, policy: Policy, answer: Answer) -> Made:
     }
 
 
-def eased(rule: str, asked: Asked, policy: Policy, pools: str = "variables.willing") -> str:
+def eased(rule: str, asked: RequestKind, policy: Policy, pools: str = "variables.willing") -> str:
     """Tell where the policy does less than to refuse what a rule finds, as Engine._action does.
 
     CEL has no clock, so an exemption with an end holds until the floor is made again. It is not certain that an
@@ -268,16 +277,16 @@ def eased(rule: str, asked: Asked, policy: Policy, pools: str = "variables.willi
     return any_of((*(_exempts(each, rule, asked) for each in policy.exemptions), result))
 
 
-def _overrides(override: Override, asked: Asked, pools: str) -> str:
+def _overrides(override: Override, asked: RequestKind, pools: str) -> str:
     scope = covers(override.scope) if override.scope is not None else "true"
-    if not override.pools or asked is not Asked.PODS:
+    if not override.pools or asked is not RequestKind.PODS:
         return scope
     return all_of((scope, f"{pools}.exists(p, p in {array(sorted(override.pools))})"))
 
 
-def _exempts(exemption: Exemption, rule: str, asked: Asked) -> str:
+def _exempts(exemption: Exemption, rule: str, asked: RequestKind) -> str:
     if exemption.rules and rule not in exemption.rules:
         return "false"
-    if not exemption.rules and asked in (Asked.NAMESPACES, Asked.NODES):
+    if not exemption.rules and asked in (RequestKind.NAMESPACES, RequestKind.NODES):
         return "false"  # or a namespace could grant itself labels that outlast it
     return covers(exemption.scope)

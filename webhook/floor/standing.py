@@ -8,7 +8,7 @@ from typing import Any
 
 from webhook.facts.snapshot import Facts
 from webhook.floor import current, mutations
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.policies import floor
 from webhook.model import Action, Object
 from webhook.policy.model import Policy
@@ -20,7 +20,7 @@ NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FallbackStatus:
     """The floor of a cluster: what of it is not as the policy needs it, and what it does about which rules.
 
     `denied` are refused by the API server, `recorded` written to its audit log alone, and of a rule with clauses for
@@ -62,27 +62,29 @@ class Standing:
             yield f"floor: the webhook alone holds {listed(self.alone, NAMED)}"
 
 
-def standing(policy: Policy, rules: Sequence[Rule], found: Sequence[Object], facts: Facts | None = None) -> Standing:
+def standing(
+    policy: Policy, rules: Sequence[Rule], found: Sequence[Object], facts: Facts | None = None
+) -> FallbackStatus:
     """Compare the floor of a cluster with the one that a policy needs, and say what it holds.
 
     Mutations are compared where there are any, and their caps with the cards among the facts.
     """
     made_with = current.made_with(found)
-    answer = made_with or next(iter(current.answers(found)), Answer.DENY)
-    actions = answer is Answer.BY_RULE and not current.only_records(found)
+    answer = made_with or next(iter(current.answers(found)), ValidationActions.DENY)
+    actions = answer is ValidationActions.BY_RULE and not current.only_records(found)
     made = current.without_params(floor(policy, rules, answer, current.params(found)))
     made += mutations.again(policy, rules, facts, found)
     differences = current.differences(made, found, actions=actions) if found else ()
     bindings = {name: each for each, names in current.answers(found).items() for name in names}
-    by_answer: dict[Answer | None, set[str]] = {}
+    by_answer: dict[ValidationActions | None, set[str]] = {}
     for item in found:
         if item["kind"] == current.KINDS[0]:
             answered = bindings.get(item["metadata"]["name"])
             by_answer.setdefault(answered, set()).update(_rules(item))
-    denied = by_answer.get(Answer.DENY, set())
-    recorded = (by_answer.get(Answer.AUDIT, set()) | by_answer.get(Answer.WARN, set())) - denied
+    denied = by_answer.get(ValidationActions.DENY, set())
+    recorded = (by_answer.get(ValidationActions.AUDIT, set()) | by_answer.get(ValidationActions.WARN, set())) - denied
     wanted = {rule.id for rule in rules if policy.action(rule.id) is Action.DENY}
-    return Standing(
+    return FallbackStatus(
         bool(found),
         differences,
         current.told(found),

@@ -8,7 +8,7 @@ pass, so what it lets pass passes here.
 from collections.abc import Callable, Iterator
 
 from webhook.catalog.device_variables import DEVICE_VARIABLES
-from webhook.cel.clauses import Asked
+from webhook.cel.clauses import RequestKind
 from webhook.cel.policies import covers, holds, include, is_gpu, offered, tolerated
 from webhook.cel.write import NO_TEXTS, all_of, any_of, array, named, negated, one_of, text
 from webhook.facts import rights
@@ -22,27 +22,27 @@ Variable = tuple[str, str]
 """A name and an expression. One may read those before it."""
 
 
-def of(asked: Asked, policy: Policy, *, reads: bool = False) -> tuple[Variable, ...]:
+def of(asked: RequestKind, policy: Policy, *, reads: bool = False) -> tuple[Variable, ...]:
     """Write the variables of one sort of requests. With `reads`, those of new pods read a ConfigMap (params)."""
     return (("space", namespace(asked)), *_of(asked, policy, reads))
 
 
-def _of(asked: Asked, policy: Policy, reads: bool) -> tuple[Variable, ...]:
+def _of(asked: RequestKind, policy: Policy, reads: bool) -> tuple[Variable, ...]:
     match asked:
-        case Asked.PODS:
+        case RequestKind.PODS:
             return (*_pod(), *_new_pod(policy), *_placed(policy, reads))
-        case Asked.UPDATES | Asked.STATUSES:
+        case RequestKind.UPDATES | RequestKind.STATUSES:
             return (*_pod(), *_changed_pod(policy))
-        case Asked.NAMESPACES | Asked.NODES:
+        case RequestKind.NAMESPACES | RequestKind.NODES:
             return tuple(_labels(asked))
-        case Asked.DEVICES:
+        case RequestKind.DEVICES:
             return (*_namespace(), *_devices())
     return tuple(_namespace())
 
 
-def namespace(asked: Asked) -> str:
+def namespace(asked: RequestKind) -> str:
     """Return the request's namespace: of a Namespace its own name, and empty where there is none."""
-    if asked is Asked.NAMESPACES:
+    if asked is RequestKind.NAMESPACES:
         return "object.metadata.name"
     return "request.?namespace.orValue('')"
 
@@ -272,11 +272,11 @@ def tolerates(wanted: Object) -> str:
     return all_of((effect, lasts, exists if wanted.get("operator") == "Exists" else any_of((exists, equal))))
 
 
-def _labels(asked: Asked) -> Iterator[Variable]:
+def _labels(asked: RequestKind) -> Iterator[Variable]:
     yield "now", "object.metadata.?labels.orValue({})"
     yield "before", "request.operation == 'CREATE' ? {} : oldObject.metadata.?labels.orValue({})"
     # A scope speaks of a namespace by the labels that it had before: those that it is given prove nothing.
-    yield "labels", "variables.before" if asked is Asked.NAMESPACES else "{}"
+    yield "labels", "variables.before" if asked is RequestKind.NAMESPACES else "{}"
     yield "account", "''"
 
 

@@ -8,13 +8,13 @@ from webhook.api.fields import entries, section, text
 from webhook.api.pods import Container, Pod
 from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.facts.snapshot import Facts
-from webhook.gpu.placement import Claim, closed
+from webhook.gpu.placement import TrustRequest, closed
 from webhook.model import Object, Path
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
 
 
-def trust(claim: DeviceClaim, policy: Policy, facts: Facts) -> Claim:
+def trust(claim: DeviceClaim, policy: Policy, facts: Facts) -> TrustRequest:
     """Read the trust of a claim, or of the claims of a template, as that of a pod is read.
 
     No account runs a claim, so a grant reaches it in each of the grant's namespaces; the account of a pod is judged
@@ -30,7 +30,7 @@ def trust(claim: DeviceClaim, policy: Policy, facts: Facts) -> Claim:
     applied = [grant.pools or policy.pool_names for grant in grants if _applies(grant, claim, policy)]
     pools: frozenset[str] = frozenset().union(*applied)
     level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
-    return Claim(asked, pools, level, withheld=bool(grants) and not pools)
+    return TrustRequest(asked, pools, level, withheld=bool(grants) and not pools)
 
 
 def _applies(grant: Grant, claim: DeviceClaim, policy: Policy) -> bool:
@@ -98,7 +98,7 @@ def _pools(grants: Iterable[Grant], policy: Policy) -> frozenset[str]:
     return frozenset(name for grant in grants for name in grant.pools or policy.pool_names)
 
 
-class Use(NamedTuple):
+class ClaimUse(NamedTuple):
     """A pod's use of a claim that is among the facts and requests devices of pools.
 
     `path` is the pod's entry for it. `kind` and `name` are those of the claim, or of the template that makes it.
@@ -124,7 +124,7 @@ class Slice(NamedTuple):
     by: str
 
 
-def uses(pod: Pod, policy: Policy, facts: Facts) -> tuple[Use, ...]:
+def uses(pod: Pod, policy: Policy, facts: Facts) -> tuple[ClaimUse, ...]:
     """Return the known claims of a pod for devices of pools; none where the policy lets the pod claim anything."""
     if not pod.spec.get("resourceClaims") or not pod.namespace or free(pod, policy, facts):
         return ()
@@ -145,7 +145,7 @@ def unknown(pod: Pod, facts: Facts) -> Iterator[tuple[Path, Object]]:
             yield pod.at("spec", "resourceClaims", index), entry
 
 
-def _uses(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Use]:
+def _uses(pod: Pod, policy: Policy, facts: Facts) -> Iterator[ClaimUse]:
     at = pod.at("spec")
     using: dict[str, list[Container]] = {}
     for container in pod.containers:
@@ -158,10 +158,10 @@ def _uses(pod: Pod, policy: Policy, facts: Facts) -> Iterator[Use]:
         requests = facts.claimed.get((known[0], pod.namespace, known[1])) if known else None
         requests = tuple(one for one in requests or () if policy.pools_of_class(one.device_class))
         if known and requests:
-            yield Use(path, *known, requests, tuple(using.get(text(entry, "name", path), ())))
+            yield ClaimUse(path, *known, requests, tuple(using.get(text(entry, "name", path), ())))
 
 
-def totals(used: Iterable[Use], policy: Policy) -> Mapping[str, int]:
+def totals(used: Iterable[ClaimUse], policy: Policy) -> Mapping[str, int]:
     """Return how many devices of each class some claims take, by the implicit resource of the class."""
     found: dict[str, int] = {}
     for use in used:
@@ -170,7 +170,7 @@ def totals(used: Iterable[Use], policy: Policy) -> Mapping[str, int]:
     return found
 
 
-def slice_of(used: Iterable[Use], pool: Pool) -> Slice | None:
+def slice_of(used: Iterable[ClaimUse], pool: Pool) -> Slice | None:
     """Return the smallest slice that a pod's claims take of a pool's devices; None if they do not name memory.
 
     The containers that use a claim share it. The smallest of several alternatives counts.

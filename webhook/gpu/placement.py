@@ -15,7 +15,7 @@ from webhook.policy.scopes import Grant
 from webhook.text.words import listed
 
 
-class Claim(NamedTuple):
+class TrustRequest(NamedTuple):
     """The trust that a pod asks for (`asked`, None without the annotation), and the `pools` in which it was granted.
 
     `level` is the pod's trust in those pools. `withheld` is true if a grant covers the pod, but not this requester.
@@ -31,7 +31,7 @@ class Claim(NamedTuple):
         return self.level if pool.name in self.pools else UNTRUSTED
 
 
-def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
+def claim(pod: Pod, policy: Policy, facts: Facts) -> TrustRequest:
     """Read a pod's trust: the level that it asks for, or the policy's default, but never more than a grant allows.
 
     A grant covers namespaces and service accounts. A requester, which is a controller for most pods, can only narrow
@@ -39,7 +39,7 @@ def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     """
     asked = pod.annotations.get(policy.annotation)
     if not pod.namespace:  # of a cluster-scoped object: each namespace that uses it has its own trust
-        return Claim(asked, policy.pool_names, UNTRUSTED if asked == UNTRUSTED else TRUSTED, withheld=False)
+        return TrustRequest(asked, policy.pool_names, UNTRUSTED if asked == UNTRUSTED else TRUSTED, withheld=False)
     labels = facts.namespaces.get(pod.namespace)
     account = pod.service_account if policy.grants else ""
     near = policy.grants_by_namespace.near(pod.namespace)
@@ -50,7 +50,7 @@ def claim(pod: Pod, policy: Policy, facts: Facts) -> Claim:
     applied = [grant.pools or policy.pool_names for grant in grants if _applies(grant, pod, policy)]
     pools: frozenset[str] = frozenset().union(*applied)
     level = TRUSTED if pools and wanted == TRUSTED else UNTRUSTED
-    return Claim(asked, pools, level, withheld=bool(grants) and not pools)
+    return TrustRequest(asked, pools, level, withheld=bool(grants) and not pools)
 
 
 def _applies(grant: Grant, pod: Pod, policy: Policy) -> bool:
@@ -116,7 +116,7 @@ NAMED = 5
 """The number of resources that a message names. A pod may request thousands."""
 
 
-def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], claimed: Claim) -> Placement:
+def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], claimed: TrustRequest) -> Placement:
     """Find the pool of a pod that requests these amounts of GPU resources.
 
     A trusted pod that requests one GPU goes to a shared pool. Every other pod goes to a pool that is not shared. If no
@@ -151,7 +151,7 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     return Placement(asked, claimed.level, None, refusals=refusals)
 
 
-def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, facts: Facts) -> str:
+def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
     """Say why a pool does not take a pod, regardless of the number of GPUs; empty if it does."""
     missing = [resource for resource in asked if resource not in pool.resources]
     if missing:
@@ -159,11 +159,11 @@ def _refusal(pool: Pool, asked: Mapping[str, Amount], pod: Pod, claimed: Claim, 
     return _closed(pool, pod, claimed, facts)
 
 
-def _closed(pool: Pool, pod: Pod, claimed: Claim, facts: Facts) -> str:
+def _closed(pool: Pool, pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
     return closed(pool, pod.namespace, claimed, facts)
 
 
-def closed(pool: Pool, namespace: str, claimed: Claim, facts: Facts, what: str = "pod") -> str:
+def closed(pool: Pool, namespace: str, claimed: TrustRequest, facts: Facts, what: str = "pod") -> str:
     """Say why a pool takes no pod, or no claim (`what`), of a namespace with this trust; empty if it does."""
     if pool.circle and not pool.circle.reaches(namespace, facts.namespaces.get(namespace)):
         return f"pool {pool.name} is shared among other namespaces"
@@ -175,13 +175,13 @@ def closed(pool: Pool, namespace: str, claimed: Claim, facts: Facts, what: str =
     return f"pool {pool.name} takes no {level} {what}s"
 
 
-def offers(pod: Pod, policy: Policy, facts: Facts, claimed: Claim) -> tuple[str, ...]:
+def offers(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest) -> tuple[str, ...]:
     """Return the resources that a pod may request: those of all pools that take such pods."""
     open_ = (pool for pool in policy.pools if not _closed(pool, pod, claimed, facts))
     return tuple(dict.fromkeys(name for pool in open_ for name in pool.resources.patterns))
 
 
-def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: Claim, excluded: Pool) -> tuple[str, ...]:
+def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest, excluded: Pool) -> tuple[str, ...]:
     """The names of resources that other pools offer where a pod's own node selection excludes none of their nodes.
 
     Only pools with a label that the pod selects by count: any other pool would do for the wrong reason. If the pool

@@ -8,9 +8,9 @@ from webhook.api.objects import unpaid
 from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims, exposure, guard, placement, requests
-from webhook.gpu.claims import Use
+from webhook.gpu.claims import ClaimUse
 from webhook.gpu.exposure import Door, Exposure
-from webhook.gpu.placement import Claim, Placement
+from webhook.gpu.placement import Placement, TrustRequest
 from webhook.gpu.requests import GPURequest, ResourceEntry
 from webhook.model import Object, Path, Request
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
@@ -74,7 +74,7 @@ class PodReview(Review[Pod]):
         return tuple(requests.marked(self.subject, self.policy))
 
     @shared
-    def claims(self) -> tuple[Use, ...]:
+    def claims(self) -> tuple[ClaimUse, ...]:
         """Every known claim of the pod for devices of pools."""
         return claims.uses(self.subject, self.policy, self.facts)
 
@@ -94,7 +94,7 @@ class PodReview(Review[Pod]):
         return self.gpu_containers | {one.path for use in self.claims for one in use.containers}
 
     @shared
-    def claim(self) -> Claim:
+    def claim(self) -> TrustRequest:
         """The trust that the pod asks for, and where it was granted."""
         return placement.claim(self.subject, self.policy, self.facts)
 

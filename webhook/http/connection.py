@@ -12,9 +12,9 @@ from urllib.parse import unquote_to_bytes
 
 from aiohttp import HttpVersion11, StreamReader, web
 
-from webhook.http.limits import Limits
+from webhook.http.limits import ServerLimits
 from webhook.http.messages import HttpRequest, Reply
-from webhook.http.queue import Exchange, Queue
+from webhook.http.queue import Exchange, RequestQueue
 
 BUFFERED = 64 * 1024
 """Bytes of a body that are waited for at once. aiohttp holds twice as many before it stops reading."""
@@ -33,13 +33,13 @@ class Watch(Protocol):
         """Count a request that was turned away because too much waited."""
 
 
-class Owner(Protocol):
+class ServingPort(Protocol):
     """The port of a connection, as the connection sees it."""
 
-    limits: Limits
+    limits: ServerLimits
     watch: Watch
     names: frozenset[str]
-    queue: Queue
+    queue: RequestQueue
     loop: asyncio.AbstractEventLoop
     server: web.Server
     draining: bool
@@ -111,7 +111,7 @@ class Answer(web.StreamResponse):
         """Add nothing."""
 
 
-class Stage(Enum):
+class ConnectionState(Enum):
     """The state of a connection."""
 
     IDLE = "between requests"
@@ -127,7 +127,7 @@ class Connection(web.RequestHandler):
     arriving: "asyncio.Task[None] | None" = None
     """The handshake, while it lasts."""
 
-    def __init__(self, port: Owner) -> None:
+    def __init__(self, port: ServingPort) -> None:
         limits = port.limits
         super().__init__(
             port.server,
@@ -148,7 +148,7 @@ class Connection(web.RequestHandler):
         self.exchange: Exchange | None = None
         self._port = port
         self._limits = limits
-        self._stage = Stage.IDLE
+        self._stage = ConnectionState.IDLE
         self._arrived = 0.0
         self._old = monotonic() + limits.age * random.uniform(0.75, 1.25)  # noqa: S311 - connections end apart
         """From when on a request is the last one."""
@@ -178,19 +178,19 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Read more of the current request."""
-        if self._stage in (Stage.WAITING, Stage.WRITING):
+        if self._stage in (ConnectionState.WAITING, ConnectionState.WRITING):
             # The answer will be the last one. A client that pipelines must expect that (RFC 9112, 9.3.2).
             self._ahead = self._ahead or bool(data)
             return
-        if self._stage is Stage.IDLE and (begun := data.lstrip(b"\r\n")):
+        if self._stage is ConnectionState.IDLE and (begun := data.lstrip(b"\r\n")):
             self._head()
             data = self._read_head(begun)
-        elif self._stage is Stage.HEAD:
+        elif self._stage is ConnectionState.HEAD:
             data = self._read_head(data)
         super().data_received(data)
 
     def _head(self) -> None:
-        self._stage = Stage.HEAD
+        self._stage = ConnectionState.HEAD
         self._port.idle.pop(self, None)
         self._arrived = monotonic()
         self.until = self._arrived + self._limits.head
@@ -210,7 +210,7 @@ class Connection(web.RequestHandler):
         if self._head_bytes > self._limits.head_bytes:
             self._cut_off(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         elif end >= 0:
-            self._stage = Stage.BODY
+            self._stage = ConnectionState.BODY
             self.until = float("inf")
             if beyond and not self._limits.body_bytes:
                 self._ahead = True
@@ -221,9 +221,9 @@ class Connection(web.RequestHandler):
 
     def begin(self, asked: web.BaseRequest) -> HttpRequest:
         """Return the request of a complete head."""
-        if self._stage is Stage.IDLE:  # its head came together with the previous request
+        if self._stage is ConnectionState.IDLE:  # its head came together with the previous request
             self._head()
-        self._stage = Stage.WAITING if asked.content.is_eof() else Stage.BODY
+        self._stage = ConnectionState.WAITING if asked.content.is_eof() else ConnectionState.BODY
         self.until = float("inf")
         url = asked.rel_url
         path = url.raw_path
@@ -247,7 +247,7 @@ class Connection(web.RequestHandler):
                 parts.append(await content.readany())
         finally:
             self._body, self.until = None, float("inf")
-        self._stage = Stage.WAITING
+        self._stage = ConnectionState.WAITING
         return parts
 
     def keeps(self, asked: web.BaseRequest) -> bool:
@@ -262,17 +262,17 @@ class Connection(web.RequestHandler):
             raise ConnectionResetError
         self.transport.write(_written(reply, self._port.date, bare=asked.method == "HEAD", last=last))
         if self.writing_paused:
-            self._stage = Stage.WRITING
+            self._stage = ConnectionState.WRITING
             self.until = monotonic() + self._limits.idle
             self._port.waits_for(self)
             await asked.writer.drain()
             self._port.strangers.pop(self, None)
         if last:  # further data is dropped
             self._port.waits_for(self)
-            self._stage = Stage.BODY
+            self._stage = ConnectionState.BODY
             self.until = monotonic() + self._limits.parting + 1
         else:
-            self._stage = Stage.IDLE
+            self._stage = ConnectionState.IDLE
             self.until = float("inf")
             self._port.rests(self)
 
@@ -297,14 +297,14 @@ class Connection(web.RequestHandler):
 
     def drain(self) -> None:
         """Wait a short time for one more request, which may be on its way."""
-        if self._stage is Stage.IDLE:
+        if self._stage is ConnectionState.IDLE:
             self.until = monotonic() + self._limits.parting
 
     def out_of_time(self) -> None:
         """End the stage that took too long."""
-        if self._stage is Stage.HEAD:
+        if self._stage is ConnectionState.HEAD:
             self._cut_off(HTTPStatus.REQUEST_TIMEOUT)
-        elif self._stage is Stage.IDLE:
+        elif self._stage is ConnectionState.IDLE:
             self._part()
         elif self._body is not None:
             self.until = float("inf")
@@ -321,7 +321,7 @@ class Connection(web.RequestHandler):
 
     def _part(self) -> None:
         self.until = monotonic() + self._limits.parting
-        self._stage = Stage.WRITING
+        self._stage = ConnectionState.WRITING
         self.force_close()
 
     def abort(self) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """Seconds, bytes and numbers. Each worker counts its own connections and requests.
 
     The API server keeps an idle connection for 90 s. It does not repeat a POST if the connection closes under it
@@ -37,7 +37,7 @@ class Limits:
     """Small requests in the queue; at 0.15 ms each, they take 40 ms."""
 
 
-OPEN = Limits(
+OPEN = ServerLimits(
     idle=10.0,
     age=0.0,
     line_bytes=4 * 1024,

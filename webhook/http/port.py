@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 from aiohttp import HttpVersion10, HttpVersion11, web
 
 from webhook.http.connection import Answer, Connection, Watch
-from webhook.http.limits import Limits
+from webhook.http.limits import ServerLimits
 from webhook.http.messages import Application, HttpRequest, Later, Reply
-from webhook.http.queue import Exchange, Queue
+from webhook.http.queue import Exchange, RequestQueue
 
 if TYPE_CHECKING:
     import socket
@@ -44,7 +44,7 @@ class Port:
     def __init__(
         self,
         app: Application,
-        limits: Limits,
+        limits: ServerLimits,
         watch: Watch,
         names: frozenset[str] = frozenset(),
         count: Callable[[int], None] = lambda _: None,
@@ -62,7 +62,7 @@ class Port:
         self.idle: dict[Connection, None] = {}
         """Connections whose requests were all answered: the longest idle first."""
         self.loop = asyncio.get_running_loop()
-        self.queue = Queue(app, limits, self.loop, alone)
+        self.queue = RequestQueue(app, limits, self.loop, alone)
         self.server = web.Server(self._handle)
         self._app = app
         self._count = count

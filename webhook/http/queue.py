@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 from http import HTTPStatus
 from time import monotonic
 
-from webhook.http.limits import Limits
+from webhook.http.limits import ServerLimits
 from webhook.http.messages import Application, HttpRequest, Later, Reply
-from webhook.http.turns import Turns
+from webhook.http.turns import FairQueue
 
 MOMENT = 0.002
 """Seconds for which reviews are answered before new data is read. A single review may take longer."""
@@ -27,13 +27,13 @@ class Exchange:
         self.reply = reply
 
 
-class Queue:
+class RequestQueue:
     """The requests of one port that wait. `alone` is held while a large request is answered."""
 
     def __init__(
         self,
         app: Application,
-        limits: Limits,
+        limits: ServerLimits,
         loop: asyncio.AbstractEventLoop,
         alone: AbstractContextManager[object],
     ) -> None:
@@ -42,8 +42,8 @@ class Queue:
         self._app = app
         self._loop = loop
         self._alone = alone
-        self._small: Turns[Exchange] = Turns(limits.waiting)
-        self._large: Turns[Exchange] = Turns(limits.large_waiting)
+        self._small: FairQueue[Exchange] = FairQueue(limits.waiting)
+        self._large: FairQueue[Exchange] = FairQueue(limits.large_waiting)
         self._free = True
         """Whether the next small request need not wait, since none waits and all new data is read."""
         self._aside: ThreadPoolExecutor | None = None

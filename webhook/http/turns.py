@@ -12,7 +12,7 @@ OLDEST = 8
 Waiting = TypeVar("Waiting", bound=Hashable)
 
 
-class Turns(Generic[Waiting]):
+class FairQueue(Generic[Waiting]):
     """A queue that serves the smallest size first, and the oldest of one size. No request waits for ever.
 
     The work of a review grows with its bytes, which are known in advance. So an ordinary review waits for one large

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from webhook.api.lenient import mapping, sequence
-from webhook.lints.base import Found, Linted, Table, at
+from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.model import Action
 from webhook.policy.model import FIRST_COME, OFF, TURNS
 from webhook.policy.scopes import NAME_LABEL
@@ -15,7 +15,7 @@ USUAL_BOUND = 20
 """Seconds that a liveness probe bears which says nothing of its own: it may fail at two of three times, each 10 s."""
 
 
-def agent_without_effect(of: Linted) -> Iterator[Found]:
+def agent_without_effect(of: Linted) -> Iterator[LintFinding]:
     """A pool says what the agent of its nodes does, and something else in the policy takes the effect away.
 
     The policy refuses the agent's pods if no exemption covers their namespace, `slicewarden-node`: they have the node's
@@ -30,20 +30,20 @@ def agent_without_effect(of: Linted) -> Iterator[Found]:
     for (path, pool), spec in zip(at("pools", of.policy.pools), specs, strict=True):
         node = mapping(spec.get("node"))
         if (node or pool.driver_limits) and not exempt:
-            yield Found(
+            yield LintFinding(
                 (*path, "node") if node else (*path, "memoryLimit"),
                 f"needs the agent, and no exemption covers namespace {NAMESPACE}, so the agent's own pods are refused; "
                 "add the exemption of the sample policy",
             )
         words, mode = mapping(node.get("contention")), pool.contention.mode
         if mode == OFF and len(words) > 1:
-            yield Found((*path, "node", "contention"), "has mode Off, so its other words do nothing; remove them")
+            yield LintFinding((*path, "node", "contention"), "has mode Off, so its other words do nothing; remove them")
         if mode == FIRST_COME and "turnSeconds" in words:
             where = (*path, "node", "contention", "turnSeconds")
-            yield Found(where, "has no effect with mode FirstCome; remove it, or set mode: Turns")
+            yield LintFinding(where, "has no effect with mode FirstCome; remove it, or set mode: Turns")
 
 
-def turn_longer_than_probes(of: Linted) -> Iterator[Found]:
+def turn_longer_than_probes(of: Linted) -> Iterator[LintFinding]:
     """A turn is longer than those who wait for its end may stand still.
 
     A pod that waits is let run when its time is over, in the middle of another one's turn: both have the GPU at once.
@@ -57,13 +57,13 @@ def turn_longer_than_probes(of: Linted) -> Iterator[Found]:
             continue
         where = (*path, "node", "contention")
         if rules.turn >= rules.longest:
-            yield Found(
+            yield LintFinding(
                 where,
                 f"a turn has {rules.turn} s, and a pod stands still for at most {rules.longest} s; set turnSeconds to "
                 "less than longestSeconds",
             )
         elif rules.turn > USUAL_BOUND:
-            yield Found(
+            yield LintFinding(
                 where,
                 f"a turn has {rules.turn} s, and a pod with a usual liveness probe stands still for at most "
                 f"{USUAL_BOUND} s; set turnSeconds to at most {USUAL_BOUND}",

@@ -60,14 +60,14 @@ def at(place: str, values: Iterable[T]) -> Iterator[tuple[Path, T]]:
         yield ("spec", *place.split("."), index), value
 
 
-class Found(NamedTuple):
+class LintFinding(NamedTuple):
     """The output of a lint: a path, and one line with the way out."""
 
     path: Path
     message: str
 
 
-Lint = Callable[[Linted], Iterator[Found]]
+Lint = Callable[[Linted], Iterator[LintFinding]]
 Table = Mapping[Lint, Action]
 """Lints with their severity."""
 

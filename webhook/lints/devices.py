@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from webhook.facts.snapshot import VENDOR
 from webhook.gpu.device_classes import devices_of
-from webhook.lints.base import Found, Linted, Table, at
+from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.model import Action
 from webhook.text.words import listed, shown
 
 
-def shared_device(of: Linted) -> Iterator[Found]:
+def shared_device(of: Linted) -> Iterator[LintFinding]:
     """A pool that does not share its GPUs has a device class whose devices several claims may have at once.
 
     Such claims, of any namespace, are given one GPU without isolation. Drivers publish such devices with
@@ -25,14 +25,14 @@ def shared_device(of: Linted) -> Iterator[Found]:
             missing = of.facts.device_classes and not name.endswith("*") and name not in of.facts.device_classes
             if shared and not pool.shared and not missing:
                 where = listed(sorted({device.node or device.name for device in shared}), 3)
-                yield Found(
+                yield LintFinding(
                     (*path, "deviceClasses", place),
                     f"class {name} gives GPUs of {where} to several claims at once, and pool {pool.name} has sharing "
                     f"{pool.sharing}; set sharing: time-slicing, or select other devices",
                 )
 
 
-def uncounted_device(of: Linted) -> Iterator[Found]:
+def uncounted_device(of: Linted) -> Iterator[LintFinding]:
     """A shared pool has a device class whose devices count nothing for a claim that says nothing, and no `maxMemory`.
 
     Any number of claims are given one GPU then, as with `--consumable-shares=unlimited` of NVIDIA's driver. Only where
@@ -43,14 +43,14 @@ def uncounted_device(of: Linted) -> Iterator[Found]:
     for path, pool in at("pools", of.policy.pools):
         names = [name for name in pool.device_classes if any(each.uncounted for each in devices_of(name, of.facts))]
         if names and pool.shared and pool.max_memory is None:
-            yield Found(
+            yield LintFinding(
                 (*path, "deviceClasses"),
                 f"claims for {listed(names, 3)} take no memory unless they say so, so any number share one GPU of pool "
                 f"{pool.name}; set maxMemory",
             )
 
 
-def labelless_pool(of: Linted) -> Iterator[Found]:
+def labelless_pool(of: Linted) -> Iterator[LintFinding]:
     """A pool selects nodes by labels of GPU Feature Discovery, which a GPUCluster does not run.
 
     With a GPUCluster the GPU Operator runs NVIDIA's DRA driver, and neither a device plugin nor GPU Feature Discovery
@@ -64,7 +64,7 @@ def labelless_pool(of: Linted) -> Iterator[Found]:
     for path, pool in at("pools", of.policy.pools):
         keys = [r.key for r in pool.nodes.requirements if r.key.startswith(_LABELS) and not r.matches({})]
         if keys:
-            yield Found(
+            yield LintFinding(
                 (*path, "nodes"),
                 f"no node has {keys[0]}, and GPUCluster {of.facts.gpu_clusters[0]} runs nothing that writes it, so "
                 f"pool {pool.name} never holds a pod; list deviceClasses instead, or select other labels",
@@ -74,7 +74,7 @@ def labelless_pool(of: Linted) -> Iterator[Found]:
 _LABELS = f"{VENDOR}gpu."
 
 
-def missing_class(of: Linted) -> Iterator[Found]:
+def missing_class(of: Linted) -> Iterator[LintFinding]:
     """A device class of a pool does not exist.
 
     Claims for it wait until it does: it was deleted, has another name now, or its driver is not installed. A class of
@@ -88,7 +88,7 @@ def missing_class(of: Linted) -> Iterator[Found]:
     for path, pool in at("pools", of.policy.pools):
         for index, name in enumerate(pool.device_classes.patterns):
             if "*" not in name and name not in of.facts.device_classes:
-                yield Found(
+                yield LintFinding(
                     (*path, "deviceClasses", index),
                     f"there is no DeviceClass {shown(name)}, so claims for it wait; install its driver, or "
                     "correct the name",

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from webhook.catalog.names import Names
-from webhook.lints.base import Found, Linted, Table, at, within
+from webhook.lints.base import Linted, LintFinding, Table, at, within
 from webhook.model import Action
 from webhook.policy.actions import EVERY_RULE, Override
 from webhook.policy.model import Policy
 
 
-def ended_exemption(of: Linted) -> Iterator[Found]:
+def ended_exemption(of: Linted) -> Iterator[LintFinding]:
     """An exemption has ended.
 
     It has no effect any more, and misleads its readers.
@@ -19,10 +19,10 @@ def ended_exemption(of: Linted) -> Iterator[Found]:
     """
     for path, each in at("exemptions", of.policy.exemptions):
         if each.until is not None and each.until < of.today:
-            yield Found((*path, "until"), f"exemption {each.name} ended on {each.until}; remove it")
+            yield LintFinding((*path, "until"), f"exemption {each.name} ended on {each.until}; remove it")
 
 
-def ending_exemption(of: Linted) -> Iterator[Found]:
+def ending_exemption(of: Linted) -> Iterator[LintFinding]:
     """An exemption ends soon.
 
     After its last day, its findings count again.
@@ -31,10 +31,10 @@ def ending_exemption(of: Linted) -> Iterator[Found]:
     """
     for path, each in at("exemptions", of.policy.exemptions):
         if each.until is not None and of.today <= each.until < of.today + of.soon:
-            yield Found((*path, "until"), f"exemption {each.name} ends on {each.until}; mend what it is for")
+            yield LintFinding((*path, "until"), f"exemption {each.name} ends on {each.until}; mend what it is for")
 
 
-def every_rule_exempted(of: Linted) -> Iterator[Found]:
+def every_rule_exempted(of: Linted) -> Iterator[LintFinding]:
     """An exemption names no rules, so it is from all of them.
 
     Whoever may create pods that it covers has every GPU of a node. A program that needs all GPUs needs this, and few
@@ -44,10 +44,12 @@ def every_rule_exempted(of: Linted) -> Iterator[Found]:
     """
     for path, each in at("exemptions", of.policy.exemptions):
         if not each.rules:
-            yield Found(path, f"exemption {each.name} is from every rule; name rules, unless it needs all of them")
+            yield LintFinding(
+                path, f"exemption {each.name} is from every rule; name rules, unless it needs all of them"
+            )
 
 
-def exempted_default(of: Linted) -> Iterator[Found]:
+def exempted_default(of: Linted) -> Iterator[LintFinding]:
     """An exemption names the account `default`, which each pod has that names no account.
 
     So it is for most pods of its namespaces, whatever they run, while it seems to be for one program.
@@ -56,14 +58,14 @@ def exempted_default(of: Linted) -> Iterator[Found]:
     """
     for path, each in at("exemptions", of.policy.exemptions):
         if "default" in Names(each.scope.service_accounts):
-            yield Found(
+            yield LintFinding(
                 (*path, "serviceAccounts"),
                 f"exemption {each.name} covers the account default, which pods have that name none; give what it is "
                 "for an account of its own, and name that",
             )
 
 
-def idle_override(of: Linted) -> Iterator[Found]:
+def idle_override(of: Linted) -> Iterator[LintFinding]:
     """An override changes nothing: it repeats an action, or a wider override comes before it.
 
     The first override counts that fits and names the rule or `"*"`.
@@ -80,9 +82,9 @@ def idle_override(of: Linted) -> Iterator[Found]:
                 None,
             )
             if wider is not None:
-                yield Found((*path, "rules", rule), f"overrides[{wider}] speaks of this rule first; move this up")
+                yield LintFinding((*path, "rules", rule), f"overrides[{wider}] speaks of this rule first; move this up")
             elif not others and all(of.policy.action(name) is action for name in meant):
-                yield Found((*path, "rules", rule), f"is {action} without it too; remove it")
+                yield LintFinding((*path, "rules", rule), f"is {action} without it too; remove it")
 
 
 def _meant(rule: str, override: Override, policy: Policy) -> set[str]:
@@ -107,7 +109,7 @@ def _overrides(wide: Override, narrow: Override) -> bool:
     return not wide.pools or (bool(narrow.pools) and narrow.pools <= wide.pools)
 
 
-def newer_rule(of: Linted) -> Iterator[Found]:
+def newer_rule(of: Linted) -> Iterator[LintFinding]:
     """A rule came after the release that `rulesAsOf` names, so it only records.
 
     An upgrade of Slicewarden brings it, and refuses nothing by it until the policy says so.
@@ -119,10 +121,10 @@ def newer_rule(of: Linted) -> Iterator[Found]:
         if rule not in named:
             release = f"{major}.{minor}"
             message = f"rule {rule} is new in {release} and only records; name it under rules, or say {release} here"
-            yield Found(("spec", "rulesAsOf"), message)
+            yield LintFinding(("spec", "rulesAsOf"), message)
 
 
-class Door(NamedTuple):
+class ClosedWay(NamedTuple):
     """A way around the policy. It is open if at least one rule of every set does not deny."""
 
     sets: tuple[frozenset[str], ...]
@@ -142,23 +144,25 @@ _TAKING = frozenset(
 )
 
 DOORS = (
-    Door((frozenset(("unsteered-pod",)),), "pods go where they like, and neither pools nor circles hold"),
-    Door(
+    ClosedWay((frozenset(("unsteered-pod",)),), "pods go where they like, and neither pools nor circles hold"),
+    ClosedWay(
         (frozenset(("changed-trust", "relabelled-node", "self-granted-trust")),),
         "whoever may write labels can grant trust, or move a node into another pool",
     ),
-    Door((_TAKING,), "a pod with one GPU can take those of its neighbours"),
-    Door(
+    ClosedWay((_TAKING,), "a pod with one GPU can take those of its neighbours"),
+    ClosedWay(
         (_PAST_THE_GUARD, _TAKING | {"unguarded-container"}),
         "a pod that asks for no GPU can come to one and take it",
     ),
-    Door((frozenset(("lifted-limit", "uncapped-memory")),), "one pod can take the whole memory of a shared card"),
-    Door((frozenset(("claimed-gpu", "foreign-device-class", "unlisted-claim")),), "GPUs can be claimed past the pools"),
+    ClosedWay((frozenset(("lifted-limit", "uncapped-memory")),), "one pod can take the whole memory of a shared card"),
+    ClosedWay(
+        (frozenset(("claimed-gpu", "foreign-device-class", "unlisted-claim")),), "GPUs can be claimed past the pools"
+    ),
 )
 """The rules that shut each door; docs/doors.md has all of them."""
 
 
-def open_door(of: Linted) -> Iterator[Found]:
+def open_door(of: Linted) -> Iterator[LintFinding]:
     """Rules that only warn or record leave a way around the policy open.
 
     Each such rule may be right while a cluster is brought under the policy. This lint reports their combined effect.
@@ -170,10 +174,10 @@ def open_door(of: Linted) -> Iterator[Found]:
         if all(open_):
             rules = sorted({rule for each in open_ for rule in each})
             entry = rules[0] if rules[0] in of.policy.actions else EVERY_RULE
-            yield Found(("spec", "rules", entry), f"with {_and(rules)} eased {door.open}; set them to Deny")
+            yield LintFinding(("spec", "rules", entry), f"with {_and(rules)} eased {door.open}; set them to Deny")
 
 
-def unpatched_pods(of: Linted) -> Iterator[Found]:
+def unpatched_pods(of: Linted) -> Iterator[LintFinding]:
     """A pod that lacks what `/mutate` writes is let in.
 
     That is right while replicas of two releases answer, or of audit mode and of enforce: one patches a pod and another
@@ -182,7 +186,7 @@ def unpatched_pods(of: Linted) -> Iterator[Found]:
     Way out: remove `unpatched` when the rollout is done.
     """
     if of.policy.unpatched is not Action.DENY:
-        yield Found(
+        yield LintFinding(
             ("spec", "unpatched"), "a pod that lacks what /mutate writes is let in; remove it after the rollout"
         )
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from itertools import combinations
 
-from webhook.facts.rights import RIGHT, Given
-from webhook.lints.base import Found, Linted, Table, at, within
+from webhook.facts.rights import RIGHT, GrantedRight
+from webhook.lints.base import Linted, LintFinding, Table, at, within
 from webhook.model import Action
 from webhook.policy.model import TRUSTED
 from webhook.policy.scopes import NAME_LABEL, Grant
 from webhook.text.words import listed
 
 
-def broad_grant(of: Linted) -> Iterator[Found]:
+def broad_grant(of: Linted) -> Iterator[LintFinding]:
     """A grant covers nearly everyone: every namespace, or every namespace without a certain label.
 
     A namespace that is created tomorrow is then trusted, although no one decided it.
@@ -24,9 +24,11 @@ def broad_grant(of: Linted) -> Iterator[Found]:
             continue
         if selector and all(r.operator in _OPEN or _is_any_name(r.key, r.operator) for r in selector.requirements):
             said = " and ".join(map(str, selector.requirements))
-            yield Found((*path, "namespaceSelector"), f"{said} trusts every new namespace; ask for a label's value")
+            yield LintFinding(
+                (*path, "namespaceSelector"), f"{said} trusts every new namespace; ask for a label's value"
+            )
         elif len(of.facts.namespaces) > 1 and of.reached(grant.scope) == set(of.facts.namespaces):
-            yield Found(path, f"covers all {len(of.facts.namespaces)} namespaces, the system's too; name fewer")
+            yield LintFinding(path, f"covers all {len(of.facts.namespaces)} namespaces, the system's too; name fewer")
 
 
 _OPEN = ("NotIn", "DoesNotExist")
@@ -36,7 +38,7 @@ def _is_any_name(key: str, operator: str) -> bool:
     return key == NAME_LABEL and operator == "Exists"
 
 
-def shadowed_grant(of: Linted) -> Iterator[Found]:
+def shadowed_grant(of: Linted) -> Iterator[LintFinding]:
     """A grant gives nothing that another grant does not give.
 
     If you remove or restrict it, nothing changes.
@@ -47,7 +49,7 @@ def shadowed_grant(of: Linted) -> Iterator[Found]:
         for other, wider in enumerate(of.policy.grants):
             same = _wider(wider, grant) and _wider(grant, wider)
             if other != index and _wider(wider, grant) and (not same or other < index):
-                yield Found(
+                yield LintFinding(
                     ("spec", "trust", "grants", index), f"gives nothing that grants[{other}] does not; remove one"
                 )
                 break
@@ -72,7 +74,7 @@ def _restrictions(grant: Grant, other: Grant) -> Iterator[str]:
         yield "users or groups"
 
 
-def overlapping_grants(of: Linted) -> Iterator[Found]:
+def overlapping_grants(of: Linted) -> Iterator[LintFinding]:
     """Two grants cover the same namespace, and one lacks a restriction that the other has.
 
     Grants add up, so the restriction has no effect in that namespace.
@@ -86,14 +88,14 @@ def overlapping_grants(of: Linted) -> Iterator[Found]:
             both = of.reached(narrow.scope) & of.reached(wide.scope)
             asked = list(_restrictions(narrow, wide))
             if both and asked and not any(_restrictions(wide, narrow)) and not _wider(wide, narrow):
-                yield Found(
+                yield LintFinding(
                     ("spec", "trust", "grants", number),
                     f"its {' and '.join(asked)} do not hold in {', '.join(sorted(both)[:3])}, where grants[{by}] asks "
                     "for less; take them out of one",
                 )
 
 
-def useless_grant(of: Linted) -> Iterator[Found]:
+def useless_grant(of: Linted) -> Iterator[LintFinding]:
     """A grant gives trust where no pool requires it.
 
     It has no effect.
@@ -103,10 +105,10 @@ def useless_grant(of: Linted) -> Iterator[Found]:
     for path, grant in at("trust.grants", of.policy.grants):
         pools = [pool for pool in of.policy.pools if not grant.pools or pool.name in grant.pools]
         if not any(TRUSTED in pool.trust for pool in pools):
-            yield Found(path, f"{' and '.join(pool.name for pool in pools)} take no trusted pods; remove it")
+            yield LintFinding(path, f"{' and '.join(pool.name for pool in pools)} take no trusted pods; remove it")
 
 
-def broad_right(of: Linted) -> Iterator[Found]:
+def broad_right(of: Linted) -> Iterator[LintFinding]:
     """Service accounts hold the right of trust by a rule with `*`, or all accounts of the cluster hold it.
 
     Nobody decided that their pods may share GPUs. A user who may create pods in their namespace can run them as these
@@ -114,7 +116,7 @@ def broad_right(of: Linted) -> Iterator[Found]:
 
     Way out: name verbs and resources in the role, or bind the role to fewer.
     """
-    if not isinstance(of.facts.rights, Given):
+    if not isinstance(of.facts.rights, GrantedRight):
         return
     for path, grant in at("trust.grants", of.policy.grants):
         if not grant.rbac:
@@ -122,7 +124,7 @@ def broad_right(of: Linted) -> Iterator[Found]:
         for binding, holders in of.facts.rights.broad:
             some = [each for each in holders if not each.startswith("kube-system:")]
             if some:
-                yield Found(
+                yield LintFinding(
                     (*path, "rbac"),
                     f"{binding} lets {listed(some, 3)} {RIGHT}, though nobody named that right; name verbs and "
                     "resources in its role, or bind it to fewer",

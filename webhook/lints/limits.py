@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from webhook.deviceplugin.usage import some
 from webhook.facts.snapshot import Node
-from webhook.lints.base import Found, Linted, Table, at
+from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.memory.budget import budget, card_of, nodes, smallest
 from webhook.model import Action
 from webhook.policy.model import FORBIDDEN, REQUIRED, Policy, Pool
 
 
-def unknown_card(of: Linted) -> Iterator[Found]:
+def unknown_card(of: Linted) -> Iterator[LintFinding]:
     """No card is known of a pool whose pods are capped.
 
     A cap cannot be computed without the card's memory and its replicas.
@@ -19,10 +19,10 @@ def unknown_card(of: Linted) -> Iterator[Found]:
     """
     for path, pool, found in of.pools:
         if pool.sharing in of.policy.capped_sharing and found and smallest(pool, of.policy, of.facts) is None:
-            yield Found(path, f"no card is known on {some(found)}, so pods have no cap; write `assume`")
+            yield LintFinding(path, f"no card is known on {some(found)}, so pods have no cap; write `assume`")
 
 
-def thin_slice(of: Linted) -> Iterator[Found]:
+def thin_slice(of: Linted) -> Iterator[LintFinding]:
     """A slice of a pool's smallest card is too small for any framework.
 
     Its pods are refused, since a smaller cap would only move the failure.
@@ -34,10 +34,10 @@ def thin_slice(of: Linted) -> Iterator[Found]:
             continue
         cap = smallest(pool, of.policy, of.facts)
         if cap is not None and not cap.enough:
-            yield Found(path, f"leaves too little a slice: {cap.arithmetic}")
+            yield LintFinding(path, f"leaves too little a slice: {cap.arithmetic}")
 
 
-def broken_limit(of: Linted) -> Iterator[Found]:
+def broken_limit(of: Linted) -> Iterator[LintFinding]:
     """Nodes share their GPUs further than the policy's own limits allow.
 
     The next change of the sharing configuration will be refused. Until then its pods have less than the policy intends.
@@ -58,12 +58,12 @@ def broken_limit(of: Linted) -> Iterator[Found]:
                 thin.setdefault(left, []).append(node)
         for (where, limit), whom in many.items():
             most = max(card.replicas for card in map(card_of, whom) if card)
-            yield Found(
+            yield LintFinding(
                 (*path, "nodes"), f"a card has {most} slices on {some(whom)}, and {where} is {limit}; lower one"
             )
         for left, whom in sorted(thin.items()):
             least = of.policy.limits.min_slice
-            yield Found(
+            yield LintFinding(
                 ("spec", "sharing", "minSliceMemory"),
                 f"is {least} MiB, and a slice has {left} on {some(whom)} in pool {pool.name}; share into fewer",
             )
@@ -77,7 +77,7 @@ def _limit(pool: Pool, policy: Policy, product: str) -> tuple[str, int]:
     return where, limit
 
 
-def contradicted_limit(of: Linted) -> Iterator[Found]:
+def contradicted_limit(of: Linted) -> Iterator[LintFinding]:
     """A pool needs what the limits under `sharing` forbid.
 
     A sharing configuration that makes such nodes would be refused.
@@ -88,20 +88,24 @@ def contradicted_limit(of: Linted) -> Iterator[Found]:
     for path, pool in at("pools", of.policy.pools):
         names = [name for name in pool.resources.patterns if name.endswith((".shared", "*"))]
         if pool.sharing == "mps" and limits.mps == FORBIDDEN:
-            yield Found((*path, "sharing"), "is mps, and sharing.mps is Forbidden; allow it, or share by time-slicing")
+            yield LintFinding(
+                (*path, "sharing"), "is mps, and sharing.mps is Forbidden; allow it, or share by time-slicing"
+            )
         if pool.shared and limits.rename_by_default == REQUIRED and not names:
-            yield Found((*path, "resources"), "sharing.renameByDefault is Required, so list nvidia.com/gpu.shared")
+            yield LintFinding(
+                (*path, "resources"), "sharing.renameByDefault is Required, so list nvidia.com/gpu.shared"
+            )
         if pool.shared and limits.rename_by_default == FORBIDDEN and len(names) == len(pool.resources.patterns):
-            yield Found((*path, "resources"), "sharing.renameByDefault is Forbidden, so list nvidia.com/gpu")
+            yield LintFinding((*path, "resources"), "sharing.renameByDefault is Forbidden, so list nvidia.com/gpu")
         if pool.assume:
             where, limit = _limit(pool, of.policy, pool.assume.product)
             if pool.assume.replicas > limit:
-                yield Found(
+                yield LintFinding(
                     (*path, "assume", "replicas"), f"is {pool.assume.replicas}, and {where} is {limit}; lower one"
                 )
 
 
-def missing_config_map(of: Linted) -> Iterator[Found]:
+def missing_config_map(of: Linted) -> Iterator[LintFinding]:
     """A ConfigMap that the policy names as a sharing configuration does not exist.
 
     If the name is misspelt, the real one is recognized only by its content.
@@ -113,7 +117,7 @@ def missing_config_map(of: Linted) -> Iterator[Found]:
     for path, each in at("sharing.configMaps", of.spec.get("sharing", {}).get("configMaps", ())):
         namespace, name = each["namespace"], each["name"]
         if (namespace, name) not in of.facts.config_maps:
-            yield Found(path, f"there is no ConfigMap {namespace}/{name}; correct it, or remove the entry")
+            yield LintFinding(path, f"there is no ConfigMap {namespace}/{name}; correct it, or remove the entry")
 
 
 LINTS: Table = {

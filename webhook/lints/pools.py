@@ -7,13 +7,13 @@ from webhook.deviceplugin import usage
 from webhook.deviceplugin.usage import GPU, some
 from webhook.facts.snapshot import Node
 from webhook.gpu import guard
-from webhook.lints.base import Found, Linted, Table
+from webhook.lints.base import Linted, LintFinding, Table
 from webhook.model import Action
 from webhook.policy.model import SHARED, Policy, Pool
 from webhook.policy.resources import ResourceNames
 
 
-def empty_pool(of: Linted) -> Iterator[Found]:
+def empty_pool(of: Linted) -> Iterator[LintFinding]:
     """No node is in a pool.
 
     Pods that are steered there wait for ever. A pool that scales from zero has `assume`, and is not reported.
@@ -23,12 +23,12 @@ def empty_pool(of: Linted) -> Iterator[Found]:
     for path, pool, found in of.pools:
         if not found and pool.assume is None:
             wanted = " and ".join(map(str, pool.nodes.requirements))
-            yield Found(
+            yield LintFinding(
                 (*path, "nodes"), f"no node has {wanted}, so pods of pool {pool.name} wait for ever; correct it"
             )
 
 
-def poolless_node(of: Linted) -> Iterator[Found]:
+def poolless_node(of: Linted) -> Iterator[LintFinding]:
     """A node with GPUs is in no pool.
 
     No pod is steered there, so its GPUs stay idle.
@@ -37,10 +37,10 @@ def poolless_node(of: Linted) -> Iterator[Found]:
     """
     left = [node for node in of.facts.nodes if node.has_gpus and of.policy.pool_of(node.labels) is None]
     if left:
-        yield Found(("spec", "pools"), f"no pool has {some(left)}, whose GPUs lie idle; add one, or label them")
+        yield LintFinding(("spec", "pools"), f"no pool has {some(left)}, whose GPUs lie idle; add one, or label them")
 
 
-def other_sharing(of: Linted) -> Iterator[Found]:
+def other_sharing(of: Linted) -> Iterator[LintFinding]:
     """A node shares its GPUs in another way than its pool states.
 
     Pods that expect a card of their own would share it, or the reverse.
@@ -54,13 +54,13 @@ def other_sharing(of: Linted) -> Iterator[Found]:
             if said is not None and (said if said in SHARED else "none") != (pool.sharing if pool.shared else "none"):
                 wrong.setdefault(said, []).append(node)
         for said, whom in sorted(wrong.items()):
-            yield Found(
+            yield LintFinding(
                 (*path, "sharing"),
                 f"is {pool.sharing}, but {said} on {some(whom)} in pool {pool.name}; select by {GPU}.sharing-strategy",
             )
 
 
-def unoffered_resource(of: Linted) -> Iterator[Found]:
+def unoffered_resource(of: Linted) -> Iterator[LintFinding]:
     """A pool offers a resource that none of its nodes has.
 
     Pods that request it are steered there, and wait for ever.
@@ -75,12 +75,12 @@ def unoffered_resource(of: Linted) -> Iterator[Found]:
                 continue
             names = ResourceNames((pattern,), shares=pool.shared)
             if not any(count and name in names for node in found for name, count in node.resources.items()):
-                yield Found(
+                yield LintFinding(
                     (*path, "resources", place), f"no node of pool {pool.name} has {pattern}; remove it, or offer it"
                 )
 
 
-def unlisted_offer(of: Linted) -> Iterator[Found]:
+def unlisted_offer(of: Linted) -> Iterator[LintFinding]:
     """Nodes of a pool offer GPUs under a name that the pool does not list.
 
     No pod can request them.
@@ -98,7 +98,7 @@ def unlisted_offer(of: Linted) -> Iterator[Found]:
                     idle.setdefault(name, []).append(node)
         for name, whom in sorted(idle.items()):
             way = f"add it to pool {pool.name}" if _befits(name, pool) else _elsewhere(name, pool, of.policy)
-            yield Found((*path, "resources"), f"lacks {name}, offered by {some(whom)}; {way}")
+            yield LintFinding((*path, "resources"), f"lacks {name}, offered by {some(whom)}; {way}")
 
 
 def _befits(name: str, pool: Pool) -> bool:
@@ -119,7 +119,7 @@ def _elsewhere(name: str, pool: Pool, policy: Policy) -> str:
     return f"that is not for a pool of sharing {pool.sharing}: let {home} select such nodes, or change what they offer"
 
 
-def unguarded_node(of: Linted) -> Iterator[Found]:
+def unguarded_node(of: Linted) -> Iterator[LintFinding]:
     """A node with GPUs has nothing that keeps off pods that request none.
 
     The image of such a pod alone may give it GPUs there.
@@ -127,10 +127,10 @@ def unguarded_node(of: Linted) -> Iterator[Found]:
     Way out: taint all nodes with GPUs and name the taint in `guard`, or set `guard: every-pod`.
     """
     if caution := guard.unguarded(of.policy, of.facts):
-        yield Found(("spec", "guard"), caution)
+        yield LintFinding(("spec", "guard"), caution)
 
 
-def unreachable_request(of: Linted) -> Iterator[Found]:
+def unreachable_request(of: Linted) -> Iterator[LintFinding]:
     """A pool lets pods request more GPUs than any of its nodes has.
 
     Such a pod is admitted and waits for ever.
@@ -142,7 +142,7 @@ def unreachable_request(of: Linted) -> Iterator[Found]:
             (count for node in found for name, count in node.resources.items() if name in pool.resources), default=0
         )
         if pool.max_request and 0 < most < pool.max_request:
-            yield Found(
+            yield LintFinding(
                 (*path, "maxRequest"),
                 f"is {pool.max_request}, and no node of pool {pool.name} has more than {most}; lower it",
             )

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from webhook.api.selectors import contradiction, equals
 from webhook.facts.queues import Flavor
-from webhook.facts.rights import Given
-from webhook.lints.base import Found, Linted, Table, at
+from webhook.facts.rights import GrantedRight
+from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.model import Action, Path
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant
 from webhook.text.words import listed, shown
 
 
-def flavor_against_pool(of: Linted) -> Iterator[Found]:
+def flavor_against_pool(of: Linted) -> Iterator[LintFinding]:
     """A flavour of Kueue and the pools do not agree on the nodes of its quota.
 
     Kueue writes a flavour's labels into the jobs that it admits. If they exclude the pool that the job's pods belong
@@ -43,7 +43,7 @@ Offering = list[tuple[Path, Pool]]
 
 def _excluded(
     of: Linted, offering: Offering, flavor: Flavor, resource: str, where: str, namespaces: tuple[str, ...]
-) -> Iterator[Found]:
+) -> Iterator[LintFinding]:
     """Tell of namespaces whose pods belong to a pool that the flavour excludes, or to none."""
     found: dict[tuple[Path, str, str, str], list[str]] = {}
     for namespace in namespaces:
@@ -58,13 +58,15 @@ def _excluded(
     for (path, level, name, key), whom in found.items():
         who = f"{level} pods of namespace {listed(whom, 3)} that ask for 1 {resource}"
         if name:
-            yield Found(
+            yield LintFinding(
                 path,
                 f"{where} has {key}={flavor.labels.get(key, '')}, which excludes pool {name}: {who} belong there, so "
                 "their jobs are admitted and make no pods; give the flavour the pool's labels",
             )
         else:
-            yield Found(path, f"{where} admits jobs, but no pool takes {who}; grant them trust, or name another queue")
+            yield LintFinding(
+                path, f"{where} admits jobs, but no pool takes {who}; grant them trust, or name another queue"
+            )
 
 
 def _level(namespace: str, of: Linted) -> str:
@@ -73,7 +75,7 @@ def _level(namespace: str, of: Linted) -> str:
 
 def _granted(grant: Grant, namespace: str, of: Linted) -> bool:
     """Tell whether a grant reaches a namespace; by RBAC where some account is known to hold the right there."""
-    if grant.rbac and not (isinstance(of.facts.rights, Given) and of.facts.rights.somewhere(namespace)):
+    if grant.rbac and not (isinstance(of.facts.rights, GrantedRight) and of.facts.rights.somewhere(namespace)):
         return False
     return grant.scope.reaches(namespace, of.facts.namespaces.get(namespace))
 
@@ -92,31 +94,31 @@ def _clash(pool: Pool, flavor: Flavor) -> str | None:
     return contradiction((*equals(flavor.labels), *pool.nodes.requirements))
 
 
-def _mixed(offering: Offering, flavor: Flavor, resource: str, where: str) -> Iterator[Found]:
+def _mixed(offering: Offering, flavor: Flavor, resource: str, where: str) -> Iterator[LintFinding]:
     fitting = [(path, pool) for path, pool in offering if not _clash(pool, flavor)]
     shared, whole = ([pool.name for _, pool in fitting if pool.shared is sort] for sort in (True, False))
     if shared and whole:
-        yield Found(
+        yield LintFinding(
             (*fitting[0][0], "nodes"),
             f"{where} fits nodes of pool {listed(shared, 3)}, which shares its GPUs, and of pool {listed(whole, 3)}: "
             f"its quota of {resource} counts a slice as a card; make a flavour for each pool",
         )
 
 
-def _tainted(offering: Offering, flavor: Flavor, where: str) -> Iterator[Found]:
+def _tainted(offering: Offering, flavor: Flavor, where: str) -> Iterator[LintFinding]:
     given = {toleration.get("key") for toleration in flavor.tolerations}
     for path, pool in offering:
         keys = {toleration["key"] for toleration in pool.tolerations}
         lacking = [key for taint in flavor.taints if (key := taint.get("key")) in keys and key not in given]
         if lacking and None not in given and not _clash(pool, flavor):
-            yield Found(
+            yield LintFinding(
                 (*path, "tolerations"),
                 f"{where} has the taint {lacking[0]} without a toleration of its own, and jobs are not given the one "
                 f"of pool {pool.name}, so none is admitted; add the toleration to the flavour",
             )
 
 
-def evicting_default(of: Linted) -> Iterator[Found]:
+def evicting_default(of: Linted) -> Iterator[LintFinding]:
     """The cluster's default priority class evicts, and pods without trust may not.
 
     With `untrusted: {preempt: Never}` each pod without trust that asks for a GPU and names no class is refused then.
@@ -128,7 +130,7 @@ def evicting_default(of: Linted) -> Iterator[Found]:
         return
     for name, known in sorted(of.facts.priority_classes.items()):
         if known.default and known.preempts and known.value > 0:
-            yield Found(
+            yield LintFinding(
                 ("spec", "untrusted", "preempt"),
                 f"PriorityClass {shown(name)} is the cluster's default, with value {known.value}, and evicts: "
                 "untrusted pods that name no class are refused; give it preemptionPolicy: Never",

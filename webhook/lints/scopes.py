@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from webhook.api.selectors import equals
-from webhook.lints.base import Found, Linted, Table, at
+from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.model import Action, Object, Path
 from webhook.policy.model import TRUSTED
 from webhook.text.words import listed
 
 
-def unknown_namespace(of: Linted) -> Iterator[Found]:
+def unknown_namespace(of: Linted) -> Iterator[LintFinding]:
     """A namespace that the policy names does not exist.
 
     Anyone who may create it would have what the policy gives to it.
@@ -20,10 +20,10 @@ def unknown_namespace(of: Linted) -> Iterator[Found]:
         return
     for path, name in _namespaces_named(of.spec):
         if name not in of.facts.namespaces and path[:3] not in _systems(of.spec):
-            yield Found(path, f"there is no namespace {name}; correct the name, or remove it")
+            yield LintFinding(path, f"there is no namespace {name}; correct the name, or remove it")
 
 
-def absent_agent(of: Linted) -> Iterator[Found]:
+def absent_agent(of: Linted) -> Iterator[LintFinding]:
     """An exemption of the system speaks of namespaces that do not exist.
 
     A sample policy exempts the agents of several clouds. Users who may create such a namespace could use it.
@@ -38,7 +38,7 @@ def absent_agent(of: Linted) -> Iterator[Found]:
         if "system" in each and of.facts.namespaces.keys().isdisjoint(each["namespaces"])
     ]
     if absent:
-        yield Found(
+        yield LintFinding(
             ("spec", "exemptions"),
             f"no namespace of {listed(absent, 10)} exists; remove the exemptions of what you do not run",
         )
@@ -63,7 +63,7 @@ def _namespaces_named(spec: Object) -> Iterator[tuple[Path, str]]:
             yield (*path, "namespaces", place), name
 
 
-def unjudged_namespace(of: Linted) -> Iterator[Found]:
+def unjudged_namespace(of: Linted) -> Iterator[LintFinding]:
     """No pod of a namespace is ever judged, because the policy leaves it alone.
 
     Whoever may create a pod there has every GPU of the cluster. `kube-system` and `slicewarden-system` are left alone
@@ -73,10 +73,10 @@ def unjudged_namespace(of: Linted) -> Iterator[Found]:
     remove the namespace from `leaveAlone`, and exempt them by account.
     """
     for path, name in at("leaveAlone", of.policy.leave_alone):
-        yield Found(path, f"no pod of namespace {name} is ever judged; see that no tenant may create one there")
+        yield LintFinding(path, f"no pod of namespace {name} is ever judged; see that no tenant may create one there")
 
 
-def idle_scope(of: Linted) -> Iterator[Found]:
+def idle_scope(of: Linted) -> Iterator[LintFinding]:
     """A grant, circle, override or exemption covers no existing namespace.
 
     It has no effect until someone gives a namespace the labels.
@@ -84,10 +84,10 @@ def idle_scope(of: Linted) -> Iterator[Found]:
     Way out: correct the labels, or remove it.
     """
     for path, wanted in _idle(of, waiting=False):
-        yield Found(path, f"no namespace has {wanted}; correct it, or remove it")
+        yield LintFinding(path, f"no namespace has {wanted}; correct it, or remove it")
 
 
-def waiting_grant(of: Linted) -> Iterator[Found]:
+def waiting_grant(of: Linted) -> Iterator[LintFinding]:
     """A grant waits for the first namespace with Slicewarden's own label.
 
     `slicewarden policy init` writes it, so that an administrator can grant trust by the label of the policy's own name.
@@ -95,7 +95,7 @@ def waiting_grant(of: Linted) -> Iterator[Found]:
     Way out: label the namespaces whose pods may share cards, or remove the grant.
     """
     for path, wanted in _idle(of, waiting=True):
-        yield Found(path, f"no namespace has {wanted} yet; label those whose pods may share cards, or remove it")
+        yield LintFinding(path, f"no namespace has {wanted} yet; label those whose pods may share cards, or remove it")
 
 
 def _idle(linted: Linted, *, waiting: bool) -> Iterator[tuple[Path, str]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from webhook.api import quantity
 from webhook.api.pods import Pod
-from webhook.api.selectors import NOWHERE, Choice, integer
+from webhook.api.selectors import NOWHERE, NodeSelectorTerm, integer
 from webhook.facts.snapshot import Facts, Node
 from webhook.gpu.claims import Slice
 from webhook.gpu.device_classes import devices_of
@@ -44,7 +44,7 @@ ALL = Wish()
 """One process that takes the whole slice: the default."""
 
 
-class Refused(ValueError):
+class InvalidAnnotation(ValueError):
     """An annotation has a value that cannot be used."""
 
     def __init__(self, annotation: str, message: str) -> None:
@@ -65,14 +65,14 @@ def wish(annotations: Mapping[str, object]) -> Wish:
         except ValueError:
             asked = 0
         if asked < 1:
-            raise Refused(
+            raise InvalidAnnotation(
                 MEMORY, f"{shown(memory)} is not a quantity of memory; write one such as {quoted(memory, '2Gi')}"
             )
     if processes is not None:
         number = integer(processes) if isinstance(processes, str) else None
         if number is None or not 1 <= number <= MAX_PROCESSES:
             example = quoted(processes, "2")
-            raise Refused(
+            raise InvalidAnnotation(
                 PROCESSES,
                 f"{shown(processes)} is not a whole number from 1 to {MAX_PROCESSES}; write one such as {example}",
             )
@@ -175,7 +175,7 @@ class Selection(NamedTuple):
     """A pod's own choice among the nodes of a pool: labels, and node selector terms. One of the terms must match."""
 
     labels: frozenset[tuple[str, str]] = frozenset()
-    terms: frozenset[Choice] | None = None
+    terms: frozenset[NodeSelectorTerm] | None = None
 
     @classmethod
     def of(cls, pod: Pod, pool: Pool) -> "Selection":
@@ -186,7 +186,9 @@ class Selection(NamedTuple):
         labels = frozenset(pod.node_selector.items() - pool.nodes.labels.items())
         if pod.node_terms is None:
             return cls(labels) if labels else ANY
-        terms = [Choice(term.expressions, term.fields) for term in pod.node_terms if term.expressions is not None]
+        terms = [
+            NodeSelectorTerm(term.expressions, term.fields) for term in pod.node_terms if term.expressions is not None
+        ]
         own = [_own(term, pool) if term.readable else NOWHERE for term in terms]
         return cls(labels, frozenset(own) if all(map(any, own)) else None)
 
@@ -219,7 +221,7 @@ class Selection(NamedTuple):
         return tuple(each for place, each in enumerate(labelled) if place in chosen) or known
 
 
-def _own(term: Choice, pool: Pool) -> Choice:
+def _own(term: NodeSelectorTerm, pool: Pool) -> NodeSelectorTerm:
     return term._replace(labels=tuple(r for r in term.labels if r not in pool.nodes.requirements))
 
 

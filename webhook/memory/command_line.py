@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from webhook.memory.budget import Budget
-from webhook.memory.steps import Kind, Step, Words, fraction
-from webhook.memory.tables import ALONE, Effect, Form, Variable
+from webhook.memory.steps import Step, StepKind, Words, fraction
+from webhook.memory.tables import ALONE, Form, Variable, VariableEffect
 
 
 class Program(NamedTuple):
@@ -64,7 +64,7 @@ PROGRAMS = (
             Variable(
                 "OLLAMA_GPU_OVERHEAD",
                 Form.BYTES,
-                Effect.PLAN,
+                VariableEffect.PLAN,
                 since="ollama 0.3.10; from 0.30 on hardly that",
                 bad="taken for 0; more than the card wraps around",
                 merge=ALONE,
@@ -83,7 +83,7 @@ PROGRAMS = (
             Variable(
                 "LLAMA_ARG_FIT_TARGET",
                 Form.MIB,
-                Effect.PLAN,
+                VariableEffect.PLAN,
                 since="end of 2025; what is left free at the start",
                 bad="the default",
                 merge=ALONE,
@@ -134,23 +134,23 @@ def merge(program: Program, words: Sequence[str], budget: Budget, *, append: boo
     if budget.unified:
         return None
     if not program.flag:
-        return Step(Kind.UNSURE, program.name, NO_LIMIT, details=(("advice", program.advice),))
+        return Step(StepKind.UNSURE, program.name, NO_LIMIT, details=(("advice", program.advice),))
     value = _value(program.flag, words)
     ours = f"{program.flag}={budget.fraction}"
     details = (("flag", program.flag), ("ours", ours))
     if value is None and append:
-        return Step(Kind.ADD, program.name, LACKS_FLAG, ours, details=details)
+        return Step(StepKind.ADD, program.name, LACKS_FLAG, ours, details=details)
     if value is None:
-        return Step(Kind.UNSURE, program.name, NO_FLAG, details=details)
+        return Step(StepKind.UNSURE, program.name, NO_FLAG, details=details)
     number = fraction(value)
     if number is None or not 0 < number <= budget.permille / 1000:
-        return Step(Kind.UNSURE, program.name, LARGER, old=value, details=details)
+        return Step(StepKind.UNSURE, program.name, LARGER, old=value, details=details)
     return None
 
 
 def limited(program: Program, step: Step | None, budget: Budget) -> str:
     """Return the program's name if an argument limits it to its slice, also one that a step appends; else ""."""
-    if not program.flag or budget.unified or (step is not None and step.kind is not Kind.ADD):
+    if not program.flag or budget.unified or (step is not None and step.kind is not StepKind.ADD):
         return ""
     return program.name
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from webhook.memory import frameworks
 from webhook.memory.frameworks import Framework
-from webhook.memory.plan import ContainerPlan, Plan
+from webhook.memory.plan import CapPlan, ContainerPlan
 from webhook.memory.shim.delivery import CHOICE, IMAGE_PATH
-from webhook.memory.steps import Kind, Step, describe, noted
+from webhook.memory.steps import Step, StepKind, describe, noted
 from webhook.text.words import listed
 
 
@@ -47,7 +47,7 @@ _ONNX = "onnxruntime"
 PER_SESSION = f"{_ONNX} by session"
 
 
-def coverage(plan: Plan) -> Iterator[Capped]:
+def coverage(plan: CapPlan) -> Iterator[Capped]:
     """Yield how each framework that can be capped, and each program that is seen, is capped in each container."""
     for part in plan.containers:
         if plan.cap.driver:
@@ -62,7 +62,7 @@ def coverage(plan: Plan) -> Iterator[Capped]:
             yield Capped(part.shown, REST, By.NONE, "no variable and no argument limits them")
 
 
-def _by_variable(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
+def _by_variable(part: ContainerPlan, plan: CapPlan) -> Iterator[Capped]:
     for framework in frameworks.walk():
         if not framework.capped or framework.image not in ("", part.image):
             continue
@@ -78,13 +78,13 @@ def _by_variable(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
 
 
 def _takes_away(step: Step, framework: Framework) -> bool:
-    if step.kind not in (Kind.DEFEAT, Kind.REFUSE):
+    if step.kind not in (StepKind.DEFEAT, StepKind.REFUSE):
         return False
     own = {variable.name for variable in framework.variables} | {defeat.name for defeat in framework.defeats}
     return step.name in own or step.name in framework.hiding
 
 
-def _by_shim(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
+def _by_shim(part: ContainerPlan, plan: CapPlan) -> Iterator[Capped]:
     cap = plan.cap
     wanted = [f.shimmed for f in frameworks.walk() if f.shimmed and cap.policy.caps(f.name)]
     lacking = {name for f in frameworks.walk() for name in f.uncapped(cap._replace(shim=False))}
@@ -96,7 +96,7 @@ def _by_shim(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
     yield Capped(part.shown, PER_SESSION, By.SHIM) if given else Capped(part.shown, _ONNX, By.NONE, why, way)
 
 
-def _no_shim(part: ContainerPlan, plan: Plan) -> tuple[str, str]:
+def _no_shim(part: ContainerPlan, plan: CapPlan) -> tuple[str, str]:
     """Say why a container has no shim, and which line turns it on."""
     if part.shim is not None:
         return f"no shim: {part.shim.note.partition(f'; say {IMAGE_PATH}')[0]}", f'{IMAGE_PATH}: "PATH"'
@@ -109,7 +109,7 @@ def _no_shim(part: ContainerPlan, plan: Plan) -> tuple[str, str]:
     return "no shim: the pod was created without", "create the pod again"
 
 
-def _by_argument(part: ContainerPlan, plan: Plan) -> Iterator[Capped]:
+def _by_argument(part: ContainerPlan, plan: CapPlan) -> Iterator[Capped]:
     if part.limited:
         yield Capped(part.shown, part.limited, By.ARGUMENT)
     elif part.argument is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from webhook.catalog.device_variables import MEMORY_LIMIT, MEMORY_REQUEST
 from webhook.memory.budget import Budget
-from webhook.memory.steps import Environment, Kind, Step, Words, natural, unknown
+from webhook.memory.steps import Environment, Step, StepKind, Words, natural, unknown
 
 NAMES = (MEMORY_LIMIT, MEMORY_REQUEST)
 
@@ -34,10 +34,10 @@ def merge(env: Environment, budget: Budget) -> Iterator[Step]:
     unread += [(name, NO_NUMBER) for name, value in own.items() if not unknown(env[name]) and not natural(value)]
     details = (("slice", str(budget.slice)),)
     for name, words in unread or _unfit(own):
-        yield Step(Kind.REFUSE, name, words, old=own[name], details=details)
+        yield Step(StepKind.REFUSE, name, words, old=own[name], details=details)
     for name, value in own.items() if not unread else ():
         if int(value) > budget.slice or (name == MEMORY_LIMIT and not int(value)):
-            yield Step(Kind.LOWER, name, LARGER, str(budget.slice), value, details)
+            yield Step(StepKind.LOWER, name, LARGER, str(budget.slice), value, details)
 
 
 def _unfit(own: Mapping[str, str]) -> Iterator[tuple[str, Words]]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from webhook.memory import driver, frameworks
 from webhook.memory.frameworks import Framework
-from webhook.memory.steps import WRITES, Cap, Environment, Kind, Step, Words, unknown
+from webhook.memory.steps import WRITES, Cap, Environment, Step, StepKind, Words, unknown
 
 HIDING = tuple(
     name
@@ -85,9 +85,9 @@ def _defeats(env: Environment, framework: Framework) -> Iterator[Step]:
             continue
         value, owner = env[defeat.name], ("framework", framework.name)
         if value is None or unknown(value):
-            yield Step(Kind.DEFEAT, defeat.name, MAY_DEFEAT, details=(owner,))
+            yield Step(StepKind.DEFEAT, defeat.name, MAY_DEFEAT, details=(owner,))
         elif effect := defeat.effect(value):
-            yield Step(Kind.DEFEAT, defeat.name, DEFEATS, old=value, details=(owner, ("effect", effect)))
+            yield Step(StepKind.DEFEAT, defeat.name, DEFEATS, old=value, details=(owner, ("effect", effect)))
 
 
 def from_elsewhere(env: Environment, prefixes: Iterable[str]) -> Iterator[Step]:
@@ -101,4 +101,4 @@ def from_elsewhere(env: Environment, prefixes: Iterable[str]) -> Iterator[Step]:
     possible = next((name for prefix in prefixes for name in names if name.startswith(prefix)), None)
     if possible is not None:
         certain = any(map(possible.startswith, filter(None, prefixes)))
-        yield Step(Kind.DEFEAT if certain else Kind.UNSURE, possible, FROM_ELSEWHERE)
+        yield Step(StepKind.DEFEAT if certain else StepKind.UNSURE, possible, FROM_ELSEWHERE)

@@ -12,7 +12,7 @@ from webhook.gpu.placement import Placement
 from webhook.gpu.review import PodReview
 from webhook.memory.budget import Budget, Selection, budget, nodes, smallest
 from webhook.memory.coverage import Capped, coverage
-from webhook.memory.plan import Plan, Problem, plan, size
+from webhook.memory.plan import CapPlan, CapRefusal, plan, size
 from webhook.model import Path, dotted
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.review import Review
@@ -161,10 +161,10 @@ def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landin
     else:
         sized = size(review, pool)
         cap = sized.budget
-        if cap is None and isinstance(sized, Problem):
+        if cap is None and isinstance(sized, CapRefusal):
             no_card = "no card is known, and the policy assumes none"
             uncapped = f"{sized.annotation}: {sized.message}" if sized.annotation else no_card
-        if capped and isinstance(planned := plan(review, pool, Allowance()), Plan):
+        if capped and isinstance(planned := plan(review, pool, Allowance()), CapPlan):
             rows = tuple(coverage(planned))
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(review, placement))

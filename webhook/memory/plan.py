@@ -9,16 +9,16 @@ from typing import NamedTuple
 from webhook.allowance import LETTERS, Allowance
 from webhook.api.pods import Container, EnvVar, Pod
 from webhook.facts import images
-from webhook.facts.images import Found
+from webhook.facts.images import ImageSetting
 from webhook.gpu.claims import slice_of
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, command_line, environment, frameworks, hami
 from webhook.memory.annotation import Record
-from webhook.memory.budget import MEMORY, PROCESSES, Budget, Refused, Selection, Wish, smallest, wish
+from webhook.memory.budget import MEMORY, PROCESSES, Budget, InvalidAnnotation, Selection, Wish, smallest, wish
 from webhook.memory.frameworks import pytorch
 from webhook.memory.shim import delivery
 from webhook.memory.shim.delivery import Delivery
-from webhook.memory.steps import LOWER, Cap, Kind, Step, noted
+from webhook.memory.steps import LOWER, Cap, Step, StepKind, noted
 from webhook.model import Finding, Path
 from webhook.policy.model import Pool
 from webhook.text.words import listed, shown
@@ -27,7 +27,7 @@ Shim = Callable[[Container, Mapping[str, EnvVar]], Delivery | None]
 """Gives the shim to a container with these variables, as far as it can; None where the pod is to have none."""
 
 
-class Problem(NamedTuple):
+class CapRefusal(NamedTuple):
     """The reason why a pod is refused instead of capped.
 
     `annotation` is the faulty annotation, or empty. `budget` is None if it is unknown.
@@ -74,7 +74,7 @@ class ContainerPlan(NamedTuple):
         return self.steps if self.argument is None else (*self.steps, self.argument)
 
 
-class Plan(NamedTuple):
+class CapPlan(NamedTuple):
     """How one pod is capped in its pool.
 
     `record` is the record that the pod should have, and `before` the one that it has. `noted` is true if something was
@@ -133,18 +133,18 @@ class Plan(NamedTuple):
         return changes or self.noted or there is not None
 
 
-def plan(review: PodReview, pool: Pool, allowance: Allowance) -> Plan | Problem:
+def plan(review: PodReview, pool: Pool, allowance: Allowance) -> CapPlan | CapRefusal:
     """Plan the caps of a pod that belongs to a pool with capped pods. Its settings are paid for. Raises TooLarge."""
     pod, cap = review.subject, size(review, pool)
-    if isinstance(cap, Problem):
+    if isinstance(cap, CapRefusal):
         return cap
     before = _before(pod, pool, cap)
     asking = {request.container.path: request.container for request in review.requests}
     asking |= {container.path: container for use in review.claims for container in use.containers}
     try:
         shim = _shim(review, pool, cap)
-    except Refused as error:
-        return Problem(error.message, error.annotation, cap.budget)
+    except InvalidAnnotation as error:
+        return CapRefusal(error.message, error.annotation, cap.budget)
     plugins = {entry.container.path: entry.name for entry in review.extended_resources if entry.name in hami.RESOURCES}
     containers = tuple(
         [_container(one, cap, before, shim, plugins.get(at, ""), allowance) for at, one in asking.items()]
@@ -156,7 +156,7 @@ def plan(review: PodReview, pool: Pool, allowance: Allowance) -> Plan | Problem:
     shimmed = cap._replace(shim=True) if given and len(given) == len(containers) else cap
     record = annotation.of(pool, shimmed, **lists)
     lacking = tuple(delivery.pod_findings(pod)) if given else ()
-    return Plan(pod, pool, cap, containers, before, record, noted=any(lists.values()), shim=lacking)
+    return CapPlan(pod, pool, cap, containers, before, record, noted=any(lists.values()), shim=lacking)
 
 
 def _lists(containers: Iterable[ContainerPlan], cap: Cap) -> dict[str, list[str]]:
@@ -195,23 +195,23 @@ def _shim(review: PodReview, pool: Pool, cap: Cap) -> Shim:
 
     def deliver(container: Container, env: Mapping[str, EnvVar]) -> Delivery:
         if stated is not None:
-            known = Found(stated)
+            known = ImageSetting(stated)
         else:
             known = images.find(review.facts, sorted(policy.sharing_namespaces), container.reference)
-            if known == Found(None):
-                known = Found(policy.python_path(pod.namespace, pool.name, container.reference))
+            if known == ImageSetting(None):
+                known = ImageSetting(policy.python_path(pod.namespace, pool.name, container.reference))
         return delivery.deliver(container, env, cap.budget, known, strict=policy.strict, runs=runs)
 
     return deliver
 
 
-def size(review: PodReview, pool: Pool) -> Cap | Problem:
+def size(review: PodReview, pool: Pool) -> Cap | CapRefusal:
     """Compute the cap of a pod that belongs to a pool with capped pods."""
     pod, policy, facts = review.subject, review.policy, review.facts
     try:
         wished = wish(pod.annotations)
-    except Refused as error:
-        return Problem(error.message, error.annotation)
+    except InvalidAnnotation as error:
+        return CapRefusal(error.message, error.annotation)
     if review.claims:
         wished = wished._replace(claimed=slice_of(review.claims, pool))
     selection = Selection.of(pod, pool)
@@ -219,16 +219,16 @@ def size(review: PodReview, pool: Pool) -> Cap | Problem:
     whole = budget if wished.memory is None else smallest(pool, policy, facts, wished._replace(memory=None), selection)
     try:
         torch, doubted = pytorch.release(pod.annotations, policy.torch(pod.namespace, pool.name), strict=policy.strict)
-    except Refused as error:
-        return Problem(error.message, error.annotation, budget)
+    except InvalidAnnotation as error:
+        return CapRefusal(error.message, error.annotation, budget)
     if budget is None and wished.claimed is not None:
-        return Problem(
+        return CapRefusal(
             f"no ResourceSlice with the memory of pool {pool.name}'s devices is known, so the "
             f"{wished.claimed.mib} MiB of {shown(wished.claimed.by, quotes=False)} are no fraction of a GPU; ask an "
             "administrator to set `assume` for the pool"
         )
     if budget is None or whole is None:
-        return Problem(
+        return CapRefusal(
             f"no node of pool {pool.name} has the labels nvidia.com/gpu.memory and nvidia.com/gpu.replicas, so no "
             f"cap can "
             "be computed; wait for GPU Feature Discovery, or ask an administrator to set `assume` for the pool"
@@ -237,7 +237,7 @@ def size(review: PodReview, pool: Pool) -> Cap | Problem:
     return _too_small(review, pool, budget, whole, wished) or cap
 
 
-def _too_small(review: PodReview, pool: Pool, budget: Budget, whole: Budget, wished: Wish) -> Problem | None:
+def _too_small(review: PodReview, pool: Pool, budget: Budget, whole: Budget, wished: Wish) -> CapRefusal | None:
     """Say what is wrong with the size of a slice, or with the part of it that the pod asks for."""
     if not whole.enough:
         way = "ask an administrator for fewer replicas in the pool"
@@ -246,18 +246,18 @@ def _too_small(review: PodReview, pool: Pool, budget: Budget, whole: Budget, wis
         if wished.processes > 1:
             way = f"set {PROCESSES} to fewer processes"
         message = f"a slice of pool {pool.name} is too small for a framework: {whole.arithmetic}"
-        return Problem(f"{message}; {way}{_or_whole(review)}", budget=budget)
+        return CapRefusal(f"{message}; {way}{_or_whole(review)}", budget=budget)
     most = whole.least * wished.processes
     if wished.memory is not None and wished.memory > most:
         each = f" for each of {wished.processes} processes" if wished.processes > 1 else ""
-        return Problem(
+        return CapRefusal(
             f"{wished.memory} MiB is more than a slice of pool {pool.name} has: {whole.arithmetic}{each}; use "
             f"{MEMORY}: {most}Mi or less{_or_whole(review)}",
             MEMORY,
             budget,
         )
     if not budget.enough:
-        return Problem(
+        return CapRefusal(
             f"this part of a slice of pool {pool.name} is too small for a framework: {budget.arithmetic}; ask for more "
             f"memory or fewer processes{_or_whole(review)}",
             budget=budget,
@@ -320,5 +320,5 @@ def _container(
 _READ = environment.KNOWN | delivery.READ | hami.READ
 """The variables of a container that a plan looks at."""
 
-_BY_VARIABLE_ALONE = frozenset({Kind.DEFEAT, Kind.UNSURE})
+_BY_VARIABLE_ALONE = frozenset({StepKind.DEFEAT, StepKind.UNSURE})
 """The steps that say that a cap by variable is lost or not sure, which harms nobody where the driver limits."""

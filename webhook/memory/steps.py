@@ -32,7 +32,7 @@ class Cap(NamedTuple):
     driver: bool = False
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     """The kinds of steps: the first three write a value, the others only describe one."""
 
     ADD = "a variable that is missing"
@@ -43,9 +43,9 @@ class Kind(StrEnum):
     UNSURE = "something that may be without a cap"
 
 
-ADD, LOWER = Kind.ADD, Kind.LOWER  # Python 3.11 takes long for a member of an enumeration
+ADD, LOWER = StepKind.ADD, StepKind.LOWER  # Python 3.11 takes long for a member of an enumeration
 
-WRITES = frozenset({ADD, Kind.SET, LOWER})
+WRITES = frozenset({ADD, StepKind.SET, LOWER})
 
 
 class Words(NamedTuple):
@@ -62,7 +62,7 @@ class Words(NamedTuple):
 class Step(NamedTuple):
     """One step. `name` is the variable or the program; `value` replaces `old`."""
 
-    kind: Kind
+    kind: StepKind
     name: str
     words: Words = Words("")
     value: str = ""
@@ -133,7 +133,7 @@ LARGER_FRACTION = Words("{name} is {old}, more than the slice; use {fraction} or
 
 def not_known(framework: str, name: str) -> Step:
     """Return the step for a variable that decides on the cap and is unknown before the pod runs."""
-    return Step(Kind.DEFEAT, name, NOT_KNOWN, details=(("framework", framework),))
+    return Step(StepKind.DEFEAT, name, NOT_KNOWN, details=(("framework", framework),))
 
 
 def stricter_fraction(framework: str, name: str, value: str | None, budget: Budget) -> Iterator[Step]:
@@ -141,8 +141,8 @@ def stricter_fraction(framework: str, name: str, value: str | None, budget: Budg
     if value is None or unknown(value):
         yield not_known(framework, name)
     elif not value.strip():
-        yield Step(Kind.SET, name, EMPTY, budget.fraction)
+        yield Step(StepKind.SET, name, EMPTY, budget.fraction)
     elif not (number := fraction(value)):
-        yield Step(Kind.REFUSE, name, NO_FRACTION, old=value)
+        yield Step(StepKind.REFUSE, name, NO_FRACTION, old=value)
     elif number > budget.permille / 1000:
-        yield Step(Kind.LOWER, name, LARGER_FRACTION, budget.fraction, value)
+        yield Step(StepKind.LOWER, name, LARGER_FRACTION, budget.fraction, value)

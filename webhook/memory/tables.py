@@ -16,7 +16,7 @@ class Form(StrEnum):
     TEXT = "text"
 
 
-class Effect(StrEnum):
+class VariableEffect(StrEnum):
     """The effect of a variable on a process."""
 
     HARD = "hard: its own allocator gives no more"
@@ -34,7 +34,7 @@ class Variable(NamedTuple):
 
     name: str
     form: Form
-    effect: Effect
+    effect: VariableEffect
     since: str
     bad: str
     merge: str
@@ -61,7 +61,7 @@ class Defeat(NamedTuple):
     source: str
 
 
-class Section(NamedTuple):
+class ExtraTable(NamedTuple):
     """Another table for the page on frameworks, with the text above it."""
 
     title: str

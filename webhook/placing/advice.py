@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from webhook.api.selectors import Choice, Requirement
+from webhook.api.selectors import NodeSelectorTerm, Requirement
 from webhook.catalog import mig_profiles
 from webhook.catalog.mig_profiles import MIGProfile
 from webhook.placing.placing import RISKS, Placing, Player
 from webhook.placing.scheduling.infos import CPU, MEMORY, PODS, NodeInfo, PodInfo
 from webhook.placing.scheduling.play import play
 from webhook.placing.scheduling.scores import Strategy
-from webhook.placing.scheduling.stage import Stage
+from webhook.placing.scheduling.stage import ClusterState
 from webhook.placing.scheduling.terms import Toleration
 from webhook.policy.model import API_VERSION, Policy
 from webhook.starter.inventory import GPUNode, gpu_nodes
@@ -33,7 +33,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True)
-class Card:
+class NodeCards:
     """The cards of a node: their number, product and memory in MiB (None if unknown)."""
 
     node: NodeInfo
@@ -43,7 +43,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Division:
+class SharingOption:
     """A way to divide all cards: the kind of sharing and what the devices are called."""
 
     sharing: str
@@ -53,7 +53,7 @@ class Division:
 
 
 @dataclass(frozen=True)
-class Row:
+class OptionResult:
     """The result of a division: all devices, how many of them are `whole` GPUs, and the fate of the pods.
 
     `memory` is the least of a device in MiB, of MIG devices alone where there are some. `many` counts the pods that ask
@@ -61,7 +61,7 @@ class Row:
     refused. The others land or wait.
     """
 
-    division: Division
+    division: SharingOption
     devices: int
     whole: int
     memory: int | None
@@ -71,22 +71,24 @@ class Row:
     large: int
 
 
-def compare(placing: Placing, policy: Policy) -> tuple[Row, ...]:
+def compare(placing: Placing, policy: Policy) -> tuple[OptionResult, ...]:
     """Play the pods that ask for GPUs against the cluster's cards, divided in each way."""
     cards = _cards(placing, policy)
     players = [player for player in placing.players if player.gpus]
     limit = policy.limits.max_replicas
-    divisions = [Division("none", "whole GPUs")]
+    divisions = [SharingOption("none", "whole GPUs")]
     for sharing, words in (("time-slicing", "time-slicing"), ("mps", "MPS")):
-        divisions += [Division(sharing, f"{words}, {slices} slices", slices) for slices in SLICES if slices <= limit]
+        divisions += [
+            SharingOption(sharing, f"{words}, {slices} slices", slices) for slices in SLICES if slices <= limit
+        ]
     divisions += _mig(cards)
     return tuple(_row(division, cards, players) for division in divisions) if cards else ()
 
 
-def _cards(placing: Placing, policy: Policy) -> list[Card]:
+def _cards(placing: Placing, policy: Policy) -> list[NodeCards]:
     by_name = {node.name: node for node in placing.nodes}
     return [
-        Card(by_name[each.node.name], count, each.product, each.card.memory if each.card else None)
+        NodeCards(by_name[each.node.name], count, each.product, each.card.memory if each.card else None)
         for each in gpu_nodes(placing.cluster)
         if (count := _count(each, policy))
     ]
@@ -101,15 +103,15 @@ def _count(node: GPUNode, policy: Policy) -> int:
     return offered // node.replicas if node.sharing != "mig" else 0
 
 
-def _mig(cards: Iterable[Card]) -> Iterator[Division]:
+def _mig(cards: Iterable[NodeCards]) -> Iterator[SharingOption]:
     """Yield the divisions by MIG: all cards that can be are cut into so many devices."""
     known = [_profiles(card) for card in cards]
     for devices in sorted({profile.devices for profiles in known for profile in profiles}):
         names = sorted({profile.name for profiles in known if (profile := _profile(profiles, devices))})
-        yield Division("mig", f"MIG, {' and '.join(names)}", devices, tuple(names))
+        yield SharingOption("mig", f"MIG, {' and '.join(names)}", devices, tuple(names))
 
 
-def _profiles(card: Card) -> tuple[MIGProfile, ...]:
+def _profiles(card: NodeCards) -> tuple[MIGProfile, ...]:
     return mig_profiles.of(card.product, card.memory) if card.memory else ()
 
 
@@ -121,7 +123,7 @@ def _profile(profiles: Sequence[MIGProfile], devices: int) -> MIGProfile | None:
 class _Cut:
     """A node under a division: its devices, and the memory of each in MiB."""
 
-    card: Card
+    card: NodeCards
     devices: int
     memory: int | None
 
@@ -131,7 +133,7 @@ class _Cut:
         return self.devices == self.card.count
 
 
-def _cut(card: Card, division: Division) -> _Cut:
+def _cut(card: NodeCards, division: SharingOption) -> _Cut:
     """Divide the cards of a node. A card without the division's MIG profiles stays whole."""
     if division.sharing == "mig":
         profile = _profile(_profiles(card), division.slices)
@@ -141,7 +143,7 @@ def _cut(card: Card, division: Division) -> _Cut:
     return _Cut(card, card.count * division.slices, card.memory // division.slices if card.memory else None)
 
 
-def _row(division: Division, cards: Sequence[Card], players: Sequence[Player]) -> Row:
+def _row(division: SharingOption, cards: Sequence[NodeCards], players: Sequence[Player]) -> OptionResult:
     cuts = [_cut(card, division) for card in cards]
     nodes = [_node(cut) for cut in cuts]
     largest = max((cut.memory for cut in cuts if cut.memory), default=None)
@@ -154,11 +156,11 @@ def _row(division: Division, cards: Sequence[Card], players: Sequence[Player]) -
             large += 1
         else:
             pods.append(_pod(player))
-    land = sum(bool(outcome.node) for outcome in play(pods, Stage(nodes), Strategy.PACK))
+    land = sum(bool(outcome.node) for outcome in play(pods, ClusterState(nodes), Strategy.PACK))
     divided = [cut for cut in cuts if not cut.whole] or cuts
     least = min((cut.memory for cut in divided if cut.memory), default=None)
     whole = sum(cut.devices for cut in cuts if cut.whole)
-    return Row(division, sum(cut.devices for cut in cuts), whole, least, land, len(pods) - land, many, large)
+    return OptionResult(division, sum(cut.devices for cut in cuts), whole, least, land, len(pods) - land, many, large)
 
 
 _WHOLE, _MIB, _DEVICE = "slice/whole", "slice/memory", "slice/device"
@@ -180,7 +182,7 @@ def _pod(player: Player) -> PodInfo:
     terms = pod.terms
     if player.memory:
         enough = Requirement(_MIB, "Gt", frozenset((str(player.memory - 1),)))
-        own = [Choice()] if terms is None else [term for term in terms if term.labels or term.fields]
+        own = [NodeSelectorTerm()] if terms is None else [term for term in terms if term.labels or term.fields]
         terms = tuple(term._replace(labels=(*term.labels, enough)) for term in own)
     return replace(
         pod,
@@ -199,7 +201,7 @@ def _pod(player: Player) -> PodInfo:
 # Output
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[OptionResult]) -> str:
     """Write the comparison and what it assumes."""
     if not rows:
         return "No GPU is offered as a resource: devices of claims are not compared.\n"
@@ -215,7 +217,7 @@ def table(rows: Sequence[Row]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def write(rows: Sequence[Row]) -> str:
+def write(rows: Sequence[OptionResult]) -> str:
     """Write a SharingAdvice in JSON. Memory is in MiB."""
     value = {
         "apiVersion": API_VERSION,

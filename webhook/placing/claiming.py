@@ -12,7 +12,7 @@ from webhook.facts.snapshot import SLICE
 from webhook.model import Object
 from webhook.placing.scheduling import selectors
 from webhook.placing.scheduling.allocation import Stock
-from webhook.placing.scheduling.devices import Claim, allocated, claim_of, pools_of
+from webhook.placing.scheduling.devices import ResourceClaim, allocated, claim_of, pools_of
 
 NO_SLICES = "no ResourceSlice is among the facts"
 NO_READER = f"install the extra that reads the selectors of device classes: pip install '{selectors.EXTRA}'"
@@ -28,13 +28,13 @@ class Claims:
 
     stock: Stock
     unplayed: str = ""
-    named: dict[tuple[str, str], Claim] = field(default_factory=dict)
+    named: dict[tuple[str, str], ResourceClaim] = field(default_factory=dict)
     templates: dict[tuple[str, str], Object] = field(default_factory=dict)
     by_resource: dict[str, str] = field(default_factory=dict)
 
-    def of(self, spec: Mapping[str, Any], namespace: str, pod: str) -> tuple[tuple[Claim, ...], str]:
+    def of(self, spec: Mapping[str, Any], namespace: str, pod: str) -> tuple[tuple[ResourceClaim, ...], str]:
         """Return the claims of a new pod, and why no node can take it; empty if all are there."""
-        found, missing = list[Claim](), ""
+        found, missing = list[ResourceClaim](), ""
         for entry in mappings(spec.get("resourceClaims")):
             name, template = string(entry.get("resourceClaimName")), string(entry.get("resourceClaimTemplateName"))
             claim = self.named.get((namespace, name)) if name else self._made(namespace, template, pod)
@@ -52,11 +52,11 @@ class Claims:
                 missing = f"device class {unknown[0]} does not exist"
         return tuple(found), missing
 
-    def _made(self, namespace: str, template: str, pod: str) -> Claim | None:
+    def _made(self, namespace: str, template: str, pod: str) -> ResourceClaim | None:
         item = self.templates.get((namespace, template))
         return claim_of(item, f"template {template}, for {pod}") if item is not None else None
 
-    def held_by(self, pod: Object, namespace: str) -> tuple[Claim, ...]:
+    def held_by(self, pod: Object, namespace: str) -> tuple[ResourceClaim, ...]:
         """Return the claims that a running pod holds devices by."""
         status, spec = mapping(pod.get("status")), mapping(pod.get("spec"))
         names = [string(each.get("resourceClaimName")) for each in mappings(status.get("resourceClaimStatuses"))]

@@ -15,15 +15,15 @@ from webhook.api.selectors import NOTHING, Selector
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.memory.budget import ALL, Refused, wish
+from webhook.memory.budget import ALL, InvalidAnnotation, wish
 from webhook.model import Action, Malformed, Object, Path, Problem, Request, Verdict, dotted, immutable
 from webhook.placing.claiming import NO_READER, Claims, claims_among
-from webhook.placing.scheduling.allocation import Unreadable
-from webhook.placing.scheduling.devices import Device
+from webhook.placing.scheduling.allocation import AllocationError
+from webhook.placing.scheduling.devices import AllocatableDevice
 from webhook.placing.scheduling.infos import CPU, MEMORY, NodeInfo, PodInfo, asked, node_info, pod_info
-from webhook.placing.scheduling.play import Outcome, play, queued
+from webhook.placing.scheduling.play import SchedulingResult, play, queued
 from webhook.placing.scheduling.scores import Strategy
-from webhook.placing.scheduling.stage import Stage
+from webhook.placing.scheduling.stage import ClusterState
 from webhook.placing.scheduling.terms import label_selector, labels_of
 from webhook.policy.model import Policy, Pool
 from webhook.scan import live
@@ -67,18 +67,18 @@ class Player:
 
 
 @dataclass(frozen=True)
-class Place:
+class PodPlacement:
     """The result for a player: the outcome, the pool of what it has, and the pods it may share a GPU with there.
 
     `held` are the devices that its claims got. With these, `shares` are the pods that have one of them too.
     """
 
     player: Player
-    outcome: Outcome | None
+    outcome: SchedulingResult | None
     pool: Pool | None = None
     shares: tuple[str, ...] = ()
     clique: str = ""
-    held: tuple[Device, ...] = ()
+    held: tuple[AllocatableDevice, ...] = ()
 
     @property
     def risk(self) -> str:
@@ -110,7 +110,7 @@ class Left:
 class Placing:
     """A whole play: what became of each pod in the order of the files, what is left, and what was not counted."""
 
-    places: tuple[Place, ...]
+    places: tuple[PodPlacement, ...]
     left: tuple[Left, ...]
     notes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -149,7 +149,7 @@ def placing(
     world = _World(Facts.of(objects), _priorities(objects), claims_among(objects), tuple(_services(objects)))
     nodes = [node_info(item) for item in cluster if group_kind(item) == ("", "Node")]
     _settle(nodes, (*cluster, *here), world)
-    stage = Stage(nodes, world.claims.stock)
+    stage = ClusterState(nodes, world.claims.stock)
     denied, problems = _denied_claims(items, engine, world.facts)
     players, more = _players(arriving, engine, replace(world, denied=denied), [node.name for node in nodes])
     problems += more
@@ -319,7 +319,7 @@ def _of_pod(
     gpus = {name: amount for name, amount in asks.items() if amount and name in engine.policy.gpu_resources}
     try:
         memory = wish(pod.annotations).memory
-    except Refused:
+    except InvalidAnnotation:
         memory = ALL.memory
     peers = world.peers(written, item.value)
     count = len(nodes) if pod.daemon else _count(item.value, path)
@@ -417,10 +417,10 @@ def _number(holder: Mapping[str, Any], key: str, default: int = 1) -> int:
 
 
 def _place(
-    player: Player, outcome: Outcome | None, nodes: Mapping[str, NodeInfo], stage: Stage, policy: Policy
-) -> Place:
+    player: Player, outcome: SchedulingResult | None, nodes: Mapping[str, NodeInfo], stage: ClusterState, policy: Policy
+) -> PodPlacement:
     if outcome is None or not outcome.node:
-        return Place(player, outcome)
+        return PodPlacement(player, outcome)
     node, claims = nodes[outcome.node], stage.claims(player.info)
     pool = policy.pool_of(node.labels)
     held = tuple(one.device for claim in claims for one in claim.held or ())
@@ -431,7 +431,7 @@ def _place(
         shares = tuple(sorted(set(beside) - {player.name}))
     else:
         shares = tuple(_sharing(player, node)) if pool and pool.shared and player.gpus else ()
-    return Place(player, outcome, pool, shares, node.labels.get(CLIQUE, ""), held)
+    return PodPlacement(player, outcome, pool, shares, node.labels.get(CLIQUE, ""), held)
 
 
 CLIQUE = "nvidia.com/gpu.clique"
@@ -454,7 +454,7 @@ _POOLS = 3
 """Pools that a line names."""
 
 
-def _left_of_classes(stage: Stage, policy: Policy) -> Iterator[Left]:
+def _left_of_classes(stage: ClusterState, policy: Policy) -> Iterator[Left]:
     """Yield what is left of the devices that a pool's classes select; a shared one is free until all is taken."""
     for pool in policy.pools:
         for name in sorted(stage.stock.classes):
@@ -462,11 +462,11 @@ def _left_of_classes(stage: Stage, policy: Policy) -> Iterator[Left]:
                 yield from _left_of_class(pool.name, name, stage)
 
 
-def _left_of_class(pool: str, name: str, stage: Stage) -> Iterator[Left]:
+def _left_of_class(pool: str, name: str, stage: ClusterState) -> Iterator[Left]:
     ask = DeviceRequest((), name, everything=False, admin=False, selectors=())
     try:
         devices = [each for of in stage.stock.pools for each in of.devices if stage.stock.selects(ask, each)]
-    except Unreadable:
+    except AllocationError:
         return
     free = Counter(each.where.node for each in devices if not stage.stock.is_full(each))
     yield Left(pool, f"devices of {name}", len(devices), free.total(), max(free.values(), default=0))

@@ -24,13 +24,13 @@ from webhook.policy.model import (
     Contention,
     Forms,
     Guard,
-    Limits,
     Over,
     Policy,
     Pool,
     PriorityScope,
     PythonPath,
     Queue,
+    SharingLimits,
     TorchVersion,
 )
 from webhook.policy.resources import ResourceNames
@@ -131,7 +131,7 @@ def guard(value: Any) -> Guard:
     return Guard(value["taint"]["key"] if isinstance(value, dict) else None)
 
 
-def _limits(value: Object) -> Limits:
+def _limits(value: Object) -> SharingLimits:
     given: dict[str, Any] = {
         "namespaces": tuple(value["namespaces"]) if "namespaces" in value else None,
         "max_replicas": value.get("maxReplicas"),
@@ -140,7 +140,7 @@ def _limits(value: Object) -> Limits:
         "rename_by_default": value.get("renameByDefault"),
         "mps": value.get("mps"),
     }
-    return Limits(**{key: each for key, each in given.items() if each is not None})
+    return SharingLimits(**{key: each for key, each in given.items() if each is not None})
 
 
 def _scope(value: Object) -> Scope:

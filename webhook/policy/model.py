@@ -222,7 +222,7 @@ REQUIRED, FORBIDDEN, ALLOWED = "Required", "Forbidden", "Allowed"
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
-class Limits(NamedTuple):
+class SharingLimits(NamedTuple):
     """The limits that a sharing configuration must keep.
 
     `namespaces` are those where sharing configurations are read. `max_replicas` is for cards and pools without a limit
@@ -314,7 +314,7 @@ class Policy:
     defeats: Action = Action.WARN
     append_arguments: bool = False
     config_maps: frozenset[tuple[str, str]] = frozenset()
-    limits: Limits = Limits()
+    limits: SharingLimits = SharingLimits()
     actions: Mapping[str, Action] = field(default_factory=dict)
     newer: Mapping[str, Release] = field(default_factory=dict)
     """The rules that came after the release of `rulesAsOf`, with the release that brought each. They only record."""

@@ -76,7 +76,7 @@ class Failure:
 
 
 @immutable
-class Outcome:
+class CaseResult:
     """The result of a case. `found` are the findings of its objects, which help to correct it."""
 
     suite: Suite
@@ -94,7 +94,7 @@ class Outcome:
 class SuiteRun:
     """The outcomes of all cases, the problems in the files, and the time of the run."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CaseResult, ...]
     problems: tuple[Problem, ...]
     at: datetime | None = None
 
@@ -185,7 +185,7 @@ def _request(case: Case, item: Object) -> Request:
 # Verdicts
 
 
-def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, facts: Facts) -> Outcome:
+def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, facts: Facts) -> CaseResult:
     """Judge the objects of a case, and compare the verdicts. Raises Unusable if there is nothing to judge."""
     failures: list[Failure] = []
     findings: list[str] = []
@@ -198,7 +198,7 @@ def judge(suite: Suite, case: Case, objects: Sequence[Object], engine: Engine, f
         differing = _differences(case, request, verdict, engine, facts)
         failures += (replace(failure, what=failure.what + whose) for failure in differing)
         findings += _said(verdict)
-    return Outcome(suite, case, tuple(failures), tuple(findings))
+    return CaseResult(suite, case, tuple(failures), tuple(findings))
 
 
 def verdict_of(verdict: Verdict) -> str:

@@ -17,7 +17,7 @@ from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.model import Object, Path, Problem, Unusable, dotted
 from webhook.policytests import policy_tests
-from webhook.policytests.policy_tests import Case, Outcome, Suite, SuiteRun
+from webhook.policytests.policy_tests import Case, CaseResult, Suite, SuiteRun
 
 
 class Loaders(NamedTuple):
@@ -41,10 +41,10 @@ def run(
     `rules` are the ids of all rules. The result includes the given problems, sorted by file and line.
     """
     cached = Loaders(cache(loaders.engine), cache(loaders.objects))
-    outcomes, unusable = list[Outcome](), [*problems]
+    outcomes, unusable = list[CaseResult](), [*problems]
     for document in tests:
         for result in _suite(document, rules, cached, policy, named):
-            if isinstance(result, Outcome):
+            if isinstance(result, CaseResult):
                 outcomes.append(result)
             else:
                 unusable += result.problems
@@ -54,7 +54,7 @@ def run(
 
 def _suite(
     document: Document, rules: Sequence[str], loaders: Loaders, policy: str | None, named: str | None
-) -> Iterator[Outcome | Unusable]:
+) -> Iterator[CaseResult | Unusable]:
     try:
         suite = policy_tests.load(document, rules)
         cases = [case for case in suite.cases if named is None or named in case.name]

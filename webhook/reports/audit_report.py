@@ -7,7 +7,7 @@ from typing import Any
 from webhook.model import Action, Result, dotted
 from webhook.reports import parts
 from webhook.reports.table import repaired
-from webhook.scan.audit import Audited, Source
+from webhook.scan.audit import Audited, RootOwner
 from webhook.scan.results import Report, passed_over
 from webhook.text.terminal import Look
 from webhook.text.words import listed, several, shown
@@ -22,12 +22,12 @@ class SourceFinding:
     objects: list[Audited] = field(default_factory=list)
 
 
-Findings = dict[Source, list[SourceFinding]]
+Findings = dict[RootOwner, list[SourceFinding]]
 
 
 def grouped(report: Report, *, exempted: bool) -> Findings:
     """Group findings by source, the worst first. `exempted` includes those that an exemption lets through."""
-    by_source: dict[Source, dict[tuple[str, str, str, bool], SourceFinding]] = {}
+    by_source: dict[RootOwner, dict[tuple[str, str, str, bool], SourceFinding]] = {}
     for judged in report.judged:
         if not isinstance(judged, Audited):
             raise TypeError("an audit's report holds what was audited")
@@ -49,7 +49,7 @@ def _rank(finding: SourceFinding) -> int:
     return _RANKS.index(finding.result.action)
 
 
-def _place(entry: tuple[Source, Any]) -> tuple[str, str, str, str]:
+def _place(entry: tuple[RootOwner, Any]) -> tuple[str, str, str, str]:
     source = entry[0]
     return source.namespace, source.kind, source.name, source.api_version
 
@@ -85,7 +85,7 @@ def summary(report: Report, look: Look, count: int) -> Iterator[str]:
         yield from look.wrap(report.help, "")
 
 
-def _source(source: Source, findings: list[SourceFinding], look: Look) -> Iterator[str]:
+def _source(source: RootOwner, findings: list[SourceFinding], look: Look) -> Iterator[str]:
     denied = any(finding.result.action is Action.DENY for finding in findings)
     word = "denied" if denied else "warned" if findings else "allowed"
     yield from look.beside(look.paint(f"{word:<7}", word), shown(source.text, quotes=False), " " * 9)
@@ -103,7 +103,7 @@ def _source(source: Source, findings: list[SourceFinding], look: Look) -> Iterat
         yield from look.wrap(f"{result.finding.message}{remark}", " " * 9)
 
 
-def _where(source: Source, finding: SourceFinding) -> tuple[str, str]:
+def _where(source: RootOwner, finding: SourceFinding) -> tuple[str, str]:
     """Return the place of a finding, and the objects that have it unless it is the source itself."""
     place = dotted(finding.result.finding.path)
     others = [item for item in finding.objects if (item.kind, item.name) != (source.kind, source.name)]

@@ -8,23 +8,23 @@ from webhook.model import dotted
 from webhook.reports import parts
 from webhook.reports.markdown import MAX_BODY, plain
 from webhook.reports.patches import change as patched
-from webhook.scan.diff import Change, Changed, Difference, Effect
+from webhook.scan.diff import Change, Changed, ChangeEffect, FindingChange
 from webhook.text import tables
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import several
 
 HEADINGS = {
-    Effect.DENIED: "newly denied",
-    Effect.FREED: "denied no longer",
-    Effect.REFUSED_OTHERWISE: "denied for other reasons",
-    Effect.STEERED: "steered elsewhere",
-    Effect.WARNED: "newly warned of",
-    Effect.UNWARNED: "warned of no longer",
-    Effect.PATCHED: "patched otherwise",
-    Effect.RECORDED: "recorded otherwise",
+    ChangeEffect.DENIED: "newly denied",
+    ChangeEffect.FREED: "denied no longer",
+    ChangeEffect.REFUSED_OTHERWISE: "denied for other reasons",
+    ChangeEffect.STEERED: "steered elsewhere",
+    ChangeEffect.WARNED: "newly warned of",
+    ChangeEffect.UNWARNED: "warned of no longer",
+    ChangeEffect.PATCHED: "patched otherwise",
+    ChangeEffect.RECORDED: "recorded otherwise",
 }
 
-_STYLES = {Effect.DENIED: "denied", Effect.FREED: "allowed", Effect.WARNED: "warned"}
+_STYLES = {ChangeEffect.DENIED: "denied", ChangeEffect.FREED: "allowed", ChangeEffect.WARNED: "warned"}
 
 MOST = 50
 """The most objects below one heading of the Markdown."""
@@ -64,15 +64,15 @@ def _object(changed: Changed, look: Look) -> Iterator[str]:
         )
         remark = f" ({difference.result.remark})" if difference.result.remark else ""
         yield from look.wrap(f"{difference.result.finding.message}{remark}", " " * 9)
-    if Effect.STEERED in changed.effects:
+    if ChangeEffect.STEERED in changed.effects:
         yield from look.hang("  pool   ", _pools(changed))
-    if Effect.PATCHED in changed.effects:
+    if ChangeEffect.PATCHED in changed.effects:
         for line in patches(changed):
             yield from look.hang("  patch  ", line)
 
 
 def _summary(change: Change) -> str:
-    counts = [(len(change.having(effect)), HEADINGS[effect]) for effect in Effect]
+    counts = [(len(change.having(effect)), HEADINGS[effect]) for effect in ChangeEffect]
     effects = ", ".join(f"{count} {words}" for count, words in counts if count) or "nothing changes"
     errors = f"; {several(len(change.problems), 'error')}"
     return (
@@ -95,7 +95,7 @@ def to_json(change: Change, _: Look) -> str:
         "summary": {
             "objects": len(change.changed) + change.unchanged,
             "unchanged": change.unchanged,
-            **{_key(effect): len(change.having(effect)) for effect in Effect},
+            **{_key(effect): len(change.having(effect)) for effect in ChangeEffect},
             "errors": len(change.problems),
             "unjudged": sum(kind.objects for kind in change.unjudged),
         },
@@ -125,7 +125,7 @@ def _value(changed: Changed) -> dict[str, Any]:
     }
 
 
-def _key(effect: Effect) -> str:
+def _key(effect: ChangeEffect) -> str:
     first, *more = effect.split()
     return first + "".join(word.capitalize() for word in more)
 
@@ -142,14 +142,14 @@ def _markdown(change: Change) -> Iterator[str]:
     if not change.changed:
         yield f"Nothing changes for {several(objects, 'object')}."
     else:
-        counts = [(HEADINGS[effect], count) for effect in Effect if (count := len(change.having(effect)))]
+        counts = [(HEADINGS[effect], count) for effect in ChangeEffect if (count := len(change.having(effect)))]
         words = [(heading, str(count)) for heading, count in (*counts, ("as before", change.unchanged))]
         yield from tables.markdown((f"of {several(objects, 'object')}", "count"), words)
     for note in change.notes:
         yield ""
         yield plain(note)
     room = MAX_BODY - _FRAME
-    for effect in Effect:
+    for effect in ChangeEffect:
         if changes := [changed for changed in change.changed if changed.effects[0] is effect]:
             rows = _fitting(map(_row, changes), room)
             room -= len("\n".join(rows))
@@ -175,9 +175,9 @@ def _fitting(rows: Iterable[str], room: int) -> list[str]:
     return taken
 
 
-def _section(effect: Effect, rows: list[str], left: int) -> Iterator[str]:
+def _section(effect: ChangeEffect, rows: list[str], left: int) -> Iterator[str]:
     yield ""
-    opened, count = " open" if effect is Effect.DENIED else "", len(rows) + left
+    opened, count = " open" if effect is ChangeEffect.DENIED else "", len(rows) + left
     yield f"<details{opened}><summary>{count} {HEADINGS[effect]}</summary>"
     yield ""
     yield from tables.markdown(("object", "where", "change"), ())
@@ -195,9 +195,9 @@ def _row(changed: Changed) -> str:
 def _reasons(changed: Changed) -> Iterator[str]:
     for difference in changed.differences:
         yield f"{_actions(difference)} {_code(difference.result.rule)}: {plain(difference.result.finding.message)}"
-    if Effect.STEERED in changed.effects:
+    if ChangeEffect.STEERED in changed.effects:
         yield f"pool {_code(_pools(changed))}"
-    if Effect.PATCHED in changed.effects:
+    if ChangeEffect.PATCHED in changed.effects:
         lines = list(patches(changed))
         yield from map(_code, lines[:_SHORT])
         if len(lines) > _SHORT:
@@ -207,7 +207,7 @@ def _reasons(changed: Changed) -> Iterator[str]:
 _SHORT = 6
 
 
-def _actions(difference: Difference) -> str:
+def _actions(difference: FindingChange) -> str:
     return f"{difference.before or '-'} → {difference.after or '-'}"
 
 

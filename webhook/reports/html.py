@@ -22,8 +22,8 @@ from webhook.memory.explain import Landing
 from webhook.model import Action, Problem, Result, dotted
 from webhook.reports import audit_report, diff_report
 from webhook.reports.audit_report import SourceFinding
-from webhook.scan.audit import Source
-from webhook.scan.diff import Change, Changed, Effect
+from webhook.scan.audit import RootOwner
+from webhook.scan.diff import Change, Changed, ChangeEffect
 from webhook.scan.results import Judged, Report
 from webhook.scan.sharing import Division, PoolUse
 from webhook.text.terminal import PLAIN, Look
@@ -33,7 +33,7 @@ MOST = 500
 """Nodes of a pool that the page names. Those with the most namespaces come first."""
 
 
-class Count(NamedTuple):
+class Headline(NamedTuple):
     """A number at the head of the page; `style` is empty or that of a verdict."""
 
     number: int
@@ -41,7 +41,7 @@ class Count(NamedTuple):
     style: str = ""
 
 
-class Mark(NamedTuple):
+class FindingMark(NamedTuple):
     """A finding as the page shows it. `style` is `deny`, `warn` or `audit`, `words` the action in words."""
 
     style: str
@@ -61,12 +61,12 @@ class Entry(NamedTuple):
     namespace: str
     title: str
     place: str
-    marks: tuple[Mark, ...]
+    marks: tuple[FindingMark, ...]
     lands: tuple[str, ...] = ()
     diff: str = ""
 
 
-class Row(NamedTuple):
+class SummaryRow(NamedTuple):
     """The findings of one rule or one namespace, by style, and the names of the other kind with their counts."""
 
     name: str
@@ -97,7 +97,7 @@ class Page(NamedTuple):
 
     title: str
     about: tuple[tuple[str, str], ...]
-    counts: tuple[Count, ...]
+    counts: tuple[Headline, ...]
     pools: tuple[PoolUse, ...] | None
     entries: tuple[Entry, ...]
     problems: tuple[Problem, ...]
@@ -116,12 +116,12 @@ def render(report: Report, _: Look = PLAIN) -> str:
     entries = tuple(_judged(judged) for judged in report.judged if judged.verdict.results or judged.landings)
     denied = report.count(allowed=False)
     counts = (
-        Count(len(report.judged), "objects"),
-        Count(denied, "denied", "deny"),
-        Count(report.warned, "with warnings", "warn"),
-        *([Count(report.repaired, "findings would be repaired")] if report.repaired else ()),
-        Count(len(report.judged) - denied, "allowed", "allow"),
-        Count(len(report.problems), "errors", "deny"),
+        Headline(len(report.judged), "objects"),
+        Headline(denied, "denied", "deny"),
+        Headline(report.warned, "with warnings", "warn"),
+        *([Headline(report.repaired, "findings would be repaired")] if report.repaired else ()),
+        Headline(len(report.judged) - denied, "allowed", "allow"),
+        Headline(len(report.problems), "errors", "deny"),
     )
     return _write(_page("Slicewarden check", report, counts, entries))
 
@@ -130,26 +130,26 @@ def audit(report: Report, _: Look, count: int) -> str:
     """Write the report of an audit; `count` is the number of judged objects."""
     entries = tuple(_source(*group) for group in audit_report.grouped(report, exempted=True).items())
     counts = (
-        Count(count, "objects judged"),
-        Count(sum(entry.style == "deny" for entry in entries), "workloads would be denied", "deny"),
-        Count(sum(entry.style == "warn" for entry in entries), "workloads with warnings", "warn"),
-        Count(len(report.problems), "errors", "deny"),
+        Headline(count, "objects judged"),
+        Headline(sum(entry.style == "deny" for entry in entries), "workloads would be denied", "deny"),
+        Headline(sum(entry.style == "warn" for entry in entries), "workloads with warnings", "warn"),
+        Headline(len(report.problems), "errors", "deny"),
     )
     return _write(_page("Slicewarden audit", report, counts, entries))
 
 
 def diff(change: Change, _: Look = PLAIN) -> str:
     """Write what a change of policy does, with the pools of the new policy."""
-    effects = ((len(change.having(effect)), effect) for effect in Effect)
+    effects = ((len(change.having(effect)), effect) for effect in ChangeEffect)
     counts = (
-        Count(len(change.changed) + change.unchanged, "objects"),
+        Headline(len(change.changed) + change.unchanged, "objects"),
         *(
-            Count(number, diff_report.HEADINGS[effect], _EFFECTS.get(effect, ""))
+            Headline(number, diff_report.HEADINGS[effect], _EFFECTS.get(effect, ""))
             for number, effect in effects
             if number
         ),
-        Count(change.unchanged, "as before"),
-        Count(len(change.problems), "errors", "deny"),
+        Headline(change.unchanged, "as before"),
+        Headline(len(change.problems), "errors", "deny"),
     )
     about = (
         ("old policy", f"{change.old.name} {change.old.digest}"),
@@ -170,7 +170,7 @@ def diff(change: Change, _: Look = PLAIN) -> str:
     )
 
 
-def _page(title: str, report: Report, counts: tuple[Count, ...], entries: tuple[Entry, ...]) -> Page:
+def _page(title: str, report: Report, counts: tuple[Headline, ...], entries: tuple[Entry, ...]) -> Page:
     about = (("policy", f"{report.policy.name} {report.policy.digest}"), *_time(report.at))
     return Page(
         title=title,
@@ -193,12 +193,17 @@ def _time(at: datetime | None) -> Iterator[tuple[str, str]]:
 # Objects and their findings
 
 _STYLES = {Action.DENY: "deny", Action.WARN: "warn", Action.AUDIT: "audit"}
-_EFFECTS = {Effect.DENIED: "deny", Effect.FREED: "allow", Effect.WARNED: "warn", Effect.REFUSED_OTHERWISE: "deny"}
+_EFFECTS = {
+    ChangeEffect.DENIED: "deny",
+    ChangeEffect.FREED: "allow",
+    ChangeEffect.WARNED: "warn",
+    ChangeEffect.REFUSED_OTHERWISE: "deny",
+}
 
 
-def _mark(result: Result, note: str = "", number: int = 0) -> Mark:
+def _mark(result: Result, note: str = "", number: int = 0) -> FindingMark:
     path, message = dotted(result.finding.path), result.finding.message
-    return Mark(_STYLES[result.action], result.action, result.rule, path, number, message, note)
+    return FindingMark(_STYLES[result.action], result.action, result.rule, path, number, message, note)
 
 
 def _judged(judged: Judged) -> Entry:
@@ -219,14 +224,14 @@ _NAMED = 5
 """Pods that a finding of an audit names."""
 
 
-def _source(source: Source, findings: list[SourceFinding]) -> Entry:
+def _source(source: RootOwner, findings: list[SourceFinding]) -> Entry:
     marks = tuple(_mark(finding.result, _note(source, finding)) for finding in findings)
     worst = next((style for style in ("deny", "warn") if any(mark.style == style for mark in marks)), "allow")
     words = {"deny": "would be denied", "warn": "warning", "allow": "allowed"}[worst]
     return Entry(worst, words, source.namespace, shown(source.text, quotes=False), "", marks)
 
 
-def _note(source: Source, finding: SourceFinding) -> str:
+def _note(source: RootOwner, finding: SourceFinding) -> str:
     pods = [
         f"{item.kind} {item.name}" for item in finding.objects if (item.kind, item.name) != (source.kind, source.name)
     ]
@@ -248,8 +253,8 @@ def _changed(changed: Changed) -> Entry:
     )
     words = ", ".join(diff_report.HEADINGS[effect] for effect in changed.effects)
     before, after = (pool or "no GPU" for pool in changed.pools)
-    lands = (f"pool: {before} → {after}",) if Effect.STEERED in changed.effects else ()
-    patch = "\n".join(diff_report.patches(changed)) if Effect.PATCHED in changed.effects else ""
+    lands = (f"pool: {before} → {after}",) if ChangeEffect.STEERED in changed.effects else ()
+    patch = "\n".join(diff_report.patches(changed)) if ChangeEffect.PATCHED in changed.effects else ""
     style = _EFFECTS.get(changed.effects[0], "audit")
     return Entry(style, words, judged.namespace, judged.title, judged.place, marks, lands, patch)
 
@@ -265,7 +270,7 @@ def _groups(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
     return sorted(groups.items(), key=lambda item: (not item[0], item[0]))
 
 
-def _rows(pairs: Iterable[tuple[str, str, str]]) -> list[Row]:
+def _rows(pairs: Iterable[tuple[str, str, str]]) -> list[SummaryRow]:
     """Count findings, given as name, other name and style, for each name; the most denied come first."""
     styles: dict[str, Counter[str]] = {}
     others: dict[str, Counter[str]] = {}
@@ -273,7 +278,7 @@ def _rows(pairs: Iterable[tuple[str, str, str]]) -> list[Row]:
         styles.setdefault(name, Counter())[style] += 1
         others.setdefault(name, Counter())[other] += 1
     rows = (
-        Row(name, counted["deny"], counted["warn"], counted["audit"], _listed(others[name]))
+        SummaryRow(name, counted["deny"], counted["warn"], counted["audit"], _listed(others[name]))
         for name, counted in styles.items()
     )
     return sorted(rows, key=lambda row: (-row.deny, -row.warn, -row.audit, row.name))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.placing.placing import Left, Place, Placing
+from webhook.placing.placing import Left, Placing, PodPlacement
 from webhook.policy.model import API_VERSION
 from webhook.text import tables
 from webhook.text.terminal import Look
@@ -27,11 +27,11 @@ def table(placing: Placing, look: Look, *, everything: bool = False) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _tells(place: Place) -> bool:
+def _tells(place: PodPlacement) -> bool:
     return bool(place.player.has_gpus or place.player.refused or place.outcome is None or not place.outcome.node)
 
 
-def _lines(place: Place, look: Look) -> Iterator[str]:
+def _lines(place: PodPlacement, look: Look) -> Iterator[str]:
     player, outcome = place.player, place.outcome
     indent = " " * 9
     if outcome is None:
@@ -63,7 +63,7 @@ def _lines(place: Place, look: Look) -> Iterator[str]:
         yield from look.wrap(f"was evicted by {outcome.evictor}", indent)
 
 
-def _asks(place: Place) -> str:
+def _asks(place: PodPlacement) -> str:
     asks = [f"{amount} of {name}" for name, amount in place.player.gpus.items()]
     asks += [f"device {each.id[2]} of {each.driver}" for each in place.held]
     return f": {', '.join(asks)}" if asks else ""
@@ -111,7 +111,7 @@ def write(placing: Placing) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _value(place: Place) -> dict[str, Any]:
+def _value(place: PodPlacement) -> dict[str, Any]:
     player, outcome = place.player, place.outcome
     value: dict[str, Any] = {
         "pod": player.name,

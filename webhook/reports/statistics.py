@@ -12,7 +12,7 @@ from webhook.text import tables
 from webhook.text.terminal import Look
 
 
-class Seen(NamedTuple):
+class FindingRecord(NamedTuple):
     """A finding: its rule, what is done about it, and the namespace and the identity of its object."""
 
     rule: str
@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     object: object
 
 
-class Count(NamedTuple):
+class FindingCounts(NamedTuple):
     """The numbers of findings, and of the objects and namespaces that have them."""
 
     findings: int
@@ -29,45 +29,45 @@ class Count(NamedTuple):
     namespaces: int
 
 
-def of_report(report: Report) -> Iterator[Seen]:
+def of_report(report: Report) -> Iterator[FindingRecord]:
     """Yield the findings of a check."""
     for number, judged in enumerate(report.judged):
         for result in judged.verdict.results:
-            yield Seen(result.rule, _action(result), judged.namespace, number)
+            yield FindingRecord(result.rule, _action(result), judged.namespace, number)
 
 
-def of_audit(report: Report) -> Iterator[Seen]:
+def of_audit(report: Report) -> Iterator[FindingRecord]:
     """Yield the findings of an audit: each once for a workload, however many of its pods have it."""
     for source, findings in grouped(report, exempted=True).items():
         for finding in findings:
-            yield Seen(finding.result.rule, _action(finding.result), source.namespace, source)
+            yield FindingRecord(finding.result.rule, _action(finding.result), source.namespace, source)
 
 
-def of_change(change: Change) -> Iterator[Seen]:
+def of_change(change: Change) -> Iterator[FindingRecord]:
     """Yield the findings that a change of policy changes, with the action before and after."""
     for number, changed in enumerate(change.changed):
         for difference in changed.differences:
             action = f"{difference.before or 'none'} → {difference.after or 'none'}"
-            yield Seen(difference.result.rule, action, changed.after.namespace, number)
+            yield FindingRecord(difference.result.rule, action, changed.after.namespace, number)
 
 
 def _action(result: Result) -> str:
     return "exempted" if result.exemption else str(result.action)
 
 
-def _count(found: Iterable[Seen]) -> Count:
+def _count(found: Iterable[FindingRecord]) -> FindingCounts:
     found = list(found)
-    return Count(len(found), len({each.object for each in found}), len({each.namespace for each in found}))
+    return FindingCounts(len(found), len({each.object for each in found}), len({each.namespace for each in found}))
 
 
-def _by(found: Iterable[Seen], *keys: str) -> Mapping[tuple[str, ...], Count]:
-    groups: dict[tuple[str, ...], list[Seen]] = {}
+def _by(found: Iterable[FindingRecord], *keys: str) -> Mapping[tuple[str, ...], FindingCounts]:
+    groups: dict[tuple[str, ...], list[FindingRecord]] = {}
     for each in found:
         groups.setdefault(tuple(getattr(each, key) for key in keys), []).append(each)
     return {group: _count(seen) for group, seen in sorted(groups.items())}
 
 
-def render(name: str, found: Iterable[Seen], summary: Iterable[str], look: Look) -> str:
+def render(name: str, found: Iterable[FindingRecord], summary: Iterable[str], look: Look) -> str:
     """Write the counts as a `table`, with the summary below unless it is quiet, or as `json`."""
     found = list(found)
     rules, places = _by(found, "rule", "action"), _by(found, "rule", "namespace", "action")
@@ -84,7 +84,7 @@ def render(name: str, found: Iterable[Seen], summary: Iterable[str], look: Look)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _json(rules: Mapping[tuple[str, ...], Count], places: Mapping[tuple[str, ...], Count]) -> str:
+def _json(rules: Mapping[tuple[str, ...], FindingCounts], places: Mapping[tuple[str, ...], FindingCounts]) -> str:
     value: dict[str, Any] = {
         "rules": [{"rule": rule, "action": action, **count._asdict()} for (rule, action), count in rules.items()],
         "namespaces": [

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from difflib import ndiff
 
-from webhook.policytests.policy_tests import Failure, Outcome, SuiteRun
+from webhook.policytests.policy_tests import CaseResult, Failure, SuiteRun
 from webhook.reports import junit, parts
 from webhook.text.terminal import PLAIN, Look
 from webhook.text.words import several
@@ -24,7 +24,7 @@ def table(run: SuiteRun, look: Look) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _failed(outcome: Outcome, look: Look) -> Iterator[str]:
+def _failed(outcome: CaseResult, look: Look) -> Iterator[str]:
     case = outcome.case
     where = f"{case.document.file}:{case.line()}"
     yield from look.hang(f"{look.paint('FAIL', 'denied')}   ", f"{where}  {outcome.suite.name}: {case.name}")
@@ -35,7 +35,7 @@ def _failed(outcome: Outcome, look: Look) -> Iterator[str]:
             yield from look.hang(f"  {line[:_HEAD]}", line[_HEAD:])
 
 
-def _details(outcome: Outcome) -> Iterator[str]:
+def _details(outcome: CaseResult) -> Iterator[str]:
     for failure in outcome.failures:
         if "\n" in failure.expected + failure.got:
             yield f"line {failure.line:<4} {failure.what}: - expected, + got"
@@ -87,7 +87,7 @@ def to_json(run: SuiteRun, _: Look) -> str:
 
 def to_junit(run: SuiteRun, _: Look) -> str:
     """Write JUnit XML: a suite for each PolicyTest, and one for the problems."""
-    by_suite: dict[int, list[Outcome]] = {}
+    by_suite: dict[int, list[CaseResult]] = {}
     for outcome in run.outcomes:
         by_suite.setdefault(id(outcome.suite), []).append(outcome)
     suites = [junit.JUnitSuite(outcomes[0].suite.name, [*map(_case, outcomes)]) for outcomes in by_suite.values()]
@@ -96,7 +96,7 @@ def to_junit(run: SuiteRun, _: Look) -> str:
     return junit.write(suites, run.at)
 
 
-def _case(outcome: Outcome) -> junit.JUnitCase:
+def _case(outcome: CaseResult) -> junit.JUnitCase:
     case = outcome.case
     if outcome.passed:
         return junit.JUnitCase(case.document.file, case.name)

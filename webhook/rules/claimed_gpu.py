@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from webhook.api.devices import DeviceClaim, DeviceRequest
 from webhook.catalog.gpu_requests import GPU_CLASSES
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, reaches
 from webhook.cel.write import all_of, any_of, array, named, negated
 from webhook.gpu import claims
@@ -123,5 +123,5 @@ def floor(policy: Policy) -> Iterator[Clause]:
         ),
         "nobody may claim GPUs in this namespace; request a resource such as nvidia.com/gpu instead, or ask an "
         "administrator to list the namespace under gpus.claims",
-        asked=(Asked.DEVICES,),
+        asked=(RequestKind.DEVICES,),
     )

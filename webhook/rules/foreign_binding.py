@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Binding
 from webhook.catalog.device_annotations import PLACEMENT_ANNOTATIONS, PLACEMENT_LABELS, adds_devices
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import device_domain, include
 from webhook.cel.write import any_of, array, named
 from webhook.gpu.guard import gpus_of
@@ -92,12 +92,12 @@ def floor(policy: Policy) -> Iterator[Clause]:
         f"!{annotations}.exists(k, {judged})",
         "a binding's annotation reaches the pod unjudged; remove it here, and create the pod with it",
         places=f"{annotations}.filter(k, {judged}).join(', ')",
-        asked=(Asked.BINDINGS,),
+        asked=(RequestKind.BINDINGS,),
     )
     annotated = any_of((named("k", PLACEMENT_ANNOTATIONS), named("k", policy.forms.annotations)))
     labelled = any_of((named("k", PLACEMENT_LABELS), named("k", policy.forms.labels)))
     yield Clause(
         f"{include(policy.schedulers)} || (!{annotations}.exists(k, {annotated}) && !{labels}.exists(k, {labelled}))",
         f"only a scheduler of policy {policy.name} may write which GPU it chose, or what asks another one; remove it",
-        asked=(Asked.BINDINGS,),
+        asked=(RequestKind.BINDINGS,),
     )

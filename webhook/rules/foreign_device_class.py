@@ -14,7 +14,7 @@ List a class that takes over a pool's resource under the `deviceClasses` of that
 from collections.abc import Iterator
 
 from webhook.api.devices import CLASS, DeviceClaim
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, offered
 from webhook.cel.write import any_of, named, negated
 from webhook.model import Finding
@@ -82,5 +82,5 @@ def floor(policy: Policy) -> Iterator[Clause]:
         "the class decides which GPUs pods of a pool get, and only administrators of policy "
         f"{policy.name} may write it; ask one",
         places="'class ' + object.metadata.name",
-        asked=(Asked.DEVICES,),
+        asked=(RequestKind.DEVICES,),
     )

@@ -13,7 +13,7 @@ administrator.
 from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, registers
 from webhook.cel.write import any_of, text
 from webhook.facts.snapshot import CONFIG_LABEL
@@ -52,5 +52,5 @@ def floor(policy: Policy) -> Iterator[Clause]:
         any_of((f"variables.now[?{key}] == variables.before[?{key}]", include(policy.administrators), registers())),
         f"label {CONFIG_LABEL} chooses the node's sharing configuration, which only administrators of policy "
         f"{policy.name} may do; ask one of them",
-        asked=(Asked.NODES,),
+        asked=(RequestKind.NODES,),
     )

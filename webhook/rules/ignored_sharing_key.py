@@ -16,11 +16,11 @@ from typing import Any
 from webhook.api.selectors import is_label_value
 from webhook.deviceplugin.config import SCHEMA, Plugin, Schema, folded
 from webhook.deviceplugin.configmaps import SECTIONS, Config, later, repeated, sections
-from webhook.deviceplugin.decoders import MAX_NAME, Given
+from webhook.deviceplugin.decoders import MAX_NAME, Decoded
 from webhook.deviceplugin.review import ConfigMapReview
 from webhook.deviceplugin.sections import ENTRY_KEYS, SECTION_KEYS, Section
 from webhook.deviceplugin.usage import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, renamed, some
-from webhook.facts.installations import Installation
+from webhook.facts.installations import PluginInstallation
 from webhook.facts.snapshot import CONFIG_LABEL, Node
 from webhook.model import Finding, Path
 from webhook.text.spelling import Guesses
@@ -60,7 +60,7 @@ def _placed(config: Config) -> bool:
     return any(True for name in SECTIONS for _ in sections(config, name))
 
 
-def _unselectable(config: Config, reading: Iterable[Installation]) -> Iterator[Finding]:
+def _unselectable(config: Config, reading: Iterable[PluginInstallation]) -> Iterator[Finding]:
     if not is_label_value(config.key) and any(each.chosen and each.key != config.key for each in reading):
         yield config.finding(
             (), f"this key is not a valid label value, so no node can choose it by {CONFIG_LABEL}; rename it"
@@ -262,7 +262,7 @@ def _numbers(config: Config) -> Iterator[Said]:
                     )
 
 
-def _overridden(plugin: Plugin, reading: Iterable[Installation]) -> Iterator[Said]:
+def _overridden(plugin: Plugin, reading: Iterable[PluginInstallation]) -> Iterator[Said]:
     for path, variables in VARIABLES.items():
         given = plugin.given.get(path)
         for each in reading:
@@ -277,7 +277,7 @@ def _overridden(plugin: Plugin, reading: Iterable[Installation]) -> Iterator[Sai
                     )
 
 
-def _same(given: Given, value: str | None) -> bool:
+def _same(given: Decoded, value: str | None) -> bool:
     said = given.value
     if isinstance(said, bool):
         return value in (

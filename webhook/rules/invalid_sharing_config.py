@@ -15,7 +15,7 @@ Way out: correct the place that the message names. To share nothing, leave `shar
 from collections.abc import Iterator
 
 from webhook.deviceplugin.review import ConfigMapReview
-from webhook.documents.marks import Unread
+from webhook.documents.marks import UnsupportedText
 from webhook.model import Finding
 
 SINCE = "0.1"
@@ -26,7 +26,7 @@ _REFUSES = "the device plugin would not start"
 def check(review: ConfigMapReview) -> Iterator[Finding]:
     """Flag texts that the plugin cannot read, and values that it refuses."""
     for config in review.configs:
-        if isinstance(config.error, Unread):
+        if isinstance(config.error, UnsupportedText):
             yield config.finding((), f"Slicewarden cannot judge this text: {config.error}; simplify it")
         elif config.error is not None:
             yield config.finding((), f"{_REFUSES}: {config.error}")

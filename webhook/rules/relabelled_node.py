@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
 from webhook.api.pods import KUBELETS
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, pool_of, registers
 from webhook.cel.write import all_of, any_of, array, one_of, text
 from webhook.memory.budget import CARD_LABELS
@@ -81,7 +81,7 @@ def floor(policy: Policy) -> Iterator[Clause]:
         f"policy {policy.name}",
         places="'from pool ' + (variables.before_pool == '' ? 'none' : variables.before_pool)"
         " + ' to pool ' + (variables.pool == '' ? 'none' : variables.pool)",
-        asked=(Asked.NODES,),
+        asked=(RequestKind.NODES,),
         variables=(
             ("pool", pool_of("variables.now", policy)),
             ("before_pool", pool_of("variables.before", policy)),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from webhook.api.objects import Labelled
 from webhook.catalog.gpu_requests import ADMIN_ACCESS
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include
 from webhook.cel.write import any_of, array
 from webhook.model import Finding
@@ -55,5 +55,5 @@ def floor(policy: Policy) -> Iterator[Clause]:
         f"only an administrator of policy {policy.name} may write this label, by which it selects namespaces; leave it "
         "as it was, or ask one of them",
         places=f"{keys}.filter(k, variables.now[?k] != variables.before[?k]).join(', ')",
-        asked=(Asked.NAMESPACES,),
+        asked=(RequestKind.NAMESPACES,),
     )

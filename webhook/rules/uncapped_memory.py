@@ -32,8 +32,8 @@ from webhook.cel.write import all_of, array, text
 from webhook.gpu.claims import free, unknown
 from webhook.gpu.review import PodReview
 from webhook.memory import annotation, frameworks
-from webhook.memory.plan import ContainerPlan, Plan, Problem, plan
-from webhook.memory.steps import ADD, WRITES, Kind, Step, describe
+from webhook.memory.plan import CapPlan, CapRefusal, ContainerPlan, plan
+from webhook.memory.steps import ADD, WRITES, Step, StepKind, describe
 from webhook.memory.tables import Form
 from webhook.model import Finding, Fix
 from webhook.policy.model import Policy
@@ -53,7 +53,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     if placement is None or placement.pool is None or placement.pool.sharing not in review.policy.capped_sharing:
         return
     planned = plan(review, placement.pool, review.allowance)
-    if isinstance(planned, Problem):
+    if isinstance(planned, CapRefusal):
         if planned.annotation:
             yield Finding(pod.at("metadata", "annotations", planned.annotation), planned.message)
         else:
@@ -81,7 +81,7 @@ def _unsized(review: PodReview) -> Iterator[Finding]:
         yield Finding(path, f"the claim is not known here, so its containers get no memory cap; {way}", advice=advice)
 
 
-def _recorded(findings: list[Finding], planned: Plan) -> Iterator[Finding]:
+def _recorded(findings: list[Finding], planned: CapPlan) -> Iterator[Finding]:
     """Have the record written together with the first change, or by itself where nothing else changes."""
     first = next((index for index, finding in enumerate(findings) if finding.fixes), None)
     if planned.records(changes=first is not None):
@@ -95,7 +95,7 @@ def _recorded(findings: list[Finding], planned: Plan) -> Iterator[Finding]:
     yield from findings
 
 
-def _container(part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
+def _container(part: ContainerPlan, planned: CapPlan) -> Iterator[Finding]:
     """Turn the steps for one container into findings, those that add variables into one."""
     missing = [step for step in part.steps if step.kind is ADD]
     for step in part.steps if len(missing) < len(part.steps) else ():
@@ -118,10 +118,10 @@ def _container(part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
         yield Finding(lowered.path, planned.past(lowered), advice=True)
 
 
-def _variable(step: Step, part: ContainerPlan, planned: Plan) -> Iterator[Finding]:
+def _variable(step: Step, part: ContainerPlan, planned: CapPlan) -> Iterator[Finding]:
     """Turn a step for a variable that is there, or that nothing sets, into findings."""
     message = describe(step, planned.budget)
-    advice = step.kind is Kind.UNSURE or not planned.cap.policy.strict
+    advice = step.kind is StepKind.UNSURE or not planned.cap.policy.strict
     if step.name not in part.env:
         yield Finding(part.path, message, advice=advice, parts=(message,))
         return
@@ -129,9 +129,9 @@ def _variable(step: Step, part: ContainerPlan, planned: Plan) -> Iterator[Findin
     value = (*variable, "value")
     if step.kind in WRITES:
         yield Finding(value, message, (Fix(value, step.value),))
-        if step.kind is Kind.LOWER and planned.pod.template:
+        if step.kind is StepKind.LOWER and planned.pod.template:
             yield Finding(value, f"{message}; Slicewarden gives its pods {shown(step.value)}", advice=True)
-    elif step.kind is Kind.REFUSE:
+    elif step.kind is StepKind.REFUSE:
         yield Finding(value, message)
     else:
         yield Finding(variable, message, advice=advice)

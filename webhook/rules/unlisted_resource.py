@@ -12,7 +12,7 @@ Way out: offer the class under a name that the policy knows, such as NVIDIA's `n
 from collections.abc import Iterator
 
 from webhook.api.devices import DeviceClaim
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import is_gpu
 from webhook.cel.write import any_of, named, negated
 from webhook.model import Finding
@@ -53,5 +53,5 @@ def floor(policy: Policy) -> Iterator[Clause]:
         ),
         f"policy {policy.name} does not know the extendedResourceName, so pods could request these GPUs unjudged; add "
         "the name to gpus.resources in the policy, or list only classes of GPUs in gpus.deviceClasses",
-        asked=(Asked.DEVICES,),
+        asked=(RequestKind.DEVICES,),
     )

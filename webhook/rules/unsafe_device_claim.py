@@ -22,7 +22,7 @@ from typing import Any
 from webhook.api import quantity
 from webhook.api.devices import DeviceClaim, DeviceConfig, DeviceRequest
 from webhook.catalog.gpu_requests import ADMIN_ACCESS
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.write import all_of, any_of, array, text
 from webhook.facts.snapshot import Facts
 from webhook.model import Finding, Path
@@ -216,7 +216,7 @@ def floor(policy: Policy) -> Iterator[Clause]:
         f"request.operation != 'CREATE' || !variables.requested.exists(one, {excessive})",
         "a claim takes devices that others hold, or every GPU of a node; use ExactCount and a count, and leave "
         "adminAccess to namespaces that an administrator labels for it",
-        asked=(Asked.DEVICES,),
+        asked=(RequestKind.DEVICES,),
     )
     strategies = [TIME_SLICING] if any(pool.sharing == "time-slicing" for pool in policy.pools) else []
     strategies += [MPS] if policy.limits.mps != FORBIDDEN else []
@@ -239,5 +239,5 @@ def floor(policy: Policy) -> Iterator[Clause]:
         f"variables.configs.all(c, !({driven}) || [c.?opaque.?parameters.orValue('')].all(p, {parameters}))",
         "NVIDIA's driver or the policy refuses this configuration of devices, or the driver crashes on it; "
         "`slicewarden check` says what to write",
-        asked=(Asked.DEVICES,),
+        asked=(RequestKind.DEVICES,),
     )

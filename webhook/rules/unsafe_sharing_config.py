@@ -35,7 +35,7 @@ from webhook.deviceplugin.usage import (
     MIG,
     MPS,
     TIME_SLICING,
-    Share,
+    SharedResource,
     alike,
     config_of,
     entries,
@@ -47,7 +47,7 @@ from webhook.deviceplugin.usage import (
     shares,
     some,
 )
-from webhook.facts.installations import Installation
+from webhook.facts.installations import PluginInstallation
 from webhook.facts.snapshot import CONFIG_LABEL, MAX_TEXT, Facts, Node
 from webhook.memory.budget import budget
 from webhook.model import Finding, Path, dotted
@@ -159,7 +159,9 @@ Unfit = tuple[Path, str, str, list[Node]]
 """Where, what is wrong, the way out, and on which nodes."""
 
 
-def _unfit(plugin: Plugin, nodes: Iterable[Node], reading: Iterable[Installation], policy: Policy) -> Iterator[Unfit]:
+def _unfit(
+    plugin: Plugin, nodes: Iterable[Node], reading: Iterable[PluginInstallation], policy: Policy
+) -> Iterator[Unfit]:
     strategies = mig_strategies(plugin, reading)
     found: dict[tuple[Path, str, str], list[Node]] = {}
     for group in alike(nodes, policy):
@@ -190,7 +192,7 @@ def _unfit_on(plugin: Plugin, node: Node, mig: set[str | None], policy: Policy) 
 
 
 def _unfit_share(
-    share: Share, strategy: str, node: Node, pool: Pool | None, policy: Policy
+    share: SharedResource, strategy: str, node: Node, pool: Pool | None, policy: Policy
 ) -> Iterator[tuple[Path, str, str]]:
     path, replicas = share.entry.replicas.path if share.entry.replicas else share.entry.path, share.replicas
     product = node.labels.get(f"{share.resource}.product", "")

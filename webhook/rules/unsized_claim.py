@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from webhook.api import quantity
 from webhook.api.devices import MEMORY, DeviceClaim, DeviceRequest
-from webhook.cel.clauses import Asked, Clause
+from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include
 from webhook.cel.write import all_of, any_of, named
 from webhook.facts.snapshot import Facts
@@ -90,7 +90,7 @@ def floor(policy: Policy) -> Iterator[Clause]:
             ),
             "a request for a shared GPU takes no memory, more than its pool gives to one claim, or does not say how "
             "much; request memory, as in capacity: {requests: {memory: 4Gi}}",
-            asked=(Asked.DEVICES,),
+            asked=(RequestKind.DEVICES,),
         )
 
 

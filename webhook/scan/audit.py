@@ -17,11 +17,11 @@ from webhook.gpu.review import pods_of
 from webhook.model import Action, Finding, Object, Problem, Result, Verdict, immutable
 from webhook.scan import live, occupancy
 from webhook.scan.judge import Broke
-from webhook.scan.results import Judged, Kind, PassedOver, Report, count_unjudged
+from webhook.scan.results import GroupKind, Judged, PassedOver, Report, count_unjudged
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RootOwner:
     """The source of an object: the outermost known controller, or the object itself."""
 
     api_version: str
@@ -40,7 +40,7 @@ class Audited(Judged):
     """An object of a cluster with its verdict."""
 
     uid: str = ""
-    source: Source = Source("", "", "", "")
+    source: RootOwner = RootOwner("", "", "", "")
 
 
 def verdict(item: Object, engine: Engine, facts: Facts) -> Verdict:
@@ -98,12 +98,12 @@ class Audit:
         self._everything = everything
         self._system = system
         self._namespace = namespace
-        self._owners: dict[str, tuple[Source, str]] = {}
+        self._owners: dict[str, tuple[RootOwner, str]] = {}
         self._holders: list[Object] = []
         self._tenants: dict[str, list[occupancy.Tenant]] = {}
         self.judged: list[Audited] = []
         self.problems: list[Problem] = []
-        self._makers: dict[str, Kind] = {}
+        self._makers: dict[str, GroupKind] = {}
         self.count = 0
         self.passed_over = 0
 
@@ -146,7 +146,7 @@ class Audit:
 
     def _note(self, owner: Mapping[str, Any]) -> None:
         """Note a controller of a kind that is not judged. The objects that it makes are."""
-        kind = Kind(*group_kind(owner))
+        kind = GroupKind(*group_kind(owner))
         if owner and not judges(*kind, self._engine.policy.workloads):
             self._makers[owner.get("uid", "")] = kind
 
@@ -205,7 +205,7 @@ class Audit:
 
     # The source of an object
 
-    def _source(self, item: Object) -> Source:
+    def _source(self, item: Object) -> RootOwner:
         source, owner = _itself(item), live.controller(item)
         uid, seen = owner.get("uid", ""), set[str]()
         if owner and uid not in self._owners:  # deleted, or of a kind that cannot be read
@@ -216,7 +216,7 @@ class Audit:
         return source
 
 
-def _unread(owner: Mapping[str, Any], item: Object) -> Source:
+def _unread(owner: Mapping[str, Any], item: Object) -> RootOwner:
     """Return an object's controller, which was not read; for a Deployment's ReplicaSet, the Deployment.
 
     The name of such a ReplicaSet is the Deployment's name with the value of the `pod-template-hash` label (kubernetes
@@ -226,9 +226,9 @@ def _unread(owner: Mapping[str, Any], item: Object) -> Source:
     suffix = f"-{(item['metadata'].get('labels') or {}).get('pod-template-hash', '')}"
     if kind == "ReplicaSet" and len(suffix) > 1 and name.endswith(suffix):
         kind, name = "Deployment", name.removesuffix(suffix)
-    return Source(owner.get("apiVersion", ""), kind, item["metadata"].get("namespace") or "", name)
+    return RootOwner(owner.get("apiVersion", ""), kind, item["metadata"].get("namespace") or "", name)
 
 
-def _itself(item: Object) -> Source:
+def _itself(item: Object) -> RootOwner:
     metadata = item["metadata"]
-    return Source(item["apiVersion"], item["kind"], metadata.get("namespace") or "", metadata["name"])
+    return RootOwner(item["apiVersion"], item["kind"], metadata.get("namespace") or "", metadata["name"])

@@ -32,7 +32,7 @@ from webhook.policy.resources import GPUResources
 from webhook.scan import folders, values
 from webhook.scan import judge as check
 from webhook.scan.folders import Apart
-from webhook.scan.results import REVIEW, Judged, Kind, LeftAlone, PassedOver, Report, count_unjudged, kind_of
+from webhook.scan.results import REVIEW, GroupKind, Judged, LeftAlone, PassedOver, Report, count_unjudged, kind_of
 from webhook.scan.unjudged import may_have_places, places
 from webhook.text.words import several
 
@@ -74,7 +74,7 @@ class Read:
     facts: list[Object] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    kinds: Counter[Kind] = field(default_factory=Counter)
+    kinds: Counter[GroupKind] = field(default_factory=Counter)
     apart: Apart = field(default_factory=Apart)
 
 
@@ -99,7 +99,7 @@ class ReadRun(NamedTuple):
         return chain.from_iterable(read.warnings for read in self.read)
 
     @property
-    def kinds(self) -> Iterator[Kind]:
+    def kinds(self) -> Iterator[GroupKind]:
         """The kinds of objects that were read no further, once for each object."""
         return chain.from_iterable(read.kinds.elements() for read in self.read)
 
@@ -147,7 +147,7 @@ class ReadRun(NamedTuple):
         )
 
 
-class Reading(NamedTuple):
+class ReadOptions(NamedTuple):
     """How the files of a run are read.
 
     Objects without a namespace get `namespace`, if there is one. A file that is `given` by name has to hold an object.
@@ -196,7 +196,7 @@ def read(
     names_or_problems = list(files.find(paths))
     names = [name for name in names_or_problems if isinstance(name, str)]
     given = frozenset(("-",) if skip_others else paths)
-    reading = Reading(namespace, given, frozenset(folders.patches(names)), workloads, gpus, rbac)
+    reading = ReadOptions(namespace, given, frozenset(folders.patches(names)), workloads, gpus, rbac)
     charts, unrendered = _charts(reading, names) if render else ({}, [])
     names = [name for name in names if name in given or folders.chart_of(name) not in charts]
     # Standard input is open in this process alone.
@@ -209,7 +209,7 @@ def read(
     return ReadRun((unfound, *charts.values(), *done))
 
 
-def _charts(reading: Reading, names: Iterable[str]) -> tuple[dict[str, Read], list[Problem]]:
+def _charts(reading: ReadOptions, names: Iterable[str]) -> tuple[dict[str, Read], list[Problem]]:
     """Render the charts whose templates are among some files, and return what they contain by their folders.
 
     A chart that cannot be rendered is missing there. Its problem is in the second result, once for all charts that
@@ -281,7 +281,7 @@ def _do(argument: Any) -> Any:
     return _work[0](argument)
 
 
-def _read(reading: Reading, names: Sequence[str], *, sent: bool) -> Read:
+def _read(reading: ReadOptions, names: Sequence[str], *, sent: bool) -> Read:
     contents = Read()
     _gather((item for name in names for item in _opened(reading, name, contents)), contents, sent=sent)
     return contents
@@ -301,7 +301,7 @@ def _gather(found: Iterable[Item], contents: Read, *, sent: bool = False) -> Non
         contents.packs.append(_packed(items) if sent else items)
 
 
-def _opened(reading: Reading, name: str, contents: Read) -> Iterator[Item]:
+def _opened(reading: ReadOptions, name: str, contents: Read) -> Iterator[Item]:
     """Yield the objects of a file, and note in the contents whatever else is found in it."""
     apart = contents.apart
     if name not in reading.given:
@@ -315,7 +315,7 @@ def _opened(reading: Reading, name: str, contents: Read) -> Iterator[Item]:
     yield from _held(reading, name, files.read(name, reading.skips), contents)
 
 
-def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], contents: Read) -> Iterator[Item]:
+def _held(reading: ReadOptions, name: str, documents: Iterable[Document | Problem], contents: Read) -> Iterator[Item]:
     """Yield the objects of the documents of a file or chart, and note in the contents whatever else is found."""
     given, apart = name in reading.given, contents.apart
     objects, faults, untyped, broken = 0, 0, list[Problem](), list[Problem]()
@@ -333,7 +333,7 @@ def _held(reading: Reading, name: str, documents: Iterable[Document | Problem], 
             continue
         if document.glanced:
             objects += 1
-            contents.kinds[Kind(*group_kind(document.value))] += 1
+            contents.kinds[GroupKind(*group_kind(document.value))] += 1
             continue
         for item in values.config_maps(document):
             objects += 1

@@ -15,8 +15,8 @@ from webhook.policy.model import Policy
 from webhook.rules import walk
 from webhook.scan import judge as check
 from webhook.scan.results import (
+    GroupKind,
     Judged,
-    Kind,
     LeftAlone,
     PassedOver,
     Unjudged,
@@ -28,7 +28,7 @@ from webhook.scan.results import (
 from webhook.scan.sharing import PoolUse
 
 
-class Effect(StrEnum):
+class ChangeEffect(StrEnum):
     """An effect of a change of policy on an object, the worst first."""
 
     DENIED = "denied"
@@ -42,7 +42,7 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FindingChange:
     """A finding under one of the two policies that the other does not make, or makes with another action."""
 
     result: Result
@@ -57,8 +57,8 @@ class Changed:
 
     before: Judged
     after: Judged
-    effects: tuple[Effect, ...]
-    differences: tuple[Difference, ...]
+    effects: tuple[ChangeEffect, ...]
+    differences: tuple[FindingChange, ...]
 
     @property
     def pools(self) -> tuple[str, str]:
@@ -75,7 +75,7 @@ class Compared(NamedTuple):
 
     changed: Changed | None = None
     problems: tuple[Problem, ...] = ()
-    passed_over: Kind | None = None
+    passed_over: GroupKind | None = None
     left_alone: LeftAlone | None = None
     same: Changed | None = None
 
@@ -104,7 +104,7 @@ class Change:
     @classmethod
     def of(cls, old: Engine, new: Engine, compared: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
         """Gather the results of all objects, and the problems, sorted by file and line."""
-        changed, problems, kinds, unchanged = list[Changed](), [*unread], list[Kind](), 0
+        changed, problems, kinds, unchanged = list[Changed](), [*unread], list[GroupKind](), 0
         alone, same = Counter[str](), list[Changed]()
         for result in compared:
             if result.changed:
@@ -138,7 +138,7 @@ class Change:
         if self.floor:
             yield self.floor.line
 
-    def having(self, effect: Effect) -> list[Changed]:
+    def having(self, effect: ChangeEffect) -> list[Changed]:
         """The objects that have this effect."""
         return [changed for changed in self.changed if effect in changed.effects]
 
@@ -182,27 +182,27 @@ def _unjudged(judged: Judged) -> Judged:
     return replace(judged, verdict=Verdict(), lines=(), landings=())
 
 
-def _effects(one: Judged, other: Judged) -> Iterator[Effect]:
+def _effects(one: Judged, other: Judged) -> Iterator[ChangeEffect]:
     was, now = one.verdict.allowed, other.verdict.allowed
     if was and not now:
-        yield Effect.DENIED
+        yield ChangeEffect.DENIED
     if now and not was:
-        yield Effect.FREED
+        yield ChangeEffect.FREED
     acts = {action: (_places(one, action), _places(other, action)) for action in Action}
     refused, later = acts[Action.DENY]
     if not was and not now and refused != later:
-        yield Effect.REFUSED_OTHERWISE
+        yield ChangeEffect.REFUSED_OTHERWISE
     if pools(one) != pools(other):
-        yield Effect.STEERED
+        yield ChangeEffect.STEERED
     warned, later = acts[Action.WARN]
     if later - warned:
-        yield Effect.WARNED
+        yield ChangeEffect.WARNED
     if warned - later:
-        yield Effect.UNWARNED
+        yield ChangeEffect.UNWARNED
     if one.verdict.patch != other.verdict.patch:
-        yield Effect.PATCHED
+        yield ChangeEffect.PATCHED
     if acts[Action.AUDIT][0] != acts[Action.AUDIT][1]:
-        yield Effect.RECORDED
+        yield ChangeEffect.RECORDED
 
 
 Place = tuple[str, Path, int]
@@ -216,13 +216,13 @@ def _places(judged: Judged, action: Action) -> set[Place]:
     return {_place(result) for result in judged.verdict.having(action)}
 
 
-def _differences(one: Judged, other: Judged) -> Iterator[Difference]:
+def _differences(one: Judged, other: Judged) -> Iterator[FindingChange]:
     before, after = ({_place(result): (result, line) for result, line in judged.findings} for judged in (one, other))
     for place in dict.fromkeys((*before, *after)):
         was, now = (side[place][0].action if place in side else None for side in (before, after))
         if was != now:
             result, line = after.get(place) or before[place]
-            yield Difference(result, line, was, now)
+            yield FindingChange(result, line, was, now)
 
 
 def pools(judged: Judged) -> str:

@@ -19,7 +19,7 @@ from webhook.deviceplugin.configmaps import configs
 from webhook.deviceplugin.usage import VARIABLES
 from webhook.documents import goyaml_writer
 from webhook.facts import images, rights
-from webhook.facts.installations import Installation, of_daemon_set
+from webhook.facts.installations import PluginInstallation, of_daemon_set
 from webhook.facts.snapshot import FILE_KINDS, GPU_CLUSTER, PRIORITY_CLASS, Facts, kept
 from webhook.model import Object
 from webhook.policy.model import Policy
@@ -216,7 +216,9 @@ def _cluster_policy(spec: Mapping[str, Any]) -> Object:
 # ConfigMaps
 
 
-def _config_maps(parts: Iterable[Object], installations: Iterable[Installation], policy: Policy) -> Iterable[Object]:
+def _config_maps(
+    parts: Iterable[Object], installations: Iterable[PluginInstallation], policy: Policy
+) -> Iterable[Object]:
     """Keep the texts that the device plugin reads, or that look as if they were meant for it.
 
     In the sharing namespaces lists of images are kept too, and the keys of all others, which tell that a name is taken.

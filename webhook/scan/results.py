@@ -14,12 +14,12 @@ from webhook.documents.files import Item
 from webhook.memory.explain import Landing
 from webhook.model import Action, Object, Problem, Result, Verdict, dotted, immutable
 from webhook.policy.model import Policy
-from webhook.scan.unjudged import Place
+from webhook.scan.unjudged import UnjudgedPlace
 from webhook.text.spelling import Guesses
 from webhook.text.words import listed, one_line, several, sha256, shown
 
 if TYPE_CHECKING:
-    from webhook.floor.standing import Standing
+    from webhook.floor.standing import FallbackStatus
     from webhook.scan.sharing import PoolUse
 
 
@@ -69,7 +69,7 @@ class Judged:
         return one_line(f"{self.file}:{self.line}" if self.line else self.file)
 
 
-class Kind(NamedTuple):
+class GroupKind(NamedTuple):
     """A kind of object, with its API group."""
 
     group: str
@@ -90,8 +90,8 @@ class LeftAlone(NamedTuple):
 class PassedOver(NamedTuple):
     """An object of a kind that is not judged, and the places where it holds containers or names GPUs."""
 
-    kind: Kind
-    places: tuple[Place, ...] = ()
+    kind: GroupKind
+    places: tuple[UnjudgedPlace, ...] = ()
 
 
 class Unjudged(NamedTuple):
@@ -100,10 +100,10 @@ class Unjudged(NamedTuple):
     `places` are those where its objects hold containers or name GPUs, for each object that does.
     """
 
-    kind: Kind
+    kind: GroupKind
     objects: int
     meant: str = ""
-    places: tuple[tuple[Place, ...], ...] = ()
+    places: tuple[tuple[UnjudgedPlace, ...], ...] = ()
 
     @property
     def text(self) -> str:
@@ -161,7 +161,7 @@ class Report:
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
     everything: bool = False
-    floor: "Standing | None" = None
+    floor: "FallbackStatus | None" = None
 
     @property
     def help(self) -> str:
@@ -258,7 +258,7 @@ def passed_over(unjudged: Sequence[Unjudged]) -> str:
 def count_unjudged(objects: Iterable[PassedOver], workloads: Workloads) -> tuple[Unjudged, ...]:
     """Gather the objects that were not judged by their kinds, and guess which kinds are misspelt."""
     guesses = Guesses(_GUESSED)
-    counts, places = Counter[Kind](), defaultdict[Kind, list[tuple[Place, ...]]](list)
+    counts, places = Counter[GroupKind](), defaultdict[GroupKind, list[tuple[UnjudgedPlace, ...]]](list)
     for each in objects:
         counts[each.kind] += 1
         if each.places:
@@ -270,12 +270,12 @@ def count_unjudged(objects: Iterable[PassedOver], workloads: Workloads) -> tuple
     return tuple(sorted(counted, key=lambda kind: (not kind.meant, -kind.objects, kind.text)))
 
 
-def _meant(kind: Kind, workloads: Workloads, guesses: Guesses) -> str:
+def _meant(kind: GroupKind, workloads: Workloads, guesses: Guesses) -> str:
     """Guess the judged kind that was meant, among those of the same group. All groups without a dot count as one.
 
     A kind of another group may rightly have a similar name.
     """
-    known = map(Kind._make, judged_kinds(workloads))
+    known = map(GroupKind._make, judged_kinds(workloads))
     own = {one.kind: one for one in known if one.group == kind.group or "." not in one.group + kind.group}
     near = guesses.nearest(kind.kind, own, _ALIKE)
     return own[near].text if near == kind.kind else near
@@ -289,12 +289,12 @@ _ALIKE = 0.85
 """The least similarity of a misspelt kind: Pods and Pod have 0.86, ClusterTrainingRuntime and TrainingRuntime 0.81."""
 
 
-def kind_of(item: Item) -> Kind:
+def kind_of(item: Item) -> GroupKind:
     """Return the kind of an object; for an AdmissionReview, which must be valid, the kind of its request."""
     if group_kind(item.value) != REVIEW:
-        return Kind(*group_kind(item.value))
+        return GroupKind(*group_kind(item.value))
     request = admission.decode(admission.encoded(item.value))
-    return Kind(request.group, request.kind)
+    return GroupKind(request.group, request.kind)
 
 
 def fingerprint(judged: Judged, result: Result, seen: Counter[str]) -> str:

@@ -10,7 +10,7 @@ from webhook.model import Object, Path, dotted
 from webhook.policy.resources import GPUResources
 
 
-class Place(NamedTuple):
+class UnjudgedPlace(NamedTuple):
     """A container, or a number of a GPU `resource`, at a path of an object that is not judged.
 
     `name` is the object's namespace and name. The line is that of the path, or of the nearest parent in the file.
@@ -43,7 +43,7 @@ MOST = 10
 """Places of one object that are kept: the GPUs first."""
 
 
-def places(item: Item, gpus: GPUResources) -> tuple[Place, ...]:
+def places(item: Item, gpus: GPUResources) -> tuple[UnjudgedPlace, ...]:
     """Return the places of an object where it holds a container or names one of the resources that are GPUs.
 
     The work is linear in the text of the object: what an anchor repeats is looked at once.
@@ -56,7 +56,7 @@ def places(item: Item, gpus: GPUResources) -> tuple[Place, ...]:
         if len(kept) < MOST:
             kept.append((_path(step), resource))
     return tuple(
-        Place(item.document.file, item.line(path), name, dotted(path), resource)
+        UnjudgedPlace(item.document.file, item.line(path), name, dotted(path), resource)
         for path, resource in (*found[True], *found[False])[:MOST]
     )
 

@@ -104,7 +104,7 @@ def _pages(loaded: Callable[[], bool], metrics: "Metrics | None", conditions: Se
     return app
 
 
-class Webhook:
+class ReviewApplication:
     """The whole application with the review paths. It counts decisions if it has metrics."""
 
     def __init__(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from webhook.cluster.client import Resource
 from webhook.floor import current
-from webhook.floor.answers import Answer
-from webhook.floor.current import State
+from webhook.floor.answers import ValidationActions
+from webhook.floor.current import ObjectState
 from webhook.floor.params import Params
 from webhook.model import Object
 from webhook.telemetry.log import Log
@@ -58,7 +58,7 @@ class FloorWatch:
 
     def start(self) -> None:
         """Start the thread, which ends with the process."""
-        self._metrics.floor(dict.fromkeys(State, 0).items(), unread=True)
+        self._metrics.floor(dict.fromkeys(ObjectState, 0).items(), unread=True)
         threading.Thread(target=self._follow, daemon=True, name="floor").start()
 
     def look(self) -> None:
@@ -70,7 +70,7 @@ class FloorWatch:
             made = current.without_params(self._make(current.params(found)))
             wanted = current.recording(made) if self._audit else made
             self._metrics.floor(current.states(wanted, found).items(), unread=False)
-            denies = self._audit and Answer.DENY in current.answers(found)
+            denies = self._audit and ValidationActions.DENY in current.answers(found)
             self._tell(current.differences(wanted, found, actions=True), CAUTION if denies else "")
         self._last = found
 

@@ -19,7 +19,7 @@ from ssl import TLSVersion
 from typing import TYPE_CHECKING
 
 from webhook.engine.audit_mode import Judge
-from webhook.http.limits import Limits
+from webhook.http.limits import ServerLimits
 from webhook.serving import tls
 from webhook.telemetry.log import log_line
 
@@ -50,7 +50,7 @@ class Listen:
     tls_min: TLSVersion = TLSVersion.TLSv1_3
     delay: float = 0.0
     """How long to accept connections after SIGTERM, while the endpoints of the Service change."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ServerLimits = field(default_factory=ServerLimits)
 
 
 Load = Callable[[], tuple[Judge, "Callable[[Metrics], Followed]"]]
@@ -92,7 +92,7 @@ def serve(listen: Listen, load: Load) -> None:
                     delay=listen.delay,
                     engine=engine,
                     follow=follow,
-                    share=worker.Share(numbers, place),
+                    share=worker.ConnectionShare(numbers, place),
                     loaded=worker.Loaded(states, place),
                     alone=worker.Alone(lock),
                     lifeline=lifeline,

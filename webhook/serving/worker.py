@@ -16,7 +16,7 @@ import uvloop
 
 from webhook.engine.audit_mode import Judge
 from webhook.facts.sources import Source
-from webhook.http.limits import OPEN, Limits
+from webhook.http.limits import OPEN, ServerLimits
 from webhook.http.listening import TICK, Unwatched, accept, every, log_exception, take
 from webhook.http.port import Port
 from webhook.serving import app, tls
@@ -44,7 +44,7 @@ NAMES = 8
 """The number of a certificate's names that are logged."""
 
 
-class Share:
+class ConnectionShare:
     """The part of the connections that one worker takes. Each worker's number is in memory that all workers share."""
 
     def __init__(self, numbers: "memoryview[int]", place: int) -> None:
@@ -107,11 +107,11 @@ class Duty:
     health: socket.socket | None
     certificates: tls.Certificates
     names: frozenset[str]
-    limits: Limits
+    limits: ServerLimits
     delay: float
     engine: Judge
     follow: Callable[[Metrics], app.Followed]
-    share: Share
+    share: ConnectionShare
     loaded: Loaded
     alone: Alone
     lifeline: int
@@ -137,8 +137,8 @@ async def _work(duty: Duty) -> None:
     metrics = Metrics(duty.share.place)
     facts, told = duty.follow(metrics)
     conditions = (certificates.condition, lambda: (not stop.is_set(), "about to end" if stop.is_set() else ""))
-    answers = app.Webhook(duty.engine, facts, log_line, metrics, conditions, told, duty.loaded)
-    reviews = Port(answers, duty.limits, metrics, duty.names, duty.share.count, Strangers(log_line), duty.alone)
+    answers = app.ReviewApplication(duty.engine, facts, log_line, metrics, conditions, told, duty.loaded)
+    reviews = Port(answers, duty.limits, metrics, duty.names, duty.share.count, RefusedCallers(log_line), duty.alone)
     taking = accept(duty.listener, reviews, lambda: certificates.context, duty.share.of)
     ports, tasks = [reviews], [loop.create_task(when_ready(facts, duty.loaded, taking))]
     if duty.health is not None:
@@ -191,7 +191,7 @@ def _report(metrics: Metrics, reviews: Port, certificates: tls.Certificates) -> 
     metrics.certificate(certificates.not_after.timestamp())
 
 
-class Strangers:
+class RefusedCallers:
     """Logs callers that are refused for their certificate's names: a few at once, then one line in ten seconds."""
 
     def __init__(self, log: Log, now: Callable[[], float] = monotonic) -> None:

@@ -18,7 +18,7 @@ from webhook.starter.inventory import GPU
 from webhook.text.words import shown
 
 
-class Agent(NamedTuple):
+class NodeAgent(NamedTuple):
     """The workloads of a service account in a namespace, and the rules that would refuse them; none stand for all."""
 
     namespace: str
@@ -27,13 +27,15 @@ class Agent(NamedTuple):
     rules: tuple[str, ...]
 
 
-def agents_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> tuple[tuple[Agent, ...], tuple[Agent, ...]]:
+def agents_of(
+    objects: Iterable[Object], engine: Engine, facts: Facts
+) -> tuple[tuple[NodeAgent, ...], tuple[NodeAgent, ...]]:
     """Return the agents that rules would refuse, or keep from the GPUs that they look after; and other such pods.
 
     An agent is a DaemonSet, or a pod without a GPU in a namespace that has such a DaemonSet.
     """
-    found: dict[tuple[str, str], Agent] = {}
-    strangers: dict[tuple[str, str], Agent] = {}
+    found: dict[tuple[str, str], NodeAgent] = {}
+    strangers: dict[tuple[str, str], NodeAgent] = {}
     systems = set[str]()
     alone = left_alone(engine.policy)
     for item in sorted(objects, key=lambda item: group_kind(item) == POD):
@@ -52,7 +54,7 @@ def agents_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> tuple[
         systems |= {namespace} if daemon_set else set()
         chosen = found if daemon_set or namespace in systems else strangers
         account = string(spec.get("serviceAccountName")) or "default"
-        before = chosen.get((namespace, account), Agent(namespace, account, (), ("",)))
+        before = chosen.get((namespace, account), NodeAgent(namespace, account, (), ("",)))
         some = () if gpus or not before.rules else tuple(sorted({*denied, *filter(None, before.rules)}))
         chosen[namespace, account] = before._replace(names=(*before.names, name), rules=some)
     return tuple(found[key] for key in sorted(found)), tuple(strangers[key] for key in sorted(strangers))

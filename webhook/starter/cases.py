@@ -6,7 +6,7 @@ from typing import Any
 from webhook.catalog import device_variables
 from webhook.documents import goyaml_writer
 from webhook.model import Object
-from webhook.starter.inventory import GPU, Group
+from webhook.starter.inventory import GPU, NodeGroup
 from webhook.starter.plan import ANNOTATION, TRUST_LABEL
 from webhook.starter.starter import Starter
 
@@ -35,7 +35,7 @@ def tests(starter: Starter, policy: str, facts: Iterable[str]) -> str:
     return head + goyaml_writer.write(value)
 
 
-def _case(group: Group, name: str, starter: Starter, count: int = 1) -> Object:
+def _case(group: NodeGroup, name: str, starter: Starter, count: int = 1) -> Object:
     """Write the case of a pod that selects a pool's nodes, and lands there."""
     resource = next(iter(group.resources), GPU)
     selector = dict(starter.policy.pools[starter.pools.index(name)].nodes.labels)

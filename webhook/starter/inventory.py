@@ -17,7 +17,7 @@ from webhook.deviceplugin import usage
 from webhook.deviceplugin.configmaps import held
 from webhook.facts.snapshot import CONFIG_LABEL, GPU_CLUSTER, VENDOR, Facts, Node
 from webhook.model import Object
-from webhook.policy.model import Limits, Policy
+from webhook.policy.model import Policy, SharingLimits
 
 GPU = usage.GPU
 TIME_SLICING, MPS, MIG, WHOLE = "time-slicing", "mps", "mig", "none"
@@ -61,7 +61,7 @@ _NO_GPUS = Names(OTHER_RESOURCES)
 
 
 @dataclass(frozen=True)
-class Group:
+class NodeGroup:
     """Nodes whose GPUs are handed out alike, and the requirements that they fit and no other group does."""
 
     nodes: tuple[GPUNode, ...]
@@ -124,7 +124,7 @@ def gpu_nodes(objects: Iterable[Object]) -> list[GPUNode]:
     objects = list(objects)
     facts = Facts.of(objects)
     taints = {name: frozenset(_taints(item)) for name, item in _nodes(objects)}
-    readers = Policy("", (), limits=Limits(namespaces=tuple(homes(objects))))
+    readers = Policy("", (), limits=SharingLimits(namespaces=tuple(homes(objects))))
     found = [_read(node, facts, readers, taints.get(node.name, frozenset())) for node in facts.nodes if _has_gpus(node)]
     return sorted(found, key=lambda each: each.node.name)
 
@@ -247,7 +247,7 @@ def _sharing(node: Node, facts: Facts, readers: Policy, *, partitioned: bool) ->
 # Groups
 
 
-def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> list[Group]:
+def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> list[NodeGroup]:
     """Group nodes by product, sharing, slices and taints, and tell the groups apart by labels.
 
     Without `by_product` cards of all products are one group. `guard` is the key of a taint whose value counts. The
@@ -259,7 +259,7 @@ def groups(nodes: Iterable[GPUNode], guard: str, *, by_product: bool = True) -> 
         taints = tuple(sorted((taint.key, taint.value) for taint in each.taints))
         product = each.product if by_product else ""
         parts.setdefault((each.sharing, product, each.replicas, taints), []).append(each)
-    found = [Group(tuple(each)) for each in parts.values()]
+    found = [NodeGroup(tuple(each)) for each in parts.values()]
     order = (TIME_SLICING, MPS, WHOLE, MIG)
     found.sort(
         key=lambda group: (
@@ -284,7 +284,7 @@ Values = Mapping[str, frozenset[str | None]]
 """The values that each label has on some nodes, None where a node lacks it."""
 
 
-def _told_apart(found: Sequence[Group], *, by_product: bool) -> list[Group]:
+def _told_apart(found: Sequence[NodeGroup], *, by_product: bool) -> list[NodeGroup]:
     """Give each group requirements that contradict those of every other group."""
     values = [_values(group) for group in found]
     product = next((key for key in node_labels.PRODUCTS if any(each[key] != {None} for each in values)), "")
@@ -305,7 +305,7 @@ def _told_apart(found: Sequence[Group], *, by_product: bool) -> list[Group]:
     ]
 
 
-def _values(group: Group) -> Values:
+def _values(group: NodeGroup) -> Values:
     """Return the values of the labels of a group's nodes. A kubelet labels its node with the host name."""
     values = {key: frozenset(each.node.labels.get(key) for each in group.nodes) for key in _KEYS}
     return {**values, _HOST: frozenset(each.node.labels.get(_HOST, each.node.name) for each in group.nodes)}

@@ -14,17 +14,17 @@ from webhook.model import Object
 from webhook.policy.model import TRUSTED, UNTRUSTED
 from webhook.scan.reduced import LABELLER
 from webhook.starter import inventory
-from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, Group, Taint
+from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, NodeGroup, Taint
 
 TRUST_LABEL, ANNOTATION = "slicewarden.dev/trust", "slicewarden.dev/trust"
 
 
 @dataclass(frozen=True)
-class Plan:
+class StarterPlan:
     """The content of the policy, before exemptions. It is made of firm objects alone."""
 
     name: str
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
     names: tuple[str, ...]
     guard: Taint | None
     default: str
@@ -47,7 +47,7 @@ class Doubts(NamedTuple):
     labellers: tuple[str, ...] = ()
 
 
-def doubts_of(objects: Sequence[Object], plan: Plan) -> Doubts:
+def doubts_of(objects: Sequence[Object], plan: StarterPlan) -> Doubts:
     """Return what all objects say beyond a plan that firm ones made."""
     shared = {each.node.name for group in plan.groups if group.shared for each in group.nodes}
     facts = Facts.of(objects)
@@ -59,13 +59,13 @@ def doubts_of(objects: Sequence[Object], plan: Plan) -> Doubts:
     )
 
 
-def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, by_product: bool) -> Plan:
+def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, by_product: bool) -> StarterPlan:
     """Plan a policy of this name from firm objects of facts, with a pool for each product if `by_product`."""
     guard = _guard(nodes)
     groups = inventory.groups(nodes, guard.key if guard else "", by_product=by_product)
     homes = inventory.homes(objects)
     namespaces = {string(mapping(o.get("metadata")).get("name")): o for o in objects if group_kind(o)[1] == "Namespace"}
-    return Plan(
+    return StarterPlan(
         name=name,
         groups=tuple(groups),
         names=tuple(_names(groups)),
@@ -88,7 +88,7 @@ def _guard(nodes: Iterable[GPUNode]) -> Taint | None:
     return every[0][key] if key else None
 
 
-def _names(groups: Sequence[Group]) -> Iterator[str]:
+def _names(groups: Sequence[NodeGroup]) -> Iterator[str]:
     """Name the groups by how they share, with the product where there are several, and a number where it takes one."""
     kinds = {TIME_SLICING: "shared", MPS: "mps", MIG: "mig", WHOLE: "whole"}
     shares = Counter(group.sharing for group in groups)

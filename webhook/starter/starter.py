@@ -16,8 +16,8 @@ from webhook.policy import load
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy
 from webhook.starter import evidence, inventory
 from webhook.starter.agents import agents_of, moved_of, refused_of
-from webhook.starter.inventory import GPU, Group
-from webhook.starter.plan import ANNOTATION, TRUST_LABEL, Plan, doubts_of, plan_of
+from webhook.starter.inventory import GPU, NodeGroup
+from webhook.starter.plan import ANNOTATION, TRUST_LABEL, StarterPlan, doubts_of, plan_of
 from webhook.starter.text import MAX_NAMED, Said, taint_command, text_of
 from webhook.text.words import listed, several
 
@@ -31,7 +31,7 @@ class Starter:
 
     text: str
     policy: Policy
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
     pools: tuple[str, ...]
     refused: tuple[str, ...]
     notes: tuple[str, ...]
@@ -91,7 +91,7 @@ def _nothing(objects: Sequence[Object]) -> str:
     )
 
 
-def _notes(plan: Plan, said: Said) -> Iterator[str]:
+def _notes(plan: StarterPlan, said: Said) -> Iterator[str]:
     if plan.guard is None:
         yield f"no taint is on all nodes with GPUs, so the guard is every-pod; to have a taint: {taint_command(plan)}"
     for group, name in zip(plan.groups, plan.names, strict=True):

@@ -13,9 +13,9 @@ from webhook.documents.goyaml_scalars import plain
 from webhook.engine.registration import ALONE
 from webhook.memory.budget import budget
 from webhook.policy.model import UNTRUSTED, Card, Policy
-from webhook.starter.agents import Agent
-from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, Group, Taint
-from webhook.starter.plan import ANNOTATION, TRUST_LABEL, Doubts, Plan
+from webhook.starter.agents import NodeAgent
+from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, NodeGroup, Taint
+from webhook.starter.plan import ANNOTATION, TRUST_LABEL, Doubts, StarterPlan
 from webhook.text.words import listed, several
 
 SUGGESTED = Taint(GPU, "present", "NoSchedule")
@@ -33,8 +33,8 @@ class Said(NamedTuple):
     """
 
     doubts: Doubts = Doubts()
-    seeming: tuple[Agent, ...] = ()
-    strangers: tuple[Agent, ...] = ()
+    seeming: tuple[NodeAgent, ...] = ()
+    strangers: tuple[NodeAgent, ...] = ()
     refused: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
 
@@ -45,7 +45,7 @@ class Said(NamedTuple):
         return sorted({*(each.namespace for each in self.seeming), *self.doubts.homes, *labellers})
 
 
-def text_of(plan: Plan, agents: Sequence[Agent] = (), said: Said = Said()) -> str:  # noqa: B008 - it is immutable
+def text_of(plan: StarterPlan, agents: Sequence[NodeAgent] = (), said: Said = Said()) -> str:  # noqa: B008 - it is immutable
     """Write the policy of a plan, with exemptions for agents, and comments on all else that was found."""
     lines = [*_head(plan, said.refused), *_trust_lines(plan, said), *_people(plan, said.doubts)]
     for group, name in zip(plan.groups, plan.names, strict=True):
@@ -55,7 +55,7 @@ def text_of(plan: Plan, agents: Sequence[Agent] = (), said: Said = Said()) -> st
     return "\n".join(lines) + "\n"
 
 
-def _head(plan: Plan, refused: Sequence[str]) -> Iterator[str]:
+def _head(plan: StarterPlan, refused: Sequence[str]) -> Iterator[str]:
     yield "# A policy for this cluster, made from its facts by `slicewarden policy init`. It is yours: edit it."
     yield "# Every key is explained in docs/policy.md. `slicewarden policy lint` finds mistakes in it."
     if refused:
@@ -75,7 +75,7 @@ def _head(plan: Plan, refused: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def _trust_lines(plan: Plan, said: Said) -> Iterator[str]:
+def _trust_lines(plan: StarterPlan, said: Said) -> Iterator[str]:
     shares = any(group.shared for group in plan.groups)
     yield "  # A trusted pod that asks for one GPU may share a card with others. All other pods get a GPU of their own."
     yield "  trust:"
@@ -104,7 +104,7 @@ def _trust_lines(plan: Plan, said: Said) -> Iterator[str]:
         yield f"      # If created again, {words} would get a slice for a whole GPU: {listed(moved, MAX_NAMED)}."
 
 
-def _people(plan: Plan, doubts: Doubts) -> Iterator[str]:
+def _people(plan: StarterPlan, doubts: Doubts) -> Iterator[str]:
     yield ""
     yield "  # Who may change labels that grant trust, labels of nodes, and sharing configurations: add your team."
     yield "  administrators:"
@@ -127,7 +127,7 @@ def _people(plan: Plan, doubts: Doubts) -> Iterator[str]:
     yield "  pools:"
 
 
-def _pool(group: Group, name: str, plan: Plan) -> Iterator[str]:
+def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> Iterator[str]:
     nodes = [each.node.name for each in group.nodes]
     words = {
         TIME_SLICING: f"cards shared in {group.replicas} slices by time-slicing",
@@ -182,7 +182,7 @@ def _toleration(taint: Taint) -> str:
     return f"{{key: {taint.key}, operator: Exists, effect: {taint.effect}}}"
 
 
-def _guard_lines(plan: Plan) -> Iterator[str]:
+def _guard_lines(plan: StarterPlan) -> Iterator[str]:
     if plan.guard:
         yield "  # All nodes with GPUs have this taint. It keeps pods that ask for no GPU from seeing one."
         yield f"  guard: {{taint: {{key: {plan.guard.key}}}}}"
@@ -195,7 +195,7 @@ def _guard_lines(plan: Plan) -> Iterator[str]:
     yield ""
 
 
-def taint_command(plan: Plan) -> str:
+def taint_command(plan: StarterPlan) -> str:
     """Return the command that gives all nodes with GPUs the suggested taint."""
     nodes = [each.node for group in plan.groups for each in group.nodes]
     if all(node.labels.get(node_labels.PRESENT) == "true" for node in nodes):
@@ -205,7 +205,7 @@ def taint_command(plan: Plan) -> str:
     return f"kubectl taint nodes {' '.join(names[:MAX_NAMED])}{more} {SUGGESTED.text}"
 
 
-def _exemptions(agents: Sequence[Agent], strangers: Sequence[Agent]) -> Iterator[str]:
+def _exemptions(agents: Sequence[NodeAgent], strangers: Sequence[NodeAgent]) -> Iterator[str]:
     if agents:
         yield "  # Agents that run today, and that the named rules would refuse. Findings on them are only recorded."
         yield "  # Users who can create pods in such a namespace can use its exemption: let no tenant do so."
@@ -221,7 +221,7 @@ def _exemptions(agents: Sequence[Agent], strangers: Sequence[Agent]) -> Iterator
         yield ""
 
 
-def _named(agents: Iterable[Agent]) -> Iterator[tuple[str, Agent]]:
+def _named(agents: Iterable[NodeAgent]) -> Iterator[tuple[str, NodeAgent]]:
     """Name exemptions by account and namespace, each once."""
     seen: Counter[str] = Counter()
     for agent in agents:
@@ -231,7 +231,7 @@ def _named(agents: Iterable[Agent]) -> Iterator[tuple[str, Agent]]:
         yield name if seen[name] == 1 else f"{name}-{seen[name]}", agent
 
 
-def _exemption(name: str, agent: Agent, indent: str) -> Iterator[str]:
+def _exemption(name: str, agent: NodeAgent, indent: str) -> Iterator[str]:
     yield f"{indent}- name: {name}"
     yield f"{indent}  reason: {_quoted('runs ' + listed(sorted(set(agent.names)), 3) + '; say why it needs its node')}"
     yield f"{indent}  system: true"
@@ -242,7 +242,7 @@ def _exemption(name: str, agent: Agent, indent: str) -> Iterator[str]:
         yield f"{indent}  rules: {_flow(agent.rules)}"
 
 
-def _memory(plan: Plan) -> Iterator[str]:
+def _memory(plan: StarterPlan) -> Iterator[str]:
     thin = [name for group, name in zip(plan.groups, plan.names, strict=True) if _is_thin(group)]
     if thin:
         yield f"  # The slices of pool {listed(thin, 3)} are too small for a memory cap, so time-slicing has none."
@@ -251,14 +251,14 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield ""
 
 
-def _is_thin(group: Group) -> bool:
+def _is_thin(group: NodeGroup) -> bool:
     card = group.card
     if group.sharing != TIME_SLICING or card is None:
         return False
     return not budget(Card(card.product, card.memory, group.replicas), Policy("", ())).enough
 
 
-def _left_alone(plan: Plan, doubts: Doubts) -> Iterator[str]:
+def _left_alone(plan: StarterPlan, doubts: Doubts) -> Iterator[str]:
     homes = [name for name in plan.homes if name not in ALONE]
     if homes:
         yield "  # No pod here is ever judged, so that GPUs come up without the webhook. Let no tenant create one."
@@ -271,7 +271,7 @@ def _left_alone(plan: Plan, doubts: Doubts) -> Iterator[str]:
         yield ""
 
 
-def _sharing(plan: Plan) -> Iterator[str]:
+def _sharing(plan: StarterPlan) -> Iterator[str]:
     most = max((group.replicas for group in plan.groups if group.shared), default=0)
     if not plan.homes and most <= 8:
         return

@@ -39,7 +39,7 @@ _MORE = (
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         ("slicewarden agent --once", "slicewarden agent --node node-1 --policy policies/ --watch-only"),
         STATUS,
         more=_MORE,
@@ -55,7 +55,7 @@ _MORE = (
     "--format",
     "-o",
     "form",
-    type=parser.Choice(("table", "json")),
+    type=parser.WordChoice(("table", "json")),
     default=None,
     help="with --once: table (for people; the default) or json",
 )

@@ -14,7 +14,7 @@ from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 from webhook.floor import current
-from webhook.floor.standing import Standing, standing
+from webhook.floor.standing import FallbackStatus, standing
 from webhook.gpu import guard
 from webhook.model import Unusable
 from webhook.reports import audit_report
@@ -41,7 +41,7 @@ FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for p
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden audit",
             "slicewarden audit --namespace vision",
@@ -65,7 +65,7 @@ FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for p
 @options.report(FORMATS)
 @click.option(
     "--write-reports",
-    type=parser.Choice(("openreports", "policyreport")),
+    type=parser.WordChoice(("openreports", "policyreport")),
     help="write a report into the cluster for each object with findings, and delete outdated ones",
 )
 @click.option(
@@ -103,7 +103,7 @@ def command(
     with progress.bar() as tell:
         objects, unknown = listing.facts(api, [engine.policy], namespace, holders=False, size=page_size, tell=tell)
         facts = replace(Facts.of(objects), today=datetime.now(UTC).date())
-        reading = listing.Reading(api, [engine.policy], namespace, page_size, tell)
+        reading = listing.ObjectReader(api, [engine.policy], namespace, page_size, tell)
         result = audit.run(engine, facts, objects, reading, everything=everything, system=system, namespace=namespace)
         problems = [*unknown, *reading.problems, *result.problems, *live.misnamed(namespace, facts)]
         if form:
@@ -124,7 +124,7 @@ def command(
     )
 
 
-def _floor(api: "Api", engine: Engine, facts: Facts) -> Standing | None:
+def _floor(api: "Api", engine: Engine, facts: Facts) -> FallbackStatus | None:
     from webhook.cluster import registered
 
     try:

@@ -73,15 +73,17 @@ EXAMPLES = {
 """Command lines of each command, as they are typed; the first of each is also on the page of the group."""
 
 
-def _page(name: str) -> parser.Page:
-    return parser.Page(EXAMPLES[name], STATUS, files={}, environment={})
+def _page(name: str) -> parser.HelpEpilog:
+    return parser.HelpEpilog(EXAMPLES[name], STATUS, files={}, environment={})
 
 
-command = parser.Group(
+command = parser.CommandGroup(
     "certs",
     help="Issue the webhook's certificates, and keep those of a cluster valid.",
     no_args_is_help=True,
-    page=parser.Page(tuple(lines[0] for lines in EXAMPLES.values()), KEPT, files={}, environment=parser.KUBECONFIG),
+    page=parser.HelpEpilog(
+        tuple(lines[0] for lines in EXAMPLES.values()), KEPT, files={}, environment=parser.KUBECONFIG
+    ),
 )
 
 
@@ -193,7 +195,7 @@ def _overlap(text: str) -> timedelta:
 
 @command.command(
     cls=parser.Command,
-    page=parser.Page(EXAMPLES["keep"], KEPT, files={}, environment=parser.KUBECONFIG),
+    page=parser.HelpEpilog(EXAMPLES["keep"], KEPT, files={}, environment=parser.KUBECONFIG),
     short_help="issue, renew and rotate a cluster's certificates when due",
     help="Issue, renew and rotate the certificates of a cluster's webhook when they are due. The CAs and the serving "
     "certificate are kept in Secrets, and the caBundle of the webhook configurations is updated. Run it in a CronJob: "

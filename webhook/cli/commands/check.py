@@ -51,7 +51,7 @@ _STATUS = {
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(_EXAMPLES, _STATUS, more=_MORE, environment=parser.KUBECONFIG | parser.LOOK),
+    page=parser.HelpEpilog(_EXAMPLES, _STATUS, more=_MORE, environment=parser.KUBECONFIG | parser.LOOK),
     help="Judge manifests as the webhook would: like the API server, it first patches an object and then validates it. "
     "Lists the objects with findings or patches: what is wrong, with file and line, what would be patched, and where "
     "the pods would run.",

@@ -10,7 +10,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             'eval "$(slicewarden completion bash)"',
             "slicewarden completion bash > ~/.local/share/bash-completion/completions/slicewarden",
@@ -25,7 +25,7 @@ SHELLS = ("bash", "zsh", "fish")
     ),
     help="Print a script with which a shell completes commands, options, file names and the ids of rules and lints.",
 )
-@click.argument("shell", type=parser.Choice(SHELLS), help="the shell that reads the script")
+@click.argument("shell", type=parser.WordChoice(SHELLS), help="the shell that reads the script")
 def command(shell: str) -> None:
     """Print the script."""
     root = click.get_current_context().find_root().command

@@ -7,7 +7,7 @@ from webhook.cli import demo, parser
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(("slicewarden demo",), parser.SHOWN, files={}, environment={}),
+    page=parser.HelpEpilog(("slicewarden demo",), parser.SHOWN, files={}, environment={}),
     help="Run the real webhook on loopback, with its own certificates and a sample cluster, and ask it about one "
     "object after the other, as an API server would. Nothing is left behind.",
 )

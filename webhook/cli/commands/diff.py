@@ -19,7 +19,7 @@ from webhook.model import Object
 from webhook.reports import diff_report
 from webhook.scan import batches, diff, sharing
 from webhook.scan import live as living
-from webhook.scan.diff import Change, Compared, Effect
+from webhook.scan.diff import Change, ChangeEffect, Compared
 from webhook.scan.results import Judged, only
 from webhook.telemetry import progress
 from webhook.text.terminal import Look
@@ -39,7 +39,7 @@ _MORE = (
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden diff policies/sample.yaml new.yaml deploy/ --facts cluster.json",
             "slicewarden diff origin/main:policies policies deploy/ --facts cluster.json --format markdown",
@@ -141,7 +141,7 @@ def _of_cluster(target: Target, old: Engine, new: Engine, compare: Compare) -> C
     with progress.bar() as tell:
         objects, unknown = listing.facts(api, policies, target.namespace, tell=tell)
         facts = _facts(objects)
-        reading = listing.Reading(api, policies, target.namespace, tell=tell)
+        reading = listing.ObjectReader(api, policies, target.namespace, tell=tell)
         alive = (item for item in reading if not (living.ended(item) or living.made(item, workloads)))
         items = map(manifests.alone, chain(alive, living.among_facts(objects, target.namespace)))
         results = (compare(item, facts=facts) for item in items)
@@ -187,7 +187,7 @@ def _status(fail_on: str, result: Change) -> int:
         return options.DENIED
     return options.status(
         fail_on,
-        denied=bool(result.having(Effect.DENIED)),
-        warned=bool(result.having(Effect.WARNED)),
+        denied=bool(result.having(ChangeEffect.DENIED)),
+        warned=bool(result.having(ChangeEffect.WARNED)),
         unusable=bool(result.problems),
     )

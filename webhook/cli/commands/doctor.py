@@ -43,7 +43,7 @@ STATUS = {
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         ("slicewarden doctor", "slicewarden doctor --policy policies/ --format json"),
         STATUS,
         environment=parser.KUBECONFIG | parser.LOOK,
@@ -56,7 +56,7 @@ STATUS = {
 @options.once("--policy", type=options.PATH, help="the policy that is to be installed; default: the installed one")
 @options.cluster
 @click.option(
-    "--format", "form", type=parser.Choice(("table", "json")), default="table", help="table (for people) or json"
+    "--format", "form", type=parser.WordChoice(("table", "json")), default="table", help="table (for people) or json"
 )
 def command(policy: str | None, kubeconfig: str | None, context: str | None, form: str) -> int:
     """Ask, check, and say what was found."""
@@ -68,7 +68,7 @@ def command(policy: str | None, kubeconfig: str | None, context: str | None, for
     now = datetime.now(UTC)
     read = installation.read(api)
     installed, document, why = _installed(read)
-    of = doctor.Examined(read, installation.Asked(), now, installed, why, own)
+    of = doctor.Examined(read, installation.PolicyAnswers(), now, installed, why, own)
     if installed is not None and document is not None:
         objects, unknown = listing.facts(api, [installed])
         facts = replace(Facts.of(objects), today=now.date())
@@ -86,16 +86,16 @@ def command(policy: str | None, kubeconfig: str | None, context: str | None, for
     checks = doctor.examine(of)
     outputs.show(_json(checks) if form == "json" else _table(checks, outputs.look()))
     states = {check.state for check in checks}
-    if doctor.State.ERROR in states:
+    if doctor.CheckState.ERROR in states:
         return PROBLEMS
-    return options.UNUSABLE if doctor.State.UNKNOWN in states else WELL
+    return options.UNUSABLE if doctor.CheckState.UNKNOWN in states else WELL
 
 
 def _installed(read: "Installation") -> tuple[Policy | None, documents.Document | None, str]:
     """Read the installed policy, with its document, or the reason why it cannot be used."""
-    from webhook.doctor.installation import Unread
+    from webhook.doctor.installation import ReadFailure
 
-    if isinstance(read.policy, Unread):
+    if isinstance(read.policy, ReadFailure):
         return None, None, f"the installed policy could not be read: {read.policy.why}"
     text = (read.policy.get("data") or {}).get("policy.yaml")
     if not isinstance(text, str):

@@ -22,13 +22,13 @@ from webhook.policy.model import Policy, Pool
 from webhook.text import tables
 from webhook.text.spelling import hint
 
-command = parser.Group(
+command = parser.CommandGroup(
     "explain",
     help="Show how memory caps are calculated: the sums for every pool, and the variables of each framework; and which "
     "containers may be paused on a contended GPU.",
     no_args_is_help=True,
     subcommand_metavar="TOPIC [ARGS]...",
-    page=parser.Page(
+    page=parser.HelpEpilog(
         ("slicewarden explain caps --facts cluster.json --pool shared", "slicewarden explain frameworks"),
         parser.SHOWN,
     ),
@@ -37,7 +37,7 @@ command = parser.Group(
 
 @command.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden explain caps --facts cluster.json --pool shared",
             "slicewarden explain caps deploy/ --facts cluster.json",
@@ -99,7 +99,9 @@ STANDSTILLS = ("object", "container", "pool", "may stand still", "and why, or wh
 
 @command.command(
     cls=parser.Command,
-    page=parser.Page(("slicewarden explain turns deploy/ --policy policies/ --facts cluster.json",), parser.SHOWN),
+    page=parser.HelpEpilog(
+        ("slicewarden explain turns deploy/ --policy policies/ --facts cluster.json",), parser.SHOWN
+    ),
     short_help="which containers may be paused on a contended GPU, and for how long",
     help="Write which containers with a GPU the agent may freeze until their turn, by the policy (node.contention), "
     "the annotation slicewarden.dev/pausable and the containers' probes, and for how long; or why it never does.",
@@ -163,7 +165,7 @@ def _rest(pool: Pool | None) -> int:
 
 @command.command(
     cls=parser.Command,
-    page=parser.Page(("slicewarden explain frameworks",), parser.SHOWN, files={}, environment={}),
+    page=parser.HelpEpilog(("slicewarden explain frameworks",), parser.SHOWN, files={}, environment={}),
     short_help="the variables of each framework, in Markdown",
     help="Write which variables limit each framework, since which version, and the source of each fact.",
 )

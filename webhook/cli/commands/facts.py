@@ -44,7 +44,7 @@ def _note_unread_rights(objects: Iterable[Object], policy: Policy) -> None:
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden facts --live > cluster.json",
             "kubectl get -A namespaces,nodes,configmaps,daemonsets,pods,clusterpolicies -o json | slicewarden facts -",
@@ -78,7 +78,7 @@ def _note_unread_rights(objects: Iterable[Object], policy: Policy) -> None:
 @options.once(
     "--format",
     "-o",
-    type=parser.Choice(tuple(reduced.FORMS)),
+    type=parser.WordChoice(tuple(reduced.FORMS)),
     metavar="json|yaml",
     help="default: json",
 )

@@ -10,7 +10,7 @@ from webhook.cli import checks, inputs, options, outputs, parser
 from webhook.documents import goyaml_writer
 from webhook.facts.snapshot import Facts
 from webhook.floor import mutations, policies
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.floor.params import Params
 from webhook.text.words import shown
 
@@ -34,7 +34,7 @@ PARAMS = _Params()
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden floor --policy policies/ > floor.yaml",
             "slicewarden floor --policy policies/ --actions ByRule | kubectl apply -f -",
@@ -57,14 +57,14 @@ PARAMS = _Params()
 @click.option(
     "--as",
     "form",
-    type=parser.Choice(FORMS),
+    type=parser.WordChoice(FORMS),
     default="vap",
     help="vap: objects of the API; static: files that the API server reads from a folder, which nobody deletes by the "
     "API; default: vap",
 )
 @click.option(
     "--actions",
-    type=parser.Choice([each.value for each in Answer]),
+    type=parser.WordChoice([each.value for each in ValidationActions]),
     help="what comes of a request that a rule denies; each is written to the audit log too; ByRule: Audit for rules "
     "that can wait for the webhook, and Deny for the others; default: Deny. --check compares them if they are given, "
     "and else names those that it found",
@@ -112,15 +112,15 @@ def command(
     options.only_live(live=live, kubeconfig=kubeconfig, context=context)
     inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
-    answer = Answer(actions) if actions else None
+    answer = ValidationActions(actions) if actions else None
     known = Facts.of(item.value for item in inputs.load_facts(facts))
     if check:
         compared = checks.floor(loaded, policy, answer, params, static=static, mutate=mutate, facts=known)
         return checks.run(compared, file, inputs.Target(kubeconfig, context, None))
-    made = policies.floor(loaded, rules.walk(), answer or Answer.DENY, params)
+    made = policies.floor(loaded, rules.walk(), answer or ValidationActions.DENY, params)
     if static:
         made = policies.static(made, loaded)
-    given = checks.options_of(answer or Answer.DENY, params, static=static) + (" --mutate" if mutate else "")
+    given = checks.options_of(answer or ValidationActions.DENY, params, static=static) + (" --mutate" if mutate else "")
     outputs.show(
         f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden floor{given}`.\n"
         "# Make it again with each policy and with each release.\n"

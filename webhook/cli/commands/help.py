@@ -32,7 +32,7 @@ def _names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Comp
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         ("slicewarden help check", "slicewarden help policy lint", "slicewarden help --man man/"),
         parser.SHOWN,
         files={},

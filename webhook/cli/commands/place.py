@@ -30,7 +30,7 @@ _STATUS = {
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden place deploy/ --facts cluster.json --policy policy.yaml",
             "slicewarden place deploy/ --facts cluster.json --at-once --strategy pack",
@@ -57,7 +57,7 @@ _STATUS = {
 @click.option("--at-once", is_flag=True, help="let all pods arrive at once: the scheduler takes them by priority")
 @click.option(
     "--strategy",
-    type=parser.Choice(tuple(each.value for each in Strategy)),
+    type=parser.WordChoice(tuple(each.value for each in Strategy)),
     default=Strategy.SPREAD.value,
     help="default: spread (as the scheduler does); or pack (MostAllocated for the GPUs that a pod asks for)",
 )
@@ -66,7 +66,12 @@ _STATUS = {
 )
 @click.option("--all", "everything", is_flag=True, help="list all pods, also those without a GPU that land")
 @click.option(
-    "--format", "-o", "form", type=parser.Choice(("table", "json")), default="table", help="table (for people) or json"
+    "--format",
+    "-o",
+    "form",
+    type=parser.WordChoice(("table", "json")),
+    default="table",
+    help="table (for people) or json",
 )
 def command(
     paths: Sequence[str],

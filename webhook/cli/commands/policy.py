@@ -26,12 +26,12 @@ def _name(_: click.Context, __: click.Parameter, text: str) -> str:
     return text
 
 
-command = parser.Group(
+command = parser.CommandGroup(
     "policy",
     help="Work on the policy itself. `slicewarden diff` shows what a change of it would do.",
     no_args_is_help=True,
     subcommand_metavar="VERB [ARGS]...",
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden policy init --facts cluster.json > policy.yaml",
             "slicewarden policy lint policies --facts cluster.json",
@@ -44,7 +44,7 @@ command = parser.Group(
 
 @command.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden policy lint policies --facts cluster.json",
             "slicewarden policy lint HEAD:policies --fail-on warn",
@@ -96,7 +96,7 @@ def lint(
 
 @command.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden policy init --facts cluster.json > policy.yaml",
             "slicewarden policy init --facts cluster.json --tests test.yaml > policy.yaml",
@@ -117,7 +117,7 @@ def lint(
 @click.option("--name", default="cluster", callback=_name, metavar="NAME", help="of the policy; default: cluster")
 @click.option(
     "--by",
-    type=parser.Choice(("product", "sharing")),
+    type=parser.WordChoice(("product", "sharing")),
     default="product",
     help="a pool for each product of card and kind of sharing, or for each kind of sharing alone; default: product",
 )
@@ -174,7 +174,7 @@ def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
 @command.command(
     "lints",
     cls=parser.Command,
-    page=parser.Page(("slicewarden policy lints empty-pool",), parser.SHOWN, files={}, environment={}),
+    page=parser.HelpEpilog(("slicewarden policy lints empty-pool",), parser.SHOWN, files={}, environment={}),
     short_help="list the lints, or show the page of one",
     help="List what `slicewarden policy lint` finds, or show the page of one lint: what is wrong, and the way out.",
 )

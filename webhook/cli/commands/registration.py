@@ -23,7 +23,7 @@ def _base64(text: str) -> str:
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden registration --policy policies/ > registration.yaml",
             "slicewarden registration --policy policies/ --check policies/registration.yaml",
@@ -43,7 +43,7 @@ def _base64(text: str) -> str:
 @click.option(
     "--ca-bundle", type=_base64, metavar="BASE64", help="print only the caBundle of every webhook, for kubectl patch"
 )
-@click.option("--half", type=parser.Choice(HALVES), help="print only this configuration")
+@click.option("--half", type=parser.WordChoice(HALVES), help="print only this configuration")
 def command(
     file: str | None,
     policy: str | None,

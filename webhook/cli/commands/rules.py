@@ -13,7 +13,7 @@ def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[Complet
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         ("slicewarden rules", "slicewarden rules multiple-slices"), parser.SHOWN, files={}, environment={}
     ),
     help="List the rules, or show the page of one rule: what is wrong, whom it hurts, and the way out.",

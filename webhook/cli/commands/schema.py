@@ -12,7 +12,7 @@ from webhook.policy import schemas
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         ("slicewarden schema > gpusharingpolicy.json", "slicewarden schema --kind PolicyTest > policytest.json"),
         parser.SHOWN,
         files={},
@@ -24,7 +24,7 @@ from webhook.policy import schemas
 @click.option("--markdown", is_flag=True, help="as a page for people, in Markdown")
 @click.option(
     "--kind",
-    type=parser.Choice(tuple(schemas.SCHEMAS)),
+    type=parser.WordChoice(tuple(schemas.SCHEMAS)),
     default=schemas.KIND[1],
     help=f"default: {schemas.KIND[1]}",
 )

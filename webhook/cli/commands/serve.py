@@ -14,7 +14,7 @@ from webhook.engine.audit_mode import AuditMode
 from webhook.engine.engine import Engine
 from webhook.facts.rights import UNREAD
 from webhook.facts.sources import Fresh
-from webhook.floor.answers import Answer
+from webhook.floor.answers import ValidationActions
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
 from webhook.serving import processes
@@ -40,7 +40,7 @@ _FILE = parser.NamedPath(path_type=Path)
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden serve --live --policy policies/ --tls-cert tls/tls.crt --tls-key tls/tls.key",
             "slicewarden serve --facts cluster.json --listen 127.0.0.1:8443 --health-listen 127.0.0.1:8080 "
@@ -77,7 +77,7 @@ _FILE = parser.NamedPath(path_type=Path)
 @click.option("--events", is_flag=True, help="with --live: write an Event for each denied object of a controller")
 @click.option(
     "--floor",
-    type=parser.Choice([each.value for each in Answer]),
+    type=parser.WordChoice([each.value for each in ValidationActions]),
     help="with --live: watch the floor, and tell by metrics and log when it is not the one that `slicewarden floor` "
     "makes with these --actions; in audit mode, when it denies anything",
 )
@@ -89,7 +89,7 @@ _FILE = parser.NamedPath(path_type=Path)
 @click.option("--tls-key", type=_FILE, required=True, metavar="FILE", help="its key, PEM")
 @click.option(
     "--tls-min",
-    type=parser.Choice(sorted(TLS_VERSIONS)),
+    type=parser.WordChoice(sorted(TLS_VERSIONS)),
     default="1.3",
     help="oldest version of TLS to speak; default: 1.3",
 )
@@ -141,7 +141,7 @@ def command(
         live=live, events=events, floor=floor, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context
     )
     fixed = partial(_fixed, policy, *facts)
-    beside = Beside(events, Answer(floor) if floor else None, audit_only)
+    beside = Beside(events, ValidationActions(floor) if floor else None, audit_only)
     load = _live(policy, kubeconfig, context, max_facts_age, beside) if live else fixed
     chosen: processes.Load = partial(_audited, load) if audit_only else load
     settings = processes.Listen(
@@ -183,7 +183,7 @@ class Beside(NamedTuple):
     """The other work of a worker: it writes Events, and watches a floor, which in audit mode only records."""
 
     events: bool
-    floor: Answer | None
+    floor: ValidationActions | None
     audit: bool
 
 
@@ -227,7 +227,9 @@ def _watching(
     return engine, follow
 
 
-def _watch_floor(connection: "Api", policy: Policy, answer: Answer, metrics: "Metrics", *, audit: bool) -> None:
+def _watch_floor(
+    connection: "Api", policy: Policy, answer: ValidationActions, metrics: "Metrics", *, audit: bool
+) -> None:
     from webhook.cluster import watch
     from webhook.floor import current, policies  # 1 MiB, which only --floor needs
     from webhook.serving import floor_watch

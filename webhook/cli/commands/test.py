@@ -41,7 +41,7 @@ spec:
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         (
             "slicewarden test",
             "slicewarden test policies --run slices",

@@ -20,7 +20,7 @@ LEAVE_SECONDS = 20.0
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(
+    page=parser.HelpEpilog(
         ("slicewarden thaw", "slicewarden thaw --watch"),
         {
             "0": "success, or told to end",

@@ -7,7 +7,7 @@ from webhook.cli import outputs, parser
 
 @click.command(
     cls=parser.Command,
-    page=parser.Page(("slicewarden version",), parser.SHOWN, files={}, environment={}),
+    page=parser.HelpEpilog(("slicewarden version",), parser.SHOWN, files={}, environment={}),
     help="Print the version of this installation, as `slicewarden --version` does.",
 )
 def command() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from webhook.memory.steps import Cap, Environment, Step
-from webhook.memory.tables import Defeat, Section, Variable
+from webhook.memory.tables import Defeat, ExtraTable, Variable
 from webhook.model import immutable
 
 Merge = Callable[[Environment, Cap], Iterator[Step]]
@@ -40,7 +40,7 @@ class Framework:
     capped: str
     shimmed: str
     uncapped: Callable[[Cap], Iterator[str]]
-    sections: tuple[Section, ...]
+    sections: tuple[ExtraTable, ...]
 
 
 @cache

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from webhook.memory.steps import Cap, Environment, Kind, Step
-from webhook.memory.tables import ALONE, Effect, Form, Variable
+from webhook.memory.steps import Cap, Environment, Step, StepKind
+from webhook.memory.tables import ALONE, Form, Variable, VariableEffect
 
 TITLE = "CUDA"
 ORDER = 6
@@ -19,7 +19,7 @@ VARIABLES = (
     Variable(
         MODULE_LOADING,
         Form.TEXT,
-        Effect.NONE,
+        VariableEffect.NONE,
         since="CUDA 11.7, and the default from 12.2 on; contexts take less memory, which is all it does",
         bad="taken for the default",
         merge="set where absent",
@@ -29,7 +29,7 @@ VARIABLES = (
     Variable(
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
         Form.TEXT,
-        Effect.HARD,
+        VariableEffect.HARD,
         since="with an MPS daemon alone, for each client; the device plugin sets it there",
         bad="not tried",
         merge=ALONE,
@@ -39,7 +39,7 @@ VARIABLES = (
     Variable(
         HAMI_LIMIT,
         Form.TEXT,
-        Effect.NONE,
+        VariableEffect.NONE,
         since="HAMi-core; hard where its library is preloaded, and nothing elsewhere",
         bad="no limit",
         merge=ALONE,
@@ -52,4 +52,4 @@ VARIABLES = (
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
     """Load modules lazily, unless the author chose otherwise."""
     if MODULE_LOADING not in env:
-        yield Step(Kind.ADD, MODULE_LOADING, value=LAZY)
+        yield Step(StepKind.ADD, MODULE_LOADING, value=LAZY)

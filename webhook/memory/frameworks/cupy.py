@@ -7,15 +7,15 @@ from webhook.memory.steps import (
     EMPTY,
     Cap,
     Environment,
-    Kind,
     Step,
+    StepKind,
     Words,
     fraction,
     natural,
     not_known,
     unknown,
 )
-from webhook.memory.tables import STRICTER, Effect, Form, Variable
+from webhook.memory.tables import STRICTER, Form, Variable, VariableEffect
 
 TITLE = "CuPy"
 ORDER = 4
@@ -26,7 +26,7 @@ VARIABLES = (
     Variable(
         LIMIT,
         Form.PERCENT,
-        Effect.HARD,
+        VariableEffect.HARD,
         since="cupy 7.0",
         bad="fails at the first allocation; so does the empty text",
         merge=f"{STRICTER}, 0 being none",
@@ -44,21 +44,21 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
     budget = cap.budget
     ours = _limit(budget)
     if LIMIT not in env:
-        yield Step(Kind.ADD, LIMIT, value=ours)
+        yield Step(StepKind.ADD, LIMIT, value=ours)
         return
     value = env[LIMIT]
     if value is None or unknown(value):
         yield not_known("cupy", LIMIT)
     elif value.endswith("%") and (number := fraction(value[:-1])) is not None:
         if budget.unified or not 0 < number <= budget.permille / 10:
-            yield Step(Kind.LOWER, LIMIT, LARGER_PERCENTAGE, ours, value)
+            yield Step(StepKind.LOWER, LIMIT, LARGER_PERCENTAGE, ours, value)
     elif natural(value):
         if not 0 < int(value) <= int(budget.bytes):
-            yield Step(Kind.LOWER, LIMIT, LARGER_AMOUNT, budget.bytes, value)
+            yield Step(StepKind.LOWER, LIMIT, LARGER_AMOUNT, budget.bytes, value)
     elif not value:
-        yield Step(Kind.SET, LIMIT, EMPTY, ours)
+        yield Step(StepKind.SET, LIMIT, EMPTY, ours)
     else:
-        yield Step(Kind.REFUSE, LIMIT, NO_LIMIT, old=value)
+        yield Step(StepKind.REFUSE, LIMIT, NO_LIMIT, old=value)
 
 
 def _limit(budget: Budget) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from webhook.memory.budget import Budget
-from webhook.memory.steps import Cap, Environment, Kind, Step, Words, not_known, stricter_fraction, unknown
-from webhook.memory.tables import ALONE, STRICTER, Defeat, Effect, Form, Variable, word
+from webhook.memory.steps import Cap, Environment, Step, StepKind, Words, not_known, stricter_fraction, unknown
+from webhook.memory.tables import ALONE, STRICTER, Defeat, Form, Variable, VariableEffect, word
 
 TITLE = "jax"
 ORDER = 3
@@ -20,7 +20,7 @@ VARIABLES = (
     Variable(
         OLD,
         Form.FRACTION,
-        Effect.HARD,
+        VariableEffect.HARD,
         since="jaxlib 0.4.1; of free memory before",
         bad="percent is refused, more than 1 may exceed the card, less than 0 is no limit",
         merge=STRICTER,
@@ -29,7 +29,7 @@ VARIABLES = (
     Variable(
         NEW,
         Form.FRACTION,
-        Effect.HARD,
+        VariableEffect.HARD,
         since="jaxlib 0.4.33; jax refuses to start where both names are set",
         bad="as above",
         merge="of two limits the smaller one stands; where it is absent it is set to nothing, "
@@ -39,7 +39,7 @@ VARIABLES = (
     Variable(
         PREALLOCATE,
         Form.TEXT,
-        Effect.GROWTH,
+        VariableEffect.GROWTH,
         since="all",
         bad="all but `false`, `False` and `0` is true",
         merge="set where absent",
@@ -49,7 +49,7 @@ VARIABLES = (
     Variable(
         COLLECTIVE,
         Form.MIB,
-        Effect.NONE,
+        VariableEffect.NONE,
         since="jaxlib 0.4.36 or before; a pool for collectives beside the fraction",
         bad="fails at the start",
         merge=f"{ALONE}, with a warning",
@@ -154,7 +154,7 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
     if not cap.budget.unified:
         yield from _fraction(env, cap.budget)
     if PREALLOCATE not in env:
-        yield Step(Kind.ADD, PREALLOCATE, value="false")
+        yield Step(StepKind.ADD, PREALLOCATE, value="false")
 
 
 def _fraction(env: Environment, budget: Budget) -> Iterator[Step]:
@@ -163,7 +163,7 @@ def _fraction(env: Environment, budget: Budget) -> Iterator[Step]:
         if unknown(old) or unknown(new):
             yield not_known("jax", OLD if unknown(old) else NEW)
         else:
-            yield Step(Kind.UNSURE, OLD, BOTH_NAMES)
+            yield Step(StepKind.UNSURE, OLD, BOTH_NAMES)
         return
     if new != "":
         yield from stricter_fraction("jax", NEW, new, budget)
@@ -171,6 +171,6 @@ def _fraction(env: Environment, budget: Budget) -> Iterator[Step]:
     if OLD in env:
         yield from stricter_fraction("jax", OLD, old, budget)
     else:
-        yield Step(Kind.ADD, OLD, value=budget.fraction)
+        yield Step(StepKind.ADD, OLD, value=budget.fraction)
     if NEW not in env:  # written empty, so that an image cannot set it beside the older name
-        yield Step(Kind.ADD, NEW, value="")
+        yield Step(StepKind.ADD, NEW, value="")

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from webhook.memory.steps import Cap, Environment, Kind, Step, Words, natural, not_known, unknown
-from webhook.memory.tables import ALONE, STRICTER, Defeat, Effect, Form, Variable, word
+from webhook.memory.steps import Cap, Environment, Step, StepKind, Words, natural, not_known, unknown
+from webhook.memory.tables import ALONE, STRICTER, Defeat, Form, Variable, VariableEffect, word
 
 TITLE = "PaddlePaddle"
 ORDER = 5
@@ -14,7 +14,7 @@ VARIABLES = (
     Variable(
         LIMIT,
         Form.MIB,
-        Effect.HARD,
+        VariableEffect.HARD,
         since="paddle 2.6.2 or before",
         bad="read as 0, which is no limit; less than 0 is none either",
         merge=STRICTER,
@@ -23,7 +23,7 @@ VARIABLES = (
     Variable(
         "FLAGS_fraction_of_gpu_memory_to_use",
         Form.FRACTION,
-        Effect.GROWTH,
+        VariableEffect.GROWTH,
         since="paddle 1.2; the size of a chunk, after which more chunks follow",
         bad="taken as it is, `2` too",
         merge=ALONE,
@@ -57,10 +57,10 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
     """Keep a limit that is no larger than the cap. A limit of 0, and text that is no number, mean no limit."""
     ours = str(cap.budget.mib)
     if LIMIT not in env:
-        yield Step(Kind.ADD, LIMIT, value=ours)
+        yield Step(StepKind.ADD, LIMIT, value=ours)
         return
     value = env[LIMIT]
     if value is None or unknown(value):
         yield not_known("paddlepaddle", LIMIT)
     elif not (natural(value) and 0 < int(value) <= cap.budget.mib):
-        yield Step(Kind.LOWER, LIMIT, LARGER, ours, value)
+        yield Step(StepKind.LOWER, LIMIT, LARGER, ours, value)

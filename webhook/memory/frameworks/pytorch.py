@@ -4,22 +4,22 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.memory.budget import Budget, Refused, quoted
+from webhook.memory.budget import Budget, InvalidAnnotation, quoted
 from webhook.memory.steps import (
     EMPTY,
     SLICE,
     WRITES,
     Cap,
     Environment,
-    Kind,
     Step,
+    StepKind,
     Torch,
     Words,
     fraction,
     not_known,
     unknown,
 )
-from webhook.memory.tables import Defeat, Effect, Form, Section, Variable
+from webhook.memory.tables import Defeat, ExtraTable, Form, Variable, VariableEffect
 from webhook.text.words import shown
 
 TITLE = "PyTorch"
@@ -37,7 +37,7 @@ VARIABLES = (
     Variable(
         ALLOC,
         Form.SETTINGS,
-        Effect.HARD,
+        VariableEffect.HARD,
         since="torch 2.10.0; not read for device memory before",
         bad="a malformed list aborts `import torch`, an unknown key fails at the first use of CUDA",
         merge="set where no torch variable is; else completed, the other settings kept as they are; "
@@ -47,7 +47,7 @@ VARIABLES = (
     Variable(
         CUDA_ALLOC,
         Form.SETTINGS,
-        Effect.HARD,
+        VariableEffect.HARD,
         since="1.10 or before, the fraction 2.10.0; from there on it hides PYTORCH_ALLOC_CONF, even empty",
         bad="torch before 2.10 fails at the first use of CUDA on the fraction, which it does not know; else as above",
         merge="completed, or set with what PYTORCH_ALLOC_CONF says, where torch is known to be 2.10 or newer; "
@@ -58,7 +58,7 @@ VARIABLES = (
     Variable(
         HIP_ALLOC,
         Form.SETTINGS,
-        Effect.NONE,
+        VariableEffect.NONE,
         since="torch 2.9 or before; read on CUDA from 2.10.0 on where PYTORCH_CUDA_ALLOC_CONF is not set, "
         "but not for the fraction",
         bad="an unknown key fails at the first use of CUDA",
@@ -116,7 +116,7 @@ def _settings(since: Mapping[str, tuple[int, int]]) -> tuple[tuple[str, ...], ..
 
 
 SECTIONS = (
-    Section(
+    ExtraTable(
         "A setting that takes PyTorch's cap away",
         "Slicewarden warns of it in each of PyTorch's variables, or refuses it with `memory.defeats: Deny`.",
         ("setting", "what it does", "source"),
@@ -128,15 +128,15 @@ SECTIONS = (
             ),
         ),
     ),
-    Section(
+    ExtraTable(
         "Settings that prove their PyTorch",
         f"No release before {_dotted(CAPPED_SINCE)} takes these in `{CUDA_ALLOC}`; the cap joins them there.",
         ("setting", "since torch"),
         _settings(SETTING_SINCE),
     ),
-    Section(
+    ExtraTable(
         "Settings for an older PyTorch",
-        f"Effect: {Effect.FRAGMENTATION}. Written into `{CUDA_ALLOC}` where the policy chooses them\n"
+        f"Effect: {VariableEffect.FRAGMENTATION}. Written into `{CUDA_ALLOC}` where the policy chooses them\n"
         f"(`memory.torch.older`) and torch is known to be older than {_dotted(CAPPED_SINCE)}.",
         ("setting", "since torch"),
         _settings(OLDER_SETTINGS),
@@ -175,7 +175,7 @@ def release(annotations: Mapping[str, object], stated: Torch, *, strict: bool) -
         return stated, False
     torch = version(named) if isinstance(named, str) else None
     if torch is None:
-        raise Refused(TORCH_VERSION, f"{shown(named)} is no version such as {quoted(named, '2.11')}")
+        raise InvalidAnnotation(TORCH_VERSION, f"{shown(named)} is no version such as {quoted(named, '2.11')}")
     return torch, strict and (stated is None or stated >= CAPPED_SINCE)
 
 
@@ -211,7 +211,7 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
         return
     torch, way = cap.torch, _ANNOTATE
     if torch is not None and torch < CAPPED_SINCE:
-        yield Step(Kind.UNSURE, ALLOC, TAKES_NONE, details=(("release", _dotted(torch)),))
+        yield Step(StepKind.UNSURE, ALLOC, TAKES_NONE, details=(("release", _dotted(torch)),))
         if not cap.doubted:
             yield from _older(env, cap.policy.older_settings, torch)
             yield from _alloc(env, cap.budget, hidden=True)
@@ -223,7 +223,7 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
         if known:
             yield from _alloc(env, cap.budget, hidden=True)
     elif HIP_ALLOC in env and not known:
-        yield Step(Kind.DEFEAT, HIP_ALLOC, HIDES, details=(("way", "remove it"),))
+        yield Step(StepKind.DEFEAT, HIP_ALLOC, HIDES, details=(("way", "remove it"),))
     else:
         yield from _alloc(env, cap.budget, hidden=HIP_ALLOC in env)
         if known:
@@ -233,7 +233,7 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
 def _alloc(env: Environment, budget: Budget, *, hidden: bool) -> Iterator[Step]:
     """Merge the variable that every release accepts. If another variable overrides it, its faults do not matter."""
     if ALLOC not in env:
-        yield Step(Kind.ADD, ALLOC, value=_cap(budget))
+        yield Step(StepKind.ADD, ALLOC, value=_cap(budget))
         return
     value = env[ALLOC]
     if value is None or unknown(value):
@@ -252,16 +252,16 @@ def _cuda_alloc(env: Environment, budget: Budget, way: str, *, known: bool) -> I
         return
     settings = parse(value)
     if settings is None:
-        yield Step(Kind.REFUSE, CUDA_ALLOC, NO_LIST, old=value)
+        yield Step(StepKind.REFUSE, CUDA_ALLOC, NO_LIST, old=value)
     elif known and not settings:
-        yield Step(Kind.SET, CUDA_ALLOC, EMPTY, _cap(budget))
+        yield Step(StepKind.SET, CUDA_ALLOC, EMPTY, _cap(budget))
     elif known or any(setting.key in SETTING_SINCE for setting in settings):
         yield from _completed(CUDA_ALLOC, value, budget)
     elif not settings:
-        yield Step(Kind.REFUSE, CUDA_ALLOC, EMPTY_HIDES, details=(("way", way),))
+        yield Step(StepKind.REFUSE, CUDA_ALLOC, EMPTY_HIDES, details=(("way", way),))
     else:
         way = f"with torch 2.10 or newer add {_cap(budget)} to it, or {way}"
-        yield Step(Kind.DEFEAT, CUDA_ALLOC, HIDES, details=(("way", way),))
+        yield Step(StepKind.DEFEAT, CUDA_ALLOC, HIDES, details=(("way", way),))
 
 
 def _new_cuda_alloc(env: Environment, budget: Budget) -> Iterator[Step]:
@@ -273,12 +273,12 @@ def _new_cuda_alloc(env: Environment, budget: Budget) -> Iterator[Step]:
             yield not_known("pytorch", name)
         return
     steps = tuple(_completed(name, base, budget))
-    if any(step.kind is Kind.REFUSE for step in steps):
+    if any(step.kind is StepKind.REFUSE for step in steps):
         yield from steps if name == HIP_ALLOC else ()
         return
     if name == HIP_ALLOC:
-        yield from (step for step in steps if step.kind is Kind.DEFEAT)
-    yield Step(Kind.ADD, CUDA_ALLOC, value=next((step.value for step in steps if step.kind in WRITES), base))
+        yield from (step for step in steps if step.kind is StepKind.DEFEAT)
+    yield Step(StepKind.ADD, CUDA_ALLOC, value=next((step.value for step in steps if step.kind in WRITES), base))
 
 
 def _older(env: Environment, chosen: Mapping[str, str], torch: tuple[int, int]) -> Iterator[Step]:
@@ -290,7 +290,7 @@ def _older(env: Environment, chosen: Mapping[str, str], torch: tuple[int, int]) 
     own = {setting.key for setting in settings}
     more = [f"{key}:{text}" for key, text in chosen.items() if key not in own and torch >= OLDER_SETTINGS[key]]
     if more:
-        kind = Kind.SET if CUDA_ALLOC in env else Kind.ADD
+        kind = StepKind.SET if CUDA_ALLOC in env else StepKind.ADD
         details = (("settings", ", ".join(more)),)
         yield Step(kind, CUDA_ALLOC, LACKS, _joined(value, ",".join(more)), details=details)
 
@@ -299,20 +299,20 @@ def _completed(name: str, value: str, budget: Budget) -> Iterator[Step]:
     """Add the cap to a list of settings, or lower the fraction in it."""
     settings = parse(value)
     if settings is None:
-        yield Step(Kind.REFUSE, name, NO_LIST, old=value)
+        yield Step(StepKind.REFUSE, name, NO_LIST, old=value)
         return
     last = next((setting for setting in reversed(settings) if setting.key == FRACTION_KEY), None)
     if last is None:
-        yield Step(Kind.SET, name, NO_CAP, _joined(value, _cap(budget)))
+        yield Step(StepKind.SET, name, NO_CAP, _joined(value, _cap(budget)))
     elif not (number := fraction(last.value)):
-        yield Step(Kind.REFUSE, name, OTHER_FRACTION, old=last.value)
+        yield Step(StepKind.REFUSE, name, OTHER_FRACTION, old=last.value)
     elif number > budget.permille / 1000:
         kept = [setting for setting in settings if setting.key != FRACTION_KEY or setting is last]
         whole = ",".join(_cap(budget) if setting is last else setting.text for setting in kept)
-        yield Step(Kind.LOWER, name, OTHER_FRACTION, whole, last.value)
+        yield Step(StepKind.LOWER, name, OTHER_FRACTION, whole, last.value)
     backend = next((setting.value for setting in reversed(settings) if setting.key == "backend"), "")
     if backend == DEFEATING_BACKEND:
-        yield Step(Kind.DEFEAT, name, BACKEND, details=(("backend", backend),))
+        yield Step(StepKind.DEFEAT, name, BACKEND, details=(("backend", backend),))
 
 
 def _joined(settings: str, more: str) -> str:

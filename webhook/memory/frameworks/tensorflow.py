@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from webhook.memory.steps import Cap, Environment, Kind, Step, Words, not_known, unknown
-from webhook.memory.tables import ALONE, Defeat, Effect, Form, Variable, word
+from webhook.memory.steps import Cap, Environment, Step, StepKind, Words, not_known, unknown
+from webhook.memory.tables import ALONE, Defeat, Form, Variable, VariableEffect, word
 
 TITLE = "TensorFlow"
 ORDER = 2
@@ -16,7 +16,7 @@ VARIABLES = (
     Variable(
         GROWTH,
         Form.TEXT,
-        Effect.GROWTH,
+        VariableEffect.GROWTH,
         since="tensorflow 1.14 or before",
         bad="all but `true` and `false` is logged and ignored, `True` and `1` too",
         merge="set to `true`",
@@ -26,7 +26,7 @@ VARIABLES = (
     Variable(
         "TF_PER_DEVICE_MEMORY_LIMIT_MB",
         Form.MIB,
-        Effect.NONE,
+        VariableEffect.NONE,
         since="a hook for tests; a limit up to 2.16.2, none from 2.17 on",
         bad="text aborts the process",
         merge=ALONE,
@@ -36,7 +36,7 @@ VARIABLES = (
     Variable(
         "TF_DEVICE_MIN_SYS_MEMORY_IN_MB",
         Form.MIB,
-        Effect.PLAN,
+        VariableEffect.PLAN,
         since="2.15 or before; what is free at the start less this, dropped where that is too little",
         bad="logged and ignored",
         merge=ALONE,
@@ -62,13 +62,13 @@ GROWS_NOT = Words("{name} is {old}, so TensorFlow takes the whole GPU when it st
 def merge(env: Environment, cap: Cap) -> Iterator[Step]:
     """Have memory taken when it is needed."""
     if GROWTH not in env:
-        yield Step(Kind.ADD, GROWTH, value=GROWS)
+        yield Step(StepKind.ADD, GROWTH, value=GROWS)
         return
     value = env[GROWTH]
     if value is None or unknown(value):
-        yield not_known("tensorflow", GROWTH)._replace(kind=Kind.UNSURE)
+        yield not_known("tensorflow", GROWTH)._replace(kind=StepKind.UNSURE)
     elif value != GROWS:
-        yield Step(Kind.LOWER, GROWTH, GROWS_NOT, GROWS, value)
+        yield Step(StepKind.LOWER, GROWTH, GROWS_NOT, GROWS, value)
 
 
 def uncapped(cap: Cap) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from webhook.memory.steps import Cap, Environment, Kind, Step, stricter_fraction
-from webhook.memory.tables import STRICTER, Effect, Form, Variable
+from webhook.memory.steps import Cap, Environment, Step, StepKind, stricter_fraction
+from webhook.memory.tables import STRICTER, Form, Variable, VariableEffect
 
 TITLE = "text-generation-inference"
 ORDER = 7
@@ -15,7 +15,7 @@ VARIABLES = (
     Variable(
         FRACTION,
         Form.FRACTION,
-        Effect.HARD,
+        VariableEffect.HARD,
         since="text-generation-inference 0.9.4",
         bad="the launcher does not start",
         merge=f"{STRICTER}, for images named text-generation-inference; it replaces torch's own fraction",
@@ -31,4 +31,4 @@ def merge(env: Environment, cap: Cap) -> Iterator[Step]:
     if FRACTION in env:
         yield from stricter_fraction("tgi", FRACTION, env[FRACTION], cap.budget)
     else:
-        yield Step(Kind.ADD, FRACTION, value=cap.budget.fraction)
+        yield Step(StepKind.ADD, FRACTION, value=cap.budget.fraction)

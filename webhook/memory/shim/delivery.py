@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from webhook.api.fields import entries, text
 from webhook.api.pods import Container, EnvVar, Pod
-from webhook.facts.images import Found, is_path
+from webhook.facts.images import ImageSetting, is_path
 from webhook.memory import frameworks
-from webhook.memory.budget import Budget, Refused
+from webhook.memory.budget import Budget, InvalidAnnotation
 from webhook.memory.steps import fraction, natural
 from webhook.model import Finding, Fix
 from webhook.policy.model import Policy
@@ -89,7 +89,9 @@ def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
     """
     choice = pod.annotations.get(CHOICE)
     if choice not in (None, "off"):
-        raise Refused(CHOICE, f'{shown(choice)} is no choice; the only one is "off", which leaves the shim out')
+        raise InvalidAnnotation(
+            CHOICE, f'{shown(choice)} is no choice; the only one is "off", which leaves the shim out'
+        )
     if pod.old is not None and not pod.template and CODE not in pod.old.annotations:
         return False
     if not policy.shim or budget.unified or not any(policy.caps(framework.name) for framework in SHIMMED):
@@ -102,13 +104,13 @@ def image_path(pod: Pod) -> str | None:
     path = pod.annotations.get(IMAGE_PATH)
     if path is None or is_path(path):
         return path
-    raise Refused(
+    raise InvalidAnnotation(
         IMAGE_PATH, f"{shown(path)} is no PYTHONPATH; write the folders that the image sets, or an empty text"
     )
 
 
 def deliver(
-    container: Container, env: Mapping[str, EnvVar], budget: Budget, known: Found, *, strict: bool, runs: bool
+    container: Container, env: Mapping[str, EnvVar], budget: Budget, known: ImageSetting, *, strict: bool, runs: bool
 ) -> Delivery:
     """Compare a container with one that has the shim. `known` is the PYTHONPATH that its image sets.
 

@@ -18,7 +18,7 @@ def failed(name):
     say("no GPU memory cap for %s: %s: %s" % (name, kind.__name__, error))
 
 
-class Cap(object):
+class ProcessCap(object):
     """The most that one process may take: a fraction of each GPU, and MiB."""
 
     def __init__(self, env):
@@ -161,7 +161,7 @@ def start():
         return
     if sys.version_info < (3, 6):
         return say("no GPU memory cap in Python %d.%d" % sys.version_info[:2])
-    cap = Cap(os.environ)
+    cap = ProcessCap(os.environ)
     sys._slicewarden = finder = Finder(
         {
             "torch": cap.torch,

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from webhook.api import quantity
 from webhook.api.devices import DeviceRequest
 from webhook.placing.scheduling.devices import (
+    AllocatableDevice,
+    AllocatedDevice,
     Amount,
-    Claim,
-    Device,
     DeviceID,
     DevicePool,
-    Held,
+    ResourceClaim,
     Where,
     tolerations,
 )
 from webhook.placing.scheduling.infos import NodeInfo
 from webhook.placing.scheduling.terms import Taint, Toleration
 
-Reads = Callable[[str, Device], bool]
+Reads = Callable[[str, AllocatableDevice], bool]
 """Tells whether a selector in CEL matches a device. Raises Unreadable for one that cannot be evaluated."""
 
 MOST = 32
@@ -36,14 +36,14 @@ STEPS = 20_000
 """The devices that are tried for a pod on a node at most. The scheduler gives up after ten seconds."""
 
 
-class Unreadable(Exception):
+class AllocationError(Exception):
     """A selector that cannot be evaluated, a search without an end, or all devices where a constraint refuses one.
 
     The scheduler gives the pod up then, whatever other nodes have (allocator_incubating.go, errors of Allocate).
     """
 
 
-Allocation = tuple[tuple[Held, ...], ...]
+Allocation = tuple[tuple[AllocatedDevice, ...], ...]
 """The devices that each of some claims gets."""
 
 
@@ -56,10 +56,10 @@ class Stock:
     reads: Reads = lambda _, __: False
     taken: set[DeviceID] = field(default_factory=set)
     shares: dict[DeviceID, Counter[str]] = field(default_factory=dict)
-    holders: dict[DeviceID, list[Claim]] = field(default_factory=dict)
+    holders: dict[DeviceID, list[ResourceClaim]] = field(default_factory=dict)
     _read: dict[tuple[str, DeviceID], bool] = field(default_factory=dict)
 
-    def take(self, claim: Claim, held: Sequence[Held], where: Where) -> None:
+    def take(self, claim: ResourceClaim, held: Sequence[AllocatedDevice], where: Where) -> None:
         """Give devices to a claim."""
         claim.held, claim.where = tuple(held), where
         for each in held:
@@ -71,7 +71,7 @@ class Stock:
             else:
                 self.taken.add(each.device.id)
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: ResourceClaim) -> None:
         """Take its devices from a claim again."""
         for each in claim.held or ():
             self.holders[each.device.id].remove(claim)
@@ -84,29 +84,29 @@ class Stock:
                     del self.shares[each.device.id]
         claim.held, claim.where = None, Where(everywhere=True)
 
-    def is_full(self, device: Device) -> bool:
+    def is_full(self, device: AllocatableDevice) -> bool:
         """Tell whether nothing more can be had of a device."""
         beside = self.shares.get(device.id, Counter())
         return device.id in self.taken or any(
             capacity.value and beside[name] >= capacity.value for name, capacity in device.capacity.items()
         )
 
-    def selects(self, request: DeviceRequest, device: Device) -> bool:
+    def selects(self, request: DeviceRequest, device: AllocatableDevice) -> bool:
         """Tell whether the class of a request, and the request, select a device."""
         return all(self._matches(each, device) for each in (*self.classes[request.device_class], *request.selectors))
 
-    def _matches(self, expression: str, device: Device) -> bool:
+    def _matches(self, expression: str, device: AllocatableDevice) -> bool:
         key = expression, device.id
         if key not in self._read:
             self._read[key] = self.reads(expression, device)
         return self._read[key]
 
-    def allocate(self, node: NodeInfo, claims: Sequence[Claim]) -> Allocation | None:
+    def allocate(self, node: NodeInfo, claims: Sequence[ResourceClaim]) -> Allocation | None:
         """Return what claims would get together on a node; None if not all of them can be met."""
         return _Search(self, node, claims).found()
 
 
-def held_at(held: Sequence[Held], node: NodeInfo) -> Where:
+def held_at(held: Sequence[AllocatedDevice], node: NodeInfo) -> Where:
     """Return the nodes from which devices can be used that were taken on a node."""
     choices = tuple(each for one in held for each in one.device.where.choices)
     if any(one.device.where.node or one.device.binds for one in held):
@@ -125,7 +125,7 @@ def score(allocation: Allocation) -> int:
 class _Search:
     """One search: claim by claim, request by request, device by device."""
 
-    def __init__(self, stock: Stock, node: NodeInfo, claims: Sequence[Claim]) -> None:
+    def __init__(self, stock: Stock, node: NodeInfo, claims: Sequence[ResourceClaim]) -> None:
         self._stock, self._claims, self._steps = stock, claims, 0
         self._offered = [
             (pool, device)
@@ -138,7 +138,7 @@ class _Search:
             not pool.whole and any(device.where.matches(node.name, node.labels) for device in pool.devices)
             for pool in stock.pools
         )
-        self._held: list[list[Held]] = [[] for _ in claims]
+        self._held: list[list[AllocatedDevice]] = [[] for _ in claims]
 
     def found(self) -> Allocation | None:
         if any(
@@ -174,7 +174,7 @@ class _Search:
             held = self._usable(number, request, rank, *self._offered[index])
             if held is None and self._usable(number, request, rank, *self._offered[index], constrained=False):
                 name = "/".join(device.id)
-                raise Unreadable(f"cannot add device {name} because a claim constraint would not be satisfied")
+                raise AllocationError(f"cannot add device {name} because a claim constraint would not be satisfied")
             if held is None:
                 del self._held[number][before:]
                 return False
@@ -193,7 +193,7 @@ class _Search:
             pool, device = self._offered[index]
             self._steps += 1
             if self._steps > STEPS:
-                raise Unreadable("its claims have too many ways to be met")
+                raise AllocationError("its claims have too many ways to be met")
             if self._in_use(number, request, device) or not self._stock.selects(request, device):
                 continue
             held = self._usable(number, request, rank, pool, device)
@@ -205,14 +205,14 @@ class _Search:
             self._held[number].pop()
         return False
 
-    def _in_use(self, number: int, request: DeviceRequest, device: Device) -> bool:
+    def _in_use(self, number: int, request: DeviceRequest, device: AllocatableDevice) -> bool:
         if request.admin:
             return not device.shared and any(each.device is device for each in self._held[number])
         return device.id in self._stock.taken or any(
             each.device is device and not device.shared for each in self._all_held()
         )
 
-    def _all_held(self) -> Iterator[Held]:
+    def _all_held(self) -> Iterator[AllocatedDevice]:
         for held in self._held:
             yield from held
 
@@ -222,10 +222,10 @@ class _Search:
         request: DeviceRequest,
         rank: int,
         pool: DevicePool,
-        device: Device,
+        device: AllocatableDevice,
         *,
         constrained: bool = True,
-    ) -> Held | None:
+    ) -> AllocatedDevice | None:
         """Return a device as the request would have it; None if it is in use, too small, tainted or constrained."""
         amounts = self._fits(request, device)
         if amounts is None or self._in_use(number, request, device) or not self._counted(pool, device):
@@ -237,9 +237,11 @@ class _Search:
                 return None
         if constrained and not self._allowed(number, request, device):
             return None
-        return Held(device, request.name, amounts if device.shared else None, request.admin, rank)
+        return AllocatedDevice(device, request.name, amounts if device.shared else None, request.admin, rank)
 
-    def _fits(self, request: DeviceRequest, device: Device, *, empty: bool = False) -> Mapping[str, Amount] | None:
+    def _fits(
+        self, request: DeviceRequest, device: AllocatableDevice, *, empty: bool = False
+    ) -> Mapping[str, Amount] | None:
         """Return the amounts that a request takes of a device; None if the device has not that much left."""
         if any(name not in device.capacity for name in request.capacity):
             return None
@@ -258,7 +260,7 @@ class _Search:
             amounts[name] = amount
         return amounts
 
-    def _counted(self, pool: DevicePool, device: Device) -> bool:
+    def _counted(self, pool: DevicePool, device: AllocatableDevice) -> bool:
         """Tell whether the counters of a pool have enough left. Shares of one device take them once."""
         if (
             not device.uses
@@ -276,7 +278,7 @@ class _Search:
                 left[counter] = left.get(counter, 0) - amount
         return all(amount >= 0 for amount in left.values())
 
-    def _allowed(self, number: int, request: DeviceRequest, device: Device) -> bool:
+    def _allowed(self, number: int, request: DeviceRequest, device: AllocatableDevice) -> bool:
         """Tell whether a claim's constraints allow a device beside those that it has."""
         claim = self._claims[number]
         by_name = {one.name: one for ones in claim.requests for one in ones}

@@ -13,7 +13,7 @@ from webhook.api import quantity
 from webhook.api.devices import DEVICES, GROUP, DeviceRequest, device_requests
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.api.selectors import Choice
+from webhook.api.selectors import NodeSelectorTerm
 from webhook.model import Malformed, Object
 from webhook.placing.scheduling.terms import Taint, Toleration, choice
 
@@ -60,7 +60,7 @@ class Where(NamedTuple):
 
     node: str = ""
     everywhere: bool = False
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[NodeSelectorTerm, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """Tell whether a node is one of them."""
@@ -73,7 +73,7 @@ EVERYWHERE = Where(everywhere=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Device:
+class AllocatableDevice:
     """A device in a ResourceSlice. It is `shared` if several claims may have it at once.
 
     Attributes and capacities have their names as the driver writes them. `uses` are the counters of the pool that it
@@ -114,7 +114,7 @@ class DevicePool:
 
     driver: str
     name: str
-    devices: tuple[Device, ...]
+    devices: tuple[AllocatableDevice, ...]
     counters: Mapping[tuple[str, str], Amount] = field(default_factory=dict)
     whole: bool = True
 
@@ -131,10 +131,10 @@ class Constraint(NamedTuple):
         return not self.requests or not self.requests.isdisjoint((request.name, request.name.partition("/")[0]))
 
 
-class Held(NamedTuple):
+class AllocatedDevice(NamedTuple):
     """A device that a claim has: by which request, how much of it, and whether beside others (`adminAccess`)."""
 
-    device: Device
+    device: AllocatableDevice
     request: str = ""
     taken: Mapping[str, Amount] | None = None
     admin: bool = False
@@ -143,7 +143,7 @@ class Held(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class ResourceClaim:
     """A claim: each of its requests with its alternatives, and what it holds once it is allocated, and where.
 
     `users` are the names of the pods that have it.
@@ -152,7 +152,7 @@ class Claim:
     name: str
     requests: tuple[tuple[DeviceRequest, ...], ...]
     constraints: tuple[Constraint, ...] = ()
-    held: tuple[Held, ...] | None = None
+    held: tuple[AllocatedDevice, ...] | None = None
     where: Where = EVERYWHERE
     users: list[str] = field(default_factory=list)
 
@@ -173,7 +173,7 @@ def pools_of(slices: Iterable[Object]) -> tuple[DevicePool, ...]:
 
 
 def _pool(driver: str, name: str, slices: Sequence[Object]) -> DevicePool:
-    devices, counters = list[Device](), dict[tuple[str, str], Amount]()
+    devices, counters = list[AllocatableDevice](), dict[tuple[str, str], Amount]()
     for item in sorted(slices, key=lambda item: string(mapping(item.get("metadata")).get("name"))):
         spec = mapping(item.get("spec"))
         for each in mappings(spec.get("sharedCounters")):
@@ -184,12 +184,12 @@ def _pool(driver: str, name: str, slices: Sequence[Object]) -> DevicePool:
     return DevicePool(driver, name, tuple(devices), counters, whole=count == len(slices) and distinct)
 
 
-def _device(driver: str, pool: str, spec: Mapping[str, Any], item: Mapping[str, Any]) -> Device:
+def _device(driver: str, pool: str, spec: Mapping[str, Any], item: Mapping[str, Any]) -> AllocatableDevice:
     said = {**item, **mapping(item.get("basic"))}  # v1beta1
     uses: dict[tuple[str, str], Amount] = {}
     for each in mappings(said.get("consumesCounters")):
         uses |= _counters({**each, "name": each.get("counterSet")})
-    return Device(
+    return AllocatableDevice(
         (driver, pool, string(item.get("name"))),
         _where(said if spec.get("perDeviceNodeSelection") is True else spec),
         {name: _value(value) for name, value in mapping(said.get("attributes")).items()},
@@ -242,7 +242,7 @@ def _counters(said: Mapping[str, Any]) -> dict[tuple[str, str], Amount]:
     }
 
 
-def claim_of(item: Object, name: str) -> Claim | None:
+def claim_of(item: Object, name: str) -> ResourceClaim | None:
     """Read what a ResourceClaim or a ResourceClaimTemplate requests; None if it has a wrong shape."""
     base = DEVICES[GROUP, group_kind(item)[1]]
     devices: Mapping[str, Any] = item
@@ -254,7 +254,9 @@ def claim_of(item: Object, name: str) -> Claim | None:
         return None
     places = sorted({one.place for one in asked})
     constraints = tuple(_constraints(devices))
-    return Claim(name, tuple(tuple(one for one in asked if one.place == place) for place in places), constraints)
+    return ResourceClaim(
+        name, tuple(tuple(one for one in asked if one.place == place) for place in places), constraints
+    )
 
 
 def _constraints(devices: Mapping[str, Any]) -> Iterator[Constraint]:
@@ -264,7 +266,9 @@ def _constraints(devices: Mapping[str, Any]) -> Iterator[Constraint]:
         yield Constraint(string(distinct or each.get("matchAttribute")), bool(distinct), names)
 
 
-def allocated(item: Object, known: Mapping[DeviceID, Device]) -> tuple[tuple[Held, ...], Where] | None:
+def allocated(
+    item: Object, known: Mapping[DeviceID, AllocatableDevice]
+) -> tuple[tuple[AllocatedDevice, ...], Where] | None:
     """Read what a ResourceClaim holds by its status, and from where it can be used; None if it is not allocated.
 
     Devices that are not known count for nothing.
@@ -278,7 +282,7 @@ def allocated(item: Object, known: Mapping[DeviceID, Device]) -> tuple[tuple[Hel
         if device is not None:
             amounts = mapping(each.get("consumedCapacity"))
             taken = {name: _amount(amount) or 0 for name, amount in amounts.items()} if device.shared else None
-            held.append(Held(device, string(each.get("request")), taken, each.get("adminAccess") is True))
+            held.append(AllocatedDevice(device, string(each.get("request")), taken, each.get("adminAccess") is True))
     terms = mappings(mapping(allocation.get("nodeSelector")).get("nodeSelectorTerms"))
     return tuple(held), Where(everywhere=not terms, choices=tuple(map(choice, terms)))
 

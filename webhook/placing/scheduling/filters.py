@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from webhook.placing.scheduling.allocation import Allocation, score
 from webhook.placing.scheduling.infos import PODS, NodeInfo, PodInfo
 from webhook.placing.scheduling.peers import UNRESOLVED, Peers
-from webhook.placing.scheduling.stage import Stage, unallocated
+from webhook.placing.scheduling.stage import ClusterState, unallocated
 from webhook.placing.scheduling.terms import Taint
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -34,7 +34,7 @@ def obstacle(pod: PodInfo, node: NodeInfo) -> str:
 class Filters:
     """The filters for one pod, as the stage is now, and what its claims would get on each node."""
 
-    def __init__(self, pod: PodInfo, stage: Stage) -> None:
+    def __init__(self, pod: PodInfo, stage: ClusterState) -> None:
         self.pod, self._stage = pod, stage
         bound = pod.bound or pod.spreads or any(node.bound for node in stage.nodes)
         self._peers = Peers(pod, stage.nodes) if bound else None

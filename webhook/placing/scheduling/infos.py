@@ -8,9 +8,9 @@ from typing import Any
 
 from webhook.api import quantity
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.api.selectors import NOTHING, Choice, Requirement, Selector
+from webhook.api.selectors import NOTHING, NodeSelectorTerm, Requirement, Selector
 from webhook.model import Object
-from webhook.placing.scheduling.devices import Claim
+from webhook.placing.scheduling.devices import ResourceClaim
 from webhook.placing.scheduling.terms import Taint, Toleration, choice, label_selector, labels_of
 
 Amounts = Mapping[str, int]
@@ -25,7 +25,7 @@ UNSAID: Amounts = {CPU: 100, MEMORY: 200 * 1024**2}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Term:
+class PodAffinityTerm:
     """A term of affinity between pods: which pods it means, and the label by which nodes are together.
 
     It means pods of `namespaces`, and of those with labels that `of` matches. `weight` counts in scores, and is
@@ -79,8 +79,8 @@ class PodInfo:
     asks: Amounts
     weighs: Amounts
     selector: Mapping[str, str] = field(default_factory=dict)
-    terms: tuple[Choice, ...] | None = None
-    preferred: tuple[tuple[int, Choice], ...] = ()
+    terms: tuple[NodeSelectorTerm, ...] | None = None
+    preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     priority: int = 0
     priority_class: str = ""
@@ -91,13 +91,13 @@ class PodInfo:
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    together: tuple[Term, ...] = ()
-    apart: tuple[Term, ...] = ()
-    liked: tuple[Term, ...] = ()
+    together: tuple[PodAffinityTerm, ...] = ()
+    apart: tuple[PodAffinityTerm, ...] = ()
+    liked: tuple[PodAffinityTerm, ...] = ()
     spreads: tuple[Spread, ...] = ()
     spreads_by_default: bool = False
     """Whether the spread is the scheduler's default for pods of a service or a workload."""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
     by_class: Mapping[str, str] = field(default_factory=dict)
     """The device classes that stand for resources it asks for, by the resource: nodes without it give it a claim."""
     missing: str = ""
@@ -252,13 +252,13 @@ def pod_info(
     )
 
 
-def _term(value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], weight: int = 0) -> Term:
+def _term(value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], weight: int = 0) -> PodAffinityTerm:
     """Read a term of a pod's affinity. Without namespaces it means those of the pod's own (framework/types.go)."""
     names = frozenset(each for each in sequence(value.get("namespaces")) if isinstance(each, str))
     of = label_selector(value.get("namespaceSelector"))
     own = frozenset((namespace,)) if not names and of is NOTHING else names
     selector = _narrowed(value, labels)
-    return Term(string(value.get("topologyKey")), selector, own, of, weight)
+    return PodAffinityTerm(string(value.get("topologyKey")), selector, own, of, weight)
 
 
 def _narrowed(value: Mapping[str, Any], labels: Mapping[str, str]) -> Selector:
@@ -273,7 +273,9 @@ def _narrowed(value: Mapping[str, Any], labels: Mapping[str, str]) -> Selector:
     return selector if selector is NOTHING else Selector(selector.labels, (*selector.expressions, *more))
 
 
-def _weighted(value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], sign: int) -> Iterator[Term]:
+def _weighted(
+    value: Mapping[str, Any], namespace: str, labels: Mapping[str, str], sign: int
+) -> Iterator[PodAffinityTerm]:
     for each in mappings(value.get(PREFERRED)):
         if type(each.get("weight")) is int:
             yield _term(mapping(each.get("podAffinityTerm")), namespace, labels, sign * each["weight"])

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, log
 
-from webhook.placing.scheduling.infos import HOSTNAME, NodeInfo, PodInfo, Spread, Term
+from webhook.placing.scheduling.infos import HOSTNAME, NodeInfo, PodAffinityTerm, PodInfo, Spread
 
 HARD = 1
 """The weight that an existing pod's required affinity has in scores (apis/config/v1/defaults.go)."""
@@ -84,7 +84,7 @@ class Peers:
         return not self._together and all(term.matches(self.pod) for term in terms)
 
 
-def _pairs(node: NodeInfo, terms: Iterable[Term]) -> Iterator[Pair]:
+def _pairs(node: NodeInfo, terms: Iterable[PodAffinityTerm]) -> Iterator[Pair]:
     for term in terms:
         if term.key in node.labels:
             yield term.key, node.labels[term.key]
@@ -121,7 +121,7 @@ def affinities(pod: PodInfo, candidates: Sequence[NodeInfo], nodes: Iterable[Nod
     return [int(100 * ((each - least) / range_)) if range_ else 0 for each in raw]
 
 
-def _weigh(weights: Counter[Pair], node: NodeInfo, term: Term, weight: int) -> None:
+def _weigh(weights: Counter[Pair], node: NodeInfo, term: PodAffinityTerm, weight: int) -> None:
     for pair in _pairs(node, (term,)):
         weights[pair] += weight
 

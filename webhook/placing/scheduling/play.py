@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from webhook.placing.scheduling import scores
-from webhook.placing.scheduling.allocation import Unreadable
+from webhook.placing.scheduling.allocation import AllocationError
 from webhook.placing.scheduling.filters import Filters
 from webhook.placing.scheduling.infos import NodeInfo, PodInfo
 from webhook.placing.scheduling.scores import Strategy
-from webhook.placing.scheduling.stage import Stage
+from webhook.placing.scheduling.stage import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SchedulingResult:
     """The result for a pod: the node it landed on, or why it waits.
 
     `others` are the nodes that were as good, among which the scheduler chooses by chance. `evicted` had to go for it.
@@ -33,14 +33,14 @@ def queued(pods: Iterable[PodInfo]) -> list[PodInfo]:
     return sorted(pods, key=lambda pod: -pod.priority)
 
 
-def play(pods: Iterable[PodInfo], stage: Stage, strategy: Strategy = Strategy.SPREAD) -> list[Outcome]:
+def play(pods: Iterable[PodInfo], stage: ClusterState, strategy: Strategy = Strategy.SPREAD) -> list[SchedulingResult]:
     """Play pods in their order; the stage changes. Returns the result for each, in that order.
 
     The first of several equally good nodes takes the pod. An evicted pod of the queue joins its end again, as a
     controller would create it anew. Since evictions make room, pods that wait are tried again at the end.
     """
     pods = [*pods]
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, SchedulingResult] = {}
     evictors: dict[int, str] = {}
     queue, played = deque(pods), frozenset(map(id, pods))
     evicted = False
@@ -58,19 +58,19 @@ def play(pods: Iterable[PodInfo], stage: Stage, strategy: Strategy = Strategy.SP
     return [outcomes[id(pod)] for pod in pods]
 
 
-def step(pod: PodInfo, stage: Stage, strategy: Strategy, evictor: str = "") -> Outcome:
+def step(pod: PodInfo, stage: ClusterState, strategy: Strategy, evictor: str = "") -> SchedulingResult:
     """Play one pod; the stage changes. A pod with a selector that cannot be read waits."""
     filters = Filters(pod, stage)
     try:
         refused = {node.name: [*filters.reasons(node)] for node in stage.nodes}
         fitting = [node for node in stage.nodes if not refused[node.name]]
         candidates = candidates_for(pod, stage) if pod.preempts and not fitting else []
-    except Unreadable as error:
-        return Outcome(pod, reasons={str(error): len(stage.nodes)}, evictor=evictor)
+    except AllocationError as error:
+        return SchedulingResult(pod, reasons={str(error): len(stage.nodes)}, evictor=evictor)
     if fitting:
         first, *others = scores.best(filters, fitting, stage.nodes, strategy)
         stage.put(pod, first, filters.allocations.get(first.name, ()))
-        return Outcome(pod, first.name, tuple(node.name for node in others), evictor=evictor)
+        return SchedulingResult(pod, first.name, tuple(node.name for node in others), evictor=evictor)
     if candidates:
         node, victims = cheapest(candidates)[0]
         for victim in victims:
@@ -78,12 +78,12 @@ def step(pod: PodInfo, stage: Stage, strategy: Strategy, evictor: str = "") -> O
         filters = Filters(pod, stage)
         if filters.fits(node):
             stage.put(pod, node, filters.allocations.get(node.name, ()))
-            return Outcome(pod, node.name, evicted=tuple(victims), evictor=evictor)
+            return SchedulingResult(pod, node.name, evicted=tuple(victims), evictor=evictor)
     reasons = Counter(reason for found in refused.values() for reason in found)
-    return Outcome(pod, reasons=reasons, evictor=evictor)
+    return SchedulingResult(pod, reasons=reasons, evictor=evictor)
 
 
-def victims_on(pod: PodInfo, node: NodeInfo, stage: Stage) -> list[PodInfo] | None:
+def victims_on(pod: PodInfo, node: NodeInfo, stage: ClusterState) -> list[PodInfo] | None:
     """Return the pods that have to leave a node for a pod, the most important first; None if that would not do.
 
     All pods of a lower priority leave at first; then each comes back, the most important first, if the pod still fits
@@ -120,7 +120,7 @@ def cheapest(candidates: Sequence[tuple[NodeInfo, list[PodInfo]]]) -> list[tuple
     return [(node, victims) for node, victims in candidates if _cost(victims) == least]
 
 
-def candidates_for(pod: PodInfo, stage: Stage) -> list[tuple[NodeInfo, list[PodInfo]]]:
+def candidates_for(pod: PodInfo, stage: ClusterState) -> list[tuple[NodeInfo, list[PodInfo]]]:
     """Return the nodes that a pod would fit if others left, each with those that have to."""
     filters = Filters(pod, stage)
     found = ((node, victims_on(pod, node, stage)) for node in stage.nodes if filters.may_fit(node))

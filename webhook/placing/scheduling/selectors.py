@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 from webhook.api import quantity
-from webhook.placing.scheduling.allocation import Unreadable
-from webhook.placing.scheduling.devices import Device, Version
+from webhook.placing.scheduling.allocation import AllocationError
+from webhook.placing.scheduling.devices import AllocatableDevice, Version
 
 EXTRA = ".[claims]"
 """The package to install, in a clone, for the selectors to be read."""
@@ -24,7 +24,7 @@ _DOMAIN = re.compile(r"""\[\s*(?:"([^"]*)"|'([^']*)')\s*\]""")
 _SEMVER = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 
-def reader() -> Callable[[str, Device], bool] | None:
+def reader() -> Callable[[str, AllocatableDevice], bool] | None:
     """Return what tells whether a selector matches a device; None where the library for CEL is not installed.
 
     It raises Unreadable for a selector that cannot be compiled or evaluated.
@@ -40,18 +40,20 @@ def reader() -> Callable[[str, Device], bool] | None:
         try:
             return environment.compile(expression)
         except Exception as error:  # the library raises RuntimeError and ValueError, and promises neither
-            raise Unreadable(f"a selector cannot be read: {str(error).splitlines()[0]}") from None
+            raise AllocationError(f"a selector cannot be read: {str(error).splitlines()[0]}") from None
 
-    def matches(expression: str, device: Device) -> bool:
+    def matches(expression: str, device: AllocatableDevice) -> bool:
         answer = compiled(expression).eval(data={"device": _value(expression, device)})
         if answer.type() == cel.Type.ERROR:
-            raise Unreadable(f"a selector fails on device {device.id[2]}: {str(answer.plain_value()).splitlines()[0]}")
+            raise AllocationError(
+                f"a selector fails on device {device.id[2]}: {str(answer.plain_value()).splitlines()[0]}"
+            )
         return answer.plain_value() is True
 
     return matches
 
 
-def _value(expression: str, device: Device) -> Mapping[str, Any]:
+def _value(expression: str, device: AllocatableDevice) -> Mapping[str, Any]:
     """Return a device as CEL sees it. A domain that is asked for and not there is empty (DeviceMatches)."""
     domains = [first or second for first, second in _DOMAIN.findall(expression)]
     attributes: dict[str, dict[str, Any]] = {domain: {} for domain in domains}

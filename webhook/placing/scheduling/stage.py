@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 
 from webhook.api.devices import DeviceRequest
 from webhook.placing.scheduling.allocation import Allocation, Stock, held_at
-from webhook.placing.scheduling.devices import Claim
+from webhook.placing.scheduling.devices import ResourceClaim
 from webhook.placing.scheduling.infos import NodeInfo, PodInfo
 
 
 @dataclass(eq=False)
-class Stage:
+class ClusterState:
     """Nodes and devices; a play changes both."""
 
     nodes: Sequence[NodeInfo]
     stock: Stock = field(default_factory=Stock)
-    _made: dict[int, list[Claim]] = field(default_factory=dict)
+    _made: dict[int, list[ResourceClaim]] = field(default_factory=dict)
     """The claims that the scheduler itself made for pods, by the identity of the pod."""
 
     def put(self, pod: PodInfo, node: NodeInfo, allocation: Allocation = ()) -> None:
@@ -39,12 +39,12 @@ class Stage:
                 self.stock.release(claim)
         self._made.pop(id(pod), None)
 
-    def claims(self, pod: PodInfo) -> list[Claim]:
+    def claims(self, pod: PodInfo) -> list[ResourceClaim]:
         """Return the claims of a pod, with those that the scheduler made for it."""
         return [*pod.claims, *self._made.get(id(pod), ())]
 
 
-def unallocated(pod: PodInfo, node: NodeInfo) -> list[Claim]:
+def unallocated(pod: PodInfo, node: NodeInfo) -> list[ResourceClaim]:
     """Return the claims that a pod needs allocated on a node, with one for the resources that stand for classes.
 
     Where a node's device plugin has the resource, the node counts it (dynamicresources/extendeddynamicresources.go).
@@ -56,7 +56,7 @@ def unallocated(pod: PodInfo, node: NodeInfo) -> list[Claim]:
         if pod.asks[resource] and not node.allocatable.get(resource)
     ]
     return (
-        [*waiting, Claim(f"the claim for {', '.join(one[0].name for one in requests)}", tuple(requests))]
+        [*waiting, ResourceClaim(f"the claim for {', '.join(one[0].name for one in requests)}", tuple(requests))]
         if requests
         else waiting
     )

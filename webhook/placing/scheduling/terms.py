@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, mappings, sequence, string
-from webhook.api.selectors import NOTHING, Choice, Requirement, Selector
+from webhook.api.selectors import NOTHING, NodeSelectorTerm, Requirement, Selector
 
 
 class Taint(NamedTuple):
@@ -45,9 +45,9 @@ def label_selector(value: Any) -> Selector:
     return Selector(labels_of(value.get("matchLabels")), tuple(requirements(value.get("matchExpressions"))))
 
 
-def choice(term: Mapping[str, Any]) -> Choice:
+def choice(term: Mapping[str, Any]) -> NodeSelectorTerm:
     """Read a term of a node selector."""
-    return Choice(
+    return NodeSelectorTerm(
         tuple(requirements(term.get("matchExpressions"))),
         tuple(requirements(term.get("matchFields"))),
     )
