@@ -84,7 +84,7 @@ AIMS = (
     Aim("check", "10,000, a file each", 4, YAML),
     Aim("check", "10,000, a file each: largest process", 80, KEPT),
     Aim("check", "slicewarden check, one file", 120, IMPORTS),
-    Aim("floor", "4 KB, 1 connections: p99, with to without", 1.05, "with its store in memory a creation is short"),
+    Aim("fallback", "4 KB, 1 connections: p99, with to without", 1.05, "with its store in memory a creation is short"),
     Aim("agent", "50 containers, 1 looks a second: of a core", 0.5, "each look reads the cgroups of all containers"),
     Aim("agent", "50 containers, 10 looks a second: of a core", 4, "each look reads the cgroups of all containers"),
     Aim("agent", "50 containers, 1 looks a second: memory", 80, "it is Python with the binding of NVML"),

@@ -1,7 +1,7 @@
 """Writes what the Helm chart has in common with what kustomize is given: `make chart`.
 
 A template is a file of ours with some of its text replaced by what a value says; the policy, its registration and its
-floor are copied. The chart's own parts (values, the policy's ConfigMap, notes) are written by hand.
+fallback are copied. The chart's own parts (values, the policy's ConfigMap, notes) are written by hand.
 """
 
 import re
@@ -14,7 +14,7 @@ CHART = HERE / "chart"
 COPIES = {
     "registration.yaml": HERE.parent / "policies" / "registration.yaml",
     "policy.yaml": HERE.parent / "policies" / "sample.yaml",
-    "floor.yaml": HERE.parent / "policies" / "floor" / "floor.yaml",
+    "fallback.yaml": HERE.parent / "policies" / "fallback" / "fallback.yaml",
 }
 NOTE = "{{- /* Made from %s by `make chart`. */}}\n"
 LABEL = "app.kubernetes.io/part-of: slicewarden"
@@ -145,8 +145,8 @@ TEMPLATES = {
             **POLICY,
             "            - /etc/slicewarden/tls/tls.key\n": (
                 "            - /etc/slicewarden/tls/tls.key\n"
-                "            {{- if .Values.floor.enabled }}\n"
-                "            - --floor=ByRule\n"
+                "            {{- if .Values.fallback.enabled }}\n"
+                "            - --fallback=ByRule\n"
                 "            {{- end }}\n"
                 '            {{- if eq .Values.mode "audit" }}\n'
                 "            - --audit-only\n"
@@ -213,7 +213,7 @@ TEMPLATES = {
             "        - {port: 6443}\n": OUT["        - {port: 6443}\n"] + "{{- end }}\n",
         },
     ),
-    "floor-rbac.yaml": Template("components/floor-watch/rbac.yaml", ".Values.floor.enabled"),
+    "fallback-rbac.yaml": Template("components/fallback-watch/rbac.yaml", ".Values.fallback.enabled"),
     "agent-namespace.yaml": Template("components/agent/namespace.yaml", AGENT),
     "agent-rbac.yaml": Template("components/agent/rbac.yaml", AGENT),
     "agent-acts.yaml": Template("components/agent-acts/rbac.yaml", f"and {AGENT} .Values.agent.acts"),

@@ -18,15 +18,15 @@ from webhook.cli.inputs import load_policy
 from webhook.documents.goyaml_writer import write
 from webhook.engine.registered import differences
 from webhook.engine.registration import configurations
-from webhook.floor import current
-from webhook.floor.answers import ValidationActions
-from webhook.floor.policies import floor
+from webhook.fallback import current
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.policies import fallback
 from webhook.rules import walk
 from webhook.scan import batches
 
 Kustomized = Callable[[str], list[Object]]
 CHART = MANIFESTS / "chart"
-FLOOR, KUBERNETES = "--set=floor.enabled=true", "--kube-version=1.35.0"
+FALLBACK, KUBERNETES = "--set=fallback.enabled=true", "--kube-version=1.35.0"
 OVERLAYS = sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir())
 
 
@@ -137,33 +137,35 @@ def test_the_chart_refuses_values_of_the_agent_that_would_do_nothing(run: Run, v
     assert why in refusal(run, *(f"--set=agent.{each}=true" for each in values))
 
 
-def test_the_chart_refuses_the_floor_on_a_kubernetes_that_has_none(run: Run) -> None:
-    assert "floor.enabled needs Kubernetes 1.35" in refusal(run, "--set=floor.enabled=true", "--kube-version=1.34.9")
+def test_the_chart_refuses_the_fallback_on_a_kubernetes_that_has_none(run: Run) -> None:
+    assert "fallback.enabled needs Kubernetes 1.35" in refusal(
+        run, "--set=fallback.enabled=true", "--kube-version=1.34.9"
+    )
     for version in ("1.35.0", "1.35.1-gke.100", "1.36.0"):
-        template(run, "--set=floor.enabled=true", f"--kube-version={version}")
+        template(run, "--set=fallback.enabled=true", f"--kube-version={version}")
 
 
 @pytest.mark.parametrize("mode", ["enforce", "audit"])
-def test_the_floor_is_its_component_on_an_overlay(run: Run, tmp_path: Path, mode: str) -> None:
-    components = ["floor", *(["audit-mode"] if mode == "audit" else [])]
+def test_the_fallback_is_its_component_on_an_overlay(run: Run, tmp_path: Path, mode: str) -> None:
+    components = ["fallback", *(["audit-mode"] if mode == "audit" else [])]
     objects = by_name(composed(run, tmp_path, *components))
     del objects["Namespace", "", "slicewarden-system"]
-    made = template(run, f"--set=mode={mode}", FLOOR, KUBERNETES)
+    made = template(run, f"--set=mode={mode}", FALLBACK, KUBERNETES)
     assert by_name(without_helms(made)) == objects
     found = current.ours(made)
     assert len(found) > 10
-    wanted = floor(load_policy(str(POLICY)), walk(), ValidationActions.BY_RULE)
+    wanted = fallback(load_policy(str(POLICY)), walk(), ValidationActions.BY_RULE)
     asked = current.recording(wanted) if mode == "audit" else wanted
     assert current.differences(asked, found, actions=True) == []
     arguments = one(made, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert "--floor=ByRule" in arguments
+    assert "--fallback=ByRule" in arguments
     assert not current.ours(template(run, f"--set=mode={mode}"))
 
 
-def test_the_floor_only_records_beside_audit_mode_if_it_is_listed_first(run: Run, tmp_path: Path) -> None:
+def test_the_fallback_only_records_beside_audit_mode_if_it_is_listed_first(run: Run, tmp_path: Path) -> None:
     """The pages say so. In the other order audit mode's patch does not meet the bindings."""
-    assert current.only_records(composed(run, tmp_path, "floor", "audit-mode"))
-    assert ValidationActions.DENY in current.answers(composed(run, tmp_path, "audit-mode", "floor"))
+    assert current.only_records(composed(run, tmp_path, "fallback", "audit-mode"))
+    assert ValidationActions.DENY in current.answers(composed(run, tmp_path, "audit-mode", "fallback"))
 
 
 def images(line: str, run: Run, folder: Path, overlay: str, *components: str) -> set[str]:
@@ -315,22 +317,22 @@ def test_a_policy_of_ones_own_comes_with_its_registration(run: Run, tmp_path: Pa
         assert "policy and registration are set together" in refusal(run, alone)
 
 
-def test_a_policy_of_ones_own_comes_with_its_floor_too(run: Run, tmp_path: Path) -> None:
+def test_a_policy_of_ones_own_comes_with_its_fallback_too(run: Run, tmp_path: Path) -> None:
     sample = POLICY.read_text("utf-8").replace("annotation: slicewarden.dev/trust", "annotation: example.com/trust")
-    files = {name: tmp_path / f"{name}.yaml" for name in ("policy", "registration", "floor")}
+    files = {name: tmp_path / f"{name}.yaml" for name in ("policy", "registration", "fallback")}
     files["policy"].write_text(sample, "utf-8")
     policy = load_policy(str(files["policy"]))
-    wanted = floor(policy, walk(), ValidationActions.DENY)
-    for name, made in (("registration", configurations(policy)), ("floor", wanted)):
+    wanted = fallback(policy, walk(), ValidationActions.DENY)
+    for name, made in (("registration", configurations(policy)), ("fallback", wanted)):
         files[name].write_text("".join("---\n" + write(each) for each in made), "utf-8")
     own = [f"--set-file={name}={files[name]}" for name in ("policy", "registration")]
-    its = [FLOOR, f"--set-file=floor.manifests={files['floor']}"]
+    its = [FALLBACK, f"--set-file=fallback.manifests={files['fallback']}"]
     assert current.differences(wanted, template(run, "--set=mode=enforce", *own, *its, KUBERNETES), actions=True) == []
     for values in ([*own, its[0], KUBERNETES], [*its, KUBERNETES]):
-        assert "policy and floor.manifests are set together" in refusal(run, *values)
-    assert "floor.manifests needs floor.enabled=true" in refusal(run, *own, its[1])
-    files["floor"].write_text(write(wanted[0]), "utf-8")
-    assert "floor.manifests: needs policies and their bindings" in refusal(run, *own, *its, KUBERNETES)
+        assert "policy and fallback.manifests are set together" in refusal(run, *values)
+    assert "fallback.manifests needs fallback.enabled=true" in refusal(run, *own, its[1])
+    files["fallback"].write_text(write(wanted[0]), "utf-8")
+    assert "fallback.manifests: needs policies and their bindings" in refusal(run, *own, *its, KUBERNETES)
 
 
 @pytest.mark.parametrize("text", ["kind: Pod\nmetadata: {}\n", "# nothing\n", "- 1\n", "{"])

@@ -13,7 +13,7 @@ from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.cli import main as cli
 from webhook.engine.registration import configurations
-from webhook.floor.policies import floor
+from webhook.fallback.policies import fallback
 
 ROOT = "/apis/admissionregistration.k8s.io/v1/"
 
@@ -103,9 +103,9 @@ def test_an_error_begins_with_the_name_of_an_argument_as_it_is_written(capsys: p
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_a_floor_beside_the_registration_is_compared_too(check: Any, tmp_path: Path, stale: bool) -> None:
+def test_a_fallback_beside_the_registration_is_compared_too(check: Any, tmp_path: Path, stale: bool) -> None:
     file = tmp_path / "both.yaml"
-    made = [*configurations(policy_of(POLICY)), *floor(policy_of(POLICY), rules.walk())]
+    made = [*configurations(policy_of(POLICY)), *fallback(policy_of(POLICY), rules.walk())]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
     file.write_text(text.replace("spec.nodeName bypasses", "spec.nodeName goes past") if stale else text, "utf-8")
     done = check("--check", file)
@@ -113,7 +113,7 @@ def test_a_floor_beside_the_registration_is_compared_too(check: Any, tmp_path: P
     assert ": the registration is current" in first
     if stale:
         assert (done.status, second) == (1, f"{file}: slicewarden-pods: its validations differ")
-        assert done.err == f"the floor is stale; run: slicewarden floor --policy {POLICY} > {file}\n"
+        assert done.err == f"the fallback is stale; run: slicewarden fallback --policy {POLICY} > {file}\n"
     else:
         assert (done.status, done.err) == (0, "")
-        assert ": the floor is current, made from policy" in second
+        assert ": the fallback is current, made from policy" in second

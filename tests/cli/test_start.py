@@ -19,7 +19,7 @@ SERVING = {"aiohttp", "asyncio", "flask", "jinja2", "werkzeug", "prometheus_clie
 CLUSTER = {"kubernetes", "urllib3", "webhook.cluster"}
 PROGRAMS = {"multiprocessing", "subprocess", "tempfile", "importlib.resources"}
 """Modules that run other programs or unpack files; each takes milliseconds to import."""
-OTHERS = {"cryptography", "hypothesis", "jsonschema", "webhook.agent", "webhook.floor", "webhook.placing"}
+OTHERS = {"cryptography", "hypothesis", "jsonschema", "webhook.agent", "webhook.fallback", "webhook.placing"}
 UNSHOWN = {"webhook.scan.sharing", "webhook.cli.patched"}
 """Modules that `check` needs for HTML and for --patched alone."""
 JUDGING = {"yaml", "webhook.rules", "webhook.engine", "webhook.documents"}

@@ -68,7 +68,7 @@ def look(known: AskedRights, account: Account) -> bool | None:
     return known.held(account)
 
 
-def test_the_question_is_that_of_the_floor(server: Server, asked: AskedRights) -> None:
+def test_the_question_is_that_of_the_fallback(server: Server, asked: AskedRights) -> None:
     assert look(asked, TRAINER) is False
     (review,) = server.asked
     assert (review["apiVersion"], review["kind"]) == ("authorization.k8s.io/v1", "SubjectAccessReview")

@@ -23,10 +23,10 @@ from webhook.doctor.installation import Installation, ReadFailure
 from webhook.doctor.installation import PolicyAnswers as Powers
 from webhook.engine.registration import configurations
 from webhook.facts.snapshot import Facts
-from webhook.floor import current
-from webhook.floor.answers import ValidationActions
-from webhook.floor.mutations import mutating
-from webhook.floor.policies import floor
+from webhook.fallback import current
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.mutations import mutating
+from webhook.fallback.policies import fallback
 from webhook.policy.model import Card
 from webhook.rules import walk
 
@@ -40,7 +40,7 @@ MUTATING, VALIDATING = (
 POLICY_MAP, SERVING = f"{HOME}/configmaps/slicewarden-policy-x", f"{HOME}/secrets/slicewarden-serving"
 REVIEWS, PROBE = "/apis/authorization.k8s.io/v1/subjectaccessreviews", "/api/v1/namespaces/default/pods"
 
-FLOOR = [
+FALLBACK = [
     f"/apis/admissionregistration.k8s.io/v1/{each}"
     for each in (
         "validatingadmissionpolicies",
@@ -51,7 +51,7 @@ FLOOR = [
 ]
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
-BY_FLOOR = (
+BY_FALLBACK = (
     "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'slicewarden-pods' with binding 'slicewarden-pods' denied"
 )
 DENIED = 'admission webhook "pods.slicewarden.dev" denied the request: visible-devices: …'
@@ -102,7 +102,7 @@ class World:
             self.items[path] = deepcopy(made)
             for hook in self.items[path]["webhooks"]:
                 hook["clientConfig"]["caBundle"] = bundle
-        self.install(floor(policy, walk(), ValidationActions.BY_RULE))
+        self.install(fallback(policy, walk(), ValidationActions.BY_RULE))
         series = {
             "slicewarden_facts_loaded": 1.0,
             'slicewarden_facts_age_seconds{kind="Node"}': 12.0,
@@ -120,14 +120,14 @@ class World:
             self.items[path] = {"metadata": {}, "items": [each for each in _facts() if each["kind"] == kind]}
 
     def install(self, made: list[Any]) -> None:
-        """Have this floor, as the API server lists it: without the kinds of items."""
-        for kind, path in zip((*current.KINDS, *current.MUTATING), FLOOR, strict=True):
+        """Have this fallback, as the API server lists it: without the kinds of items."""
+        for kind, path in zip((*current.KINDS, *current.MUTATING), FALLBACK, strict=True):
             some = [each for each in deepcopy(made) if each["kind"] == kind]
             items = [{key: value for key, value in each.items() if key != "kind"} for each in some]
             self.items[path] = {"items": items}
 
-    def watch_floor(self) -> None:
-        self.items[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"].append("--floor=ByRule")
+    def watch_fallback(self) -> None:
+        self.items[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"].append("--fallback=ByRule")
 
     @staticmethod
     def pod(name: str, node: str, *, ready: bool = True) -> Any:
@@ -142,7 +142,7 @@ class World:
         self.items[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"].append("--audit-only")
         for hook in self.hooks():
             hook["failurePolicy"] = "Ignore"
-        for each in self.items[FLOOR[1]]["items"]:
+        for each in self.items[FALLBACK[1]]["items"]:
             each["spec"]["validationActions"] = ["Audit"]
         self.items[PROBE] = {"kind": "Pod"}
         self.counts = 1
@@ -199,7 +199,7 @@ def ask(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any
 
 NAMES = {
     *("replicas", "mode", "policy", "lint", "registration", "certificate", "caBundle", "endpoints", "facts", "guard"),
-    *("permissions", "calls", "floor"),
+    *("permissions", "calls", "fallback"),
 }
 
 
@@ -235,13 +235,13 @@ def test_audit_mode_is_no_error_if_a_replica_counts_the_dry_run(world: World, as
     assert "no replica was asked" in ask().having("error")["calls"]
 
 
-def test_a_floor_that_answers_first_does_not_hide_the_webhook(world: World, ask: Any) -> None:
-    world.items.update({PROBE: (422, BY_FLOOR), DEPLOYMENTS: (400, DENIED.replace("pods.", "workloads."))})
+def test_a_fallback_that_answers_first_does_not_hide_the_webhook(world: World, ask: Any) -> None:
+    world.items.update({PROBE: (422, BY_FALLBACK), DEPLOYMENTS: (400, DENIED.replace("pods.", "workloads."))})
     assert "calls" in ask().having("ok")
     world.items.update({DEPLOYMENTS: {"kind": "Deployment"}})
     assert "was let in" in ask().having("error")["calls"]
     world.install([])
-    assert "it is in files" in ask().having("ok")["floor"]
+    assert "it is in files" in ask().having("ok")["fallback"]
 
 
 def _edit(world: World, path: str, old: str, new: str) -> None:
@@ -254,7 +254,7 @@ def _series(world: World, name: str, value: float) -> None:
 
 def _watched(world: World, made: list[Any]) -> None:
     world.install(made)
-    world.watch_floor()
+    world.watch_fallback()
 
 
 def _mutating(world: World, change: Callable[[list[Any]], Any], assumed: Card | None = None) -> None:
@@ -265,12 +265,12 @@ def _mutating(world: World, change: Callable[[list[Any]], Any], assumed: Card | 
     else:
         made = mutating(policy, walk(), Facts.of(_facts()))
     change(made)
-    world.install([*floor(policy, walk(), ValidationActions.BY_RULE), *made])
+    world.install([*fallback(policy, walk(), ValidationActions.BY_RULE), *made])
 
 
-def _audit_beside_a_floor(world: World) -> None:
+def _audit_beside_a_fallback(world: World) -> None:
     world.audit()
-    world.install(floor(policy_of(POLICY), walk(), ValidationActions.DENY))
+    world.install(fallback(policy_of(POLICY), walk(), ValidationActions.DENY))
 
 
 Break = Callable[[World], Any]
@@ -292,34 +292,34 @@ ERRORS: list[tuple[Break, str, str, str]] = [
         "was made from policy",
     ),
     (lambda w: w.items.pop(VALIDATING), "registration", "error", "is not registered"),
-    (lambda w: w.install([]), "floor", "warning", "nothing holds what the policy denies"),
-    (lambda w: _watched(w, []), "floor", "error", "and none is there"),
-    (lambda w: w.items[FLOOR[1]]["items"].pop(), "floor", "error", "its binding is missing"),
-    (lambda w: w.items[FLOOR[0]]["items"].pop(), "floor", "error", "is missing"),
+    (lambda w: w.install([]), "fallback", "warning", "nothing holds what the policy denies"),
+    (lambda w: _watched(w, []), "fallback", "error", "and none is there"),
+    (lambda w: w.items[FALLBACK[1]]["items"].pop(), "fallback", "error", "its binding is missing"),
+    (lambda w: w.items[FALLBACK[0]]["items"].pop(), "fallback", "error", "is missing"),
     (
-        lambda w: w.items[FLOOR[1]]["items"][0]["spec"].update(validationActions=["Audit"]),
-        "floor",
+        lambda w: w.items[FALLBACK[1]]["items"][0]["spec"].update(validationActions=["Audit"]),
+        "fallback",
         "error",
         "actions are Audit, not Deny and Audit",
     ),
     (
-        lambda w: _watched(w, floor(policy_of(POLICY), walk(), ValidationActions.DENY)),
-        "floor",
+        lambda w: _watched(w, fallback(policy_of(POLICY), walk(), ValidationActions.DENY)),
+        "fallback",
         "error",
         "slicewarden-pods-audited: its binding is missing",
     ),
-    (lambda w: _audit_beside_a_floor(w), "floor", "warning", "audit mode, but the floor denies"),
-    (lambda w: _edit(w, FLOOR[0], "broad-toleration: ", "another: "), "floor", "error", "its validations differ"),
-    (lambda w: _mutating(w, lambda made: made.pop()), "floor", "error", "its binding is missing"),
+    (lambda w: _audit_beside_a_fallback(w), "fallback", "warning", "audit mode, but the fallback denies"),
+    (lambda w: _edit(w, FALLBACK[0], "broad-toleration: ", "another: "), "fallback", "error", "its validations differ"),
+    (lambda w: _mutating(w, lambda made: made.pop()), "fallback", "error", "its binding is missing"),
     (
         lambda w: _mutating(w, lambda made: made[0]["spec"].update(reinvocationPolicy="Never")),
-        "floor",
+        "fallback",
         "error",
         "MutatingAdmissionPolicy slicewarden-pods: its reinvocationPolicy differs",
     ),
     (
         lambda w: _mutating(w, lambda _: None, Card("Tesla-T4", 9000, 2)),
-        "floor",
+        "fallback",
         "error",
         "MutatingAdmissionPolicy slicewarden-pods: its mutations differ",
     ),
@@ -367,7 +367,7 @@ def test_every_error_of_doctor_has_a_way_out(
 UNKNOWN: list[tuple[Break, str]] = [
     (lambda w: w.items.update({MUTATING: (403, "is forbidden")}), "registration"),
     (lambda w: w.items.update({SERVING: (403, "is forbidden")}), "certificate"),
-    (lambda w: w.items.update({FLOOR[1]: (403, "is forbidden")}), "floor"),
+    (lambda w: w.items.update({FALLBACK[1]: (403, "is forbidden")}), "fallback"),
     (lambda w: w.items.update({SLICES: (403, "is forbidden")}), "endpoints"),
     (lambda w: w.items.update({REVIEWS: (403, "is forbidden")}), "permissions"),
     (lambda w: w.items.update({PROBE: (403, "pods is forbidden")}), "calls"),

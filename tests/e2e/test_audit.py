@@ -138,9 +138,9 @@ def test_the_table_of_an_audit_names_the_same_objects_as_the_json(unguarded: Clu
     done = audit(unguarded)
     assert "denied   Deployment red/train\n" in done.out
     assert "3 would be denied, 2 with warnings, " in done.out
-    *_, total, floor = done.out.splitlines()
+    *_, total, fallback = done.out.splitlines()
     assert total.endswith("findings would be repaired under Deny; 0 errors")
-    assert floor.startswith("floor: none that the API shows; ")
+    assert fallback.startswith("fallback: none that the API shows; ")
     assert "plain" not in done.out
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.e2e import control_plane
 from tests.e2e.control_plane import Cluster, eventually
-from tests.e2e.floored import CREATE, FACTS_OF, FLAGS, TENANT, prepare
 from tests.e2e.objects import TRUSTED, Object, pod
+from tests.e2e.with_fallback import CREATE, FACTS_OF, FLAGS, TENANT, prepare
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.api import jsonpatch
@@ -54,7 +54,7 @@ NEIGHBOUR: list[Object] = [
 
 @pytest.fixture(scope="module")
 def alone(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """An API server with what `slicewarden floor --mutate` prints for the sample policy, and no webhook."""
+    """An API server with what `slicewarden fallback --mutate` prints for the sample policy, and no webhook."""
     folder = tmp_path_factory.mktemp("alone")
     with control_plane.serving(folder, programs, flags=FLAGS) as cluster:
         prepare(cluster)
@@ -67,7 +67,7 @@ def printed(alone: Cluster) -> str:
     with pytest.MonkeyPatch.context() as patch:
         said: list[str] = []
         patch.setattr("webhook.cli.outputs.show", lambda text, **_: said.append(text))
-        assert cli.main(["floor", "--policy", str(POLICY), "--mutate"]) == 0
+        assert cli.main(["fallback", "--policy", str(POLICY), "--mutate"]) == 0
     text = "".join(said)
     alone.do("apply", "--filename=-", stdin=text)
     assert eventually(lambda: holds_and_steers(alone))

@@ -1,4 +1,4 @@
-"""Trust by RBAC on a real API server: its own authorizer decides, for the webhook and for the floor alike."""
+"""Trust by RBAC on a real API server: its own authorizer decides, for the webhook and for the fallback alike."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from webhook.documents.documents import read
 from webhook.engine.registration import NAME
 from webhook.facts import rights
 from webhook.facts.rights import Account
-from webhook.floor.policies import floor
+from webhook.fallback.policies import fallback
 from webhook.policy.load import load
 
 OWNER = User("mona")
@@ -170,7 +170,7 @@ def test_facts_of_the_cluster_have_the_same_answer(cluster: Cluster, capsys: pyt
         assert ("unearned-trust" in capsys.readouterr().out) == bool(status)
 
 
-def test_the_floor_alone_has_the_same_answer_and_at_once(guard: Guard) -> None:
+def test_the_fallback_alone_has_the_same_answer_and_at_once(guard: Guard) -> None:
     cluster = guard.cluster
     guard.unregister()
     guard.stop()
@@ -178,21 +178,21 @@ def test_the_floor_alone_has_the_same_answer_and_at_once(guard: Guard) -> None:
     documents, problems = read(file.read_text("utf-8"), file.name)
     assert problems == []
     policy = load(documents, [rule.id for rule in rules.walk()], file.name)
-    assert cluster.apply(*floor(policy, rules.walk())).returncode == 0
+    assert cluster.apply(*fallback(policy, rules.walk())).returncode == 0
 
-    def by_floor(account: str, namespace: str = "vision") -> str:
-        """Why the floor refuses a pod that asks for trust alone, and for no GPU: so nothing has to be written first."""
+    def by_fallback(account: str, namespace: str = "vision") -> str:
+        """Why the fallback refuses a pod that asks for trust alone, and for no GPU: so nothing has to be written first."""
         return made(cluster, pod("train", namespace, {}, TRUSTED, serviceAccountName=account))
 
-    assert eventually(lambda: "ValidatingAdmissionPolicy 'slicewarden-pods'" in by_floor("robot"), 15)
-    said = by_floor("robot")
+    assert eventually(lambda: "ValidatingAdmissionPolicy 'slicewarden-pods'" in by_fallback("robot"), 15)
+    said = by_fallback("robot")
     assert "unearned-trust: service account robot of namespace vision" in said
     assert "or for the right: kubectl create rolebinding" in said
-    assert [by_floor("trainer"), by_floor("trainer", "visitors") != ""] == ["", True]
+    assert [by_fallback("trainer"), by_fallback("trainer", "visitors") != ""] == ["", True]
     # At once: as soon as the API server's own authorizer says so.
     give(cluster, "robot")
     assert eventually(lambda: holds(cluster, "robot"))
-    assert by_floor("robot") == ""
+    assert by_fallback("robot") == ""
     take(cluster, "robot")
     assert eventually(lambda: not holds(cluster, "robot"))
-    assert by_floor("robot") != ""
+    assert by_fallback("robot") != ""

@@ -1,4 +1,4 @@
-"""Asks the API server's own code about requests, and compares the floor with the engine."""
+"""Asks the API server's own code about requests, and compares the fallback with the engine."""
 
 import json
 import subprocess
@@ -18,9 +18,9 @@ from webhook.api import admission, jsonpatch
 from webhook.engine.engine import Engine
 from webhook.facts.rights import Account, GrantedRight
 from webhook.facts.snapshot import Facts
-from webhook.floor.answers import ValidationActions
-from webhook.floor.params import Params
-from webhook.floor.policies import floor
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.params import Params
+from webhook.fallback.policies import fallback
 from webhook.model import Action, Request
 from webhook.policy.model import Policy
 
@@ -31,7 +31,7 @@ WITHOUT_GO = "the evaluator needs Go 1.26 (https://go.dev/dl)"
 
 
 class Verdict(NamedTuple):
-    """The floor's answer to a request: the policies that were asked, and those that denied it, by their messages."""
+    """The fallback's answer to a request: the policies that were asked, and those that denied it, by their messages."""
 
     asked: list[str]
     denied: list[str]
@@ -152,12 +152,12 @@ def running() -> Iterator[Evaluator]:
 
 @dataclass
 class Compared:
-    """The outcome of requests: `wrong` are those that the engine allows and the floor denies, which may not be.
+    """The outcome of requests: `wrong` are those that the engine allows and the fallback denies, which may not be.
 
-    `differing` are those in which the floor finds other things where it reads a ConfigMap, or answers by rule. They may
+    `differing` are those in which the fallback finds other things where it reads a ConfigMap, or answers by rule. They may
     not be either.
 
-    `missed` has for each rule those that the engine denies by it and the floor does not.
+    `missed` has for each rule those that the engine denies by it and the fallback does not.
     """
 
     judged: int = 0
@@ -173,15 +173,15 @@ class Compared:
 
 
 class Comparison:
-    """Judges requests by the engine and by the floor of one policy."""
+    """Judges requests by the engine and by the fallback of one policy."""
 
     def __init__(self, evaluator: Evaluator, policy: Policy, facts: Facts) -> None:
         known = rules.walk()
         self._evaluator, self._facts = evaluator, facts
         self._engine, self._policy = Engine(policy, known), policy
-        self._by = evaluator.compiled(floor(policy, known))
-        self._by_rule = evaluator.compiled(floor(policy, known, ValidationActions.BY_RULE))
-        self._params, *reading = floor(policy, known, params=Params.of("floor"))
+        self._by = evaluator.compiled(fallback(policy, known))
+        self._by_rule = evaluator.compiled(fallback(policy, known, ValidationActions.BY_RULE))
+        self._params, *reading = fallback(policy, known, params=Params.of("fallback"))
         self._reading = evaluator.compiled(reading)
 
     def add(self, name: str, request: Object, into: Compared) -> None:
@@ -221,10 +221,10 @@ class Comparison:
                 into.missed.setdefault(rule, []).append(name)
 
     def _seen_before(self, request: Request, found: Verdict) -> bool:
-        """Tell whether an update is the one that a floor denies and the engine allows (docs/floor.md).
+        """Tell whether an update is the one that a fallback denies and the engine allows (docs/fallback.md).
 
         By a claim or a node's taints, the engine took the old pod for one that may see a GPU, and found all of this in
-        it. The floor sees that only by the toleration that the update adds.
+        it. The fallback sees that only by the toleration that the update adds.
         """
         if request.operation != "UPDATE" or request.kind != "Pod" or found.errors:
             return False

@@ -19,8 +19,8 @@ from webhook import rules
 from webhook.api import admission, jsonpatch
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.floor.mutations import REQUIRED, cappings, mutating
-from webhook.floor.policies import floor
+from webhook.fallback.mutations import REQUIRED, cappings, mutating
+from webhook.fallback.policies import fallback
 from webhook.memory import environment
 from webhook.memory.annotation import KEY
 from webhook.policy.model import Policy
@@ -35,7 +35,7 @@ class Both:
     def __init__(self, evaluator: Evaluator, policy: Policy, facts: Facts) -> None:
         known = rules.walk()
         self.engine, self.facts, self.policy, self._evaluator = Engine(policy, known), facts, policy, evaluator
-        self._floor = evaluator.compiled(floor(policy, known))
+        self._fallback = evaluator.compiled(fallback(policy, known))
         self._by = evaluator.changing(mutating(policy, known, facts))
         self.capped = cappings(policy, facts)
         self.judged = self.allowed = self.changed = self.alike = self.most = 0
@@ -67,7 +67,7 @@ class Both:
         if made.patched and sized and self._claimed(settled["object"]) and arguments(wanted) == arguments(made.object):
             self.alike += 1
             assert differences(plain(made.object, record=False), plain(wanted, record=False)) == []
-            verdict_of = self._evaluator.judge(self._floor, {**settled, "object": made.object}, self.facts)
+            verdict_of = self._evaluator.judge(self._fallback, {**settled, "object": made.object}, self.facts)
             assert not verdict_of.denies, verdict_of
 
     def _changed(self, request: Object) -> Changed:

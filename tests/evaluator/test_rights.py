@@ -1,4 +1,4 @@
-"""Trust by RBAC: engine, floor and mutations have the answer of Kubernetes' own authorizer."""
+"""Trust by RBAC: engine, fallback and mutations have the answer of Kubernetes' own authorizer."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,8 +15,8 @@ from tests.support.policies import FACTS, facts_of, policy_of
 from webhook.facts import rights
 from webhook.facts.rights import Account, GrantedRight
 from webhook.facts.snapshot import Facts
-from webhook.floor.mutations import mutating
-from webhook.floor.policies import floor
+from webhook.fallback.mutations import mutating
+from webhook.fallback.policies import fallback
 from webhook.policy.model import Policy
 from webhook.policy.scopes import Grant, Scope
 from webhook.rules import walk
@@ -200,6 +200,6 @@ def test_the_mutating_policy_steers_a_pod_by_the_right_of_its_account(evaluator:
     shared = policy.pools[0].nodes.labels
     assert changed.errors == []
     assert (changed.object["spec"].get("nodeSelector") == shared) is held
-    left = evaluator.judge(evaluator.compiled(floor(policy, known)), {**settled, "object": changed.object}, facts)
+    left = evaluator.judge(evaluator.compiled(fallback(policy, known)), {**settled, "object": changed.object}, facts)
     assert left.rules == (set() if held else {"unearned-trust"})
     print(f"\nunits of the dearest mutation: {changed.cost}")

@@ -162,7 +162,7 @@ NEVER = {
     "a toleration by a resize",
     "a debug container with a GPU",
 }
-"""Those that the API server refuses in any case, so that no floor needs to look at them."""
+"""Those that the API server refuses in any case, so that no fallback needs to look at them."""
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def held(policy: Policy) -> set[str]:
     return {
         rule.id
         for rule in RULES.values()
-        if rule.floor is not None
-        for clause in rule.floor(policy)
+        if rule.fallback is not None
+        for clause in rule.fallback(policy)
         if "variables.exposed" in clause.expression and RequestKind.PODS in clause.asked
     }
 

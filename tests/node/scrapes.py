@@ -34,7 +34,7 @@ ASKED = {
         "Policy and mode in force", "Waiting, lost and died",
     ),
     "events": ("Events",),
-    "floor": ("The floor's policies and bindings by state",),
+    "fallback": ("The fallback's policies and bindings by state",),
     "gone": ("Passed by, or refused for want of an answer",),
     "audited": ("Audit mode: what the policy would have done",),
     "used": ("Memory and allowance by container", "SMs' time by container", "Memory of cards"),

@@ -21,8 +21,8 @@ from tests.node.replicas import BAD, CREATE, GOOD, SYSTEM, all_ready
 from tests.node.scrapes import alerts, ask, silent
 from tests.support.objects import Object
 
-ELSEWHERE = ("slicewarden_node_", "slicewarden_floor_")
-"""Metrics of what is not installed here: the agent, and at first the floor."""
+ELSEWHERE = ("slicewarden_node_", "slicewarden_fallback_")
+"""Metrics of what is not installed here: the agent, and at first the fallback."""
 
 
 def idle(name: str, namespace: str, spec: Object, annotations: dict[str, str] | None = None) -> Object:
@@ -48,7 +48,7 @@ OF_A_CONTROLLER = pod(
     "of-a-controller", gpus=1, volumes=[{"name": "bus", "hostPath": {"path": "/sys/bus/pci/devices"}}]
 )
 OF_A_CONTROLLER["metadata"]["ownerReferences"] = [CONTROLLER]
-"""Its denial becomes an Event. The floor does not hold it, so that the webhook is asked."""
+"""Its denial becomes an Event. The fallback does not hold it, so that the webhook is asked."""
 
 
 def rules() -> list[Object]:
@@ -130,23 +130,25 @@ def test_the_alerts_of_a_webhook_that_is_gone_fire_and_resolve(watched: Cluster)
 
 
 @pytest.fixture(scope="module")
-def floored(watched: Cluster, sh: Sh, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A clone whose overlay has the floor and Events, as they are installed; after it there is neither again."""
-    clone = tmp_path_factory.mktemp("floored")
+def with_fallback(watched: Cluster, sh: Sh, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A clone whose overlay has the fallback and Events, as they are installed; after it there is neither again."""
+    clone = tmp_path_factory.mktemp("with_fallback")
     for name in ("manifests", "policies"):
         shutil.copytree(ROOT / name, clone / name)
     overlay = clone / "manifests/overlays/enforce/kustomization.yaml"
-    overlay.write_text(overlay.read_text() + "".join(f"  - ../../components/{each}\n" for each in ("floor", "events")))
+    overlay.write_text(
+        overlay.read_text() + "".join(f"  - ../../components/{each}\n" for each in ("fallback", "events"))
+    )
     apply = f"kubectl apply -k manifests/overlays/enforce\nkubectl rollout status deployment/slicewarden {SYSTEM}"
     sh(apply, clone)
     assert eventually(partial(all_ready, watched), 120)
     yield clone
-    sh("kubectl delete -k policies/floor\nkubectl delete -f manifests/components/events/rbac.yaml", clone)
+    sh("kubectl delete -k policies/fallback\nkubectl delete -f manifests/components/events/rbac.yaml", clone)
     sh(apply)
     assert eventually(partial(all_ready, watched), 120)
 
 
-@pytest.mark.usefixtures("floored")
+@pytest.mark.usefixtures("with_fallback")
 def test_the_panel_of_events_has_those_that_were_written(watched: Cluster) -> None:
     def without() -> set[str]:
         assert watched.kubectl("create", "--filename=-", stdin=json.dumps(OF_A_CONTROLLER)).returncode
@@ -155,12 +157,16 @@ def test_the_panel_of_events_has_those_that_were_written(watched: Cluster) -> No
     assert eventually(lambda: not without(), 60), without()
 
 
-def test_the_alert_of_a_floor_that_was_removed_fires_and_resolves(watched: Cluster, sh: Sh, floored: Path) -> None:
-    assert eventually(lambda: bool(ask("query", query='slicewarden_floor_objects{state="current"} > 0')["result"]), 30)
-    # It may have fired while the floor was applied piece by piece.
-    assert eventually(lambda: "SlicewardenFloorDiffers" not in firing(), 60)
-    assert eventually(lambda: not silent("floor"), 30), silent("floor")
+def test_the_alert_of_a_fallback_that_was_removed_fires_and_resolves(
+    watched: Cluster, sh: Sh, with_fallback: Path
+) -> None:
+    assert eventually(
+        lambda: bool(ask("query", query='slicewarden_fallback_objects{state="current"} > 0')["result"]), 30
+    )
+    # It may have fired while the fallback was applied piece by piece.
+    assert eventually(lambda: "SlicewardenFallbackDiffers" not in firing(), 60)
+    assert eventually(lambda: not silent("fallback"), 30), silent("fallback")
     watched.do("delete", "validatingadmissionpolicy", "slicewarden-bindings")
-    assert eventually(lambda: "SlicewardenFloorDiffers" in firing(), 60)
-    sh("kubectl apply -k policies/floor", floored)
-    assert eventually(lambda: "SlicewardenFloorDiffers" not in firing(), 60)
+    assert eventually(lambda: "SlicewardenFallbackDiffers" in firing(), 60)
+    sh("kubectl apply -k policies/fallback", with_fallback)
+    assert eventually(lambda: "SlicewardenFallbackDiffers" not in firing(), 60)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.support.cost import calls
 from webhook import rules
 from webhook.facts.snapshot import Facts
-from webhook.floor.answers import ValidationActions
-from webhook.floor.policies import floor
-from webhook.floor.standing import standing
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.policies import fallback
+from webhook.fallback.status import standing
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.reports import html
@@ -108,17 +108,17 @@ def test_a_page_shows_the_expected_words(page: Reader, words: str, sample_policy
     assert words.format(digest=sample_policy.digest) in squeezed
 
 
-def test_the_page_of_an_audit_says_what_the_floor_holds_and_what_of_it_is_not_current(sample_policy: Policy) -> None:
-    made = floor(sample_policy, rules.walk(), ValidationActions.BY_RULE)
+def test_the_page_of_an_audit_says_what_the_fallback_holds_and_what_of_it_is_not_current(sample_policy: Policy) -> None:
+    made = fallback(sample_policy, rules.walk(), ValidationActions.BY_RULE)
     for found, said in (
-        ([], "floor: none that the API shows; if the registration is removed, nothing holds what the policy denies"),
-        (made, "floor: current, actions: ByRule"),
+        ([], "fallback: none that the API shows; if the registration is removed, nothing holds what the policy denies"),
+        (made, "fallback: current, actions: ByRule"),
         (made, "records multiple-slices"),
         (made[:-1], "its binding is missing, so it is not in force"),
     ):
-        report = Report((), floor=standing(sample_policy, rules.walk(), found))
+        report = Report((), fallback=standing(sample_policy, rules.walk(), found))
         assert said in Reader(html.audit(report, PLAIN, 0)).text
-    assert "floor" not in Reader(html.audit(Report(()), PLAIN, 0)).text
+    assert "fallback" not in Reader(html.audit(Report(()), PLAIN, 0)).text
 
 
 def test_style_and_script_are_those_that_the_policy_of_the_page_names() -> None:

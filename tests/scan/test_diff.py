@@ -21,7 +21,7 @@ from webhook.documents.documents import read
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.floor.standing import changes
+from webhook.fallback.status import changes
 from webhook.model import Action, Problem, Verdict
 from webhook.policy.model import Policy
 from webhook.reports import diff_report
@@ -248,12 +248,12 @@ def test_unreadable_input_is_status_2_and_the_rest_is_compared(run: Any, tmp_pat
     assert "; 2 errors\n" in out
 
 
-def test_a_change_of_the_floor_is_told_by_its_rules(run: Any) -> None:
+def test_a_change_of_the_fallback_is_told_by_its_rules(run: Any) -> None:
     line = " in another way"
     assert line not in run(("  name: sample\n", "  name: renamed\n"))[1]
     out = run(WARN, options=JSON)[1]
-    assert json.loads(out)["floor"] == {"added": [], "removed": ["multiple-slices"], "changed": [], "written": []}
-    assert "the floor no longer holds multiple-slices; where it is installed, make it again" in run(WARN)[1]
+    assert json.loads(out)["fallback"] == {"added": [], "removed": ["multiple-slices"], "changed": [], "written": []}
+    assert "the fallback no longer holds multiple-slices; where it is installed, make it again" in run(WARN)[1]
     assert line in run(LESS)[1]
 
 
@@ -271,7 +271,7 @@ def test_options_of_a_cluster_without_live_are_wrong_usage(run: Any) -> None:
 
 @pytest.fixture
 def other(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """An engine with a laxer policy. Two floors are compared once: that takes far longer than a pod."""
+    """An engine with a laxer policy. Two fallbacks are compared once: that takes far longer than a pod."""
     policy = replace(engine.policy, pools=engine.policy.pools[1:], actions={"visible-devices": Action.WARN})
     policies = {id(each): each for each in (engine.policy, policy)}
     once = cache(lambda old, new: changes(policies[old], policies[new], rules.walk()))

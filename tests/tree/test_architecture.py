@@ -25,7 +25,7 @@ LAYERS = (
     ("memory",),
     ("rules",),
     ("engine",),
-    ("floor",),
+    ("fallback",),
     ("agent", "doctor", "policytests", "scan", "serving"),
     ("starter",),
     ("placing",),

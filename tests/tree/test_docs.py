@@ -64,7 +64,7 @@ NOT_RUN = {
     r"slicewarden serve": "does not end; the last test of this page ends one",
     r"slicewarden demo": "make demo takes the tour; tests/serving/test_webhook.py looks at it",
     r"slicewarden doctor": "needs a cluster; tests/doctor/test_doctor.py has one that is pretended",
-    r"slicewarden floor .*--live": "needs a cluster; tests/e2e/test_floor.py has one",
+    r"slicewarden fallback .*--live": "needs a cluster; tests/e2e/test_fallback.py has one",
     r"slicewarden registration .*--live": "needs a cluster; tests/cli/test_registration.py has one that is pretended",
     r"ca=|for half|done$|  slicewarden registration .*--half|    kubectl patch": "a loop over what a cluster has",
 }

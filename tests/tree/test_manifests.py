@@ -19,10 +19,10 @@ from webhook.cluster import client, listing, registered, watch
 from webhook.doctor.installation import REVIEWS
 from webhook.engine import registration
 from webhook.facts import rights
-from webhook.floor.answers import ValidationActions
-from webhook.floor.policies import floor
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.policies import fallback
 from webhook.policy.model import Policy
-from webhook.serving import floor_watch
+from webhook.serving import fallback_watch
 
 PLURALS = {
     ("", "PodTemplate"): "podtemplates",
@@ -294,17 +294,17 @@ def test_the_registration_is_the_policys(folder: Path) -> None:
     assert read(folder / "registration.yaml") == made, "`make chart` writes it again"
 
 
-def test_the_floor_in_git_is_the_sample_policys_by_rule(sample_policy: Policy) -> None:
-    made = floor(sample_policy, rules.walk(), ValidationActions.BY_RULE)
-    assert read(ROOT / "policies" / "floor" / "floor.yaml") == made, "`make chart` writes it again"
+def test_the_fallback_in_git_is_the_sample_policys_by_rule(sample_policy: Policy) -> None:
+    made = fallback(sample_policy, rules.walk(), ValidationActions.BY_RULE)
+    assert read(ROOT / "policies" / "fallback" / "fallback.yaml") == made, "`make chart` writes it again"
 
 
-def test_the_webhook_may_read_the_floor_that_its_component_has_it_watch() -> None:
-    (kustomization,) = read(COMPONENTS / "floor-watch" / "kustomization.yaml")
+def test_the_webhook_may_read_the_fallback_that_its_component_has_it_watch() -> None:
+    (kustomization,) = read(COMPONENTS / "fallback-watch" / "kustomization.yaml")
     ((operation,),) = [yaml.safe_load(each["patch"]) for each in kustomization["patches"]]
-    assert read_command(*CONTAINERS[0]["args"], operation["value"])["floor"] == ValidationActions.BY_RULE
-    role, binding = read(COMPONENTS / "floor-watch" / "rbac.yaml")
-    assert granted(role) == {(each.group, each.plural): READING for each in floor_watch.READ}
+    assert read_command(*CONTAINERS[0]["args"], operation["value"])["fallback"] == ValidationActions.BY_RULE
+    role, binding = read(COMPONENTS / "fallback-watch" / "rbac.yaml")
+    assert granted(role) == {(each.group, each.plural): READING for each in fallback_watch.READ}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert binding["subjects"] == one("ClusterRoleBinding")["subjects"]
 
@@ -324,7 +324,7 @@ def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(s
     workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
     facts = {(each.group, each.plural) for each in (*watch.READ, *watch.READ_DEVICES, *listing.READ_RIGHTS)}
     held = {("admissionregistration.k8s.io", plural) for plural in registered.POLICIES}
-    assert {(each.group, each.plural) for each in floor_watch.READ} < held
+    assert {(each.group, each.plural) for each in fallback_watch.READ} < held
     assert allowed == {(*each, "list") for each in devices | workloads | facts | held}
 
 

@@ -40,7 +40,7 @@ def said() -> dict[str, tuple[str, set[str]]]:
     metrics.count("/validate", request, Verdict((Result("r", Action.DENY, Finding((), "m")),)))
     metrics.heard("Node", time.monotonic())
     metrics.judging_by("0123456789abcdef", Mode.ENFORCE)
-    metrics.floor([("missing", 1)], unread=False)
+    metrics.fallback([("missing", 1)], unread=False)
     return {
         family.name + ("_total" if family.type == "counter" else ""): (
             family.documentation,

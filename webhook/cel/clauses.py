@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class RequestKind(StrEnum):
-    """The requests that a clause is about. Each has variables of its own (webhook/floor/variables.py)."""
+    """The requests that a clause is about. Each has variables of its own (webhook/fallback/variables.py)."""
 
     PODS = "pods"
     """Pods that are created."""

@@ -11,9 +11,9 @@ from webhook.cli import inputs, options, outputs
 from webhook.engine import registered
 from webhook.engine.registration import NAME
 from webhook.facts.snapshot import Facts
-from webhook.floor import current, mutations, policies
-from webhook.floor.answers import ValidationActions
-from webhook.floor.params import Params
+from webhook.fallback import current, mutations, policies
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.params import Params
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
 
@@ -93,7 +93,7 @@ def registration(policy: Policy, source: str | None) -> Comparison:
 
 
 def options_of(answer: ValidationActions, params: Params | None, *, static: bool) -> str:
-    """Write the options of `slicewarden floor` that make a floor of this form."""
+    """Write the options of `slicewarden fallback` that make a fallback of this form."""
     words = {
         "as": "static" if static else "",
         "actions": "" if answer is ValidationActions.DENY else answer,
@@ -102,7 +102,7 @@ def options_of(answer: ValidationActions, params: Params | None, *, static: bool
     return "".join(f" --{name} {word}" for name, word in words.items() if word)
 
 
-def floor(
+def fallback(
     policy: Policy,
     source: str | None,
     answer: ValidationActions | None = None,
@@ -112,7 +112,7 @@ def floor(
     mutate: bool = False,
     facts: Facts | None = None,
 ) -> Comparison:
-    """Compare the floor. Without an answer or a ConfigMap that is wanted, those count with which it was made.
+    """Compare the fallback. Without an answer or a ConfigMap that is wanted, those count with which it was made.
 
     Mutations are compared where there are any; with `mutate` they have to be there. In files neither mutations nor
     a ConfigMap can be: the comparison raises UsageError if one is wanted there.
@@ -140,7 +140,7 @@ def floor(
 
     def differences(found: Sequence[Object]) -> list[str]:
         files, read = form(found)
-        made = policies.floor(policy, rules.walk(), wanted(found), read)
+        made = policies.fallback(policy, rules.walk(), wanted(found), read)
         made = policies.static(made, policy) if files else made
         made += (
             mutations.mutating(policy, rules.walk(), facts or Facts())
@@ -153,7 +153,7 @@ def floor(
     def command(found: Sequence[Object]) -> str:
         files, read = form(found)
         steering = _steering(policy, found) if mutate or steers(found) else ""
-        return f"slicewarden floor{_policy(source)}{options_of(wanted(found), read, static=files)}{steering}"
+        return f"slicewarden fallback{_policy(source)}{options_of(wanted(found), read, static=files)}{steering}"
 
     def more(found: Sequence[Object]) -> str:
         told = current.told(found)
@@ -166,18 +166,18 @@ def floor(
 
     absent = "no ValidatingAdmissionPolicy of Slicewarden in it"
     return Comparison(
-        "the floor",
+        "the fallback",
         absent,
         current.ours,
         read,
         differences,
         command,
-        "floor.yaml",
+        "fallback.yaml",
         "apply it",
         policy.strict_digest,
         more,
         caution,
-        f"no floor; {current.LOST}",
+        f"no fallback; {current.LOST}",
     )
 
 

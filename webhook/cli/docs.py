@@ -7,7 +7,7 @@ import click
 
 from webhook.cli import parser
 from webhook.documents import goyaml_writer
-from webhook.floor.answers import RECORDED
+from webhook.fallback.answers import RECORDED
 from webhook.model import Problem, Unusable
 from webhook.rules import Rule
 from webhook.text import tables
@@ -26,7 +26,7 @@ def rules(known: Iterable[Rule]) -> str:
         "",
     ]
     rows = [(f"[`{rule.id}`](#{rule.id})", _judged(rule.subject), _first(rule.page), _held(rule)) for rule in known]
-    lines += tables.markdown(("rule", "judges", "finds", "in the [floor](floor.md)"), rows)
+    lines += tables.markdown(("rule", "judges", "finds", "in the [fallback](fallback.md)"), rows)
     for rule in known:
         lines += ["", f"## {rule.id}", "", whole_page(rule)]
     return "\n".join(lines) + "\n"
@@ -59,12 +59,12 @@ def commands(root: click.Context, summaries: Mapping[str, str]) -> str:
 
 def whole_page(rule: Rule) -> str:
     """Write a rule's page, with what the API server holds of the rule by itself."""
-    return f"{rule.page}\n\nIn the floor: {_first_small(rule)}{_answer(rule)}"
+    return f"{rule.page}\n\nIn the fallback: {_first_small(rule)}{_answer(rule)}"
 
 
 def _answer(rule: Rule) -> str:
     """Return what `--actions ByRule` makes of a rule."""
-    if rule.floor is None:
+    if rule.fallback is None:
         return ""
     if reason := RECORDED.get(rule.id):
         return f" With --actions ByRule it is only recorded: {reason}."
@@ -72,13 +72,13 @@ def _answer(rule: Rule) -> str:
 
 
 def _first_small(rule: Rule) -> str:
-    held = (rule.floor.__doc__ or "").strip() if rule.floor else "No."
+    held = (rule.fallback.__doc__ or "").strip() if rule.fallback else "No."
     return held[0].lower() + " ".join(held.split())[1:]
 
 
 def _held(rule: Rule) -> str:
     held = _first_small(rule).partition(":")[0].partition(",")[0].partition(" ")[0].rstrip(".")
-    return f"{held}, recorded" if rule.floor and rule.id in RECORDED else held
+    return f"{held}, recorded" if rule.fallback and rule.id in RECORDED else held
 
 
 def page(pages: Mapping[str, str], wanted: str | None, word: str) -> str:

@@ -166,7 +166,7 @@ class AskedRights(Rights):
 def review(account: Account) -> Object:
     """Return the SubjectAccessReview that asks whether an account holds the right in its namespace.
 
-    Its groups are those that `authorizer.serviceAccount` has in CEL, so that the floor has the same answer.
+    Its groups are those that `authorizer.serviceAccount` has in CEL, so that the fallback has the same answer.
     """
     attributes = {"verb": VERB, "group": GROUP, "version": "*", "resource": RESOURCE, "name": NAME}
     spec: dict[str, object] = {"groups": [*account.groups]}

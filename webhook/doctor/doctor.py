@@ -12,8 +12,8 @@ from certs.read import Certificate, blocks, certificates, signed
 from webhook.doctor.installation import Installation, PolicyAnswers, ReadFailure
 from webhook.engine import registered
 from webhook.facts.snapshot import Facts
-from webhook.floor import current, mutations, policies
-from webhook.floor.answers import ValidationActions
+from webhook.fallback import current, mutations, policies
+from webhook.fallback.answers import ValidationActions
 from webhook.gpu import guard
 from webhook.model import Mode, Object
 from webhook.policy.model import Policy
@@ -183,9 +183,9 @@ def registration(of: Examined) -> Iterator[Check]:
         yield Check("registration", CheckState.OK, f"made from policy {of.policy.digest}")
 
 
-def floor(of: Examined) -> Iterator[Check]:
-    """Whether the floor is there, the one that the policy needs, and as strict as it is to be."""
-    name, lists = "floor", of.read.floor
+def fallback(of: Examined) -> Iterator[Check]:
+    """Whether the fallback is there, the one that the policy needs, and as strict as it is to be."""
+    name, lists = "fallback", of.read.fallback
     for each in lists:
         if isinstance(each, ReadFailure) and not each.absent:
             yield _unknown(name, each)
@@ -201,20 +201,20 @@ def floor(of: Examined) -> Iterator[Check]:
     audits = mode(of.read.deployment) is Mode.AUDIT
     answer = _watched(of.read.deployment) or current.made_with(found) or ValidationActions.DENY
     steers = " --mutate --facts FACTS" if any(each["kind"] in current.MUTATING for each in found) else ""
-    way = f"`slicewarden floor --policy POLICY --actions {answer}{steers} | kubectl apply -f -`"
+    way = f"`slicewarden fallback --policy POLICY --actions {answer}{steers} | kubectl apply -f -`"
     if not found:
-        yield _without_floor(of, answer, way, audits=audits)
+        yield _without_fallback(of, answer, way, audits=audits)
         return
-    made = current.without_params(policies.floor(of.policy, walk(), answer, current.params(found)))
+    made = current.without_params(policies.fallback(of.policy, walk(), answer, current.params(found)))
     made += mutations.again(of.policy, walk(), of.facts, found)
     wanted = current.recording(made) if audits else made
     watched = _watched(of.read.deployment) is not None
-    # Without --floor the actions are the owner's choice, but for those of a floor by rule.
+    # Without --fallback the actions are the owner's choice, but for those of a fallback by rule.
     actions = watched or (answer is ValidationActions.BY_RULE and not current.only_records(found))
     if audits and not current.only_records(found):
-        says = f"the webhook runs in audit mode, but the floor denies: actions {current.told(found)}"
+        says = f"the webhook runs in audit mode, but the fallback denies: actions {current.told(found)}"
         yield Check(
-            name, CheckState.WARNING, says, "list the component floor before audit-mode, and apply your overlay"
+            name, CheckState.WARNING, says, "list the component fallback before audit-mode, and apply your overlay"
         )
         return
     differing = current.differences(wanted, found, actions=actions)
@@ -224,15 +224,19 @@ def floor(of: Examined) -> Iterator[Check]:
         yield Check(name, CheckState.OK, f"made from policy {of.policy.strict_digest}, actions: {current.told(found)}")
 
 
-def _without_floor(of: Examined, answer: ValidationActions, way: str, *, audits: bool) -> Check:
-    if of.asked.floor:
-        return Check("floor", CheckState.OK, "it is in files of the API server, and denies a pod that is to be denied")
+def _without_fallback(of: Examined, answer: ValidationActions, way: str, *, audits: bool) -> Check:
+    if of.asked.fallback:
+        return Check(
+            "fallback", CheckState.OK, "it is in files of the API server, and denies a pod that is to be denied"
+        )
     if _watched(of.read.deployment):
-        return Check("floor", CheckState.ERROR, f"the webhook is to watch a floor {answer}, and none is there", way)
+        return Check(
+            "fallback", CheckState.ERROR, f"the webhook is to watch a fallback {answer}, and none is there", way
+        )
     if audits:
-        return Check("floor", CheckState.OK, "none, and audit mode denies nothing")
+        return Check("fallback", CheckState.OK, "none, and audit mode denies nothing")
     return Check(
-        "floor",
+        "fallback",
         CheckState.WARNING,
         f"none is there: {current.LOST}",
         way.replace(ValidationActions.DENY, ValidationActions.BY_RULE),
@@ -240,10 +244,10 @@ def _without_floor(of: Examined, answer: ValidationActions, way: str, *, audits:
 
 
 def _watched(deployment: Object | ReadFailure) -> ValidationActions | None:
-    """Return the answer of the floor that the webhook is to watch."""
+    """Return the answer of the fallback that the webhook is to watch."""
     for argument in _arguments(deployment):
         option, _, value = argument.partition("=")
-        if option == "--floor" and value in set(ValidationActions):
+        if option == "--fallback" and value in set(ValidationActions):
             return ValidationActions(value)
     return None
 
@@ -400,7 +404,7 @@ CHECKS: tuple[Checker, ...] = (
     policy,
     lints,
     registration,
-    floor,
+    fallback,
     certificate,
     endpoints,
     facts_age,

@@ -24,8 +24,8 @@ OK = 200
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PART = f"app.kubernetes.io/part-of={NAME}"
-BY_FLOOR = re.compile(rf"ValidatingAdmissionPolicy '{NAME}-[^']*'")
-"""How the API server begins to say that the floor denies (apiserver pkg/admission/plugin/policy/validating)."""
+BY_FALLBACK = re.compile(rf"ValidatingAdmissionPolicy '{NAME}-[^']*'")
+"""How the API server begins to say that the fallback denies (apiserver pkg/admission/plugin/policy/validating)."""
 VERBS = ("get", "list", "watch")
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
 """The resource by which the webhook asks who holds the right of trust."""
@@ -50,11 +50,11 @@ Answer = Object | ReadFailure
 class Installation:
     """The objects that were read. The Deployment names the ConfigMap (`policy`) and the Secret (`serving`).
 
-    `floor` are the lists of admission policies and of their bindings, in the order of `registered.POLICIES`.
+    `fallback` are the lists of admission policies and of their bindings, in the order of `registered.POLICIES`.
     """
 
     configurations: tuple[Answer, ...]
-    floor: tuple[Answer, ...]
+    fallback: tuple[Answer, ...]
     deployment: Answer
     pods: Answer
     endpoints: Answer
@@ -68,15 +68,15 @@ class PolicyAnswers:
 
     `permissions` has each of a power and whether the service account holds it; `metrics` the series of each ready pod,
     before and after the probe; `probe` the answer to the dry run of a pod that the policy denies, None without one.
-    The floor answers before the webhook: where it denied the pod, `floor` is its answer, and `probe` that to a
-    Deployment of such pods, which the floor leaves to the webhook.
+    The fallback answers before the webhook: where it denied the pod, `fallback` is its answer, and `probe` that to a
+    Deployment of such pods, which the fallback leaves to the webhook.
     """
 
     permissions: Mapping[str, bool | ReadFailure] = field(default_factory=dict)
     before: Mapping[str, Mapping[str, float] | ReadFailure] = field(default_factory=dict)
     metrics: Mapping[str, Mapping[str, float] | ReadFailure] = field(default_factory=dict)
     probe: Answer | None = None
-    floor: str = ""
+    fallback: str = ""
 
 
 def read(api: Api) -> Installation:
@@ -85,7 +85,7 @@ def read(api: Api) -> Installation:
     deployment = _get(api, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")
     return Installation(
         configurations=tuple(_get(api, f"{ADMISSION}/{each}/{NAME}") for each in CONFIGURATIONS),
-        floor=tuple(_get(api, f"{ADMISSION}/{each}", {"labelSelector": PART}) for each in POLICIES),
+        fallback=tuple(_get(api, f"{ADMISSION}/{each}", {"labelSelector": PART}) for each in POLICIES),
         deployment=deployment,
         pods=_get(api, f"{inside}/pods", {"labelSelector": f"app.kubernetes.io/name={NAME}"}),
         endpoints=_get(
@@ -102,11 +102,11 @@ def ask(api: Api, policy: Policy, ready: list[str], probe: Object | None) -> Pol
     """Ask what the service account may do, what the ready pods count, and what becomes of a pod as a dry run."""
     before = {name: metrics(api, name) for name in ready}
     answer = None if probe is None else _dry_run(api, "/api/v1", "pods", probe)
-    floor = answer.why if isinstance(answer, ReadFailure) and BY_FLOOR.search(answer.why) else ""
-    if floor and probe is not None:
+    fallback = answer.why if isinstance(answer, ReadFailure) and BY_FALLBACK.search(answer.why) else ""
+    if fallback and probe is not None:
         answer = _dry_run(api, "/apis/apps/v1", "deployments", _deployment(probe))
     after = {name: metrics(api, name) for name in ready} if answer is not None else before
-    return PolicyAnswers(permissions(api, policy), before, after, answer, floor)
+    return PolicyAnswers(permissions(api, policy), before, after, answer, fallback)
 
 
 def permissions(api: Api, policy: Policy) -> dict[str, bool | ReadFailure]:

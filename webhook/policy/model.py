@@ -340,7 +340,7 @@ class Policy:
 
     @cached_property
     def strict_digest(self) -> str:
-        """The digest of the policy without `unpatched`, which the floor does not know."""
+        """The digest of the policy without `unpatched`, which the fallback does not know."""
         content = json.loads(self.written)
         content["spec"].pop("unpatched", None)
         return sha256(json.dumps(content, sort_keys=True))[:16]

@@ -78,8 +78,8 @@ def summary(report: Report, look: Look, count: int) -> Iterator[str]:
     yield from look.wrap(text, "")
     if report.unjudged:
         yield from look.wrap(f"{passed_over(report.unjudged)}; what they make is judged", "")
-    if report.floor:
-        for line in report.floor.lines:
+    if report.fallback:
+        for line in report.fallback.lines:
             yield from look.wrap(line, "")
     if report.help:
         yield from look.wrap(report.help, "")
@@ -132,7 +132,7 @@ def write(report: Report, _: Look, count: int) -> str:
             for source, findings in groups.items()
         ],
         "unjudged": [kind.value for kind in report.unjudged],
-        **({"floor": report.floor.value} if report.floor else {}),
+        **({"fallback": report.fallback.value} if report.fallback else {}),
         "errors": [{"about": problem.file, "message": problem.message} for problem in report.problems],
         "summary": {
             "objects": count,

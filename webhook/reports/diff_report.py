@@ -91,7 +91,7 @@ def to_json(change: Change, _: Look) -> str:
         "unjudged": [kind.value for kind in change.unjudged],
         "warnings": parts.problems(change.warnings),
         "notes": [*change.notes],
-        "floor": change.floor.value,
+        "fallback": change.fallback.value,
         "summary": {
             "objects": len(change.changed) + change.unchanged,
             "unchanged": change.unchanged,

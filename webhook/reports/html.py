@@ -179,7 +179,7 @@ def _page(title: str, report: Report, counts: tuple[Headline, ...], entries: tup
         pools=report.pools,
         entries=entries,
         problems=report.problems,
-        notes=(*map(str, report.warnings), *report.notes, *(report.floor.lines if report.floor else ())),
+        notes=(*map(str, report.warnings), *report.notes, *(report.fallback.lines if report.fallback else ())),
         extra=report.pages,
         help=report.help,
     )

@@ -27,7 +27,7 @@ FIRST = "0.1"
 """The release that brought the first rules."""
 
 Check = Callable[[Any], Iterator[Finding]]
-Floor = Callable[[Policy], Iterator[Clause]]
+Fallback = Callable[[Policy], Iterator[Clause]]
 
 REVIEWS: Mapping[type[Subject], type[Review[Any]]] = {Pod: PodReview, ConfigMap: ConfigMapReview}
 """The class of a subject's review, where that is more than `Review`."""
@@ -53,7 +53,7 @@ class Rule:
     mends: bool = False
     since: Release = (0, 0)
     looks_at: frozenset[Trait] | None = None
-    floor: Floor | None = None
+    fallback: Fallback | None = None
     """The clauses that the API server holds by itself; its docstring says how much less they find than `check`."""
 
 
@@ -80,10 +80,10 @@ def _rule(name: str) -> Rule:
     page = (module.__doc__ or "").strip()
     mends = getattr(module, "MENDS", False)
     since = release(getattr(module, "SINCE", FIRST))
-    floor = getattr(module, "floor", None)
+    fallback = getattr(module, "fallback", None)
     looks_at = getattr(module, "LOOKS_AT", None)
     traits = None if looks_at is None else frozenset(looks_at)
-    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends, since, traits, floor)
+    return Rule(name.replace("_", "-"), reduce(or_, subjects), module.check, page, mends, since, traits, fallback)
 
 
 def asked(rules: Iterable[Rule], traits: frozenset[str] | None) -> tuple[Rule, ...]:

@@ -39,7 +39,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             )
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: which nodes have GPUs is not known there, so a pod that names its node passes."""
     broad = f"variables.tolerations.exists(t, t.?key.orValue('') == '' && {tolerated('t', policy, None)})"
     yield Clause(

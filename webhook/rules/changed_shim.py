@@ -30,7 +30,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     yield Finding(path, "the memory shim of a pod does not change while the pod lives; leave the annotation as it was")
 
 
-def floor(_: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Exact."""
     key = text(CODE)
     yield Clause(

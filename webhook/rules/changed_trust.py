@@ -40,7 +40,7 @@ def _said(value: object) -> str:
     return "absent" if value is None else shown(value)
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact."""
     key = text(policy.annotation)
     yield Clause(

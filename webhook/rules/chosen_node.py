@@ -42,7 +42,7 @@ def check(review: PodReview) -> Iterator[Finding]:
     )
 
 
-def floor(_: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Weaker: which nodes have GPUs is not known there, so a pod passes that asks for none and names none."""
     yield Clause(
         f"object.spec.?nodeName.orValue('') == '' || !variables.exposed || {KUBELETS_OWN}",

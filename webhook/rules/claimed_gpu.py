@@ -105,7 +105,7 @@ def _offered(review: Review[DeviceClaim]) -> str:
     return f"class {' or '.join(names[:3])}" if names else "a resource such as nvidia.com/gpu"
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: only classes of no pool, that the policy names or drivers publish, count as those of GPUs."""
     offered = any_of(named("name", pool.device_classes) for pool in policy.pools)
     gpu = named("name", policy.forms.device_classes)

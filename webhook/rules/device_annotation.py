@@ -35,7 +35,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         )
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: a device of CRI-O's lists passes whose path has `..` in it."""
     device = "x.split(':')[0].trim()"
     found = letters("steps", "variables.device_table", policy)

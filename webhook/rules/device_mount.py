@@ -34,7 +34,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         )
 
 
-def floor(_: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Weaker: a mount passes whose path has `..` in it."""
     device = begins(joined(steps("m")), DEVICE_MOUNTS)
     yield Clause(

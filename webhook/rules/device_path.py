@@ -91,7 +91,7 @@ def _mounts(some: list[HostPath], found: list[HostPath]) -> str:
     return f"every mount of {listed([shown(each.name, quotes=False) for each in some], 3)}"
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: a volume that no container mounts passes where every mount of it could be harmless."""
     reads = (
         f"m.?readOnly.orValue(false) && (letters.contains('{READABLE}')"

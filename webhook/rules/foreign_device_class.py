@@ -65,7 +65,7 @@ def _names(pools: list[Pool] | tuple[Pool, ...]) -> str:
     return listed([pool.name for pool in pools], 3)
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact."""
     own = any_of(named("object.metadata.name", pool.device_classes) for pool in policy.pools)
     taken = any_of(offered("n", pool.resources) for pool in policy.pools)

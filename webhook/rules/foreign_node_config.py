@@ -45,7 +45,7 @@ def check(review: Review[Labelled]) -> Iterator[Finding]:
     )
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact."""
     key = text(CONFIG_LABEL)
     yield Clause(

@@ -59,7 +59,7 @@ def _lifted(before: Iterable[str], after: Container[str]) -> Iterator[str]:
     return (key for key in before if key.endswith(SHARE_OF_COMPUTE) and key not in after)
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact."""
     annotation, label = named("k", PLACEMENT_ANNOTATIONS), named("k", PLACEMENT_LABELS)
     writer = any_of((include(policy.schedulers), include(policy.administrators)))

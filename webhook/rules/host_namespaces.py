@@ -33,7 +33,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             )
 
 
-def floor(_: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Exact, where it is certain that the pod may see a GPU."""
     yield Clause(
         "!variables.exposed || !variables.whole"

@@ -61,7 +61,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             )
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: a mount passes whose path has `..` in it, and a pod that more than one sort of pool may take."""
     strict = [pool.name for pool in policy.pools if pool.shared and pool.sharing != "time-slicing"]
     shared = [pool.name for pool in policy.pools if pool.shared]

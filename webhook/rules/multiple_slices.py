@@ -114,7 +114,7 @@ def _differ(one: object, other: object) -> bool:
         return False
 
 
-def floor(_: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Exact for pods where unsteered-pod is denied too. Claims pass."""
     yield Clause(
         "variables.count <= 1 || size(variables.willing) == 0 || (!variables.willing.all(p, p in variables.shared)"

@@ -38,7 +38,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         )
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for pods that ask by resources where unsteered-pod is denied too. Pods with claims alone pass."""
     wanted = {pool.name: pool.scheduler for pool in policy.pools if pool.scheduler is not None}
     named = f"[object.spec.?schedulerName.orValue('')].map(n, n == '' ? '{DEFAULT_SCHEDULER}' : n)[0]"

@@ -42,7 +42,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             yield Finding(path, message)
 
 
-def floor(_: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Exact, where it is certain that the pod may see a GPU; a capability is one in letters of ASCII."""
     names = array(sorted((*CAPABILITIES, *(f"CAP_{name}" for name in CAPABILITIES))))
     one = (

@@ -67,7 +67,7 @@ def _move(before: Pool | None, now: Pool | None) -> str:
     return f"move the node from pool {before.name} to pool {now.name}"
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact."""
     kubelet = all_of((registers(), f"{text(KUBELETS)} in request.userInfo.?groups.orValue([])"))
     may = [include(policy.administrators), include(policy.node_labellers)]

@@ -47,7 +47,7 @@ def _reason(key: str, policy: Policy) -> str:
     return f"policy {policy.name} selects namespaces by it"
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact."""
     keys = array(sorted(policy.namespace_keys))
     yield Clause(

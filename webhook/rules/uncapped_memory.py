@@ -137,7 +137,7 @@ def _variable(step: Step, part: ContainerPlan, planned: CapPlan) -> Iterator[Fin
         yield Finding(variable, message, advice=advice)
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: only variables count that are written whatever the card is. No value or changed annotation is read."""
     capped = [pool.name for pool in policy.pools if pool.sharing in policy.capped_sharing and not pool.driver_limits]
     names = [

@@ -126,7 +126,7 @@ def _one(entry: PriorityScope) -> str:
     return " ".join(words)
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for pods that ask by resources where unsteered-pod is denied too.
 
     Pods with claims alone, and groups of pods, pass.

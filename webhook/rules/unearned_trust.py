@@ -131,7 +131,7 @@ def _of_revision(review: Review[Revision | DeviceClaim], revision: Revision) -> 
         )
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for new pods. Updates that change what trusted pods run, revisions and claims pass."""
     bound = f", or for the right: {command(ANYONE)}" if policy.asks_rbac else ""
     yield Clause(

@@ -121,7 +121,7 @@ def _claims(pod: Pod) -> Iterator[tuple[Path, Object | None]]:
                 yield (*place, "claims", index), None
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: it holds only where no pool has device classes."""
     if any(pool.device_classes.patterns for pool in policy.pools):
         return  # what a claim may hold is judged where it is written, and for which account with facts

@@ -38,7 +38,7 @@ def check(review: Review[DeviceClaim]) -> Iterator[Finding]:
         )
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact."""
     name, before = "object.spec.?extendedResourceName", "oldObject.spec.?extendedResourceName"
     yield Clause(

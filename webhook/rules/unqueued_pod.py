@@ -121,7 +121,7 @@ def _place(pod: Pod, queue: Queue) -> tuple[str, Path]:
     return pod.kind, ("metadata", part, queue.key)
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Exact for new pods that ask by resources where unsteered-pod is denied too.
 
     Pods with claims alone pass, and updates that remove a queue.

@@ -52,7 +52,7 @@ def _source(entry: Object) -> str:
     return "a Secret or ConfigMap"
 
 
-def floor(_: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Exact."""
     names = array(SINGLE_NAMES)
     starts = array(LIMIT_VARIABLES.prefixes)

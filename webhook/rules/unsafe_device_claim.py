@@ -200,7 +200,7 @@ def _memory(limit: Any, path: Path) -> Iterator[Said]:
         yield path, f"{_REFUSES} {shown(limit)}, which is less than 1Mi; raise it"
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: of the driver's configuration only its version, kind, strategy and an absent interval are read."""
     of_nvidia = (
         "([one.?deviceClassName.orValue('')] + one.?selectors.orValue([]).map(s, s.?cel.?expression.orValue('')))"

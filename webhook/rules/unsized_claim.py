@@ -72,7 +72,7 @@ def _written(mib: int) -> str:
     return f"{mib}Mi" if mib % 1024 else f"{mib // 1024}Gi"
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: a claim passes that says nothing of memory where only a ResourceSlice shows that the default is 0."""
     faulty = [
         all_of((named("one.?deviceClassName.orValue('')", pool.device_classes), _faulty(pool)))

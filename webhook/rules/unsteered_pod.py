@@ -204,7 +204,7 @@ def _covers(own: Object, wanted: Object) -> bool:
     return (own.get("key"), own.get("value") or "") == (wanted["key"], wanted.get("value") or "")
 
 
-def floor(policy: Policy) -> Iterator[Clause]:
+def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: any pool will do that takes the pod, and updates pass that take a gated pod's steering away."""
     asked, taken = "size(variables.asked) == 0", "size(variables.willing) > 0"
     yield Clause(

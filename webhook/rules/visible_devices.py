@@ -41,7 +41,7 @@ def check(review: PodReview) -> Iterator[Finding]:
         yield Finding(path, f"{opens}, {way}")
 
 
-def floor(_: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Exact."""
     opens = []
     for each in DEVICE_VARIABLES.values():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.floor.standing import Changes, changes
+from webhook.fallback.status import Changes, changes
 from webhook.model import Action, Path, Problem, Result, Verdict, immutable
 from webhook.policy.model import Policy
 from webhook.rules import walk
@@ -84,8 +84,8 @@ class Compared(NamedTuple):
 class Change:
     """The effects of a change of policy on a run. Unchanged objects are only counted, but those of `same` listed.
 
-    `pools` show who shares which GPUs under the new policy, if a report shows them. `floor` says of which rules the
-    floors of the policies hold other things.
+    `pools` show who shares which GPUs under the new policy, if a report shows them. `fallback` says of which rules the
+    fallbacks of the policies hold other things.
     """
 
     old: Policy
@@ -99,7 +99,7 @@ class Change:
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
     same: tuple[Changed, ...] = ()
-    floor: Changes = field(default_factory=Changes)
+    fallback: Changes = field(default_factory=Changes)
 
     @classmethod
     def of(cls, old: Engine, new: Engine, compared: Iterable[Compared], unread: Iterable[Problem] = ()) -> "Change":
@@ -125,18 +125,18 @@ class Change:
             unjudged,
             left_alone=alone,
             same=tuple(same),
-            floor=changes(old.policy, new.policy, walk()),
+            fallback=changes(old.policy, new.policy, walk()),
         )
 
     @property
     def notes(self) -> Iterator[str]:
-        """Lines on what was not judged, and on the floor if it changes."""
+        """Lines on what was not judged, and on the fallback if it changes."""
         if self.unjudged:
             yield passed_over(self.unjudged)
         yield from self.unread
         yield from left_alone(self.left_alone)
-        if self.floor:
-            yield self.floor.line
+        if self.fallback:
+            yield self.fallback.line
 
     def having(self, effect: ChangeEffect) -> list[Changed]:
         """The objects that have this effect."""

@@ -19,7 +19,7 @@ from webhook.text.spelling import Guesses
 from webhook.text.words import listed, one_line, several, sha256, shown
 
 if TYPE_CHECKING:
-    from webhook.floor.standing import FallbackStatus
+    from webhook.fallback.status import FallbackStatus
     from webhook.scan.sharing import PoolUse
 
 
@@ -145,7 +145,7 @@ class Report:
     `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `at` is the time of
     the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` are the
     numbers of objects by namespace about which the webhook is never asked. `warnings` are places of files that were
-    read as kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged. `floor`
+    read as kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged. `fallback`
     is that of the cluster, if it was read.
     """
 
@@ -161,7 +161,7 @@ class Report:
     warnings: tuple[Problem, ...] = ()
     unread: tuple[str, ...] = ()
     everything: bool = False
-    floor: "FallbackStatus | None" = None
+    fallback: "FallbackStatus | None" = None
 
     @property
     def help(self) -> str:

@@ -102,9 +102,9 @@ class Metrics:
         )
         self._mode = self._gauge("mode", "1 for the mode that is in force, else 0.", "livemax", "mode")
         self._build = self._gauge("build_info", "What is running; always 1.", "livemax", "version", "python")
-        self._floor = self._gauge(
-            "floor_objects",
-            "With --floor: the policies and bindings of the floor by state; unread is 1 while they are not known.",
+        self._fallback = self._gauge(
+            "fallback_objects",
+            "With --fallback: the policies and bindings of the fallback by state; unread is 1 while they are not known.",
             *("livemax", "state"),
         )
         self._starts = self._counter("worker_starts", "Workers started: each but the first of a place is for one dead.")
@@ -199,11 +199,11 @@ class Metrics:
         for each in Mode:
             self._mode.labels(each).set(each is mode)
 
-    def floor(self, objects: Iterable[tuple[str, int]], *, unread: bool) -> None:
-        """Set the number of the floor's policies and bindings by state, and whether they are not known."""
+    def fallback(self, objects: Iterable[tuple[str, int]], *, unread: bool) -> None:
+        """Set the number of the fallback's policies and bindings by state, and whether they are not known."""
         for state, number in objects:
-            self._floor.labels(state).set(number)
-        self._floor.labels("unread").set(unread)
+            self._fallback.labels(state).set(number)
+        self._fallback.labels("unread").set(unread)
 
     def certificate(self, expiry: float) -> None:
         """Set the Unix time in seconds at which the serving certificate expires."""

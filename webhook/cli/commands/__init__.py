@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "schema": "print the JSON Schema of a policy or of its tests, for editors",
     "doctor": "ask a live cluster what is wrong with the installation",
     "registration": "print the webhook configurations that a policy needs",
-    "floor": "print what the API server can hold of a policy by itself",
+    "fallback": "print what the API server can hold of a policy by itself",
     "certs": "issue certificates, and keep those of a cluster valid",
     "completion": "print a shell completion script",
     "help": "show the help of a command",

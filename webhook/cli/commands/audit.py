@@ -13,8 +13,8 @@ from webhook.cli import inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
-from webhook.floor import current
-from webhook.floor.standing import FallbackStatus, standing
+from webhook.fallback import current
+from webhook.fallback.status import FallbackStatus, standing
 from webhook.gpu import guard
 from webhook.model import Unusable
 from webhook.reports import audit_report
@@ -52,7 +52,7 @@ FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for p
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
     help="Judge everything that runs in a live cluster: objects that were admitted while no webhook was asked, pods in "
-    "the wrong pool, pods that can reach a GPU without a request for one. It says what the floor holds. It needs list "
+    "the wrong pool, pods that can reach a GPU without a request for one. It says what the fallback holds. It needs list "
     "rights only.",
 )
 @options.policy()
@@ -111,7 +111,7 @@ def command(
             problems += publish.publish(api, form, engine.policy.name, result.judged, kinds, namespace, tell)
     _caution(guard.unguarded(engine.policy, facts), result.passed_over)
     report = _chosen(result.report(problems, datetime.now(UTC)), everything=everything)
-    report = replace(report, floor=_floor(api, engine, facts))
+    report = replace(report, fallback=_fallback(api, engine, facts))
     if any(each.format == "html" for each in wanted):
         report = replace(report, pools=sharing.overview(engine.policy, result.facts))
     outputs.say(reports.unshown((each.format for each in wanted), report))
@@ -124,13 +124,13 @@ def command(
     )
 
 
-def _floor(api: "Api", engine: Engine, facts: Facts) -> FallbackStatus | None:
+def _fallback(api: "Api", engine: Engine, facts: Facts) -> FallbackStatus | None:
     from webhook.cluster import registered
 
     try:
         found = registered.policies(api, current.SELECTOR)
     except Unusable as error:
-        outputs.say([f"note: the floor could not be read: {error.problems[0]}"])
+        outputs.say([f"note: the fallback could not be read: {error.problems[0]}"])
         return None
     return standing(engine.policy, rules.walk(), found, facts)
 

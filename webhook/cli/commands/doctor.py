@@ -49,8 +49,8 @@ STATUS = {
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
     help="Ask a live cluster what is wrong with its installation of Slicewarden, and say the way out: replicas, mode, "
-    "policy, registration, floor, certificate, caBundle, endpoints, facts, guard, permissions, and whether the API "
-    "server calls the webhook. It changes nothing: a pod is created as a dry run, and a Deployment where the floor "
+    "policy, registration, fallback, certificate, caBundle, endpoints, facts, guard, permissions, and whether the API "
+    "server calls the webhook. It changes nothing: a pod is created as a dry run, and a Deployment where the fallback "
     "denies the pod.",
 )
 @options.once("--policy", type=options.PATH, help="the policy that is to be installed; default: the installed one")

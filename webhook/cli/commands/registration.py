@@ -35,7 +35,7 @@ def _base64(text: str) -> str:
     ),
     help="Print the webhook configurations that a policy needs: what the API server asks about, with conditions made "
     "from the policy, so that a pod without a GPU never waits. They bear the policy's hash. Print them again for each "
-    "policy and release; --check compares those of a file or a cluster, and the floor if one is there.",
+    "policy and release; --check compares those of a file or a cluster, and the fallback if one is there.",
 )
 @checks.shared
 @options.policy()
@@ -63,7 +63,7 @@ def command(
     loaded = inputs.load_policy(policy)
     if check:
         compared = checks.registration(loaded, policy)
-        return checks.run(compared, file, inputs.Target(kubeconfig, context, None), checks.floor(loaded, policy))
+        return checks.run(compared, file, inputs.Target(kubeconfig, context, None), checks.fallback(loaded, policy))
     made = registration.bundles(loaded, ca_bundle) if ca_bundle else registration.configurations(loaded)
     if not (ca_bundle or half):
         outputs.show(

@@ -14,7 +14,7 @@ from webhook.engine.audit_mode import AuditMode
 from webhook.engine.engine import Engine
 from webhook.facts.rights import UNREAD
 from webhook.facts.sources import Fresh
-from webhook.floor.answers import ValidationActions
+from webhook.fallback.answers import ValidationActions
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
 from webhook.serving import processes
@@ -76,9 +76,9 @@ _FILE = parser.NamedPath(path_type=Path)
 )
 @click.option("--events", is_flag=True, help="with --live: write an Event for each denied object of a controller")
 @click.option(
-    "--floor",
+    "--fallback",
     type=parser.WordChoice([each.value for each in ValidationActions]),
-    help="with --live: watch the floor, and tell by metrics and log when it is not the one that `slicewarden floor` "
+    help="with --live: watch the fallback, and tell by metrics and log when it is not the one that `slicewarden fallback` "
     "makes with these --actions; in audit mode, when it denies anything",
 )
 @options.cluster
@@ -121,7 +121,7 @@ def command(
     max_facts_age: int | None,
     audit_only: bool,
     events: bool,
-    floor: str | None,
+    fallback: str | None,
     kubeconfig: str | None,
     context: str | None,
     listen: tuple[str, int],
@@ -138,10 +138,10 @@ def command(
     if client_name and not client_ca:
         raise Unusable((Problem("--client-name", 0, "needs --client-ca, which says whose certificates to believe"),))
     options.only_live(
-        live=live, events=events, floor=floor, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context
+        live=live, events=events, fallback=fallback, max_facts_age=max_facts_age, kubeconfig=kubeconfig, context=context
     )
     fixed = partial(_fixed, policy, *facts)
-    beside = Beside(events, ValidationActions(floor) if floor else None, audit_only)
+    beside = Beside(events, ValidationActions(fallback) if fallback else None, audit_only)
     load = _live(policy, kubeconfig, context, max_facts_age, beside) if live else fixed
     chosen: processes.Load = partial(_audited, load) if audit_only else load
     settings = processes.Listen(
@@ -180,10 +180,10 @@ def _fixed(policy: str | None, *facts_paths: str) -> "tuple[Engine, Follow]":
 
 
 class Beside(NamedTuple):
-    """The other work of a worker: it writes Events, and watches a floor, which in audit mode only records."""
+    """The other work of a worker: it writes Events, and watches a fallback, which in audit mode only records."""
 
     events: bool
-    floor: ValidationActions | None
+    fallback: ValidationActions | None
     audit: bool
 
 
@@ -220,22 +220,22 @@ def _watching(
         writer = Events(connection, log_line, metrics, engine.policy.support) if beside.events else None
         if writer is not None:
             writer.start()
-        if beside.floor is not None:
-            _watch_floor(connection, engine.policy, beside.floor, metrics, audit=beside.audit)
+        if beside.fallback is not None:
+            _watch_fallback(connection, engine.policy, beside.fallback, metrics, audit=beside.audit)
         return inputs.cautious(engine.policy, source, log_line), writer
 
     return engine, follow
 
 
-def _watch_floor(
+def _watch_fallback(
     connection: "Api", policy: Policy, answer: ValidationActions, metrics: "Metrics", *, audit: bool
 ) -> None:
     from webhook.cluster import watch
-    from webhook.floor import current, policies  # 1 MiB, which only --floor needs
-    from webhook.serving import floor_watch
+    from webhook.fallback import current, policies  # 1 MiB, which only --fallback needs
+    from webhook.serving import fallback_watch
 
-    wanted = partial(policies.floor, policy, rules.walk(), answer)
-    followed = watch.Cluster(connection, log_line, read=floor_watch.READ, keep=floor_watch.kept)
+    wanted = partial(policies.fallback, policy, rules.walk(), answer)
+    followed = watch.Cluster(connection, log_line, read=fallback_watch.READ, keep=fallback_watch.kept)
     followed.start()
 
     def heard() -> list[Object] | None:
@@ -243,4 +243,4 @@ def _watch_floor(
             return None
         return [item for kind in current.KINDS for item in followed.objects(kind)]
 
-    floor_watch.FloorWatch(heard, wanted, log_line, metrics, audit=audit).start()
+    fallback_watch.FallbackWatch(heard, wanted, log_line, metrics, audit=audit).start()

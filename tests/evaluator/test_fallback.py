@@ -1,0 +1,229 @@
+"""The fallback never denies what the engine allows, and what it lets pass does not grow."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from tests import ROOT
+from tests.evaluator import generated
+from tests.evaluator.evaluator import Compared, Comparison, Evaluator, request_for
+from tests.evaluator.generated import POLICIES, generating
+from tests.support.fixtures import FILES, FOLDERS, REFUSED, files_of, fixture
+from tests.support.fixtures import settings as of_folder
+from tests.support.policies import FACTS, facts_of, policy_of
+from webhook.catalog.names import Names
+from webhook.cel.clauses import Clause
+from webhook.fallback.params import Params
+from webhook.fallback.policies import fallback
+from webhook.model import Action
+from webhook.policy.actions import Exemption, Override
+from webhook.policy.model import KUEUE_LABEL, PriorityScope, Queue
+from webhook.policy.scopes import Grant, Requesters, Scope
+from webhook.rules import walk
+
+HERE = Path(__file__).resolve().parent
+GOLDEN = HERE / "missed.json"
+PODS, UPDATES = 1_200, 400
+"""Of each policy."""
+
+
+def said(into: Compared) -> None:
+    costs = sorted(into.costs)
+    counted = {rule: f"{len(into.missed.get(rule, ()))} of {number}" for rule, number in sorted(into.denied.items())}
+    print(f"\n{into.judged} judged, {into.allowed} allowed, {len(into.refused)} refused by the API server itself")
+    print(f"units: median {costs[len(costs) // 2][0]}, most {costs[-1]}; let pass, by rule: {counted}")
+
+
+def test_no_fixture_is_denied_that_the_engine_allows(evaluator: Evaluator) -> None:
+    into = Compared()
+    for rule in FOLDERS:
+        comparison = Comparison(evaluator, *of_folder(rule))
+        for file in files_of(rule):
+            comparison.add(f"{rule}/{file.stem}", request_for(fixture(file)[0].value), into)
+    said(into)
+    assert (into.wrong, into.differing) == ([], [])
+    assert set(into.refused) == {
+        f"{file.parent.name}/{file.stem}" for file in FILES if REFUSED.search(file.read_text())
+    }
+    assert into.judged + len(into.refused) == len(FILES)
+    missed: dict[str, Any] = {rule: sorted(names) for rule, names in sorted(into.missed.items())}
+    written = json.dumps({"let pass": sorted(into.through), "by rule": missed}, indent=1) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(written, "utf-8")
+    assert written == GOLDEN.read_text("utf-8")
+
+
+def test_no_recorded_request_is_denied_that_the_engine_allows(evaluator: Evaluator) -> None:
+    into, comparison = Compared(), Comparison(evaluator, *of_folder("multiple-slices"))
+    for file in sorted((ROOT / "tests" / "recorded").glob("*.json")):
+        document = json.loads(file.read_text("utf-8"))
+        if document["request"].get("object") is not None:
+            comparison.add(file.stem, request_for(document), into)
+    said(into)
+    assert (into.wrong, into.differing) == ([], [])
+    assert into.judged > 30
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_generated_pod_is_denied_that_the_engine_allows(evaluator: Evaluator, name: str) -> None:
+    file = ROOT / "policies" / name
+    policy, facts = policy_of(file), facts_of(file.parent / "facts.yaml" if "/" in name else FACTS)
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @settings(generating, max_examples=PODS)
+    @given(generated.pods(policy, facts))
+    def created(pod: Any) -> None:
+        comparison.add("pod", request_for(pod), into)
+        assert (into.wrong, into.differing) == ([], [])
+
+    @settings(generating, max_examples=UPDATES)
+    @given(generated.changes(policy, facts))
+    def updated(change: Any) -> None:
+        what, old, new = change
+        more = {"operation": "UPDATE", "subResource": what, "oldObject": old}
+        comparison.add(f"update {what}", request_for(new, **more), into)
+        assert (into.wrong, into.differing) == ([], [])
+
+    created()
+    updated()
+    said(into)
+    assert into.judged >= 1_000
+    assert into.allowed * 3 >= into.judged, "too few of them are allowed to prove anything"
+
+
+def test_no_pod_is_denied_where_a_policy_eases_a_rule(evaluator: Evaluator) -> None:
+    policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
+    scope = Scope(frozenset({"vision"}), None, frozenset())
+    eased = Override(scope, frozenset(), {"chosen-node": Action.WARN, "visible-devices": Action.AUDIT})
+    by_pool = {"multiple-slices": Action.AUDIT, "host-namespaces": Action.WARN, "unsteered-pod": Action.WARN}
+    overrides = (eased, Override(None, frozenset({"exclusive"}), by_pool))
+    strict = Override(Scope(frozenset({"visitors"}), None, frozenset()), frozenset(), {"*": Action.DENY})
+    exemption = Exemption("trainer", replace(scope, service_accounts=frozenset({"train*"})), frozenset(), None)
+    policy = replace(policy, overrides=(strict, *overrides), exemptions=(*policy.exemptions, exemption))
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @settings(generating, max_examples=PODS)
+    @given(generated.pods(policy, facts))
+    def created(pod: Any) -> None:
+        comparison.add("pod", request_for(pod), into)
+        assert (into.wrong, into.differing) == ([], [])
+
+    created()
+    said(into)
+    assert into.allowed * 3 >= into.judged
+
+
+def test_no_pod_is_denied_where_pools_have_queues_and_schedulers(evaluator: Evaluator) -> None:
+    policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
+    shared, mig, exclusive = policy.pools
+    queued = replace(exclusive, queue=Queue(KUEUE_LABEL, kueue=True, names=Names(("team-*",))))
+    urgent = Names(("urgent",))
+    policy = replace(
+        policy,
+        pools=(replace(shared, scheduler="kai-scheduler"), mig, queued),
+        priorities=(
+            PriorityScope(urgent, trust=frozenset({"trusted"}), pools=frozenset({"shared"})),
+            PriorityScope(urgent, scope=Scope(frozenset({"vision"}), None, frozenset())),
+        ),
+        untrusted_preempt=False,
+        forms=replace(policy.forms, claims=(Scope(frozenset({"vision", "visitors"}), None, frozenset()),)),
+    )
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @settings(generating, max_examples=PODS)
+    @given(generated.pods(policy, facts, often=generated.turn))
+    def created(pod: Any) -> None:
+        comparison.add("pod", request_for(pod), into)
+        assert (into.wrong, into.differing) == ([], [])
+
+    created()
+    said(into)
+    assert into.allowed * 3 >= into.judged
+    for rule in ("other-scheduler", "unearned-priority", "unqueued-pod"):
+        assert into.denied[rule] > len(into.missed.get(rule, ()))
+
+
+def test_a_fallback_that_reads_a_config_map_answers_as_one_that_does_not(evaluator: Evaluator) -> None:
+    policy, facts = policy_of(ROOT / "policies" / "sample.yaml"), facts_of(FACTS)
+    (labelled,) = policy.grants
+    assert labelled.scope.selector is not None
+    here, there = (frozenset(some) for some in (("vision", "nowhere"), ("visitors", "nowhere")))
+    trainers = frozenset({"trainer"})
+    policy = replace(
+        policy,
+        grants=(
+            Grant(Scope(here, None, trainers), frozenset({"shared", "mig"})),
+            Grant(Scope(there, labelled.scope.selector, trainers), frozenset({"exclusive"})),
+            Grant(Scope(frozenset({"visitors"}), None, frozenset()), requesters=Requesters(frozenset({"alice"}))),
+        ),
+        pools=tuple(pool if pool.shared else replace(pool, max_request=1) for pool in policy.pools),
+    )
+    data = Params.of("fallback").config_map(policy)["data"]
+    assert data == {
+        "maxRequest.exclusive": "1",
+        "maxRequest.mig": "1",
+        "trust.nowhere": "mig,shared trainer\nexclusive trainer\n",
+        "trust.vision": "mig,shared trainer\n",
+        "trust.visitors": "exclusive trainer\n",
+    }
+    into, comparison = Compared(), Comparison(evaluator, policy, facts)
+
+    @settings(generating, max_examples=PODS)
+    @given(generated.pods(policy, facts))
+    def created(pod: Any) -> None:
+        comparison.add("pod", request_for(pod), into)
+        assert (into.wrong, into.differing) == ([], [])
+
+    created()
+    said(into)
+    assert into.allowed * 4 >= into.judged
+    assert into.denied["unearned-trust"] > len(into.missed.get("unearned-trust", ())), "no grant is missing"
+    made = evaluator.compiled(fallback(policy, walk(), params=Params.of("fallback"))[1:])
+    pod = request_for(wide("variables", 1))
+    assert not evaluator.judge(made, pod, facts).denied
+    assert "no params found" in str(evaluator.judge(made, pod, facts).errors)
+
+
+def wide(what: str, number: int) -> dict[str, Any]:
+    """A pod that asks for a GPU and has very many of one thing."""
+    container: dict[str, Any] = {"name": "a", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    spec: dict[str, Any] = {"containers": [container]}
+    match what:
+        case "volumes":
+            spec["volumes"] = [{"name": f"v{i}", "hostPath": {"path": f"/data/{i}"}} for i in range(number)]
+        case "mounts":
+            spec["volumes"] = [{"name": f"v{i}", "hostPath": {"path": f"/etc/ssl/certs/{i}"}} for i in range(number)]
+            mounts = [{"name": f"v{i}", "mountPath": f"/certs/{i}", "readOnly": True} for i in range(number)]
+            container["volumeMounts"] = mounts
+        case "variables":
+            container["env"] = [{"name": f"NAME_{i}", "value": "value"} for i in range(number)]
+        case "tolerations":
+            spec["tolerations"] = [{"key": f"key-{i}", "operator": "Exists"} for i in range(number)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "visitors"}, "spec": spec}
+
+
+@pytest.mark.parametrize("what", ["volumes", "mounts", "variables", "tolerations"])
+@pytest.mark.parametrize("kilobytes", [100, 300, 900])
+def test_no_pod_that_the_engine_allows_costs_too_much(evaluator: Evaluator, what: str, kilobytes: int) -> None:
+    each = (len(json.dumps(wide(what, 200))) - len(json.dumps(wide(what, 100)))) / 100
+    into = Compared()
+    pod = request_for(wide(what, int(kilobytes * 1000 / each)))
+    Comparison(evaluator, *of_folder("multiple-slices")).add(what, pod, into)
+    said(into)
+    assert into.judged == 1
+    assert (into.wrong, into.differing) == ([], [])
+    assert into.allowed or kilobytes > 100, "the engine refuses very long pods by itself"
+
+
+@pytest.mark.parametrize("rule", [rule for rule in walk() if rule.fallback], ids=lambda rule: rule.id)
+def test_a_clause_is_one_line_and_says_the_way_out(rule: Any) -> None:
+    assert rule.fallback.__doc__.split(":")[0].split()[0].rstrip(".,") in ("Exact", "Weaker")
+    for clause in rule.fallback(of_folder("multiple-slices")[0]):
+        assert isinstance(clause, Clause)
+        assert "\n" not in clause.message
+        assert ";" in clause.message or ", and " in clause.message or ":" in clause.message, clause.message

@@ -1,0 +1,134 @@
+"""`slicewarden fallback`: print what the API server can hold of a policy by itself."""
+
+import re
+from collections.abc import Sequence
+
+import click
+
+from webhook import rules
+from webhook.cli import checks, inputs, options, outputs, parser
+from webhook.documents import goyaml_writer
+from webhook.facts.snapshot import Facts
+from webhook.fallback import mutations, policies
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.params import Params
+from webhook.text.words import shown
+
+FORMS = ("vap", "static")
+
+
+class _Params(click.ParamType[Params]):
+    """The name of a ConfigMap, after its namespace if that is not the webhook's."""
+
+    name = "params"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Params:
+        if not re.fullmatch(rf"({_LABEL}/)?{_LABEL}(\.{_LABEL})*", value):
+            self.fail("must be the name of a ConfigMap, or its namespace, a slash and its name", param, ctx)
+        return Params.of(value)
+
+
+_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+PARAMS = _Params()
+
+
+@click.command(
+    cls=parser.Command,
+    page=parser.HelpEpilog(
+        (
+            "slicewarden fallback --policy policies/ > fallback.yaml",
+            "slicewarden fallback --policy policies/ --actions ByRule | kubectl apply -f -",
+            "slicewarden fallback --policy policies/ --mutate --facts cluster.json > fallback.yaml",
+            "slicewarden fallback --policy policies/ --params fallback > fallback.yaml",
+            "slicewarden fallback --policy policies/ --check fallback.yaml",
+            "slicewarden fallback --policy policies/ --check --live",
+            "slicewarden fallback --policy policies/ --as static > /etc/kubernetes/admission/policies/slicewarden.yaml",
+        ),
+        {**parser.SHOWN, "1": "with --check: the fallback is not the one that the policy needs"},
+        environment=parser.KUBECONFIG,
+    ),
+    help="Print ValidatingAdmissionPolicies and their bindings, by which the API server holds what it can of a policy "
+    "while the webhook is away, or when its registration is gone. They never deny what the webhook allows. "
+    "`slicewarden rules RULE` says what they hold of a rule. Print them again for each policy and release. They need "
+    "Kubernetes 1.35; the static form needs 1.37.",
+)
+@checks.shared
+@options.policy()
+@click.option(
+    "--as",
+    "form",
+    type=parser.WordChoice(FORMS),
+    default="vap",
+    help="vap: objects of the API; static: files that the API server reads from a folder, which nobody deletes by the "
+    "API; default: vap",
+)
+@click.option(
+    "--actions",
+    type=parser.WordChoice([each.value for each in ValidationActions]),
+    help="what comes of a request that a rule denies; each is written to the audit log too; ByRule: Audit for rules "
+    "that can wait for the webhook, and Deny for the others; default: Deny. --check compares them if they are given, "
+    "and else names those that it found",
+)
+@click.option(
+    "--mutate",
+    is_flag=True,
+    help="print a MutatingAdmissionPolicy too, by which the API server steers, guards and caps pods as far as it can, "
+    "so that a small cluster needs no webhook; comments say what is missing then; needs Kubernetes 1.36. --check "
+    "compares it if it is there, and with --mutate it has to be; if --facts has nodes, its caps have to fit their "
+    "cards",
+)
+@click.option(
+    "--params",
+    type=PARAMS,
+    metavar="[NAMESPACE/]NAME",
+    help="have the API server read grants by namespace and maxRequest from this ConfigMap, which is printed too; a "
+    "change of them changes it alone. Without the ConfigMap every pod is refused outside the namespaces left alone",
+)
+@options.facts()
+@options.cluster
+def command(
+    file: str | None,
+    policy: str | None,
+    form: str,
+    actions: str | None,
+    check: bool,
+    live: bool,
+    mutate: bool,
+    params: Params | None,
+    facts: Sequence[str],
+    kubeconfig: str | None,
+    context: str | None,
+) -> int:
+    """Print the fallback, or compare what is there with it."""
+    checks.given(file, check=check, live=live)
+    static = form == "static"
+    if static and live:
+        files = "no API shows the static form; compare the file of each control plane node"
+        raise click.UsageError(f"{files}: slicewarden fallback --as static --check FILE")
+    if params and (static or mutate):
+        raise click.UsageError(f"--params cannot be used with {'--as static' if static else '--mutate'}; leave it out")
+    if mutate and static:
+        raise click.UsageError("--mutate cannot be used with --as static; leave it out")
+    options.only_live(live=live, kubeconfig=kubeconfig, context=context)
+    inputs.note_sample(policy)
+    loaded = inputs.load_policy(policy)
+    answer = ValidationActions(actions) if actions else None
+    known = Facts.of(item.value for item in inputs.load_facts(facts))
+    if check:
+        compared = checks.fallback(loaded, policy, answer, params, static=static, mutate=mutate, facts=known)
+        return checks.run(compared, file, inputs.Target(kubeconfig, context, None))
+    made = policies.fallback(loaded, rules.walk(), answer or ValidationActions.DENY, params)
+    if static:
+        made = policies.static(made, loaded)
+    given = checks.options_of(answer or ValidationActions.DENY, params, static=static) + (" --mutate" if mutate else "")
+    outputs.show(
+        f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden fallback{given}`.\n"
+        "# Make it again with each policy and with each release.\n"
+    )
+    if mutate:
+        made += mutations.mutating(loaded, rules.walk(), known)
+        missing = mutations.unwritten(loaded, rules.walk(), mutations.cappings(loaded, known))
+        outputs.show("# Without the webhook this is missing:\n" + "".join(f"# - {each}\n" for each in missing))
+    for each in made:
+        outputs.show("---\n" + goyaml_writer.write(each), commands=True)
+    return 0

@@ -1,0 +1,239 @@
+"""Compares a fallback that is there with the one that a policy needs."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from webhook.engine.registration import LABELS, MADE_FROM
+from webhook.fallback import mutations
+from webhook.fallback.answers import OF_BINDINGS, ValidationActions
+from webhook.fallback.params import Params
+from webhook.fallback.policies import AUDITED, GUARD, STATIC
+from webhook.model import Object
+from webhook.text.words import listed, shown
+
+KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+MUTATING = (mutations.POLICY, mutations.BINDING)
+"""The kinds by which the API server steers, guards and caps, where a fallback was made with --mutate."""
+
+CONFIG_MAP = "ConfigMap"
+
+SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
+"""The label selector of the policies and bindings of a fallback."""
+
+LOST = "if the registration is removed, nothing holds what the policy denies (docs/fallback.md)"
+"""The rest of a sentence that says that there is no fallback."""
+
+NAMED = 5
+"""How many names a line has."""
+
+
+def ours(items: Iterable[Object]) -> list[Object]:
+    """Choose the policies and bindings of Slicewarden among objects, and the ConfigMap that they read."""
+    items = [*items]
+    found = [
+        item
+        for item in items
+        if item.get("kind") in (*KINDS, *MUTATING) and LABELS.items() <= (_metadata(item).get("labels") or {}).items()
+    ]
+    read = params(found)
+    return [*found, *(item for item in items if read and item.get("kind") == CONFIG_MAP and read == _named(item))]
+
+
+def params(found: Iterable[Object]) -> Params | None:
+    """Return the ConfigMap that a fallback reads; None if it reads none, or not all of it reads the same."""
+    refs = [item["spec"]["paramRef"] for item in found if isinstance((item.get("spec") or {}).get("paramRef"), dict)]
+    named = {Params(str(each.get("namespace")), str(each.get("name"))) for each in refs}
+    return named.pop() if len(named) == 1 else None
+
+
+def without_params(made: Iterable[Object]) -> list[Object]:
+    """Leave out the ConfigMap of a fallback, where only its policies and bindings were read."""
+    return [each for each in made if each["kind"] != CONFIG_MAP]
+
+
+def _named(item: Object) -> Params:
+    return Params(str(_metadata(item).get("namespace")), str(_metadata(item).get("name")))
+
+
+def answers(found: Iterable[Object]) -> dict[ValidationActions, list[str]]:
+    """Return the answers of the bindings of a fallback, without its guard: the strictest first, each with its bindings."""
+    said: dict[ValidationActions, list[str]] = {}
+    for item in ours(found):
+        if item["kind"] == KINDS[1] and not _guards(item):
+            actions = _actions(item)
+            for each in OF_BINDINGS:
+                if each in actions:
+                    said.setdefault(each, []).append(str(_metadata(item).get("name")))
+                    break
+    return {each: said[each] for each in OF_BINDINGS if each in said}
+
+
+def made_with(found: Iterable[Object]) -> ValidationActions | None:
+    """Return the answer with which a fallback was made; None if it has no bindings, or they have several answers."""
+    found = ours(found)
+    if any(str(_metadata(item).get("name")).removesuffix(STATIC).endswith(AUDITED) for item in found):
+        return ValidationActions.BY_RULE
+    has = [*answers(found)]
+    return has[0] if len(has) == 1 else None
+
+
+def of_files(found: Iterable[Object]) -> bool:
+    """Tell whether a fallback is in the form that an API server reads from a folder."""
+    return any(str(_metadata(item).get("name")).endswith(STATIC) for item in ours(found))
+
+
+def only_records(found: Iterable[Object]) -> bool:
+    """Tell whether a fallback denies nothing, as in audit mode."""
+    return [*answers(found)] == [ValidationActions.AUDIT]
+
+
+def told(found: Iterable[Object]) -> str:
+    """Say in a few words what the bindings of a fallback do; empty without any."""
+    found = ours(found)
+    has = answers(found)
+    if only_records(found):
+        return f"{ValidationActions.AUDIT}"
+    if made := made_with(found):
+        return f"{made}"
+    return ", ".join(
+        f"{each} ({listed([shown(name, quotes=False) for name in names], 3)})" for each, names in has.items()
+    )
+
+
+class ObjectState(StrEnum):
+    """The state of a policy or binding of a fallback."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    DIFFERING = "differing"
+    UNNEEDED = "unneeded"
+    """It belongs to an older fallback, or to another policy's."""
+
+
+MISSING = {
+    KINDS[1]: "its binding is missing, so it is not in force",
+    MUTATING[1]: "its binding is missing, so it is not in force",
+    CONFIG_MAP: "the ConfigMap is missing, so every pod is refused",
+}
+"""The words for a part that is missing."""
+
+
+class Drift(NamedTuple):
+    """A part of a policy or binding that is not as it has to be."""
+
+    kind: str
+    name: str
+    state: ObjectState
+    text: str
+
+
+def differences(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> list[str]:
+    """Say what of a fallback is not as it has to be, as `differing` finds it; nothing if it is current."""
+    said: dict[str, list[str]] = {}
+    for each in differing(wanted, found, actions=actions):
+        name = shown(each.name, quotes=False)
+        said.setdefault(each.text, []).append(f"{MUTATING[0]} {name}" if each.kind in MUTATING else name)
+    return [f"{listed(list(dict.fromkeys(names)), NAMED)}: {text}" for text, names in said.items()]
+
+
+def states(wanted: Collection[Object], found: Iterable[Object]) -> dict[ObjectState, int]:
+    """Count the policies and bindings of a fallback by their state; their actions count too."""
+    by_state: dict[ObjectState, set[tuple[str, str]]] = {state: set() for state in ObjectState}
+    for each in differing(wanted, found, actions=True):
+        by_state[each.state].add((each.kind, each.name))
+    counts = {state: len(names) for state, names in by_state.items()}
+    counts[ObjectState.CURRENT] = len(wanted) - counts[ObjectState.MISSING] - counts[ObjectState.DIFFERING]
+    return counts
+
+
+def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: bool = False) -> Iterator[Drift]:
+    """Yield what of a fallback is not as it has to be.
+
+    Defaults of the API server may be there. The actions of bindings may differ without `actions`, but for the guard's.
+    """
+    there = {(item["kind"], _metadata(item).get("name")): item for item in ours(found)}
+    for each in wanted:
+        kind, name = each["kind"], each["metadata"]["name"]
+        item = there.pop((kind, name), None)
+        if item is None:
+            yield Drift(kind, name, ObjectState.MISSING, MISSING.get(kind, "is missing"))
+        else:
+            yield from (Drift(kind, name, ObjectState.DIFFERING, text) for text in _between(each, item, actions))
+    for kind, name in there:
+        audited = str(name).removesuffix(STATIC).endswith(AUDITED)
+        text = "is not of this policy's fallback, and may deny what the webhook allows; delete it"
+        if audited and only_records(item for item in there.values() if _metadata(item).get("name") == name):
+            text = "belongs to a fallback with other --actions; it only records; delete it"
+        if kind in MUTATING:
+            text = "is not of this policy's fallback, and may write what the webhook does not; delete it"
+        yield Drift(kind, str(name), ObjectState.UNNEEDED, text)
+
+
+def recording(made: Iterable[Object]) -> list[Object]:
+    """Make of a fallback one that denies nothing, as audit mode has it."""
+    return [
+        {**each, "spec": {**each["spec"], "validationActions": [ValidationActions.AUDIT.value]}}
+        if each["kind"] == KINDS[1]
+        else each
+        for each in made
+    ]
+
+
+def _between(wanted: Object, found: Object, actions: bool) -> Iterator[str]:
+    digest = wanted["metadata"]["annotations"].get(MADE_FROM)
+    stamp = (_metadata(found).get("annotations") or {}).get(MADE_FROM)
+    if digest and stamp != digest:
+        yield f"was made from policy {shown(stamp, quotes=False)}, but this policy is {digest}"
+    if wanted["kind"] == MUTATING[0] and mutations.recorded(wanted) != mutations.recorded(found):
+        yield "its caps are those of other cards; give it the cluster's nodes by --facts"
+    if wanted["kind"] == CONFIG_MAP:
+        yield from ("its data differ" for _ in (1,) if found.get("data") != wanted["data"])
+        return
+    spec: Mapping[str, Any] = found.get("spec") or {}
+    for part, value in wanted["spec"].items():
+        if part == "validationActions":
+            if (actions or _guards(wanted)) and {*value} != {*_actions(found)}:
+                yield f"actions are {_said(_actions(found))}, not {_said(value)}"
+        elif not _holds(value, spec.get(part)):
+            yield f"its {part} {'differ' if part.endswith('s') else 'differs'}"
+    yield from (f"has {part} of its own" for part in spec if part not in wanted["spec"] and not _default(part, spec))
+
+
+def _guards(item: Object) -> bool:
+    return _metadata(item).get("name") == GUARD + STATIC
+
+
+def _actions(binding: Object) -> list[str]:
+    spec = binding.get("spec")
+    actions = spec.get("validationActions") if isinstance(spec, dict) else None
+    return [*map(str, actions)] if isinstance(actions, list) else []
+
+
+def _said(actions: Sequence[str]) -> str:
+    return " and ".join(shown(each, quotes=False) for each in actions[:NAMED]) or "none"
+
+
+def _holds(wanted: Any, found: Any) -> bool:
+    """Tell whether a value is there, and beside it at most what the API server writes by itself.
+
+    Anything else could take requests away: a selector, a condition, an exception.
+    """
+    if isinstance(wanted, dict):
+        same = isinstance(found, dict) and all(_holds(value, found.get(key)) for key, value in wanted.items())
+        return same and all(key in wanted or _default(key, found) for key in found)
+    if isinstance(wanted, list):
+        same = isinstance(found, list) and len(found) == len(wanted)
+        return same and all(map(_holds, wanted, found))
+    return bool(wanted == found)
+
+
+def _default(key: str, holder: Mapping[str, Any]) -> bool:
+    """Tell whether a value is what the API server writes where nothing is said (its defaults.go)."""
+    return not holder[key] or (key, holder[key]) in (("scope", "*"), ("matchPolicy", "Equivalent"))
+
+
+def _metadata(item: Object) -> Mapping[str, Any]:
+    value = item.get("metadata")
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,181 @@
+"""Says what fallbacks hold: one that is there, rule by rule, and what a change of policy changes in it."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from webhook.facts.snapshot import Facts
+from webhook.fallback import current, mutations
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.policies import fallback
+from webhook.model import Action, Object
+from webhook.policy.model import Policy
+from webhook.rules import Rule
+from webhook.text.words import listed
+
+NAMED = 8
+"""How many rules a line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackStatus:
+    """The fallback of a cluster: what of it is not as the policy needs it, and what it does about which rules.
+
+    `denied` are refused by the API server, `recorded` written to its audit log alone, and of a rule with clauses for
+    several sorts of requests the strictest counts. `alone` are those that the policy denies by the webhook alone.
+    """
+
+    installed: bool
+    differences: Sequence[str] = ()
+    actions: str = ""
+    denied: Sequence[str] = ()
+    recorded: Sequence[str] = ()
+    alone: Sequence[str] = ()
+
+    @property
+    def value(self) -> Object:
+        """All of it, as JSON."""
+        return {
+            "installed": self.installed,
+            "current": self.installed and not self.differences,
+            "differences": [*self.differences],
+            "actions": self.actions,
+            "denied": [*self.denied],
+            "recorded": [*self.recorded],
+            "byWebhookAlone": [*self.alone],
+        }
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """The same for people."""
+        if not self.installed:
+            yield f"fallback: none that the API shows; {current.LOST}"
+            return
+        state = "stale; see `slicewarden fallback --check --live`" if self.differences else "current"
+        yield f"fallback: {state}, actions: {self.actions or 'none'}"
+        yield from (f"fallback: {line}" for line in self.differences)
+        recorded = f"; records {listed(self.recorded, NAMED)}" if self.recorded else ""
+        yield f"fallback: refuses what {len(self.denied)} rules deny{recorded}"
+        if self.alone:
+            yield f"fallback: the webhook alone holds {listed(self.alone, NAMED)}"
+
+
+def standing(
+    policy: Policy, rules: Sequence[Rule], found: Sequence[Object], facts: Facts | None = None
+) -> FallbackStatus:
+    """Compare the fallback of a cluster with the one that a policy needs, and say what it holds.
+
+    Mutations are compared where there are any, and their caps with the cards among the facts.
+    """
+    made_with = current.made_with(found)
+    answer = made_with or next(iter(current.answers(found)), ValidationActions.DENY)
+    actions = answer is ValidationActions.BY_RULE and not current.only_records(found)
+    made = current.without_params(fallback(policy, rules, answer, current.params(found)))
+    made += mutations.again(policy, rules, facts, found)
+    differences = current.differences(made, found, actions=actions) if found else ()
+    bindings = {name: each for each, names in current.answers(found).items() for name in names}
+    by_answer: dict[ValidationActions | None, set[str]] = {}
+    for item in found:
+        if item["kind"] == current.KINDS[0]:
+            answered = bindings.get(item["metadata"]["name"])
+            by_answer.setdefault(answered, set()).update(_rules(item))
+    denied = by_answer.get(ValidationActions.DENY, set())
+    recorded = (by_answer.get(ValidationActions.AUDIT, set()) | by_answer.get(ValidationActions.WARN, set())) - denied
+    wanted = {rule.id for rule in rules if policy.action(rule.id) is Action.DENY}
+    return FallbackStatus(
+        bool(found),
+        differences,
+        current.told(found),
+        sorted(denied),
+        sorted(recorded),
+        sorted(wanted - denied - recorded),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The rules of which two fallbacks hold other things, and those whose fixes `--mutate` writes in another way."""
+
+    added: Sequence[str] = field(default_factory=tuple)
+    removed: Sequence[str] = field(default_factory=tuple)
+    changed: Sequence[str] = field(default_factory=tuple)
+    written: Sequence[str] = field(default_factory=tuple)
+
+    def __bool__(self) -> bool:
+        """Tell whether there are any."""
+        return bool(self.added or self.removed or self.changed or self.written)
+
+    @property
+    def value(self) -> Object:
+        """All of it, as JSON."""
+        return {
+            "added": [*self.added],
+            "removed": [*self.removed],
+            "changed": [*self.changed],
+            "written": [*self.written],
+        }
+
+    @property
+    def line(self) -> str:
+        """The same in a line for people; empty without any."""
+        parts = (
+            ("now also holds", self.added, ""),
+            ("no longer holds", self.removed, ""),
+            ("holds", self.changed, " in another way"),
+            ("writes the fixes of", self.written, " in another way if it was made with --mutate"),
+        )
+        said = [f"{verb} {listed(some, NAMED)}{way}" for verb, some, way in parts if some]
+        return f"the fallback {', and '.join(said)}; where it is installed, make it again" if said else ""
+
+
+def changes(old: Policy, new: Policy, rules: Sequence[Rule]) -> Changes:
+    """Compare the fallbacks of two policies, rule by rule: what they ask, and of which requests, not their words."""
+    before, after = (_held(fallback(policy, rules)) for policy in (old, new))
+    return Changes(
+        sorted(after.keys() - before.keys()),
+        sorted(before.keys() - after.keys()),
+        sorted(rule for rule in before.keys() & after.keys() if before[rule] != after[rule]),
+        sorted(rule.id for rule in rules if _fixes(old, rule) != _fixes(new, rule)),
+    )
+
+
+def _fixes(policy: Policy, rule: Rule) -> Sequence[Any]:
+    """Return what `--mutate` writes for a rule without facts: the scope, the variables and the expressions."""
+    return [item["spec"] for item in mutations.mutating(policy, [rule], Facts())]
+
+
+def _held(made: Iterable[Object]) -> dict[str, set[str]]:
+    held: dict[str, set[str]] = {}
+    for item in made:
+        spec: Mapping[str, Any] = item["spec"]
+        if item["kind"] != current.KINDS[0]:
+            continue
+        scope = json.dumps([spec["matchConstraints"], spec["matchConditions"]], sort_keys=True)
+        variables = {each["name"]: each["expression"] for each in spec["variables"]}
+        for each in spec["validations"]:
+            texts = _read(each["expression"], variables)
+            held.setdefault(_rule(each), set()).add("\n".join((item["metadata"]["name"], scope, *texts)))
+    return held
+
+
+def _read(expression: str, variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield an expression, and those of the variables that it reads, and so on."""
+    yield expression
+    seen, texts = set[str](), [expression]
+    while texts:
+        for name in re.findall(r"\bvariables\.(\w+)", texts.pop()):
+            if name not in seen and name in variables:
+                seen.add(name)
+                texts.append(variables[name])
+    yield from (f"{name} = {variables[name]}" for name in sorted(seen))
+
+
+def _rules(item: Object) -> set[str]:
+    validations = (item.get("spec") or {}).get("validations") or ()
+    return {_rule(each) for each in validations if isinstance(each, dict)}
+
+
+def _rule(validation: Mapping[str, Any]) -> str:
+    return str(validation.get("message")).partition(":")[0]

@@ -1,0 +1,293 @@
+"""Writes the variables that clauses share: what the API server computes of a request once, and when it is first read.
+
+A pod's pool is not chosen here as the engine chooses it (webhook/gpu/placement.py). Those pools are listed that are
+willing to take the pod, and those whose nodes the pod is held to. The engine's choice is among them where it lets a pod
+pass, so what it lets pass passes here.
+"""
+
+from collections.abc import Callable, Iterator
+
+from webhook.catalog.device_variables import DEVICE_VARIABLES
+from webhook.cel.clauses import RequestKind
+from webhook.cel.policies import covers, holds, include, is_gpu, offered, tolerated
+from webhook.cel.write import NO_TEXTS, all_of, any_of, array, named, negated, one_of, text
+from webhook.facts import rights
+from webhook.fallback import params
+from webhook.gpu.guard import given
+from webhook.model import Object
+from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
+from webhook.policy.scopes import Grant
+
+Variable = tuple[str, str]
+"""A name and an expression. One may read those before it."""
+
+
+def of(asked: RequestKind, policy: Policy, *, reads: bool = False) -> tuple[Variable, ...]:
+    """Write the variables of one sort of requests. With `reads`, those of new pods read a ConfigMap (params)."""
+    return (("space", namespace(asked)), *_of(asked, policy, reads))
+
+
+def _of(asked: RequestKind, policy: Policy, reads: bool) -> tuple[Variable, ...]:
+    match asked:
+        case RequestKind.PODS:
+            return (*_pod(), *_new_pod(policy), *_placed(policy, reads))
+        case RequestKind.UPDATES | RequestKind.STATUSES:
+            return (*_pod(), *_changed_pod(policy))
+        case RequestKind.NAMESPACES | RequestKind.NODES:
+            return tuple(_labels(asked))
+        case RequestKind.DEVICES:
+            return (*_namespace(), *_devices())
+    return tuple(_namespace())
+
+
+def namespace(asked: RequestKind) -> str:
+    """Return the request's namespace: of a Namespace its own name, and empty where there is none."""
+    if asked is RequestKind.NAMESPACES:
+        return "object.metadata.name"
+    return "request.?namespace.orValue('')"
+
+
+def _namespace() -> Iterator[Variable]:
+    yield "labels", "namespaceObject.?metadata.?labels.orValue({})"
+    yield "account", "''"
+
+
+def _pod() -> Iterator[Variable]:
+    yield "labels", "namespaceObject.?metadata.?labels.orValue({})"
+    yield "account", "[object.spec.?serviceAccountName.orValue('')].map(a, a == '' ? 'default' : a)[0]"
+    yield "init", "object.spec.?initContainers.orValue([])"
+    yield "main", "object.spec.containers"
+    yield "everyone", "variables.init + variables.main + object.spec.?ephemeralContainers.orValue([])"
+
+
+def _new_pod(policy: Policy) -> Iterator[Variable]:
+    yield "whole", "true"
+    yield "added", "variables.everyone"
+    yield "kept", "variables.everyone.filter(c, false)"
+    yield "containers", "variables.everyone"
+    yield "annotations", "object.metadata.?annotations.orValue({})"
+    yield "podlabels", "object.metadata.?labels.orValue({})"
+    yield "tolerations", "object.spec.?tolerations.orValue([])"
+    yield from _read(policy)
+    yield "asked", "variables.asks.flatten().distinct()"
+    yield "exposed", _exposed(policy)
+
+
+def _changed_pod(policy: Policy) -> Iterator[Variable]:
+    """What an update adds, and what counts as new by it: all of a pod that may see a GPU, and could see none before.
+
+    An update can add tolerations and debug containers, and can change images (tests/evaluator/test_updates.py asks
+    Kubernetes' own validation). A pod that has a node stays there, whatever it tolerates later.
+    """
+    yield "old_debug", "oldObject.spec.?ephemeralContainers.orValue([]).map(c, c.name)"
+    yield "added", "object.spec.?ephemeralContainers.orValue([]).filter(c, !(c.name in variables.old_debug))"
+    yield "kept", "variables.init + variables.main + oldObject.spec.?ephemeralContainers.orValue([])"
+    for variable, part in (("annotations", "annotations"), ("podlabels", "labels")):
+        changed = f"oldObject.metadata.?{part}[?k] != optional.of(v)"
+        yield variable, f"object.metadata.?{part}.orValue({{}}).transformMap(k, v, {changed}, v)"
+    yield (
+        "tolerations",
+        "object.spec.?tolerations.orValue([]).filter(t, !(t in oldObject.spec.?tolerations.orValue([])))",
+    )
+    yield "asked", f"variables.everyone.map(c, {_asks(policy)}).flatten().distinct()"
+    yield "exposed", _exposed(policy)
+    before = _exposed(policy, "oldObject", "variables.kept")
+    yield "whole", all_of((_waits("object"), "variables.exposed", negated(before)))
+    yield "containers", "variables.whole ? variables.everyone : variables.added"
+    yield from _read(policy)
+
+
+def _read(policy: Policy) -> Iterator[Variable]:
+    """What each of `containers` asks for, and the names of its variables."""
+    yield "asks", f"variables.containers.map(c, {_asks(policy)})"
+    yield "names", "variables.containers.map(c, c.?env.orValue([]).map(e, e.name))"
+
+
+def _asks(policy: Policy) -> str:
+    """Return the GPUs that container `c` asks for.
+
+    After the API server's own validation a limit is a whole number and its request the same (kubernetes
+    pkg/apis/core/validation/validation.go, validateResourceRequirements), so nothing else has to be read.
+    """
+    return (
+        "c.?resources.?limits.orValue({}).filter(n,"
+        f" n.contains('/') && {is_gpu('n', policy.gpu_resources)}"
+        " && sign(quantity(c.resources.limits[n])) != 0)"
+    )
+
+
+def _exposed(policy: Policy, pod: str = "object", containers: str = "variables.everyone") -> str:
+    """Tell whether a pod may see a GPU: PodReview.exposed without other objects. No update changes `asked`."""
+    runtime = named("name", policy.forms.runtime_classes)
+    return any_of(
+        (
+            "size(variables.asked) > 0",
+            f"[{pod}.spec.?runtimeClassName.orValue('')].exists(name, {runtime})",
+            f"{containers}.exists(c, c.?env.orValue([]).exists(e, e.name in {array(DEVICE_VARIABLES)}))",
+            all_of((_waits(pod), _unguarded(policy, pod))),
+        )
+    )
+
+
+def _waits(pod: str) -> str:
+    return f"{pod}.spec.?nodeName.orValue('') == ''"
+
+
+def _unguarded(policy: Policy, pod: str) -> str:
+    """Tell whether nothing keeps a pod that names no node off the nodes with GPUs, as guard.kept_off does."""
+    taint = policy.guard.taint if policy.guard else None
+    if taint is None:
+        return "true"
+    keyed = one_of("t.?key.orValue('')", ("", taint))
+    tolerates = f"{pod}.spec.?tolerations.orValue([]).exists(t, {keyed} && {tolerated('t', policy, taint)})"
+    by_name = f"variables.everyone.exists(c, {text(taint)} in c.?resources.?limits.orValue({{}}))"
+    effect = text(given(taint)["effect"])
+    matches = tolerated(f"[{{'effect': {effect}}}][0]", policy, taint)
+    return any_of((tolerates, all_of((by_name, matches))))
+
+
+def _placed(policy: Policy, reads: bool) -> Iterator[Variable]:
+    # Containers and sidecars together, or the largest init container beside the sidecars before it.
+    amount = "int(quantity({0}.?resources.?limits[?n].orValue('0')).asInteger())"
+    sidecar = "{0}.?restartPolicy.orValue('') == 'Always'"
+    sidecars = f"map(s, {sidecar.format('s')} ? {amount.format('s')} : 0).sum()"
+    yield (
+        "count",
+        f"variables.asked.map(n, ([variables.main.map(m, {amount.format('m')}).sum() + variables.init.{sidecars}]"
+        f" + variables.init.transformList(i, c, {sidecar.format('c')} ? 0 : {amount.format('c')}"
+        f" + variables.init.slice(0, i).{sidecars})).max()).sum()",
+    )
+    if policy.asks_rbac:
+        yield "right_held", RIGHT_HELD
+    key = text(policy.annotation)
+    yield "wanted", f"variables.annotations[?{key}].orValue({text(policy.default_trust)})"
+    yield (
+        "granted",
+        " + ".join(
+            (
+                NO_TEXTS,
+                *(
+                    f"({all_of((covers(grant.scope), _heard(grant, policy), _held_by_account(grant)))}"
+                    f" ? {array(sorted(grant.pools or policy.pool_names))} : [])"
+                    for grant in (params.others(policy) if reads else policy.grants)
+                ),
+                *([params.granted()] if reads else []),
+            )
+        ),
+    )
+    yield "trusted", f"variables.wanted == '{TRUSTED}' && size(variables.granted) > 0"
+    yield "willing", _those(policy, _willing)
+    yield "shared", " + ".join((NO_TEXTS, array(pool.name for pool in policy.pools if pool.shared)))
+    small = [f"(p == {text(p.name)} && variables.count > {p.max_request})" for p in policy.pools if p.max_request]
+    fitting = f"variables.willing.filter(p, !{any_of(small)})" if small else "variables.willing"
+    of_config_map = f"variables.willing.filter(p, p in variables.shared ? variables.count <= 1 : {params.fits()})"
+    yield "fitting", of_config_map if reads else fitting
+    right = "variables.fitting.filter(p, (p in variables.shared) == (variables.trusted && variables.count == 1))"
+    right = f"[{right}].map(some, size(some) > 0 ? some : variables.fitting)[0]"
+    # A pod's claims may be for more GPUs. They are not known here, so any pool may be the right one.
+    yield "right", f"size(object.spec.?resourceClaims.orValue([])) > 0 ? variables.willing : {right}"
+    yield "selector", "object.spec.?nodeSelector.orValue({})"
+    yield (
+        "alternatives",
+        "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
+        ".?nodeSelectorTerms.orValue([])",
+    )
+    # An empty term matches no node, so nothing has to be written into it.
+    yield (
+        "terms",
+        "variables.alternatives.filter(t, size(t.?matchExpressions.orValue([])) > 0"
+        " || size(t.?matchFields.orValue([])) > 0)",
+    )
+    yield "held", _those(policy, _held)
+    yield (
+        "pools",
+        "(size(variables.right) > 0 ? variables.right : variables.willing)"
+        ".filter(p, p in variables.held && (p in variables.shared || p in variables.fitting))",
+    )
+
+
+def _those(policy: Policy, which: Callable[[Pool], str]) -> str:
+    return " + ".join((NO_TEXTS, *(f"({which(pool)} ? [{text(pool.name)}] : [])" for pool in policy.pools)))
+
+
+def _heard(grant: Grant, policy: Policy) -> str:
+    """Tell whether a grant applies to the sender of a new pod, as placement._applies does."""
+    if grant.requesters is None:
+        return "true"
+    asks = f"{text(policy.annotation)} in variables.annotations"
+    return all_of((asks, any_of((include(policy.controllers), include(grant.requesters)))))
+
+
+RIGHT_HELD = (
+    "authorizer.serviceAccount(variables.space, variables.account)"
+    f".group({text(rights.GROUP)}).resource({text(rights.RESOURCE)}).name({text(rights.NAME)})"
+    f".namespace(variables.space).check({text(rights.VERB)}).allowed()"
+)
+"""Whether the pod's service account holds the right of trust. A question costs a third of what an expression may."""
+
+
+def _held_by_account(grant: Grant) -> str:
+    """Tell whether the pod's account holds the right that a grant asks for. It is read last, for it costs most."""
+    return "variables.right_held" if grant.rbac else "true"
+
+
+def _willing(pool: Pool) -> str:
+    """Tell whether a pool takes the pod, whatever the number of GPUs, as placement._refusal does."""
+    trusted = f"(variables.trusted && {text(pool.name)} in variables.granted)"
+    levels = {TRUSTED: trusted, UNTRUSTED: f"!{trusted}"}
+    level = any_of(levels[each] for each in pool.trust) if len(pool.trust) == 1 else "true"
+    offers = f"variables.asked.all(n, {offered('n', pool.resources)})"
+    return all_of((offers, covers(pool.circle) if pool.circle else "true", level))
+
+
+def _held(pool: Pool) -> str:
+    """Tell whether the pod has what unsteered-pod would add to hold it to a pool (unsteered_pod._steering)."""
+    clauses = [f"variables.selector[?{text(key)}].orValue('') == {text(v)}" for key, v in pool.nodes.labels.items()]
+    for requirement in pool.nodes.expressions:
+        key, values = text(requirement.key), array(sorted(requirement.values))
+        written = (
+            f"e.key == {key} && e.operator == {text(requirement.operator)}"
+            f" && e.?values.orValue([]).all(v, v in {values}) && {values}.all(v, v in e.?values.orValue([]))"
+        )
+        in_terms = (
+            "(size(variables.alternatives) > 0 && variables.terms.all(t,"
+            f" t.?matchExpressions.orValue([]).exists(e, {written})))"
+        )
+        selected = all_of((f"{key} in variables.selector", holds("variables.selector", requirement)))
+        clauses.append(any_of((selected, in_terms)))
+    clauses += [f"object.spec.?tolerations.orValue([]).exists(t, {tolerates(each)})" for each in pool.tolerations]
+    return all_of(clauses)
+
+
+def tolerates(wanted: Object) -> str:
+    """Tell whether toleration `t` tolerates all that another does, as unsteered_pod._covers does."""
+    key, seconds = text(wanted["key"]), wanted.get("tolerationSeconds")
+    effect = one_of("t.?effect.orValue('')", ("", wanted.get("effect") or ""))
+    lasts = "!has(t.tolerationSeconds)" if seconds is None else f"t.?tolerationSeconds.orValue({seconds}) == {seconds}"
+    exists = f"(t.?operator.orValue('') == 'Exists' && t.?key.orValue('') in ['', {key}])"
+    equal = (
+        f"(t.?operator.orValue('') in ['', 'Equal'] && t.?key.orValue('') == {key}"
+        f" && t.?value.orValue('') == {text(wanted.get('value') or '')})"
+    )
+    return all_of((effect, lasts, exists if wanted.get("operator") == "Exists" else any_of((exists, equal))))
+
+
+def _labels(asked: RequestKind) -> Iterator[Variable]:
+    yield "now", "object.metadata.?labels.orValue({})"
+    yield "before", "request.operation == 'CREATE' ? {} : oldObject.metadata.?labels.orValue({})"
+    # A scope speaks of a namespace by the labels that it had before: those that it is given prove nothing.
+    yield "labels", "variables.before" if asked is RequestKind.NAMESPACES else "{}"
+    yield "account", "''"
+
+
+def _devices() -> Iterator[Variable]:
+    spec = "request.kind.kind == 'DeviceClass' ? {0}.spec : request.kind.kind == 'ResourceClaim' ? {0}.spec.?devices"
+    spec += ".orValue({{}}) : {0}.spec.spec.?devices.orValue({{}})"
+    yield "devices", spec.format("object")
+    yield "old_configs", f"request.operation == 'CREATE' ? [] : ({spec.format('oldObject')}).?config.orValue([])"
+    yield "configs", "variables.devices.?config.orValue([]).filter(c, !(c in variables.old_configs))"
+    yield (
+        "requested",
+        "request.kind.kind == 'DeviceClass' ? [] : variables.devices.?requests.orValue([])"
+        ".map(r, [r.?exactly.orValue({})] + r.?firstAvailable.orValue([])).flatten()",
+    )

@@ -1,1 +1,0 @@
-"""Makes the floor: ValidatingAdmissionPolicies by which the API server itself holds what it can of a policy."""

@@ -1,0 +1,86 @@
+"""Watches the fallback of a live cluster, and tells by metrics whether it is the one that the policy needs."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from webhook.cluster.client import Resource
+from webhook.fallback import current
+from webhook.fallback.answers import ValidationActions
+from webhook.fallback.current import ObjectState
+from webhook.fallback.params import Params
+from webhook.model import Object
+from webhook.telemetry.log import Log
+from webhook.telemetry.metrics import Metrics
+
+READ = tuple(
+    Resource("admissionregistration.k8s.io", "v1", plural, kind)
+    for plural, kind in zip(
+        ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), current.KINDS, strict=True
+    )
+)
+"""The resources that are watched; the ClusterRole in manifests/components/fallback-watch allows exactly these."""
+
+CAUTION = "the fallback denies, though the webhook runs with --audit-only; list components/fallback before components/audit-mode"
+"""The log's word on a fallback that denies in audit mode."""
+
+SECONDS = 2.0
+"""Seconds between two looks at what the watch has heard."""
+
+Wanted = Callable[[Params | None], Sequence[Object]]
+"""Makes the fallback that is to be there, if it reads this ConfigMap."""
+
+Heard = Callable[[], Sequence[Object] | None]
+"""Returns the policies and bindings of the cluster, as the watch has heard of them; None while they are not known."""
+
+
+def kept(item: Object) -> Object | None:
+    """Keep of the policies and bindings of a cluster those of Slicewarden, without what changes by itself."""
+    if not current.ours([item]):
+        return None
+    metadata = {key: item["metadata"].get(key) for key in ("name", "labels", "annotations")}
+    return {"kind": item["kind"], "metadata": metadata, "spec": item.get("spec")}
+
+
+class FallbackWatch:
+    """Compares what a watch has heard with what a policy needs, whenever it changed.
+
+    The ConfigMap that a fallback reads is not compared. A change is logged once: what is not as it has to be, or that all
+    is. In `audit` mode the fallback has to record only, and the log has a caution if it denies.
+    """
+
+    def __init__(self, heard: Heard, wanted: Wanted, log: Log, metrics: Metrics, *, audit: bool = False) -> None:
+        self._heard, self._make = heard, wanted
+        self._log, self._metrics, self._audit = log, metrics, audit
+        self._last: Sequence[Object] | None = None
+        self._told: list[str] | None = None
+
+    def start(self) -> None:
+        """Start the thread, which ends with the process."""
+        self._metrics.fallback(dict.fromkeys(ObjectState, 0).items(), unread=True)
+        threading.Thread(target=self._follow, daemon=True, name="fallback").start()
+
+    def look(self) -> None:
+        """Compare once, if anything changed since the last look."""
+        found = self._heard()
+        if found is None:
+            self._metrics.fallback((), unread=True)
+        elif found != self._last:
+            made = current.without_params(self._make(current.params(found)))
+            wanted = current.recording(made) if self._audit else made
+            self._metrics.fallback(current.states(wanted, found).items(), unread=False)
+            denies = self._audit and ValidationActions.DENY in current.answers(found)
+            self._tell(current.differences(wanted, found, actions=True), CAUTION if denies else "")
+        self._last = found
+
+    def _tell(self, differences: list[str], caution: str) -> None:
+        if differences != self._told:
+            self._told = differences
+            message = {"message": "fallback differs", "differences": differences}
+            message |= {"caution": caution} if caution else {}
+            self._log(message if differences else {"message": "fallback is current"})
+
+    def _follow(self) -> None:
+        pause = threading.Event()
+        while True:
+            self.look()
+            pause.wait(SECONDS)
