@@ -83,7 +83,7 @@ def cases(engine: Engine, facts: Facts) -> list[Case]:
 
 
 def _by_rule(engine: Engine, facts: Facts) -> str:
-    """Time each rule of pods alone: on a pod without a GPU, and on one that opens no door; µs, the least of many."""
+    """Time each rule of pods alone: on a pod without a GPU, and on one that opens no way; µs, the least of many."""
     columns = []
     for payload in (payloads.plain(), payloads.small()):
         request = admission.decode(mutated(engine, facts, payload.body))
@@ -94,7 +94,7 @@ def _by_rule(engine: Engine, facts: Facts) -> str:
         columns.append([min(_timed(list, rule.check(review)) for _ in range(ROUNDS)) for rule in rules])
     rows = [(rule.id, *(f"{cost:.2f}" for cost in costs)) for rule, *costs in zip(rules, *columns, strict=True)]
     rows.append(("all", *(f"{sum(column):.1f}" for column in columns)))
-    return tables.markdown(("rule", "no GPU: least µs", "a GPU, no door: least µs"), rows)
+    return tables.markdown(("rule", "no GPU: least µs", "a GPU, no way: least µs"), rows)
 
 
 def _check(engine: Engine, facts: Facts, payload: payloads.Payload, after: bytes) -> None:

@@ -151,10 +151,10 @@ def with_grants(engine: Engine, count: int) -> Engine:
 
 
 def with_pools(engine: Engine, count: int) -> Engine:
-    """The engine with so many pools before those that there are: each on nodes of its own, for a circle of its own."""
+    """The engine with so many pools before those that there are: each on nodes of its own, for tenants of its own."""
     (first, *_) = engine.policy.pools
     more = tuple(
-        replace(first, name=f"pool-{index}", circle=_scope(index), nodes=Selector({"pool": str(index)}))
+        replace(first, name=f"pool-{index}", tenants=_scope(index), nodes=Selector({"pool": str(index)}))
         for index in range(count)
     )
     return _with(engine, replace(engine.policy, pools=(*more, *engine.policy.pools)))

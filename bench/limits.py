@@ -98,7 +98,7 @@ LOADER = [{"name": "LD_LIBRARY_PATH", "value": "/x"}, {"name": "LD_PRELOAD", "va
 
 KINDS: dict[str, Callable[[int], Object]] = {
     "containers": lambda n: pod(initContainers=[{"name": f"c{i}"} for i in range(n)]),
-    "containers of all lists with a door": lambda n: pod(
+    "containers of all lists with a way": lambda n: pod(
         initContainers=[{"name": f"c{i}", "securityContext": {"privileged": True}} for i in range(n)]
     ),
     "containers that ask for a GPU": lambda n: pod(initContainers=_asking(n)),
@@ -106,7 +106,7 @@ KINDS: dict[str, Callable[[int], Object]] = {
         initContainers=_asking(n, env=[{"name": "PYTORCH_ALLOC_CONF", "value": SETTINGS}])
     ),
     "variables": lambda n: _beside("env", *({"name": f"V{i}", "value": "x"} for i in range(n))),
-    "variables that open a door": lambda n: _beside("env", *({"name": "CUDA_VERSION", "value": "x"} for i in range(n))),
+    "variables that open a way": lambda n: _beside("env", *({"name": "CUDA_VERSION", "value": "x"} for i in range(n))),
     "sources of variables": lambda n: _beside(
         "envFrom", *({"prefix": "", "secretRef": {"name": "s"}} for i in range(n))
     ),

@@ -162,7 +162,7 @@ def test_diff_live_compares_policies_on_the_objects_of_the_cluster(unguarded: Cl
     text = POLICY.read_text("utf-8")
     for before, after in (
         ('"*": Deny', '"*": Deny\n    chosen-node: Audit\n    unsteered-pod: Warn'),
-        ("      sharing: time-slicing\n", "      sharing: time-slicing\n      circle: {namespaces: [red]}\n"),
+        ("      sharing: time-slicing\n", "      sharing: time-slicing\n      tenants: {namespaces: [red]}\n"),
     ):
         assert text.count(before) == 1, before
         text = text.replace(before, after)

@@ -68,8 +68,8 @@ def labels_of(cluster: Cluster, kind: str, name: str) -> dict[str, str]:
 def test_an_ordinary_tenant_cannot_even_try(guarded: Cluster) -> None:
     """Before the webhook stands RBAC, which gives `edit` neither namespaces nor bindings."""
     assert "cannot patch" in refusal(guarded, TENANT, "label", "namespace", "visitors", f"{TRUST}=trusted")
-    for door in doors("any"):
-        arguments = ("create", f"--raw={door}", "--filename=-")
+    for way in ways("any"):
+        arguments = ("create", f"--raw={way}", "--filename=-")
         assert "cannot create resource" in refusal(guarded, TENANT, *arguments, item=bind("any", "t4-shared"))
     assert 'User "dana" cannot' in refusal(guarded, TENANT, "label", "node", "t4-shared", f"{STRATEGY}-")
 
@@ -222,11 +222,11 @@ def bind(name: str, node: str, **annotations: str) -> Object:
     }
 
 
-def doors(name: str) -> list[str]:
+def ways(name: str) -> list[str]:
     return [f"/api/v1/namespaces/visitors/{path}" for path in (f"pods/{name}/binding", "bindings")]
 
 
-@pytest.mark.parametrize("door", [0, 1], ids=["pods/binding", "bindings"])
+@pytest.mark.parametrize("way", [0, 1], ids=["pods/binding", "bindings"])
 @pytest.mark.parametrize(
     ("node", "annotations"),
     [
@@ -239,11 +239,11 @@ def doors(name: str) -> list[str]:
     ids=["exclusive", "shared", "unknown", "trust", "devices"],
 )
 def test_only_the_scheduler_may_bind_pods_to_gpu_nodes(
-    guarded: Cluster, door: int, node: str, annotations: dict[str, str]
+    guarded: Cluster, way: int, node: str, annotations: dict[str, str]
 ) -> None:
     if guarded.kubectl("get", "pod", "lurker", VISITORS).returncode:
         waiting(guarded, "lurker")
-    arguments = ("create", f"--raw={doors('lurker')[door]}", "--filename=-")
+    arguments = ("create", f"--raw={ways('lurker')[way]}", "--filename=-")
     said = refusal(guarded, GIFTED, *arguments, item=bind("lurker", node, **annotations))
     assert "foreign-binding:" in said
     item = guarded.get("pod", "lurker", VISITORS)
@@ -251,12 +251,12 @@ def test_only_the_scheduler_may_bind_pods_to_gpu_nodes(
     assert item["metadata"].get("annotations", {}).keys().isdisjoint(annotations)
 
 
-@pytest.mark.parametrize("door", [0, 1], ids=["pods/binding", "bindings"])
-def test_a_node_without_a_gpu_may_be_bound_to(guarded: Cluster, door: int) -> None:
-    name = f"bound-{door}"
+@pytest.mark.parametrize("way", [0, 1], ids=["pods/binding", "bindings"])
+def test_a_node_without_a_gpu_may_be_bound_to(guarded: Cluster, way: int) -> None:
+    name = f"bound-{way}"
     waiting(guarded, name)
     item = bind(name, "cpu", **{"example.com/note": "mine"})
-    guarded.do("create", f"--raw={doors(name)[door]}", "--filename=-", stdin=json.dumps(item), user=GIFTED)
+    guarded.do("create", f"--raw={ways(name)[way]}", "--filename=-", stdin=json.dumps(item), user=GIFTED)
     assert guarded.node_of(name, "visitors") == "cpu"
 
 

@@ -43,7 +43,7 @@ HOSTILE = {
     "containers that all need caps": pod(
         initContainers=[{"name": f"c{n}", "resources": {"limits": {"nvidia.com/gpu": 1}}} for n in range(500)]
     ),
-    "variables that all open a door": pod(
+    "variables that all open a way": pod(
         initContainers=[{"name": "b", "env": [{"name": "CUDA_VERSION"}] * 10_000 + [{"name": "LD_AUDIT"}] * 10_000}]
     ),
     "a text that looks like a configuration": config_map("# sharing mps\n" + "a: [" + "x," * 30_000 + "]"),

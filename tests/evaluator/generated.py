@@ -1,4 +1,4 @@
-"""Pods for a policy: most as honest tenants write them, and some with one door open."""
+"""Pods for a policy: most as honest tenants write them, and some with one way open."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 
 Object = dict[str, Any]
-Door = Callable[[st.DrawFn, Object], None]
+Way = Callable[[st.DrawFn, Object], None]
 
 POLICIES = ("sample.yaml", "cloud/policy.yaml", "inference/policy.yaml", "lab/policy.yaml", "university/policy.yaml")
 """The policies for which pods are generated."""
@@ -81,10 +81,10 @@ ANNOTATIONS = (
 
 
 @st.composite
-def pods(draw: st.DrawFn, policy: Policy, facts: Facts, often: Door | None = None) -> Object:
+def pods(draw: st.DrawFn, policy: Policy, facts: Facts, often: Way | None = None) -> Object:
     """A pod in a namespace that the facts know, which asks for what some pool offers, or for nothing.
 
-    A door may be open in nearly all pods.
+    A way may be open in nearly all pods.
     """
     pod: Object = draw(st.one_of(strategies.gpu_pods(), honest(policy), honest(policy), honest(policy)))
     pod["metadata"] |= {"namespace": draw(st.sampled_from([*sorted(facts.namespaces), "nowhere"]))}
@@ -93,7 +93,7 @@ def pods(draw: st.DrawFn, policy: Policy, facts: Facts, often: Door | None = Non
             st.sampled_from(({}, {policy.annotation: "trusted"}, {policy.annotation: "untrusted"}))
         )
     if draw(st.integers(0, 2)) == 0:
-        draw(st.sampled_from(DOORS))(draw, pod)
+        draw(st.sampled_from(WAYS))(draw, pod)
     if often is not None and draw(st.integers(0, 15)):
         often(draw, pod)
     return pod
@@ -203,7 +203,7 @@ def _from(draw: st.DrawFn, pod: Object) -> None:
     _container(draw, pod)["envFrom"] = [source]
 
 
-DOORS = (_host_path, _variable, _mount, _annotation, _security, _host, _toleration, _field, _from, turn)
+WAYS = (_host_path, _variable, _mount, _annotation, _security, _host, _toleration, _field, _from, turn)
 
 
 @st.composite

@@ -48,7 +48,7 @@ class Seen:
     answers: list[tuple[str, int]] = field(default_factory=list)
     refusals: list[int] = field(default_factory=list)
     sheds: int = 0
-    strangers: list[frozenset[str]] = field(default_factory=list)
+    unverified: list[frozenset[str]] = field(default_factory=list)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         assert 0 <= seconds < LONG
@@ -123,7 +123,7 @@ def opened(
 
     async def serve(listener: socket.socket) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
-        port = Port(App(app), limits, seen, names, stranger=seen.strangers.append)
+        port = Port(App(app), limits, seen, names, refused_caller=seen.unverified.append)
         started.append(port)
         tasks = [
             asyncio.create_task(
@@ -449,7 +449,7 @@ def test_a_handshake_that_never_comes_is_given_up(folder: Path, files: tls.Files
     with opened(ServerLimits(handshake=0.1), folder=folder, files=files) as door:
         with socket.create_connection(door.address, LONG) as silent:
             assert received(silent) == b""
-        until(lambda: not door.port.connections and not door.port.strangers)
+        until(lambda: not door.port.connections and not door.port.unverified)
 
 
 def test_a_full_queue_answers_429_at_once() -> None:
@@ -667,7 +667,7 @@ def test_the_busiest_worker_takes_a_connection_that_no_other_takes() -> None:
             while not port.connections:
                 await asyncio.sleep(0.001)
         await ended(task, ports=[port])
-        return port.strangers == {}
+        return port.unverified == {}
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -954,7 +954,7 @@ def test_a_caller_needs_a_certificate_of_the_authority_and_an_allowed_name(
         assert door.seen.refusals == ([] if status == 200 else [403] * 3)
         assert len(door.seen.answers) == (2 if status == 200 else 0)
         borne = {"api": {"kube-apiserver"}, "agent": {"someone", "agent.example"}}[name or ""]
-        assert door.seen.strangers == ([] if status == 200 else [borne] * 3)
+        assert door.seen.unverified == ([] if status == 200 else [borne] * 3)
 
 
 def test_refused_callers_are_logged_by_name_at_a_limited_rate() -> None:

@@ -17,7 +17,7 @@ from webhook import lints
 from webhook.cli import inputs
 from webhook.cli import main as cli
 from webhook.documents.documents import read
-from webhook.lints.eased import DOORS
+from webhook.lints.eased import WAYS
 from webhook.policy.load import load_with_document
 
 POLICY = """\
@@ -128,8 +128,8 @@ WARN, AUDIT = "rules: {device-path: Warn}", "rules: {device-path: Audit}"
 
 
 def denied(but: str) -> str:
-    """Entries of a policy's rules that leave only one open of all that shut a door."""
-    shut = {rule for door in DOORS for rules in door.sets for rule in rules}
+    """Entries of a policy's rules that leave only one open of all that shut a way."""
+    shut = {rule for way in WAYS for rules in way.sets for rule in rules}
     return "".join(f"    {rule}: Deny\n" for rule in sorted(shut - {but}))
 
 
@@ -469,7 +469,7 @@ CASES: dict[str, list[tuple[list[Edit], list[Edit], int, str]]] = {
             "overrides[0] speaks of this rule first",
         ),
     ],
-    "open-door": [
+    "open-way": [
         ([more("  rules: {unsteered-pod: Warn}\n")], [], 23, "with unsteered-pod eased pods go where they like"),
         (
             [more("  rules: {chosen-node: Audit, unguarded-container: Warn}\n")],
@@ -560,8 +560,8 @@ def test_each_lint_finds_its_case(lint: str, place: int) -> None:
 def test_every_rule_eased_at_once_opens_every_door() -> None:
     """By the policy's own rules, or by an override of all its pools."""
     for text in ('  rules: {"*": Audit}\n', '  overrides: [{pools: [shared, whole], rules: {"*": Warn}}]\n'):
-        opened = [message for name, _, message in found(edited(POLICY, more(text))) if name == "open-door"]
-        assert [door.open in message for door, message in zip(DOORS, opened, strict=True)] == [True] * len(DOORS)
+        opened = [message for name, _, message in found(edited(POLICY, more(text))) if name == "open-way"]
+        assert [way.open in message for way, message in zip(WAYS, opened, strict=True)] == [True] * len(WAYS)
 
 
 def test_every_lint_has_a_case() -> None:
@@ -677,10 +677,10 @@ def test_the_page_of_the_lints_is_what_the_command_prints(capsys: pytest.Capture
     assert (ROOT / "docs" / "policy-lints.md").read_text("utf-8") == capsys.readouterr().out, "run make docs"
     assert cli.main(["policy", "lints"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(lints.pages())
-    assert cli.main(["policy", "lints", "open-door"]) == 0
+    assert cli.main(["policy", "lints", "open-way"]) == 0
     assert "Way out:" in capsys.readouterr().out
     assert cli.main(["policy", "lints", "open-dor"]) == 2
-    assert capsys.readouterr().err == "error: open-dor: no such lint, did you mean open-door?\n"
+    assert capsys.readouterr().err == "error: open-dor: no such lint, did you mean open-way?\n"
 
 
 def test_the_table_speaks_of_errors_warnings_and_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ spec:
     - name: inner
       sharing: time-slicing
       trust: [trusted]
-      circle: {namespaces: [vision, audio]}
+      tenants: {namespaces: [vision, audio]}
       nodes: {matchLabels: {gpus: inner}}
       resources: [nvidia.com/gpu]
       assume: {memory: 15360Mi, replicas: 4}
@@ -48,7 +48,7 @@ spec:
     - name: lab
       sharing: none
       trust: [trusted, untrusted]
-      circle: {namespaceSelector: {matchLabels: {lab: "yes"}}}
+      tenants: {namespaceSelector: {matchLabels: {lab: "yes"}}}
       nodes: {matchLabels: {gpus: lab}}
       resources: [nvidia.com/gpu]
     - name: whole
@@ -99,7 +99,7 @@ def placed(namespace: str, trust: str = "trusted", gpus: int = 1, **spec: Any) -
     [
         ("vision", "trusted", "inner"),
         ("audio", "trusted", "inner"),
-        ("speech", "trusted", "outer"),  # it is not of the circle
+        ("speech", "trusted", "outer"),  # it is not of the tenants
         ("vision", "untrusted", "whole"),
         ("robotics", "untrusted", "lab"),  # the first that takes it
         ("visitors", "untrusted", "whole"),
@@ -132,7 +132,7 @@ def test_the_refusals_of_all_pools_are_in_the_message() -> None:
     item = pod("vision")
     item["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu.shared": 1}
     text = POLICY.replace("resources: [nvidia.com/gpu]", "resources: [nvidia.com/gpu.shared]", 3)
-    text = text.replace("circle: {namespaces: [vision, audio]}", "circle: {namespaces: [audio]}")
+    text = text.replace("tenants: {namespaces: [vision, audio]}", "tenants: {namespaces: [audio]}")
     (denied,) = Engine(policy_of(text), walk()).judge(sent(item), FACTS).having(Action.DENY)
     assert (
         "no pool takes a trusted pod with 1 of nvidia.com/gpu.shared: pool inner is shared among other namespaces, "
@@ -141,7 +141,7 @@ def test_the_refusals_of_all_pools_are_in_the_message() -> None:
     ) in denied.finding.message
 
 
-def test_a_circle_of_labels_needs_the_labels_known() -> None:
+def test_tenants_by_labels_need_the_labels_known() -> None:
     verdict = ENGINE.judge(sent(pod("robotics", "untrusted", nodeSelector={"gpus": "lab"})), Facts())
     assert not verdict.allowed
 
@@ -220,9 +220,9 @@ def test_knowing_the_requester_never_allows_more(namespace: str, trust: str, nam
         (
             'matchLabels: {lab: "yes"}',
             "matchLabels: {}",
-            "spec.pools[2].circle.namespaceSelector: is empty, and would cover every namespace",
+            "spec.pools[2].tenants.namespaceSelector: is empty, and would cover every namespace",
         ),
-        ("circle: {namespaces: [vision, audio]}", "circle: {}", "spec.pools[0].circle: must not be empty"),
+        ("tenants: {namespaces: [vision, audio]}", "tenants: {}", "spec.pools[0].tenants: must not be empty"),
         ("controllers: {users:", "controllers: {user:", "spec.controllers.user: unknown key, did you mean users?"),
     ],
 )

@@ -130,15 +130,15 @@ def test_undoing_a_change_gives_the_opposite_effects(run: Any, capsys: pytest.Ca
 
 
 def test_a_change_of_pools_shows_new_pools_and_new_patches(run: Any) -> None:
-    circle = "      sharing: time-slicing\n", "      sharing: time-slicing\n      circle: {namespaces: [visitors]}\n"
-    status, out, _ = run(circle, options=JSON)
+    tenants = "      sharing: time-slicing\n", "      sharing: time-slicing\n      tenants: {namespaces: [visitors]}\n"
+    status, out, _ = run(tenants, options=JSON)
     assert status == 0
     assert effects(out)["greedy"][0] == "refusedOtherwise"
     assert effects(out)["shares"] == ["steeredElsewhere", "patchedOtherwise"]
     shares = next(each for each in json.loads(out)["results"] if each["name"] == "shares")
     assert shares["pool"] == {"before": "shared", "after": "exclusive"}
     assert shares["patch"]["before"] != shares["patch"]["after"]
-    table = run(circle)[1]
+    table = run(tenants)[1]
     assert "  pool   shared → exclusive\n" in table
     assert '{"key": "nvidia.com/gpu.product", "operator": "Exists"}' in table
 

@@ -25,7 +25,7 @@ REFUSED = re.compile(r"^# refused: .+\n\Z", re.MULTILINE)
 SETTINGS = ("policy.yaml", "facts.yaml")
 FILES = sorted(file for file in FIXTURES.glob("*/*.yaml") if file.name not in SETTINGS)
 
-DOORS = frozenset(
+WAYS = frozenset(
     {
         "broad-toleration",
         "chosen-node",

@@ -106,5 +106,5 @@ NAMED_VARIABLES = Names((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES))
 
 
 def may_open(prefix: str) -> bool:
-    """Tell whether some variable with this prefix can open a door or lift a limit."""
+    """Tell whether some variable with this prefix can open a way or lift a limit."""
     return any(name.startswith(prefix) for name in SINGLE_NAMES) or LIMIT_VARIABLES.any_begins(prefix)

@@ -237,7 +237,7 @@ def _willing(pool: Pool) -> str:
     levels = {TRUSTED: trusted, UNTRUSTED: f"!{trusted}"}
     level = any_of(levels[each] for each in pool.trust) if len(pool.trust) == 1 else "true"
     offers = f"variables.asked.all(n, {offered('n', pool.resources)})"
-    return all_of((offers, covers(pool.circle) if pool.circle else "true", level))
+    return all_of((offers, covers(pool.tenants) if pool.tenants else "true", level))
 
 
 def _held(pool: Pool) -> str:

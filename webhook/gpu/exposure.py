@@ -1,4 +1,4 @@
-"""Finds the doors to GPUs that a pod opens. One pass looks for everything that the tables in `catalog/` list."""
+"""Finds the ways to GPUs that a pod opens. One pass looks for everything that the tables in `catalog/` list."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
@@ -12,7 +12,7 @@ from webhook.model import Malformed, Object, Path
 
 
 class Opening(NamedTuple):
-    """A place where a pod opens a door: the key or variable that opens it (`name`) and its value, None if unknown."""
+    """A place where a pod opens a way: the key or variable that opens it (`name`) and its value, None if unknown."""
 
     path: Path
     name: str
@@ -28,7 +28,7 @@ class HostPath(NamedTuple):
     access: Access
 
 
-Door = Literal[
+Way = Literal[
     "variables",
     "limit_variables",
     "variables_from",
@@ -39,11 +39,11 @@ Door = Literal[
     "device_annotations",
     "placements",
 ]
-"""A kind of places where a pod opens doors: the name of their list in an Exposure."""
+"""A kind of places where a pod opens ways: the name of their list in an Exposure."""
 
 
 class Exposure:
-    """The doors that a pod opens, in a list for each kind of place. Most pods open none, and have no lists."""
+    """The ways that a pod opens, in a list for each kind of place. Most pods open none, and have no lists."""
 
     variables: Sequence[Opening] = ()
     limit_variables: Sequence[Opening] = ()
@@ -55,18 +55,18 @@ class Exposure:
     device_annotations: Sequence[Opening] = ()
     placements: Sequence[Opening] = ()
 
-    def add(self, door: Door, opening: Opening | HostPath) -> None:
-        """Add a place where the pod opens a door."""
-        vars(self).setdefault(door, []).append(opening)
+    def add(self, way: Way, opening: Opening | HostPath) -> None:
+        """Add a place where the pod opens a way."""
+        vars(self).setdefault(way, []).append(opening)
 
     @property
-    def doors(self) -> Collection[Door]:
-        """The doors that the pod opens."""
-        return cast("Collection[Door]", vars(self).keys())
+    def ways(self) -> Collection[Way]:
+        """The ways that the pod opens."""
+        return cast("Collection[Way]", vars(self).keys())
 
 
 def of(pod: Pod) -> Exposure:
-    """Find every door that the pod opens."""
+    """Find every way that the pod opens."""
     exposure = Exposure()
     _annotations(pod, exposure)
     at = pod.at("spec")
@@ -154,8 +154,8 @@ def _environment(container: Container, exposure: Exposure) -> None:
             entry = listed[index]
             if (name := entry["name"]) in named:
                 value = None if entry.get("valueFrom") else text(entry, "value", (*at, index))
-                door: Door = "variables" if name in device_variables.DEVICE_VARIABLES else "limit_variables"
-                exposure.add(door, Opening((*at, index), name, value, container))
+                way: Way = "variables" if name in device_variables.DEVICE_VARIABLES else "limit_variables"
+                exposure.add(way, Opening((*at, index), name, value, container))
     if spec.get("envFrom") is not None:
         for index, entry in entries(spec, "envFrom", container.path):
             place = (*container.path, "envFrom", index)

@@ -31,7 +31,7 @@ class TrustRequest(NamedTuple):
         return self.level if pool.name in self.pools else UNTRUSTED
 
 
-def claim(pod: Pod, policy: Policy, facts: Facts) -> TrustRequest:
+def trust_request(pod: Pod, policy: Policy, facts: Facts) -> TrustRequest:
     """Read a pod's trust: the level that it asks for, or the policy's default, but never more than a grant allows.
 
     A grant covers namespaces and service accounts. A requester, which is a controller for most pods, can only narrow
@@ -120,7 +120,7 @@ def place(pod: Pod, policy: Policy, facts: Facts, asked: Mapping[str, Amount], c
     """Find the pool of a pod that requests these amounts of GPU resources.
 
     A trusted pod that requests one GPU goes to a shared pool. Every other pod goes to a pool that is not shared. If no
-    such pool takes the pod, one of the other sort may. A pool with a circle takes only pods of its namespaces. The
+    such pool takes the pod, one of the other sort may. A pool with `tenants` takes only pods of its namespaces. The
     first pool counts that the pod's own node selection allows. If only the number of GPUs is too large for every pool,
     the result is the pool that would take the most; other rules flag the number.
     """
@@ -165,7 +165,7 @@ def _closed(pool: Pool, pod: Pod, claimed: TrustRequest, facts: Facts) -> str:
 
 def closed(pool: Pool, namespace: str, claimed: TrustRequest, facts: Facts, what: str = "pod") -> str:
     """Say why a pool takes no pod, or no claim (`what`), of a namespace with this trust; empty if it does."""
-    if pool.circle and not pool.circle.reaches(namespace, facts.namespaces.get(namespace)):
+    if pool.tenants and not pool.tenants.reaches(namespace, facts.namespaces.get(namespace)):
         return f"pool {pool.name} is shared among other namespaces"
     level = claimed.in_(pool)
     if level in pool.trust:

@@ -9,7 +9,7 @@ from webhook.api.pods import Pod
 from webhook.facts.snapshot import Facts
 from webhook.gpu import claims, exposure, guard, placement, requests
 from webhook.gpu.claims import ClaimUse
-from webhook.gpu.exposure import Door, Exposure
+from webhook.gpu.exposure import Exposure, Way
 from webhook.gpu.placement import Placement, TrustRequest
 from webhook.gpu.requests import GPURequest, ResourceEntry
 from webhook.model import Object, Path, Request
@@ -17,11 +17,11 @@ from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.review import Review, shared
 
 Trait = (
-    Door
+    Way
     | Literal["gpu", "exposed", "mark", "extended resource", "claim", "trust", "node name", "host namespace", "spread"]
     | Literal["old", "daemon", "unread"]
 )
-"""A property that few pods have: a door that they open, a part that they name, or what they are."""
+"""A property that few pods have: a way that they open, a part that they name, or what they are."""
 
 
 class PodReview(Review[Pod]):
@@ -31,7 +31,7 @@ class PodReview(Review[Pod]):
     def traits(self) -> frozenset[str]:
         """The traits of the pod. A rule says by `LOOKS_AT` without which of them it has nothing to look at."""
         pod, spec = self.subject, self.subject.spec
-        found: list[Trait] = [*self.exposure.doors]
+        found: list[Trait] = [*self.exposure.ways]
         if self.extended_resources:
             found.append("extended resource")
         if self.asks:
@@ -94,9 +94,9 @@ class PodReview(Review[Pod]):
         return self.gpu_containers | {one.path for use in self.claims for one in use.containers}
 
     @shared
-    def claim(self) -> TrustRequest:
+    def trust_request(self) -> TrustRequest:
         """The trust that the pod asks for, and where it was granted."""
-        return placement.claim(self.subject, self.policy, self.facts)
+        return placement.trust_request(self.subject, self.policy, self.facts)
 
     @shared
     def placement(self) -> Placement | None:
@@ -106,11 +106,11 @@ class PodReview(Review[Pod]):
         asked = dict(requests.totals(self.requests))
         for name, number in claims.totals(self.claims, self.policy).items():
             asked[name] = asked.get(name, 0) + number
-        return placement.place(self.subject, self.policy, self.facts, asked, self.claim) if asked else None
+        return placement.place(self.subject, self.policy, self.facts, asked, self.trust_request) if asked else None
 
     @shared
     def exposure(self) -> Exposure:
-        """Every door to a GPU that the pod opens."""
+        """Every way to a GPU that the pod opens."""
         return exposure.of(self.subject)
 
     @shared

@@ -43,7 +43,7 @@ class ServingPort(Protocol):
     loop: asyncio.AbstractEventLoop
     server: web.Server
     draining: bool
-    strangers: dict["Connection", None]
+    unverified: dict["Connection", None]
     """Connections that may be closed when there are too many."""
     idle: dict["Connection", None]
     """Connections that may be closed when there are too many, and none of the others."""
@@ -266,7 +266,7 @@ class Connection(web.RequestHandler):
             self.until = monotonic() + self._limits.idle
             self._port.waits_for(self)
             await asked.writer.drain()
-            self._port.strangers.pop(self, None)
+            self._port.unverified.pop(self, None)
         if last:  # further data is dropped
             self._port.waits_for(self)
             self._stage = ConnectionState.BODY

@@ -36,7 +36,7 @@ LATER, ASIDE = 64, 4
 class Port:
     """The state that all connections to one port share: the application, its limits, and the queue.
 
-    With `names`, a caller's certificate must have one of them. `stranger` receives the names of a refused caller, at
+    With `names`, a caller's certificate must have one of them. `refused_caller` receives the names of a refused caller, at
     each of its requests. `count` receives the number of connections whenever it changes. `alone` is held while a large
     request is answered.
     """
@@ -48,7 +48,7 @@ class Port:
         watch: Watch,
         names: frozenset[str] = frozenset(),
         count: Callable[[int], None] = lambda _: None,
-        stranger: Callable[[frozenset[str]], None] = lambda _: None,
+        refused_caller: Callable[[frozenset[str]], None] = lambda _: None,
         alone: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
     ) -> None:
         self.limits = limits
@@ -57,7 +57,7 @@ class Port:
         self.draining = False
         self.date = ""
         self.connections: set[Connection] = set()
-        self.strangers: dict[Connection, None] = {}
+        self.unverified: dict[Connection, None] = {}
         """Connections that have not asked anything yet, or are slow to read their answer: the oldest first."""
         self.idle: dict[Connection, None] = {}
         """Connections whose requests were all answered: the longest idle first."""
@@ -66,7 +66,7 @@ class Port:
         self.server = web.Server(self._handle)
         self._app = app
         self._count = count
-        self._stranger = stranger
+        self._refused_caller = refused_caller
         self._later = 0
         self._aside: ThreadPoolExecutor | None = None
         count(0)  # a worker that died in this place may have left another number
@@ -81,14 +81,14 @@ class Port:
         a peer that asked once and stays must not keep others out. One with a request under way is never closed.
         """
         if len(self.connections) >= self.limits.connections:
-            if not self.strangers and not self.idle:
+            if not self.unverified and not self.idle:
                 peer.close()
                 return
-            next(iter(self.strangers or self.idle)).abort()
+            next(iter(self.unverified or self.idle)).abort()
         connection = Connection(self)
         self.connections.add(connection)
         self._count(len(self.connections))
-        self.strangers[connection] = None
+        self.unverified[connection] = None
         connection.arriving = self.loop.create_task(self._handshake(connection, peer, context))
         # A task that is cancelled before it starts never takes the socket, so the socket is closed here.
         connection.arriving.add_done_callback(lambda task: peer.close() if task.cancelled() else None)
@@ -112,7 +112,7 @@ class Port:
         """Remove a connection that has ended."""
         self.connections.discard(connection)
         self._count(len(self.connections))
-        self.strangers.pop(connection, None)
+        self.unverified.pop(connection, None)
         self.idle.pop(connection, None)
 
     def rests(self, connection: "Connection") -> None:
@@ -123,7 +123,7 @@ class Port:
     def waits_for(self, connection: "Connection") -> None:
         """Count one that is to read its answer among those that may be closed, unless it has ended meanwhile."""
         if connection in self.connections:
-            self.strangers[connection] = None
+            self.unverified[connection] = None
 
     def tick(self) -> None:
         """Close or refuse the connections whose time is over. To be called several times a second."""
@@ -158,7 +158,7 @@ class Port:
                 body = await connection.body(asked, length)
             except TimeoutError:
                 return self._refused(Reply(HTTPStatus.REQUEST_TIMEOUT), last=True)
-            self.strangers.pop(connection, None)
+            self.unverified.pop(connection, None)
             exchange = Exchange(request._replace(body=body), length, large, self.loop.create_future())
             connection.exchange, large = exchange, 0
             answered = await self._turn(exchange)
@@ -210,7 +210,7 @@ class Port:
         ):
             return Reply(HTTPStatus.BAD_REQUEST)
         if connection.strange is not None:
-            self._stranger(connection.strange)
+            self._refused_caller(connection.strange)
             return Reply(HTTPStatus.FORBIDDEN)
         if (expected := headers.get("Expect")) is not None and expected.lower() != "100-continue":
             return Reply(HTTPStatus.EXPECTATION_FAILED)

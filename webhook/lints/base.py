@@ -37,7 +37,9 @@ class Linted:
         """Every scope in the policy, with its path."""
         yield from ((path, each.scope) for path, each in at("trust.grants", self.policy.grants))
         yield from (
-            ((*path, "circle"), pool.circle) for path, pool in at("pools", self.policy.pools) if pool.circle is not None
+            ((*path, "tenants"), pool.tenants)
+            for path, pool in at("pools", self.policy.pools)
+            if pool.tenants is not None
         )
         yield from at("gpus.claims", self.policy.forms.claims)
         for path, override in at("overrides", self.policy.overrides):

@@ -143,8 +143,8 @@ _TAKING = frozenset(
     )
 )
 
-DOORS = (
-    ClosedWay((frozenset(("unsteered-pod",)),), "pods go where they like, and neither pools nor circles hold"),
+WAYS = (
+    ClosedWay((frozenset(("unsteered-pod",)),), "pods go where they like, and neither pools nor their tenants count"),
     ClosedWay(
         (frozenset(("changed-trust", "relabelled-node", "self-granted-trust")),),
         "whoever may write labels can grant trust, or move a node into another pool",
@@ -159,7 +159,7 @@ DOORS = (
         (frozenset(("claimed-gpu", "foreign-device-class", "unlisted-claim")),), "GPUs can be claimed past the pools"
     ),
 )
-"""The rules that shut each door; docs/doors.md has all of them."""
+"""The rules that shut each way; docs/ways.md has all of them."""
 
 
 def open_door(of: Linted) -> Iterator[LintFinding]:
@@ -169,12 +169,12 @@ def open_door(of: Linted) -> Iterator[LintFinding]:
 
     Way out: set the rules to Deny, and use an override for those who still need the exception.
     """
-    for door in DOORS:
-        open_ = [sorted(rule for rule in rules if _eased(rule, of.policy)) for rules in door.sets]
+    for way in WAYS:
+        open_ = [sorted(rule for rule in rules if _eased(rule, of.policy)) for rules in way.sets]
         if all(open_):
             rules = sorted({rule for each in open_ for rule in each})
             entry = rules[0] if rules[0] in of.policy.actions else EVERY_RULE
-            yield LintFinding(("spec", "rules", entry), f"with {_and(rules)} eased {door.open}; set them to Deny")
+            yield LintFinding(("spec", "rules", entry), f"with {_and(rules)} eased {way.open}; set them to Deny")
 
 
 def unpatched_pods(of: Linted) -> Iterator[LintFinding]:

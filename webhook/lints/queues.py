@@ -86,7 +86,7 @@ def _takes(pool: Pool, namespace: str, level: str, of: Linted) -> bool:
     granted = level == UNTRUSTED or any(
         _granted(grant, namespace, of) and (not grant.pools or pool.name in grant.pools) for grant in policy.grants
     )
-    return level in pool.trust and granted and (pool.circle is None or pool.circle.reaches(namespace, labels))
+    return level in pool.trust and granted and (pool.tenants is None or pool.tenants.reaches(namespace, labels))
 
 
 def _clash(pool: Pool, flavor: Flavor) -> str | None:

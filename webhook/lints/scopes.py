@@ -53,7 +53,7 @@ def _namespaces_named(spec: Object) -> Iterator[tuple[Path, str]]:
     yield from at("leaveAlone", spec.get("leaveAlone", ()))
     holders: list[tuple[Path, Object]] = [(("spec", "sharing"), spec.get("sharing", {}))]
     holders += at("trust.grants", spec.get("trust", {}).get("grants", ()))
-    holders += [((*path, "circle"), pool.get("circle", {})) for path, pool in at("pools", spec["pools"])]
+    holders += [((*path, "tenants"), pool.get("tenants", {})) for path, pool in at("pools", spec["pools"])]
     holders += at("gpus.claims", spec.get("gpus", {}).get("claims", ()))
     holders += at("memory.torch.versions", spec.get("memory", {}).get("torch", {}).get("versions", ()))
     for key in ("overrides", "exemptions"):
@@ -77,7 +77,7 @@ def unjudged_namespace(of: Linted) -> Iterator[LintFinding]:
 
 
 def idle_scope(of: Linted) -> Iterator[LintFinding]:
-    """A grant, circle, override or exemption covers no existing namespace.
+    """A grant, tenants, override or exemption covers no existing namespace.
 
     It has no effect until someone gives a namespace the labels.
 

@@ -169,7 +169,7 @@ def _landing(review: PodReview, placement: Placement, *, capped: bool) -> Landin
     asks = {resource: str(amount) for resource, amount in placement.totals.items()}
     reason = "; ".join(_reasons(review, placement))
     name = pool.name if pool else ""
-    by_default = pool is not None and pool.shared and review.claim.asked is None and not pod.partial
+    by_default = pool is not None and pool.shared and review.trust_request.asked is None and not pod.partial
     way = review.whole_gpu_way if by_default else ""
     path = pod.located(pod.spec_path)[0]
     return Landing(path, name, names, where, placement.level, asks, reason, cap, uncapped, rows, way)
@@ -235,7 +235,7 @@ def _by_claim(review: PodReview, placement: Placement) -> Iterator[str]:
 
 def _trust(review: PodReview, placement: Placement) -> str:
     """Say which trust a pod has, and which grant gives it or is missing."""
-    asked, _, _, withheld = review.claim
+    asked, _, _, withheld = review.trust_request
     if placement.level == TRUSTED:
         return f"trusted{' by default' if asked is None else ''} (granted to {_grant(review, placement)})"
     if asked not in (None, TRUSTED, UNTRUSTED):

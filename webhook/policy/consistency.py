@@ -94,8 +94,8 @@ def _scopes(spec: Object) -> Iterator[tuple[Path, Object]]:
     for index, grant in enumerate(spec.get("trust", {}).get("grants", ())):
         yield ("spec", "trust", "grants", index), grant
     for index, pool in enumerate(spec["pools"]):
-        if "circle" in pool:
-            yield ("spec", "pools", index, "circle"), pool["circle"]
+        if "tenants" in pool:
+            yield ("spec", "pools", index, "tenants"), pool["tenants"]
     for index, claims in enumerate(spec.get("gpus", {}).get("claims", ())):
         yield ("spec", "gpus", "claims", index), claims
     for key in ("overrides", "exemptions", "priorities"):

@@ -242,7 +242,7 @@ def _pool(value: Object) -> Pool:
         max_request=1 if shared else value.get("maxRequest"),
         max_replicas=value.get("maxReplicas"),
         assume=assume and Card(assume.get("product", ""), mib(assume["memory"]), assume.get("replicas", 1)),
-        circle=_scope(value["circle"]) if "circle" in value else None,
+        tenants=_scope(value["tenants"]) if "tenants" in value else None,
         driver_limits=value.get("memoryLimit") == DRIVER,
         device_classes=Names(classes),
         max_memory=mib(value["maxMemory"]) if "maxMemory" in value else None,

@@ -175,7 +175,7 @@ class PriorityScope:
 
 @immutable
 class Pool:
-    """GPUs that are handed out in the same way. With a `circle`, only pods of its namespaces may use them.
+    """GPUs that are handed out in the same way. With `tenants`, only pods of its namespaces may use them.
 
     Pods ask for them by `resources`, and by claims for `device_classes`, whose implicit names are resources too. A pool
     of classes alone may have no `nodes`: there the claim decides where a pod runs. `max_memory` is how many MiB one
@@ -191,7 +191,7 @@ class Pool:
     max_request: int | None = None
     max_replicas: int | None = None
     assume: Card | None = None
-    circle: Scope | None = None
+    tenants: Scope | None = None
     driver_limits: bool = False
     """Whether the driver keeps each pod to its slice (nvmlDeviceSetMemoryLimits_v1, from R615 on)."""
     device_classes: Names = NO_NAMES
@@ -384,8 +384,8 @@ class Policy:
 
     @cached_property
     def pools_by_namespace(self) -> ByNamespace[Pool]:
-        """The pools, by the namespaces that their circles name."""
-        return ByNamespace(self.pools, lambda pool: pool.circle)
+        """The pools, by the namespaces that their tenants name."""
+        return ByNamespace(self.pools, lambda pool: pool.tenants)
 
     @cached_property
     def pool_names(self) -> frozenset[str]:
@@ -407,7 +407,7 @@ class Policy:
             *(grant.scope for grant in self.grants),
             *(override.scope for override in self.overrides),
             *(exemption.scope for exemption in self.exemptions),
-            *(pool.circle for pool in self.pools),
+            *(pool.tenants for pool in self.pools),
             *(each.scope for each in self.priorities),
             *self.forms.claims,
         )

@@ -3,7 +3,7 @@
 A ResourceClaim, or what a ResourceClaimTemplate makes, holds devices by a device class, and the pod that uses it says
 only its name (resource/v1). So claims for GPUs are judged where they are written. A class belongs to the pools that
 list it under `deviceClasses`. Such a pool takes a claim as it takes a pod: by the trust that the claim has, by its
-circle, and with at most `maxRequest` devices. A claim asks for trust by the annotation, and a template by the
+tenants, and with at most `maxRequest` devices. A claim asks for trust by the annotation, and a template by the
 annotation of the claims it makes (`spec.metadata.annotations`); the grants of the namespace decide. A request counts
 with all its alternatives (`firstAvailable`), since the scheduler may choose any.
 

@@ -1,6 +1,6 @@
 """A user who is no administrator writes a label that decides what a namespace may have.
 
-Grants, exemptions, overrides, circles of pools, and the lists of who may claim devices select namespaces by labels.
+Grants, exemptions, overrides, tenants of pools, and the lists of who may claim devices select namespaces by labels.
 A user who writes one of these labels could give a namespace trust, or take it away. So only administrators may create a
 namespace with such a label, change the label, or remove it: a selector may also want a label to be absent. The rule
 also guards `resource.kubernetes.io/admin-access`, whatever the policy selects by. In a namespace with that label

@@ -74,7 +74,7 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
     pod, policy = review.subject, review.policy
     if pod.annotations.get(policy.annotation) is None:
         return
-    claim = review.claim
+    claim = review.trust_request
     path = pod.at("metadata", "annotations", policy.annotation)
     runs_another = pod.exchanged and not pod.template
     if claim.asked not in (TRUSTED, UNTRUSTED):

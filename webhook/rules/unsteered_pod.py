@@ -99,7 +99,7 @@ def _wants(placement: Placement) -> str:
 
 def _what_to_ask(review: PodReview, asked: Mapping[str, Amount]) -> str:
     """Name what to keep of what is asked for, or what pools offer to such a pod, the names most like those first."""
-    offered = offers(review.subject, review.policy, review.facts, review.claim)
+    offered = offers(review.subject, review.policy, review.facts, review.trust_request)
     if not offered:
         return "ask an administrator for a pool or a grant of trust"
     kept = [name for name in asked if name in Names(offered)]
@@ -115,10 +115,10 @@ def _instead(review: PodReview, excluded: Pool) -> str:
     """Name what other pools offer on nodes that the pod's own selection allows: the way to stay on them."""
     pod, policy = review.subject, review.policy
     requested = {request.resource for request in review.requests}
-    found = alternatives(pod, policy, review.facts, review.claim, excluded)
+    found = alternatives(pod, policy, review.facts, review.trust_request, excluded)
     names = [name for name in found if name not in requested]
     ways = [f"request {' or '.join(names[:_NAMED])}"] if names else []
-    if review.claim.level == TRUSTED and not requested.isdisjoint(found):
+    if review.trust_request.level == TRUSTED and not requested.isdisjoint(found):
         ways.append(f"annotate the pod with {policy.annotation}: untrusted")
     return f", or {', or '.join(ways)} to stay on those nodes" if ways else ""
 

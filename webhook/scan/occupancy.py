@@ -51,7 +51,7 @@ def tenant(review: PodReview, name: str) -> Tenant | None:
     pool = review.policy.pool_of(node.labels) if node else None
     if node is None or pool is None or not review.requests:
         return None
-    return Tenant(review.subject.namespace, name, node.name, review.claim.in_(pool))
+    return Tenant(review.subject.namespace, name, node.name, review.trust_request.in_(pool))
 
 
 def misplaced(review: PodReview) -> Iterator[Finding]:

@@ -19,8 +19,8 @@ ALL = {"name": VISIBLE, "value": "all"}
 DEVICE_LIST = "/var/run/nvidia-container-devices/all"
 
 
-class Door(NamedTuple):
-    """The rule that shuts a door, and what opens it: a container, more of its pod's spec, annotations, a request."""
+class Way(NamedTuple):
+    """The rule that shuts a way, and what opens it: a container, more of its pod's spec, annotations, a request."""
 
     rule: str
     container: Object
@@ -37,32 +37,32 @@ def mounted(path: str, at: str) -> tuple[Object, Object]:
     return {"volumeMounts": [{"name": "v", "mountPath": at}]}, {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
 
 
-DOORS = {
-    "variable": Door("visible-devices", {"env": [ALL]}),
-    "variable-of-a-card": Door("visible-devices", {"env": [{"name": VISIBLE, "value": "1"}]}),
-    "variable-beside-a-request": Door("visible-devices", {"env": [ALL]}, gpus=1),
-    "variable-by-value-from": Door("visible-devices", from_map({"name": "wishes", "key": VISIBLE})),
-    "variable-by-reference": Door(
+WAYS = {
+    "variable": Way("visible-devices", {"env": [ALL]}),
+    "variable-of-a-card": Way("visible-devices", {"env": [{"name": VISIBLE, "value": "1"}]}),
+    "variable-beside-a-request": Way("visible-devices", {"env": [ALL]}, gpus=1),
+    "variable-by-value-from": Way("visible-devices", from_map({"name": "wishes", "key": VISIBLE})),
+    "variable-by-reference": Way(
         "visible-devices", {"env": [{"name": "A", "value": "all"}, {"name": VISIBLE, "value": "$(A)"}]}
     ),
-    "variables-of-a-map-beside-a-request": Door(
+    "variables-of-a-map-beside-a-request": Way(
         "unread-variables", {"envFrom": [{"configMapRef": {"name": "wishes"}}]}, gpus=1
     ),
-    "device-list-by-a-mount": Door("device-mount", *mounted("/dev/null", DEVICE_LIST)),
-    "annotation-of-cdi": Door("device-annotation", {}, annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
-    "privileged": Door("privileged-container", {"securityContext": {"privileged": True}}),
-    "path-of-a-card": Door("device-path", *mounted("/dev/nvidia1", "/dev/nvidia1")),
+    "device-list-by-a-mount": Way("device-mount", *mounted("/dev/null", DEVICE_LIST)),
+    "annotation-of-cdi": Way("device-annotation", {}, annotations={"cdi.k8s.io/mine": "nvidia.com/gpu=all"}),
+    "privileged": Way("privileged-container", {"securityContext": {"privileged": True}}),
+    "path-of-a-card": Way("device-path", *mounted("/dev/nvidia1", "/dev/nvidia1")),
 }
 
 
 BY_MODE = [
-    (mode, door)
+    (mode, way)
     for mode in MODES
-    for door in DOORS
+    for way in WAYS
     # The runtime has no part in the last two, and reads annotations in the mode `cdi` alone (runtime_factory.go).
-    if mode == "cdi" or door not in ("annotation-of-cdi", "privileged", "path-of-a-card")
+    if mode == "cdi" or way not in ("annotation-of-cdi", "privileged", "path-of-a-card")
 ]
-"""Each door in the modes of the runtime that it leads through."""
+"""Each way in the modes of the runtime that it leads through."""
 IMAGES = {"greedy-image": GREEDY, "legacy-image": LEGACY}
 
 BEYOND = {"switches": (SWITCHES, "nvidia-nvswitch0"), "channels": (CHANNELS, "channel0")}
@@ -72,9 +72,9 @@ SAY_BEYOND = f"{SAY}; ls /dev/nvidia-caps-imex-channels; true"
 in_each_mode = pytest.mark.parametrize("mode", MODES)
 
 
-def opened(name: str, door: Door, mode: str, **spec: Any) -> Object:
-    made = pod(name, door.container, door.gpus, **(door.spec or {}), **by_class(mode), **spec)
-    made["metadata"]["annotations"] = door.annotations or {}
+def opened(name: str, way: Way, mode: str, **spec: Any) -> Object:
+    made = pod(name, way.container, way.gpus, **(way.spec or {}), **by_class(mode), **spec)
+    made["metadata"]["annotations"] = way.annotations or {}
     return made
 
 
@@ -102,9 +102,9 @@ def classes(shared: Cluster) -> Cluster:
 
 @pytest.fixture(scope="module")
 def tried(classes: Cluster) -> Iterator[Cluster]:
-    """Each door tried by a pod in each mode, with no webhook there."""
+    """Each way tried by a pod in each mode, with no webhook there."""
     classes.do("create", "configmap", "wishes", f"--from-literal={VISIBLE}=all")
-    create(classes, *(opened(f"{mode}-{door}", DOORS[door], mode) for mode, door in BY_MODE))
+    create(classes, *(opened(f"{mode}-{way}", WAYS[way], mode) for mode, way in BY_MODE))
     for mode in MODES:
         chosen = by_class(mode)
         create(classes, *(pod(f"{mode}-{name}", {"image": image}, **chosen) for name, image in IMAGES.items()))
@@ -114,10 +114,10 @@ def tried(classes: Cluster) -> Iterator[Cluster]:
     classes.do("delete", "pods", "--all", "--wait")
 
 
-@pytest.mark.parametrize(("mode", "door"), BY_MODE)
-def test_a_door_is_open_where_nothing_shuts_it(tried: Cluster, mode: str, door: str) -> None:
-    seen = cards(said(tried, f"{mode}-{door}"))
-    asked_for = DOORS[door].gpus
+@pytest.mark.parametrize(("mode", "way"), BY_MODE)
+def test_a_door_is_open_where_nothing_shuts_it(tried: Cluster, mode: str, way: str) -> None:
+    seen = cards(said(tried, f"{mode}-{way}"))
+    asked_for = WAYS[way].gpus
     assert len(seen) > asked_for, seen
 
 
@@ -172,13 +172,13 @@ def shared_pod(name: str, container: Object | None = None, gpus: int = 1, **spec
     return made
 
 
-@pytest.mark.parametrize(("mode", "door"), BY_MODE)
-def test_the_door_is_shut(enforced: Cluster, team: str, mode: str, door: str) -> None:
-    item = opened("shut", DOORS[door], mode)
-    item["metadata"] |= {"namespace": team, "annotations": TRUST | (DOORS[door].annotations or {})}
+@pytest.mark.parametrize(("mode", "way"), BY_MODE)
+def test_the_door_is_shut(enforced: Cluster, team: str, mode: str, way: str) -> None:
+    item = opened("shut", WAYS[way], mode)
+    item["metadata"] |= {"namespace": team, "annotations": TRUST | (WAYS[way].annotations or {})}
     done = enforced.kubectl("create", "--filename=-", stdin=json.dumps(item), user=TENANT)
     assert done.returncode
-    assert f"{DOORS[door].rule}:" in done.stderr
+    assert f"{WAYS[way].rule}:" in done.stderr
 
 
 def test_an_image_that_sees_cards_by_itself_sees_none(enforced: Cluster, classes: Cluster, team: str) -> None:

@@ -1,4 +1,4 @@
-"""The doors as a whole: their tables, the guard, the system's own pods, and that nothing added opens one again."""
+"""The ways as a whole: their tables, the guard, the system's own pods, and that nothing added opens one again."""
 
 import copy
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from tests.support import conditions, fixtures
-from tests.support.fixtures import DOORS
+from tests.support.fixtures import WAYS
 from tests.support.objects import Object
 from tests.support.policies import POLICY, policy_of
 from tests.support.strategies import TRUST, containers, pods, request_for, workload
@@ -570,7 +570,7 @@ DOOR_CONTAINERS = containers(
 
 @st.composite
 def door_pods(draw: st.DrawFn) -> Object:
-    """A pod that may open any of the doors."""
+    """A pod that may open any of the ways."""
     made: Object = draw(pods())
     spec = {**made["spec"], "containers": draw(st.lists(DOOR_CONTAINERS, min_size=1, max_size=2))}
     for key, values in {
@@ -630,7 +630,7 @@ def test_no_addition_to_a_pod_closes_an_open_door(
     sample_policy: Policy, sample_facts: Facts, asked: Object, guard: Guard | None, data: st.DataObject
 ) -> None:
     """Anything may be added, containers that ask and variables a second time too: each rule denies what it did."""
-    judging = Engine(replace(sample_policy, guard=guard), [rule for rule in walk() if rule.id in DOORS])
+    judging = Engine(replace(sample_policy, guard=guard), [rule for rule in walk() if rule.id in WAYS])
     before, after = asked, data.draw(added(asked, DOOR_CONTAINERS, again=True))
     denying = [judging.judge(request_for(each), sample_facts).having(Action.DENY) for each in (before, after)]
     assert {result.rule for result in denying[0]} <= {result.rule for result in denying[1]}
@@ -731,7 +731,7 @@ def test_every_class_is_of_gpus_until_the_policy_names_some(
 VOID = {"name": device_variables.VISIBLE, "value": device_variables.VOID}
 FIXTURES = [
     file
-    for rule in sorted(DOORS - {"unguarded-container"})  # which void is what is missing for
+    for rule in sorted(WAYS - {"unguarded-container"})  # which void is what is missing for
     for file in sorted(fixtures.FIXTURES.glob(f"{rule}/deny-*.yaml"))
     if fixtures.fixture(file)[2].kind == "Pod"
 ]

@@ -1,4 +1,4 @@
-"""The doors on a real API server: shut or harmless by whatever call they are tried, and honest neighbours let by."""
+"""The ways on a real API server: shut or harmless by whatever call they are tried, and honest neighbours let by."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ def mounted(path: str) -> Object:
 
 # Shut
 
-DOORS: dict[str, tuple[str, Object, Object]] = {
+WAYS: dict[str, tuple[str, Object, Object]] = {
     "variable": ("visible-devices", {}, {"env": [{"name": VISIBLE, "value": "all"}]}),
     "variables": ("unread-variables", {}, {"envFrom": [{"secretRef": {"name": "mine"}}]}),
     "privileged": ("privileged-container", {}, {"securityContext": {"privileged": True}}),
@@ -79,12 +79,12 @@ DOORS: dict[str, tuple[str, Object, Object]] = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_pod_that_opens_a_door_to_gpus_is_denied(guarded: Guard, strangers: str, door: str) -> None:
-    rule, spec, container = DOORS[door]
-    item = opened("door", strangers, spec, container)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pod_that_opens_a_door_to_gpus_is_denied(guarded: Guard, strangers: str, way: str) -> None:
+    rule, spec, container = WAYS[way]
+    item = opened("way", strangers, spec, container)
     assert f"{rule}:" in refusal(guarded.cluster, "apply", "--filename=-", item=item)
-    assert guarded.cluster.kubectl("get", "pod", "door", f"--namespace={strangers}").returncode
+    assert guarded.cluster.kubectl("get", "pod", "way", f"--namespace={strangers}").returncode
 
 
 @pytest.mark.parametrize(
@@ -265,9 +265,9 @@ UNASKED: dict[str, tuple[str, Object, Object]] = {
 }
 
 
-@pytest.mark.parametrize("door", UNASKED)
-def test_a_tenant_sees_no_gpu_without_asking(guarded: Guard, strangers: str, door: str) -> None:
-    rule, spec, container = UNASKED[door]
+@pytest.mark.parametrize("way", UNASKED)
+def test_a_tenant_sees_no_gpu_without_asking(guarded: Guard, strangers: str, way: str) -> None:
+    rule, spec, container = UNASKED[way]
     item = opened("mine", strangers, spec, container, {})
     said = refusal(guarded.cluster, "create", "--filename=-", item=item, user=tenant(guarded.cluster, strangers))
     assert f"{rule}:" in said

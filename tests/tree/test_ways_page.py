@@ -1,22 +1,22 @@
-"""The page of the doors: what it names is there, and every rule of a door is on it."""
+"""The page of the ways: what it names is there, and every rule of a way is on it."""
 
 import re
 
 import pytest
 
 from tests import ROOT
-from tests.support.fixtures import DOORS
+from tests.support.fixtures import WAYS
 from webhook.catalog.device_variables import DEVICE_VARIABLES
 from webhook.rules import walk
 
-PAGE = (ROOT / "docs" / "doors.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "ways.md").read_text("utf-8")
 DOORS_OF_PODS = PAGE.partition("## Which pods are judged")[0]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in DOORS_OF_PODS.splitlines()
     if re.match(r"\| [^-f]", line)
 ]
-ROWS = [row for row in ROWS if row[0] not in ("form", "door")]
+ROWS = [row for row in ROWS if row[0] not in ("form", "way")]
 FIXTURE = re.compile(r"`([a-z-]+/(?:allow|deny|patch|warn)-[a-z0-9-]+)`")
 
 
@@ -29,10 +29,10 @@ def test_the_tables_were_found() -> None:
 def test_a_row_names_fixtures_that_are_there(row: list[str]) -> None:
     if row[0] == "`schedulerName`":
         return
-    door, rule, shut, allowed, _ = row
+    way, rule, shut, allowed, _ = row
     for cell, verbs in ((shut, ("deny", "patch")), (allowed, ("allow",))):
         names = FIXTURE.findall(cell)
-        assert names, door
+        assert names, way
         for name in names:
             assert (ROOT / "tests" / "fixtures" / f"{name}.yaml").exists(), name
             assert name.partition("/")[2].startswith(verbs), name
@@ -42,7 +42,7 @@ def test_a_row_names_fixtures_that_are_there(row: list[str]) -> None:
 
 
 def test_every_rule_of_a_door_is_on_the_page() -> None:
-    assert {*DOORS, "lifted-limit"} <= set(re.findall(r"\| `([a-z-]+)` \|", PAGE))
+    assert {*WAYS, "lifted-limit"} <= set(re.findall(r"\| `([a-z-]+)` \|", PAGE))
 
 
 def test_the_page_says_of_each_variable_what_an_image_opens_with_it() -> None:
