@@ -217,7 +217,10 @@ def _table(measured: dict[tuple[Payload, int], list[Round]]) -> str:
         )
         for (payload, connections), some in measured.items()
     ]
-    text = "With the fallback and without it, by turns on the same connections; the last but one columns are with to without:"
+    text = (
+        "With the fallback and without it, by turns on the same connections; the last but one columns are with "
+        "to without:"
+    )
     return f"{text}\n\n{tables.markdown(head, rows)}"
 
 

@@ -114,7 +114,7 @@ def watched(guarded: Guard) -> Iterator[str]:
 
 
 def states(metrics: str) -> dict[str, int]:
-    """The policies and bindings of the fallback by state, as the webhook's metrics count them; without those of none."""
+    """The policies and bindings of the fallback by state, as the webhook's metrics count them; no zeros."""
     with urllib.request.urlopen(metrics, timeout=10) as answer:
         text = answer.read().decode()
     found = re.findall(r'^slicewarden_fallback_objects\{state="(\w+)"\} (\S+)$', text, re.MULTILINE)

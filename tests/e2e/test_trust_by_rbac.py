@@ -181,7 +181,7 @@ def test_the_fallback_alone_has_the_same_answer_and_at_once(guard: Guard) -> Non
     assert cluster.apply(*fallback(policy, rules.walk())).returncode == 0
 
     def by_fallback(account: str, namespace: str = "vision") -> str:
-        """Why the fallback refuses a pod that asks for trust alone, and for no GPU: so nothing has to be written first."""
+        """Why the fallback refuses a pod that asks only for trust and for no GPU, so that nothing need be written."""
         return made(cluster, pod("train", namespace, {}, TRUSTED, serviceAccountName=account))
 
     assert eventually(lambda: "ValidatingAdmissionPolicy 'slicewarden-pods'" in by_fallback("robot"), 15)

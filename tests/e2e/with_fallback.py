@@ -1,4 +1,4 @@
-"""An API server on which the fallback is tried: its flags, its namespaces, and a tenant who may do everything by RBAC."""
+"""An API server on which the fallback is tried: its flags, its namespaces, and a tenant with every right by RBAC."""
 
 from tests.e2e.access import allowed, bound
 from tests.e2e.control_plane import Cluster, User

@@ -154,8 +154,8 @@ def running() -> Iterator[Evaluator]:
 class Compared:
     """The outcome of requests: `wrong` are those that the engine allows and the fallback denies, which may not be.
 
-    `differing` are those in which the fallback finds other things where it reads a ConfigMap, or answers by rule. They may
-    not be either.
+    `differing` are those in which the fallback finds other things where it reads a ConfigMap, or answers by rule.
+    They may not be either.
 
     `missed` has for each rule those that the engine denies by it and the fallback does not.
     """

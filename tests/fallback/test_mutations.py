@@ -178,8 +178,8 @@ def test_a_mutation_of_another_policy_is_to_be_deleted() -> None:
     assert again(warned, rules.walk(), None, found) == []
     said = differences(again(warned, rules.walk(), None, found), found)
     assert said == [
-        "MutatingAdmissionPolicy slicewarden-pods: is not of this policy's fallback, and may write what the webhook does "
-        "not; delete it"
+        "MutatingAdmissionPolicy slicewarden-pods: is not of this policy's fallback, and may write what the webhook "
+        "does not; delete it"
     ]
 
 

@@ -229,6 +229,15 @@ def test_no_module_is_called_utils_or_helpers(word: str) -> None:
     assert not [name for name in MODULES if word in name.rpartition(".")[2]]
 
 
+def test_no_two_classes_have_one_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 # Homes
 
 

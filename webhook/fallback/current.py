@@ -58,7 +58,7 @@ def _named(item: Object) -> Params:
 
 
 def answers(found: Iterable[Object]) -> dict[ValidationActions, list[str]]:
-    """Return the answers of the bindings of a fallback, without its guard: the strictest first, each with its bindings."""
+    """Return the answers of a fallback's bindings, without its guard: the strictest first, each with its bindings."""
     said: dict[ValidationActions, list[str]] = {}
     for item in ours(found):
         if item["kind"] == KINDS[1] and not _guards(item):

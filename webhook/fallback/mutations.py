@@ -1,7 +1,7 @@
 """Makes a MutatingAdmissionPolicy, by which the API server itself steers, guards and caps pods as /mutate does.
 
-It does what is exact in CEL, and `unwritten` says what it leaves out. The fallback denies pods that lack what it does not
-write. So a pod on which an expression fails is left as it is.
+It does what is exact in CEL, and `unwritten` says what it leaves out. The fallback denies pods that lack what it does
+not write. So a pod on which an expression fails is left as it is.
 """
 
 import json

@@ -55,13 +55,13 @@ def fallback(
     answer: ValidationActions = ValidationActions.DENY,
     params: Params | None = None,
 ) -> list[Made]:
-    """Make the fallback of a policy: the ConfigMap that it reads, if it reads one, the policies, and then their bindings.
+    """Make the fallback of a policy: the ConfigMap that it reads, if any, the policies, and then their bindings.
 
     An API server compiles what changed once a second, and only policies that are bound (apiserver
     pkg/admission/plugin/policy/generic/policy_source.go). In this order all of them are compiled at once.
 
-    A binding has the same answer for all validations of a policy, so a fallback that answers by rule has two policies for
-    a sort of requests: one that denies, and one with AUDITED at its name's end.
+    A binding has the same answer for all validations of a policy, so a fallback that answers by rule has two policies
+    for a sort of requests: one that denies, and one with AUDITED at its name's end.
     """
     heard = {each.name: each for each in webhooks(policy)}
     some = [rule for rule in rules if rule.fallback is not None and policy.action(rule.id) is Action.DENY]
@@ -118,7 +118,7 @@ OWN = (
 
 
 def static(made: Iterable[Made], policy: Policy) -> list[Made]:
-    """Make of a fallback what an API server reads from a folder, with a guard of our own configurations and policies."""
+    """Make the files of a fallback that an API server reads from a folder, with a guard of our own objects."""
     files = []
     for each in (*made, *_guard(policy)):
         each = {**each, "metadata": {**each["metadata"], "name": each["metadata"]["name"] + STATIC}}

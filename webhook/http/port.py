@@ -36,9 +36,9 @@ LATER, ASIDE = 64, 4
 class Port:
     """The state that all connections to one port share: the application, its limits, and the queue.
 
-    With `names`, a caller's certificate must have one of them. `refused_caller` receives the names of a refused caller, at
-    each of its requests. `count` receives the number of connections whenever it changes. `alone` is held while a large
-    request is answered.
+    With `names`, a caller's certificate must have one of them. `refused_caller` receives the names of a refused caller,
+    at each of its requests. `count` receives the number of connections whenever it changes. `alone` is locked while a
+    large request is answered.
     """
 
     def __init__(

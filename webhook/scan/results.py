@@ -145,8 +145,8 @@ class Report:
     `rules/` makes. `unjudged` are the kinds that were not judged, the likely misspelt ones first. `at` is the time of
     the run, if reports should show it. `pools` show who shares which GPUs, if a report shows them. `left_alone` are the
     numbers of objects by namespace about which the webhook is never asked. `warnings` are places of files that were
-    read as kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged. `fallback`
-    is that of the cluster, if it was read.
+    read as kubectl reads them, but hardly as they were meant. `unread` are lines on files that were not judged.
+    `fallback` is that of the cluster, if it was read.
     """
 
     judged: tuple[Judged, ...]

@@ -20,7 +20,10 @@ READ = tuple(
 )
 """The resources that are watched; the ClusterRole in manifests/components/fallback-watch allows exactly these."""
 
-CAUTION = "the fallback denies, though the webhook runs with --audit-only; list components/fallback before components/audit-mode"
+CAUTION = (
+    "the fallback denies, though the webhook runs with --audit-only; "
+    "list components/fallback before components/audit-mode"
+)
 """The log's word on a fallback that denies in audit mode."""
 
 SECONDS = 2.0
@@ -44,8 +47,8 @@ def kept(item: Object) -> Object | None:
 class FallbackWatch:
     """Compares what a watch has heard with what a policy needs, whenever it changed.
 
-    The ConfigMap that a fallback reads is not compared. A change is logged once: what is not as it has to be, or that all
-    is. In `audit` mode the fallback has to record only, and the log has a caution if it denies.
+    The ConfigMap that a fallback reads is not compared. A change is logged once: what is not as it has to be, or that
+    all is. In `audit` mode the fallback has to record only, and the log has a caution if it denies.
     """
 
     def __init__(self, heard: Heard, wanted: Wanted, log: Log, metrics: Metrics, *, audit: bool = False) -> None:

@@ -104,7 +104,7 @@ class Metrics:
         self._build = self._gauge("build_info", "What is running; always 1.", "livemax", "version", "python")
         self._fallback = self._gauge(
             "fallback_objects",
-            "With --fallback: the policies and bindings of the fallback by state; unread is 1 while they are not known.",
+            "With --fallback: the policies and bindings of the fallback by state; unread is 1 while they are unknown.",
             *("livemax", "state"),
         )
         self._starts = self._counter("worker_starts", "Workers started: each but the first of a place is for one dead.")

@@ -52,8 +52,8 @@ FORMATS = {**reports.FORMATS, "table": "for people, by workload", "json": "for p
         environment=parser.KUBECONFIG | parser.LOOK,
     ),
     help="Judge everything that runs in a live cluster: objects that were admitted while no webhook was asked, pods in "
-    "the wrong pool, pods that can reach a GPU without a request for one. It says what the fallback holds. It needs list "
-    "rights only.",
+    "the wrong pool, pods that can reach a GPU without a request for one. It says what the fallback holds. It needs "
+    "list rights only.",
 )
 @options.policy()
 @options.cluster

@@ -78,8 +78,8 @@ _FILE = parser.NamedPath(path_type=Path)
 @click.option(
     "--fallback",
     type=parser.WordChoice([each.value for each in ValidationActions]),
-    help="with --live: watch the fallback, and tell by metrics and log when it is not the one that `slicewarden fallback` "
-    "makes with these --actions; in audit mode, when it denies anything",
+    help="with --live: watch the fallback, and tell by metrics and log when it is not the one that `slicewarden "
+    "fallback` makes with these --actions; in audit mode, when it denies anything",
 )
 @options.cluster
 @click.option(
