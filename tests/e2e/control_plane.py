@@ -26,8 +26,10 @@ from tests.e2e import pki
 
 START_TIMEOUT = 120
 """Seconds any component has to come up."""
-KUBECTL_TIMEOUT = 120
+KUBECTL_TIMEOUT = 180
 """Seconds a kubectl may take."""
+PATIENCE = 120
+"""Seconds after which a test gives up; nothing takes them, however busy the machine is."""
 TAIL = 25
 """Lines of a log that are shown when its component fails."""
 LAUNCHER = """
@@ -204,7 +206,7 @@ class Cluster:
                 "patch", "node", node["metadata"]["name"], "--subresource=status", "--type=merge", f"--patch={status}"
             )
         names = [f"node/{node['metadata']['name']}" for node in nodes]
-        self.do("wait", "--for=condition=Ready", "--timeout=60s", *names)
+        self.do("wait", "--for=condition=Ready", "--timeout=120s", *names)
         # The controllers take their taints of new nodes away after that.
         self.wait_until("the nodes are open to pods", lambda: not self._closed(names))
 
@@ -219,23 +221,23 @@ class Cluster:
         self.do(
             "create", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         )
-        self.do("wait", "--for=create", "--timeout=60s", "serviceaccount/default", f"--namespace={name}")
+        self.do("wait", "--for=create", "--timeout=120s", "serviceaccount/default", f"--namespace={name}")
 
     def node_of(self, pod: str, namespace: str) -> str:
         """Wait until a pod runs, and tell on which node."""
         self.do(
-            "wait", "--for=jsonpath={.status.phase}=Running", "--timeout=60s", f"pod/{pod}", f"--namespace={namespace}"
+            "wait", "--for=jsonpath={.status.phase}=Running", "--timeout=120s", f"pod/{pod}", f"--namespace={namespace}"
         )
         return str(self.get("pod", pod, f"--namespace={namespace}")["spec"]["nodeName"])
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = PATIENCE, pause: float = 0.1) -> bool:
     """Ask until the answer is yes, or for so many seconds."""
     patience = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > patience:
             return False
-        time.sleep(0.1)
+        time.sleep(pause)
     return True
 
 

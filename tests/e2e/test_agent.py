@@ -54,7 +54,7 @@ def cluster(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         chosen.append(pod("elsewhere", "red", {}, nodeName="cpu"))
         assert started.apply(*chosen).returncode == 0
         for name in ("greedy", "other", "elsewhere"):
-            started.do("wait", "--for=condition=Ready", f"pod/{name}", "--namespace=red", "--timeout=60s")
+            started.do("wait", "--for=condition=Ready", f"pod/{name}", "--namespace=red", "--timeout=120s")
         status = {"status": {"containerStatuses": [{**RUNNING, "containerID": f"containerd://{ID}"}]}}
         started.do("patch", "pod", "greedy", "--namespace=red", "--subresource=status", f"--patch={json.dumps(status)}")
         started.apply(
@@ -199,7 +199,7 @@ def running(cluster: Cluster, card: State, policy: Path) -> Iterator["subprocess
         [*COMMAND, *given, "--watch-only", "--taint"], env=card.environment, stdout=log, stderr=log
     )
     try:
-        assert eventually(lambda: looked(port), 60)
+        assert eventually(lambda: looked(port))
         yield process
     finally:
         process.kill()

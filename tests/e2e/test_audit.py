@@ -114,8 +114,8 @@ def unguarded(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         assert cluster.apply(*made).returncode == 0
         for name, namespace in (("plain", "red"), ("spying", "red"), ("mate", "vision")):
             cluster.node_of(name, namespace)
-        cluster.do("wait", "--for=condition=Available", "deployment/train", "--namespace=red", "--timeout=60s")
-        cluster.do("wait", "--for=condition=Complete", "job/done", "--namespace=red", "--timeout=60s")
+        cluster.do("wait", "--for=condition=Available", "deployment/train", "--namespace=red", "--timeout=120s")
+        cluster.do("wait", "--for=condition=Complete", "job/done", "--namespace=red", "--timeout=120s")
         yield cluster
 
 
@@ -271,7 +271,7 @@ def test_reports_in_the_cluster_appear_and_disappear_with_findings(
     # A report goes with its object; what another tool wrote stays, and what nothing stands behind does not.
     unguarded.do("delete", "pod", "passing", "--namespace=red", "--force", "--grace-period=0")
     # The garbage collector looks for new kinds once in 30 s, and until then it knows of no report.
-    assert eventually(lambda: "Pod/passing" not in reports(), 90)
+    assert eventually(lambda: "Pod/passing" not in reports())
     copy = {key: found["Pod/spying"][key] for key in ("apiVersion", "kind", "scope", "summary", "results")}
     labels = found["Pod/spying"]["metadata"]["labels"]
     stale = {**copy, "metadata": {"name": "stale", "namespace": "red", "labels": labels}}

@@ -465,7 +465,7 @@ def test_the_api_server_accepts_the_overlay_with_cert_manager(kept: Kept) -> Non
     definitions = [definition(kind) for kind in FIELDS]
     kept.install(*definitions)
     names = [f"crd/{kind.lower()}s.cert-manager.io" for kind in FIELDS]
-    kept.cluster.do("wait", "--for=condition=Established", "--timeout=60s", *names)
+    kept.cluster.do("wait", "--for=condition=Established", "--timeout=120s", *names)
     built = kept.cluster.do("kustomize", str(MANIFESTS / "overlays" / "cert-manager"))
 
     def taken() -> bool:

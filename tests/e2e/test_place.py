@@ -374,7 +374,7 @@ def settled(api: client.CoreV1Api) -> dict[str, Object]:
         pods[:] = stored(api, "pods")
         return all(pod["spec"].get("nodeName") or found_none(pod["status"]) for pod in pods)
 
-    assert eventually(looked, 60)
+    assert eventually(looked)
     return {pod["metadata"]["name"]: pod for pod in pods}
 
 

@@ -104,12 +104,12 @@ def test_rollouts_end_and_jobs_complete(guarded: Guard, team: str) -> None:
         workload(kind, kind.lower(), team, template(ONE, app=kind)) for kind in ("Deployment", "StatefulSet", "Job")
     ]
     assert cluster.apply(*made).returncode == 0
-    cluster.do("rollout", "status", "deployment/deployment", "--timeout=60s", here)
-    cluster.do("rollout", "status", "statefulset/statefulset", "--timeout=60s", here)
-    cluster.do("wait", "--for=condition=Complete", "job/job", "--timeout=60s", here)
+    cluster.do("rollout", "status", "deployment/deployment", "--timeout=120s", here)
+    cluster.do("rollout", "status", "statefulset/statefulset", "--timeout=120s", here)
+    cluster.do("wait", "--for=condition=Complete", "job/job", "--timeout=120s", here)
     image = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}}
     cluster.do("patch", "deployment/deployment", f"--patch={json.dumps(image)}", here)
-    cluster.do("rollout", "status", "deployment/deployment", "--timeout=60s", here)
+    cluster.do("rollout", "status", "deployment/deployment", "--timeout=120s", here)
     assert set(bound(cluster, team)) == {EXCLUSIVE}
 
 

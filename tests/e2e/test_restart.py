@@ -68,7 +68,7 @@ def test_facts_come_back_after_a_restart_of_the_api_server(restarted: Guard, spa
     broke = {entry["kind"] for entry in restarted.logged() if entry.get("message") == "watch broke"}
     assert broke <= {resource.kind for resource in (*READ, *READ_WITHIN)}
     cluster.do("label", "namespace", space, "slicewarden.dev/trust-")
-    assert eventually(lambda: refused(restarted, space), 60)
+    assert eventually(lambda: refused(restarted, space))
 
 
 def test_changes_missed_by_a_stopped_watch_are_found_by_a_new_list(restarted: Guard, space: str) -> None:
@@ -91,9 +91,9 @@ def test_changes_missed_by_a_stopped_watch_are_found_by_a_new_list(restarted: Gu
     finally:
         os.killpg(webhook.process.pid, signal.SIGCONT)
     restarted.register()
-    assert eventually(lambda: refused(restarted, space), 60)
+    assert eventually(lambda: refused(restarted, space))
     cluster.do("label", "namespace", space, "slicewarden.dev/trust=trusted")
-    assert eventually(lambda: not refused(restarted, space), 60)
+    assert eventually(lambda: not refused(restarted, space))
 
 
 def said(cluster: Cluster, path: str) -> str:

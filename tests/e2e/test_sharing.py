@@ -135,7 +135,7 @@ def test_pods_that_run_are_counted(shared: Cluster) -> None:
         said = shared.kubectl("apply", "--dry-run=server", "--filename=-", stdin=edited)
         return "3 pods on 1 node (t4-shared) hold 3 slices, and only 2 would be left" in said.stderr
 
-    assert eventually(counted, 60)
+    assert eventually(counted)
 
 
 def test_other_config_maps_never_wait(shared: Cluster) -> None:

@@ -27,8 +27,6 @@ from webhook.policy.load import load
 OWNER = User("mona")
 """Has the cluster's role `admin` in both namespaces: may create accounts, pods and bindings there."""
 CREATE = ("create", "--dry-run=server", "--filename=-")
-PATIENCE = 120.0
-"""Seconds after which a test gives up; the webhook asks for a right again after ten (webhook/cluster/rights.py)."""
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +94,7 @@ def test_a_denial_names_the_command_by_which_an_administrator_gives_the_right(cl
     command = shlex.split(found[0])[1:]
     assert "not currently held" in refusal(cluster, OWNER, *command), "the owner of the namespace cannot give it"
     cluster.do(*command)
-    assert eventually(lambda: made(cluster, asking("trainer")) == "", PATIENCE)
+    assert eventually(lambda: made(cluster, asking("trainer")) == "")
     assert "unearned-trust:" in made(cluster, asking("trainer", "visitors")), "it is for one namespace"
     assert "unearned-trust:" in made(cluster, asking("robot")), "it is for one account"
 
@@ -116,10 +114,10 @@ def test_pods_of_a_deployment_are_trusted_by_the_account_that_they_run_as(cluste
 
 def test_a_right_that_is_taken_away_is_gone_within_seconds(cluster: Cluster) -> None:
     give(cluster, "robot")
-    assert eventually(lambda: made(cluster, asking("robot")) == "", PATIENCE)
+    assert eventually(lambda: made(cluster, asking("robot")) == "")
     take(cluster, "robot")
     start = time.monotonic()
-    assert eventually(lambda: "unearned-trust:" in made(cluster, asking("robot")), PATIENCE)
+    assert eventually(lambda: "unearned-trust:" in made(cluster, asking("robot")))
     print(f"\nseconds until the webhook denied: {time.monotonic() - start:.1f}")
 
 
@@ -130,7 +128,7 @@ def test_all_accounts_of_a_namespace_may_hold_it_and_everybody_may_not(cluster: 
     assert "unearned-trust:" in made(cluster, asking("painter")), "it is no group of an account, as in CEL"
     cluster.do("delete", "clusterrolebinding", "everybody")
     cluster.do("create", "rolebinding", "all", role, "--group=system:serviceaccounts:visitors", "--namespace=visitors")
-    assert eventually(lambda: made(cluster, asking("painter", "visitors")) == "", PATIENCE)
+    assert eventually(lambda: made(cluster, asking("painter", "visitors")) == "")
     cluster.do("delete", "rolebinding", "all", "--namespace=visitors")
 
 
@@ -141,7 +139,7 @@ def test_a_webhook_that_may_not_ask_trusts_nobody_and_says_why(guard: Guard) -> 
     assert len(without["rules"]) == len(role["rules"]) - 1
     cluster.do("replace", "--filename=-", stdin=json.dumps(without))
     try:
-        assert eventually(lambda: "is not known" in made(cluster, asking("painter")), 15)
+        assert eventually(lambda: "is not known" in made(cluster, asking("painter")))
         assert "refused to be asked; try again" in made(cluster, asking("painter"))
         assert any(line.get("message") == "right not asked" for line in guard.logged())
     finally:
@@ -184,7 +182,7 @@ def test_the_fallback_alone_has_the_same_answer_and_at_once(guard: Guard) -> Non
         """Why the fallback refuses a pod that asks only for trust and for no GPU, so that nothing need be written."""
         return made(cluster, pod("train", namespace, {}, TRUSTED, serviceAccountName=account))
 
-    assert eventually(lambda: "ValidatingAdmissionPolicy 'slicewarden-pods'" in by_fallback("robot"), 15)
+    assert eventually(lambda: "ValidatingAdmissionPolicy 'slicewarden-pods'" in by_fallback("robot"))
     said = by_fallback("robot")
     assert "unearned-trust: service account robot of namespace vision" in said
     assert "or for the right: kubectl create rolebinding" in said

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -19,7 +20,6 @@ import yaml
 from bench import payloads
 from tests import ROOT
 from tests.faults.conftest import Live, Under
-from tests.faults.load import DEADLINE
 from tests.faults.replicas import Replica, Secret, until
 from webhook.api.admission import MAX_BODY, MAX_PARTS
 from webhook.http.limits import ServerLimits
@@ -27,9 +27,6 @@ from webhook.http.limits import ServerLimits
 LIMITS = ServerLimits()
 SOON = 1.0
 """Seconds beside a limit within which it has to be kept."""
-
-ORDINARY = 0.5
-"""Seconds that 99 of 100 ordinary reviews may take while others send as much as they can."""
 
 HEAD = b"POST /validate?timeout=10s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -137,7 +134,7 @@ def test_the_largest_bodies_come_at_once(under: Under, secret: Secret, live: Liv
     bodies = [large(b'"' + b"x" * 1000 + b'",'), large(b"{},", MAX_PARTS // 2 - 500)]
     with (
         ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as elsewhere,
-        under("50 bodies of 7 MiB at once", webhook, slowest=DEADLINE, rate=20) as load,
+        under("50 bodies of 7 MiB at once", webhook, rate=20) as load,
     ):
         webhook.peak()
         statuses = elsewhere.submit(at_once, webhook.port, secret.authority, bodies, 50).result()
@@ -149,28 +146,36 @@ def test_the_largest_bodies_come_at_once(under: Under, secret: Secret, live: Liv
     assert peak < memory_limit(), f"{peak:.0f} MiB"
 
 
+class Sent(NamedTuple):
+    """A large review: what came back, and when it was sent and answered, by the monotonic clock of all processes."""
+
+    status: int
+    start: float
+    end: float
+
+
 def test_a_tenant_sends_the_largest_reviews_without_pause(under: Under, secret: Secret, webhook: Replica) -> None:
-    """An ordinary review does not wait for them. The middle one of three spans counts: the machine may disturb one."""
+    """An ordinary review does not wait for them: most that come after a large one are answered before it."""
     most = MAX_PARTS - 1000
     bodies = [large(b'"{",', most), large(b"{},", most // 2), large(b'"{",'), large(b"{},")]
     bodies += [crowd(250), crowd(5), wide(100, 340)]
-    spans = []
     with (
         ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as elsewhere,
-        under("8 connections that send reviews of up to 7 MiB without pause", webhook, slowest=DEADLINE) as load,
+        under("8 connections that send reviews of up to 7 MiB without pause", webhook) as load,
     ):
         sending = elsewhere.submit(without_pause, webhook.port, secret.authority, bodies, 8, 14.0)
         load.go_on(3)
-        start = len(load.asked)
-        for _ in range(3):
-            load.begun = len(load.asked)
-            load.go_on(3)
-            spans.append(load.during.p99)
-        load.begun = start
-        statuses = sending.result()
+        load.begun = len(load.asked)
+        load.go_on(9)
+        large_ones = sending.result()
+        statuses = Counter(each.status for each in large_ones)
         load.remarks.append(", ".join(f"{number} × {status}" for status, number in sorted(statuses.items())))
     assert {200, 400} <= set(statuses) <= {200, 400, 422, 429, 504}, statuses
-    assert sorted(spans)[1] < ORDINARY, f"p99 {', '.join(f'{1000 * span:.0f}' for span in spans)} ms"
+    judged = [each for each in large_ones if each.status == 200]
+    met = [(one, each) for one in load.asked for each in judged if each.start < one.due < each.end]
+    before = sum(one.due + one.took < each.end for one, each in met)
+    print(f"{before} of {len(met)} ordinary reviews were answered before a large one that came earlier")
+    assert before > len(met) / 2 > 0
 
 
 def crowd(containers: int) -> bytes:
@@ -193,19 +198,20 @@ def wide(containers: int, variables: int) -> bytes:
     return json.dumps(review).encode("ascii")
 
 
-def without_pause(port: int, authority: Path, bodies: list[bytes], number: int, seconds: float) -> Counter[int]:
-    """How often each status came, on so many connections at once that send one review after the other."""
+def without_pause(port: int, authority: Path, bodies: list[bytes], number: int, seconds: float) -> list[Sent]:
+    """Send one review after the other on so many connections at once, for so long."""
     os.nice(19)
     end = time.monotonic() + seconds
 
-    def sending(first: int) -> Counter[int]:
-        statuses: Counter[int] = Counter()
-        while time.monotonic() < end:
-            statuses[sent(port, authority, bodies[(first + statuses.total()) % len(bodies)])] += 1
-        return statuses
+    def sending(first: int) -> list[Sent]:
+        done: list[Sent] = []
+        while (start := time.monotonic()) < end:
+            status = sent(port, authority, bodies[(first + len(done)) % len(bodies)])
+            done.append(Sent(status, start, time.monotonic()))
+        return done
 
     with ThreadPoolExecutor(number) as pool:
-        return sum(pool.map(sending, range(number)), Counter[int]())
+        return [each for some in pool.map(sending, range(number)) for each in some]
 
 
 def large(part: bytes, times: int = MAX_BODY) -> bytes:
