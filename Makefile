@@ -28,10 +28,11 @@ test: lint  ## every test that needs no cluster
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # KUBECONFIG_E2E=FILE takes a cluster that is there; WEBHOOK_HOST=ADDRESS is where its API server reaches this machine.
+# Without it two processes share the modules, and each starts a control plane of its own.
 e2e: $(READY)  ## against a real API server, NVIDIA's plugin and toolkit (needs Go; builds Kubernetes the first time, ten minutes)
 	$(BIN)/python -m tests.e2e.binaries $(if $(KUBECONFIG_E2E),kubectl kwok) >/dev/null
-	$(BIN)/pytest tests/e2e tests/conformance tests/oracles tests/evaluator tests/chart tests/monitoring $(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)') \
-		$(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
+	$(BIN)/pytest tests/e2e tests/conformance tests/oracles tests/evaluator tests/chart tests/monitoring \
+		$(if $(KUBECONFIG_E2E),--kubeconfig '$(KUBECONFIG_E2E)',-n 2 --dist loadfile --no-loadscope-reorder) $(if $(WEBHOOK_HOST),--webhook-host '$(WEBHOOK_HOST)')
 
 # TESTS='-k runtime' takes some of them; whatever it lacks (root, CAP_SYS_ADMIN, nft, Go) is said in one line.
 node: $(READY)  ## real kubelets, containerd and NVIDIA's plugin, with the image on them (needs root and Go; the packages are in CONTRIBUTING.md)

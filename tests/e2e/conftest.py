@@ -12,6 +12,15 @@ from tests.e2e.control_plane import Cluster, eventually
 from tests.e2e.guard import Guard
 from tests.e2e.objects import TRUSTED, pod
 
+LONGEST = ("test_certificates", "test_place", "test_audit", "test_kueue", "test_outage", "test_manifests")
+"""Modules that take minutes. They come first, so that two processes side by side end at about the same time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take the longest modules first; within a module the order stays."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the tests use a cluster that somebody has."""
@@ -38,7 +47,7 @@ def programs(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with the GPU nodes, for all tests."""
+    """A cluster with the GPU nodes, for all tests of a process."""
     folder, kubeconfig = tmp_path_factory.mktemp("control-plane"), pytestconfig.getoption("kubeconfig")
     if kubeconfig:
         run = control_plane.given(folder, find("kubectl", "kwok"), kubeconfig)
