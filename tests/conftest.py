@@ -2,8 +2,8 @@
 
 import gc
 import os
-import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,23 @@ settings.load_profile("slicewarden-ci" if os.environ.get("CI") else "slicewarden
 _SUITES = {ROOT / "tests" / name for name in SUITES}
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let a suite have no stamp that reads a file of the checkout which its stamp does not cover."""
+    asked = {(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args}
+    folders = {each.relative_to(ROOT / "tests").parts[:1] for each in asked if each.is_relative_to(ROOT / "tests")}
+    for suite, own in stamps.TARGETS.items():
+        if folders and folders <= {(folder,) for folder in own}:
+            config.add_cleanup(partial(_note, suite, stamps.noting()))
+
+
+def _note(suite: str, noted: Callable[[], list[str]]) -> None:
+    if unseen := stamps.unseen(suite, noted()):
+        place = stamps.uncovered(suite)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("a", encoding="utf-8") as lines:  # two processes may share a suite
+            lines.write("\n".join(unseen) + "\n")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave a suite out of a run of all tests."""
     if collection_path not in _SUITES:
@@ -49,31 +66,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def stamped(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let a suite have no stamp that reads a file of the checkout which its stamp does not cover."""
-    folders = {item.path.relative_to(ROOT / "tests").parts[0] for item in request.session.items}
-    suites = [name for name, own in stamps.TARGETS.items() if folders <= set(own)]
-    if not suites:
-        yield
-        return
-    opened: list[str] | None = []
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if event == "open" and opened is not None and isinstance(arguments[0], str):
-            opened.append(arguments[0])
-
-    sys.addaudithook(hook)
-    yield
-    read = opened or []
-    opened = None
-    modules = [file for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
-    if unseen := stamps.unseen(suites[0], [*read, *modules]):
-        place = stamps.uncovered(suites[0])
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(", ".join(unseen))
 
 
 @pytest.fixture(scope="session")

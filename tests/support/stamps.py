@@ -1,10 +1,14 @@
 """Stamps: which suites were green on this machine with the inputs that they have now.
 
 `python -m tests.support.stamps SUITE` ends with 0 if the suite was, and with 1 if it has to run; `--green` records it.
-The digest covers every file that Git does not ignore, except what a suite provably does not read: Python modules that
-neither an import nor a text of its own modules reaches, the folders of other suites, and pages that it does not name
-(the README always counts, since it goes into the package).
-So a file that nobody thought of counts as an input. It also covers the programs and packages that a suite runs with.
+The digest covers every file that Git does not ignore, except three classes that a suite does not read: folders of tests
+and benchmarks of which it neither imports a module nor names the folder, modules of tests of other folders, and pages.
+A file of these classes counts, too, if a module of the suite names it, by its file name or by an import.
+The README always counts, since it goes into the package. So a file that nobody thought of counts as an input.
+The digest also covers the programs and packages that a suite runs with.
+
+A suite that reads a file which its stamp does not cover gets none. Only what pytest's own processes read is seen, from
+collection on; what programs read that they start is covered by the rules above.
 """
 
 import ast
@@ -16,7 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache as cached
 from pathlib import Path
 
@@ -51,23 +55,32 @@ _MODULE = re.compile(r"(?:tests|bench)(?:\.\w+)+")
 
 
 def main(arguments: list[str]) -> int:
-    """Return 0 if the suite was green with these inputs, or is recorded as such; 1 if it has to run."""
+    """Return 0 if the suite was green with these inputs, or is recorded as such; 1 if it has to run.
+
+    The inputs are noted when it is asked. They have to be the same when it is recorded.
+    """
     suite, *options = arguments
-    stamp = cache() / "green" / suite
+    stamp, begun = (cache() / "green" / f"{suite}{suffix}" for suffix in ("", ".begun"))
     now = digest(ROOT, suite, surroundings())
     if options == ["--green"]:
         if (found := uncovered(suite)).exists():
-            print(f"{suite} gets no stamp: it reads {found.read_text()}, which none covers (tests/support/stamps.py)")
-            found.unlink()
-            return 0
-        stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.write_text(now)
+            names = ", ".join(sorted(set(found.read_text("utf-8").split("\n")) - {""}))
+            print(f"{suite} gets no stamp: it reads {names}, which none covers (tests/support/stamps.py)")
+        elif not begun.exists() or begun.read_text("utf-8") != now:
+            print(f"{suite} gets no stamp: its inputs changed while it ran")
+        else:
+            begun.replace(stamp)
         return 0
-    return 0 if stamp.exists() and stamp.read_text() == now else 1
+    if stamp.exists() and stamp.read_text("utf-8") == now:
+        return 0
+    begun.parent.mkdir(parents=True, exist_ok=True)
+    begun.write_text(now, "utf-8")
+    uncovered(suite).unlink(missing_ok=True)
+    return 1
 
 
 def uncovered(suite: str) -> Path:
-    """The file that names what the last run of a suite read and its stamp does not cover."""
+    """The file that names, line by line, what a suite has read since it was asked for and its stamp does not cover."""
     return cache() / "green" / f"{suite}.uncovered"
 
 
@@ -104,28 +117,48 @@ def inputs(root: Path, suite: str) -> list[str]:
     there = files(root)
     reached = _reached(root, suite, [name for name in there if name.endswith(".py")])
     folders = {"/".join(name.split("/")[:2]) for name in reached} | {f"tests/{folder}" for folder in TARGETS[suite]}
-    texts = "".join((root / name).read_text("utf-8") for name in sorted(reached - {OWN}))
+    texts = "".join((root / name).read_text("utf-8") for name in sorted(reached - {OWN, "tests/__init__.py"}))
+
+    def is_named(folder: str) -> bool:
+        """Whether a module of the suite's imports from a folder, or has it in a text."""
+        top, _, name = folder.partition("/")
+        return folder in folders or folder in texts or (f'"{top}"' in texts and f'"{name}"' in texts)
 
     def counts(name: str) -> bool:
         top, _, rest = name.partition("/")
-        if name in reached:
+        if name in reached or Path(name).name in texts:
             return True
-        if name.endswith(".py") and top == "tests":
+        if top == "tests" and Path(name).match("test_*.py"):
             return False
-        # A module of a benchmark may read the files beside it, which are programs that it starts elsewhere.
-        if top == "bench" or (top == "tests" and rest.partition("/")[0] in FOLDERS):
-            return "/".join(name.split("/")[:2]) in folders
+        if top == "bench" or (top == "tests" and (name.endswith(".py") or rest.partition("/")[0] in FOLDERS)):
+            return is_named("/".join(name.split("/")[:2]))
         if name.endswith(".md"):
-            return name == "README.md" or "*.md" in texts or Path(name).name in texts
+            return name == "README.md" or "*.md" in texts
         return True
 
     return [name for name in there if counts(name)]
 
 
+def noting() -> Callable[[], list[str]]:
+    """Note the files that this process opens from now on; the result returns them, with those of all modules."""
+    opened: list[str] = []
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str):
+            opened.append(arguments[0])
+
+    sys.addaudithook(hook)
+
+    def noted() -> list[str]:
+        return [*opened, *filter(None, (getattr(module, "__file__", None) for module in list(sys.modules.values())))]
+
+    return noted
+
+
 def unseen(suite: str, opened: Iterable[str]) -> list[str]:
     """List those files among `opened`, by their absolute paths, that are the checkout's and no inputs of the suite."""
     below = f"{ROOT}{os.sep}"
-    own = {path.removeprefix(below) for path in map(os.path.realpath, opened) if path.startswith(below)}
+    own = {path.removeprefix(below) for path in map(os.path.realpath, {*opened}) if path.startswith(below)}
     return sorted((own & set(files(ROOT))) - set(inputs(ROOT, suite)))
 
 

@@ -35,6 +35,9 @@ CHANGED = {
     "a helper that a helper imports": ("node", "tests/support/card/state.py"),
     "a module that a text names": ("e2e", "tests/e2e/binaries.py"),
     "a benchmark that it starts": ("faults", "bench/__init__.py"),
+    "a benchmark's program that it names by its path": ("node", "bench/gpu/program.py"),
+    "a helper next to one that it imports": ("node", "tests/support/listening.py"),
+    "a program of another suite": ("node", "tests/frameworks/probes"),
     "pins": ("node", "tests/node/pins/runtime/go.mod"),
     "pins of another suite whose programs it uses": ("node", "tests/e2e/go.sum"),
     "Go": ("e2e", "tests/evaluator/main.go"),
@@ -100,15 +103,32 @@ def test_files_that_nobody_thought_of_count(checkout: Path) -> None:
     ("suite", "place"),
     [
         ("node", "tests/faults/test_peers.py"),
-        ("frameworks", "tests/node/nvml.c"),
+        ("frameworks", "tests/node/inside.sh"),
         ("image", "tests/rules/test_growth.py"),
         ("browser", "docs/speed.md"),
         ("e2e", "CHANGELOG.md"),
-        ("faults", "bench/runs"),
+        ("browser", "bench/runs"),
     ],
 )
 def test_what_a_suite_does_not_read_lets_it_be_passed_over(suite: str, place: str) -> None:
     assert not [name for name in inputs(ROOT, suite) if name == place or name.startswith(f"{place}/")]
+
+
+def test_a_file_counts_for_a_suite_that_names_it(checkout: Path) -> None:
+    module, page = checkout / "tests/browser/test_new.py", "docs/rules.md"
+    folders = {"tests/node/inside.sh", "bench/runs/engines.json"} & set(FILES)
+    assert not {page, *folders} & set(inputs(checkout, "browser"))
+    module.write_text('PLACES = ["rules.md", ROOT / "tests" / "node", "bench/runs"]\n')
+    assert {page, *folders} <= set(inputs(checkout, "browser"))
+    module.unlink()
+
+
+def test_what_a_process_opens_is_seen() -> None:
+    noted, place = stamps.noting(), ROOT / "CHANGELOG.md"
+    assert str(place) not in noted()
+    place.read_bytes()
+    assert {str(place), stamps.__file__} <= {*noted()}
+    assert stamps.unseen("image", [str(place), str(ROOT / "README.md"), "/etc/passwd"]) == ["CHANGELOG.md"]
 
 
 def test_what_is_around_a_suite_is_noticed(monkeypatch: pytest.MonkeyPatch, checkout: Path) -> None:
@@ -131,11 +151,36 @@ def test_a_suite_is_green_after_it_was_recorded_and_until_an_input_changes(
     assert not stamps.main(["image", "--green"])
     assert not stamps.main(["image"])
     assert stamps.main(["node"])
-    stamps.uncovered("node").write_text("bench/new.py")
-    assert not stamps.main(["node", "--green"])
-    assert stamps.main(["node"]), "it read what its stamp does not cover"
     (checkout / "Dockerfile").write_text("FROM scratch\n")
     assert stamps.main(["image"])
+
+
+def test_a_suite_gets_no_stamp_if_an_input_changes_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checkout: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(stamps, "ROOT", checkout)
+    assert not stamps.main(["node", "--green"])
+    assert stamps.main(["node"]), "nobody asked before it ran"
+    (checkout / "tests/node/nvml.c").write_text("/* another */\n")
+    assert not stamps.main(["node", "--green"])
+    assert stamps.main(["node"])
+    assert not stamps.main(["node", "--green"])
+    assert not stamps.main(["node"])
+
+
+def test_a_suite_gets_no_stamp_if_it_reads_what_none_covers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(stamps, "ROOT", checkout)
+    assert stamps.main(["node"])
+    stamps.uncovered("node").write_text("bench/new.py\n")
+    assert not stamps.main(["node", "--green"])
+    assert "node gets no stamp: it reads bench/new.py, " in capsys.readouterr().out
+    assert stamps.main(["node"])
+    assert not stamps.main(["node", "--green"])
+    assert not stamps.main(["node"]), "the next run reads nothing of the kind"
 
 
 def test_each_folder_of_tests_that_needs_more_belongs_to_one_target() -> None:
