@@ -63,10 +63,11 @@ fuzz: $(READY)  ## 120,000 hostile reviews, streams, configurations and policies
 	$(BIN)/pytest -n 2 -m thorough
 	$(BIN)/python -m tests.fuzz $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
-lint: $(READY)  ## ruff and mypy alone
+lint: $(READY)  ## ruff, mypy, and the messages of commits
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.support.commits
 
 fixtures: $(READY)  ## write the golden pages of the rules again; read the diff before you commit it
 	UPDATE_GOLDEN=1 $(BIN)/pytest tests/rules/test_fixtures.py
