@@ -105,7 +105,7 @@ sbom: $(READY)  ## print what the image is made of, as CycloneDX
 image: $(READY)  ## the image's build steps, run here without a container, and what they make put to use (needs PyPI)
 	$(BIN)/pytest tests/image
 
-bench: $(READY)  ## the figures of docs/speed.md and its charts (needs Go; builds Kubernetes the first time, ten minutes)
+bench: $(READY)  ## the figures of docs/evidence/speed.md and its charts (needs Go; builds Kubernetes the first time, ten minutes)
 	$(BIN)/python -m bench
 	$(BIN)/python -m docs.draw
 

@@ -80,7 +80,7 @@ PAGE = "page"
 
 def main() -> int:
     """Run what was asked for. Exit status: 0, 1 a server answered wrongly or a part broke, 2 something is missing."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of docs/speed.md.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="The figures of docs/evidence/speed.md.")
     parser.add_argument("which", nargs="*", help=f"some of {', '.join(PARTS)}, or {PAGE}; all parts without it")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each load over HTTPS (3)")
     parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each round (2)")

@@ -1,4 +1,4 @@
-"""Writes docs/speed.md, and the figures in README.md and docs/scale.md, from the runs that are kept."""
+"""Writes the pages of figures (docs/evidence/speed.md, bench/figures.md), and the figures in README.md and scale.md."""
 
 import re
 from collections.abc import Mapping
@@ -8,9 +8,10 @@ from textwrap import fill
 from bench import aims, runs, tables
 from bench.runs import ROOT, Figure, Run
 
-PAGE = ROOT / "docs" / "speed.md"
+PAGE = ROOT / "docs" / "evidence" / "speed.md"
+TABLES = ROOT / "bench" / "figures.md"
 README = ROOT / "README.md"
-SCALE = ROOT / "docs" / "scale.md"
+SCALE = ROOT / "docs" / "evidence" / "scale.md"
 
 BEGIN, END = "<!-- figures: written by `make docs` from bench/runs -->\n", "<!-- end of the figures -->\n"
 
@@ -26,6 +27,7 @@ def pages(kept: Mapping[str, Run]) -> dict[Path, str]:
     """Return the text of each file that has figures."""
     return {
         PAGE: page(kept),
+        TABLES: figures(kept),
         README: filled(README.read_text("utf-8"), readme(kept)),
         SCALE: filled(SCALE.read_text("utf-8"), scale(kept)),
     }
@@ -40,31 +42,40 @@ def filled(text: str, figures: str) -> str:
 
 
 def page(kept: Mapping[str, Run]) -> str:
-    """Write the page: the aims, the charts, and what each part printed."""
-    parts = "\n\n".join(
-        f"## {run.title}\n\n{_where(run)}\n\n{run.text}" for name, run in kept.items() if name != "scale"
-    )
+    """Write the page: the aims and the charts."""
     return f"""# How fast it is
 
-`make bench` measures all of this, keeps it in `bench/runs`, and writes this page. [bench](../bench/README.md) says how
-each figure is measured and how to read it. Load and servers share the machine, so a ratio says more than a time.
+`make bench` measures these figures, keeps them in `bench/runs`, and writes this page. [bench](../../bench/README.md) explains
+how each figure is measured and how to read it, and [figures](../../bench/figures.md) has the full table of each part. Load and
+servers share the machine, so a ratio says more than a time.
 
-![Rate and p99 latency of the webhooks, Slicewarden = 1](img/speed.svg)
+![Rate and p99 latency of the webhooks, Slicewarden = 1](../img/speed.svg)
 
 ## Aims
 
 {_aims(kept)}
 
-![Each figure to its aim: what ends left of the line keeps it](img/aims.svg)
+![Each figure to its aim: what ends left of the line keeps it](../img/aims.svg)
+
+[Large clusters](scale.md) shows the load that a cluster of thousands of nodes puts on the replicas.
+"""
+
+
+def figures(kept: Mapping[str, Run]) -> str:
+    """Write the table that each part printed, with the machine and the tree."""
+    parts = "\n\n".join(
+        f"## {run.title}\n\n{_where(run)}\n\n{run.text}" for name, run in kept.items() if name != "scale"
+    )
+    return f"""# Figures of each part
+
+Written by `make docs` from `bench/runs`. [How fast it is](../docs/evidence/speed.md) has the aims.
 
 {parts}
-
-[Large clusters](scale.md) has the figures of what a cluster of thousands of nodes asks of the replicas.
 """
 
 
 def scale(kept: Mapping[str, Run]) -> str:
-    """Write the figures of docs/scale.md."""
+    """Write the figures of docs/evidence/scale.md."""
     return f"{_where(kept['scale'])}\n\n{kept['scale'].text}\n" if "scale" in kept else ""
 
 

@@ -26,7 +26,7 @@ from webhook.cluster import listing
 from webhook.engine.engine import Engine
 from webhook.facts.snapshot import Facts
 
-PAGE = ROOT / "docs" / "audit.md"
+PAGE = ROOT / "docs" / "check.md"
 ACCOUNT = "slicewarden-system:slicewarden-audit"
 SCHEMAS = ROOT / "tests" / "schemas"
 TENANT = User("jane", ("tenants",))

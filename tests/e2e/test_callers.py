@@ -1,4 +1,4 @@
-"""Only the API server may call: the files of docs/callers.md, as an API server of our own reads them."""
+"""Only the API server may call: the files of docs/certificates.md, as an API server of our own reads them."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tests.e2e.control_plane import Cluster, answers
 from tests.e2e.guard import Guard
 from tests.e2e.objects import pod
 
-PAGE = ROOT / "docs/callers.md"
+PAGE = ROOT / "docs/certificates.md"
 CONFIGURATION, KUBECONFIG = (yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S))
 PARTS = (("certificate", "crt"), ("key", "key"))
 CALLER = "kube-apiserver-webhooks"

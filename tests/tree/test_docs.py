@@ -325,7 +325,7 @@ def test_the_index_leads_to_every_page() -> None:
         (index.parent / link.partition("#")[0]).resolve()
         for link in re.findall(r"\]\(([^)\s]+)\)", index.read_text("utf-8"))
     }
-    assert [page for page in sorted(ROOT.glob("docs/*.md")) if page != index and page not in linked] == []
+    assert [page for page in sorted(ROOT.glob("docs/**/*.md")) if page != index and page not in linked] == []
 
 
 # Who was denied
@@ -349,7 +349,7 @@ def test_the_page_denied_quotes_real_messages_and_links_to_the_rules() -> None:
 def test_a_review_sent_by_hand_is_answered_as_the_page_shows(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs" / "callers.md").read_text("utf-8").partition("## By hand")[2]
+    page = (ROOT / "docs" / "operate.md").read_text("utf-8").partition("## Run it by hand")[2].partition("\n## ")[0]
     with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
         ports = {"8443": str(a.getsockname()[1]), "8080": str(b.getsockname()[1])}
     here = re.sub("|".join(ports), lambda port: ports[port[0]], page)

@@ -21,12 +21,12 @@ MEASURED = re.compile(r"\b\d[\d.,]* ?(?:ms|µs|seconds|MiB|GiB|times|×|%|(?:rev
 """Numbers of the kinds that a run gives."""
 
 
-@pytest.mark.parametrize("file", [page.PAGE, page.README, page.SCALE], ids=lambda file: str(file.name))
+@pytest.mark.parametrize("file", [page.PAGE, page.TABLES, page.README, page.SCALE], ids=lambda file: str(file.name))
 def test_a_page_says_the_figures_of_the_runs(file: Path) -> None:
     assert file.read_text("utf-8") == page.pages(KEPT)[file], "run `make docs`"
 
 
-@pytest.mark.parametrize("name", ["README.md", "bench/README.md", "docs/scale.md"])
+@pytest.mark.parametrize("name", ["README.md", "bench/README.md", "docs/evidence/scale.md"])
 def test_no_figure_stands_where_no_run_gave_it(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     if page.BEGIN in text:
@@ -74,10 +74,10 @@ def test_a_missed_aim_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_page_says_which_machine_and_tree_a_part_was_measured_on() -> None:
-    written = page.page({"part": _run()})
+    written = page.figures({"part": _run()})
     assert "at `abc` in 1 s on 2 cores of a CPU, 4 GiB; CPython 3.11." in written
     busy = replace(_run(), machine=replace(MACHINE, load=7.0))
-    assert "4 GiB, beside other work (load 7); CPython" in page.page({"part": busy})
+    assert "4 GiB, beside other work (load 7); CPython" in page.figures({"part": busy})
 
 
 def test_a_sentence_without_its_figure_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

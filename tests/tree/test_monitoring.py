@@ -26,7 +26,7 @@ from webhook.model import Action, Finding, Mode, Request, Result, Verdict
 from webhook.telemetry.metrics import Metrics
 
 MONITORING, COMPONENT = ROOT / "manifests" / "monitoring", ROOT / "manifests" / "components" / "events"
-PAGE = ROOT / "docs" / "watching.md"
+PAGE = ROOT / "docs" / "operate.md"
 
 TARGET = {"pod", "namespace"}
 """Labels that Prometheus adds to what it scrapes."""
@@ -126,7 +126,7 @@ def test_panels_do_not_overlap() -> None:
 def test_an_alert_says_what_is_wrong_and_the_page_what_to_do(rule: Any) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert {"summary", "description", "runbook"} == rule["annotations"].keys()
-    assert rule["annotations"]["runbook"] == f"docs/watching.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook"] == f"docs/operate.md#{rule['alert'].lower()}"
     assert f"\n### {rule['alert']}\n" in PAGE.read_text("utf-8")
 
 

@@ -105,7 +105,7 @@ def test_files_that_nobody_thought_of_count(checkout: Path) -> None:
         ("node", "tests/faults/test_peers.py"),
         ("frameworks", "tests/node/inside.sh"),
         ("image", "tests/rules/test_growth.py"),
-        ("browser", "docs/speed.md"),
+        ("browser", "docs/evidence/speed.md"),
         ("e2e", "CHANGELOG.md"),
         ("browser", "bench/runs"),
     ],

@@ -159,7 +159,7 @@ WAYS = (
         (frozenset(("claimed-gpu", "foreign-device-class", "unlisted-claim")),), "GPUs can be claimed past the pools"
     ),
 )
-"""The rules that shut each way; docs/ways.md has all of them."""
+"""The rules that shut each way; docs/evidence/ways-to-a-gpu.md has all of them."""
 
 
 def open_door(of: Linted) -> Iterator[LintFinding]:
