@@ -45,9 +45,9 @@ def page(kept: Mapping[str, Run]) -> str:
     """Write the page: the aims and the charts."""
     return f"""# How fast it is
 
-`make bench` measures these figures, keeps them in `bench/runs`, and writes this page. [bench](../../bench/README.md) explains
-how each figure is measured and how to read it, and [figures](../../bench/figures.md) has the full table of each part. Load and
-servers share the machine, so a ratio says more than a time.
+`make bench` measures these figures, keeps them in `bench/runs`, and writes this page. [bench](../../bench/README.md)
+explains how each figure is measured and how to read it, and [figures](../../bench/figures.md) has the full table of
+each part. Load and servers share the machine, so a ratio says more than a time.
 
 ![Rate and p99 latency of the webhooks, Slicewarden = 1](../img/speed.svg)
 
@@ -123,7 +123,7 @@ SENTENCES = (
     "{apiserver/4 KB, 8 connections, Slicewarden: p99, to none} times that without a webhook.",
     "- **On the command line**, one file takes {check/slicewarden check, one file} and 10,000 files "
     "{check/10,000, a file each}.",
-    "- **A replica** holds {https/4 KB, 32 connections: memory}.",
+    "- **A replica** uses {https/4 KB, 32 connections: memory}.",
 )
 """What README.md says. `{PART/FIGURE}` stands for a figure; a sentence with one that was not measured is left out."""
 

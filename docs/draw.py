@@ -3,18 +3,8 @@
 Each picture is an SVG that loads nothing, and follows the reader's choice of light or dark colours.
 """
 
-import os
-import pty
-import re
-import struct
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from fcntl import ioctl
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from termios import TIOCSWINSZ
-from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from bench import runs
@@ -85,6 +75,18 @@ def arrow(x: float, y: float, to: float) -> str:
     return f'<path d="M{x:g} {y:g}H{to - 8:g}" class="arrow"/><path d="M{to:g} {y:g}l-10-5v10z" class="head"/>'
 
 
+def way(*corners: tuple[float, float]) -> str:
+    """Draw a line of horizontal and vertical parts through its corners, with an arrowhead at its end."""
+    (x, y), (end_x, end_y) = corners[-2:]
+    across, down = (end_x > x) - (end_x < x), (end_y > y) - (end_y < y)
+    line = "L".join(f"{x:g} {y:g}" for x, y in (*corners[:-1], (end_x - 8 * across, end_y - 8 * down)))
+    to, away = -10 * across - 5 * down, -10 * down - 5 * across
+    return (
+        f'<path d="M{line}" class="arrow"/>'
+        f'<path d="M{end_x:g} {end_y:g}l{to:g} {away:g}l{10 * down:g} {10 * across:g}z" class="head"/>'
+    )
+
+
 def wrapped(words: str, characters: int) -> list[str]:
     """Break a text into lines."""
     return list(Look(characters).wrap(words, ""))
@@ -109,36 +111,6 @@ def judged(name: str, policy: Policy, facts: Facts) -> Judged:
     if not isinstance(result, Judged):
         raise TypeError(f"{name} is not judged")
     return result
-
-
-def terminal(command: list[str], columns: int) -> str:
-    """Run slicewarden in a terminal with this many columns, in a folder such as the README supposes."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for file, source in (
-            ("deploy/notebook.yaml", TOUR / "01-trusted.yaml"),
-            ("deploy/inference.yaml", TOUR / "05-two-slices.yaml"),
-            ("policies/policy.yaml", POLICY),
-            ("cluster.json", FACTS),
-        ):
-            (folder / file).parent.mkdir(exist_ok=True)
-            (folder / file).write_bytes(source.read_bytes())
-        ours, theirs = pty.openpty()
-        ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        environment = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "HOME": name}
-        words = [sys.executable, "-m", "webhook", *command]
-        with subprocess.Popen(words, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs):  # noqa: S603
-            os.close(theirs)
-            shown = b"".join(iter(lambda: _read(ours), b""))
-        os.close(ours)
-    return shown.decode("utf-8").replace("\r\n", "\n")
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 1 << 16)
-    except OSError:  # EIO: the program has closed its side
-        return b""
 
 
 # Pictures
@@ -197,46 +169,48 @@ def flow(policy: Policy, facts: Facts) -> str:
     )
 
 
-class Styled(NamedTuple):
-    """Characters in one style."""
-
-    words: str
-    style: str
-
-
-_CODES = {"1": "strong", "2": "faint", "31": "denied", "32": "allowed", "33": "warned", "91": "denied", "92": "allowed"}
-
-
-def styled(line: str) -> Iterator[Styled]:
-    """Split a line of a terminal at its colours (ECMA-48, SGR)."""
-    styles: list[str] = []
-    for number, part in enumerate(re.split(r"\033\[([\d;]*)m", line)):
-        if number % 2:
-            codes = part.split(";") if part else ["0"]
-            styles = [] if "0" in codes else [*styles, *(_CODES[code] for code in codes if code in _CODES)]
-        elif part:
-            yield Styled(part, " ".join(styles))
+def part(x: float, y: float, height: float, name: str, *lines: str, ours: bool = True) -> list[str]:
+    """Draw a part of the architecture: its name in a box of 210 pixels, with what it does."""
+    return [
+        box(x, y, 210, height, "slice" if ours else "panel"),
+        text(x + 105, y + 24, name, "strong", "middle"),
+        *(text(x + 105, y + 45 + 18 * row, line, "small", "middle") for row, line in enumerate(lines)),
+    ]
 
 
-def screen(command: list[str], columns: int = 100) -> str:
-    """Draw a terminal with a command and what it prints."""
-    output = re.sub(r"\033\]8;[^\033\007]*(\033\\|\007)", "", terminal(command, columns))
-    lines = [f"\033[1m$ slicewarden {' '.join(command)}\033[0m", *output.rstrip("\n").split("\n")]
-    step, across = 20, 8.43
-    parts = [box(1, 1, 24 + across * columns, 30 + step * len(lines), "panel")]
-    for row, line in enumerate(lines):
-        column = 0
-        for words, style in styled(line):
-            start, length = len(words) - len(words.lstrip()), len(words.strip())
-            if length:
-                x = 14 + across * (column + start)
-                parts.append(
-                    f'<text x="{x:.2f}" y="{30 + step * row}" class="mono {style}" textLength="{across * length:.2f}" '
-                    f'lengthAdjust="spacingAndGlyphs" xml:space="preserve">{escape(words.strip())}</text>'
-                )
-            column += len(words)
-    title = f"A terminal that shows slicewarden {' '.join(command)}"
-    return picture(round(26 + across * columns), 34 + step * len(lines), title, parts)
+def architecture() -> str:
+    """Draw who asks whom: API server, webhook, fallback, command line, policy and agent."""
+    parts = [
+        *part(10, 10, 40, "kubectl, GitOps", ours=False),
+        *part(680, 10, 40, "CI, editors", ours=False),
+        *part(10, 100, 160, "API server", "stores what is admitted", ours=False),
+        *part(345, 100, 110, "webhook", "engine and rules:", "steers, caps, denies"),
+        *part(680, 100, 110, "slicewarden", "check, diff, test, audit:", "the same engine and rules"),
+        box(24, 196, 182, 50, "slice"),
+        text(115, 217, "fallback", "small strong", "middle"),
+        text(115, 235, "admission policies in CEL", "tiny", "middle"),
+        *part(10, 330, 60, "node agent", "reads GPU use from NVML"),
+        *part(345, 330, 60, "policy in Git", "pools, and who is trusted"),
+        *part(680, 330, 60, "reports", "terminal, browser, CI"),
+        way((115, 50), (115, 98)),
+        way((785, 50), (785, 98)),
+        way((220, 128), (343, 128)),
+        text(281, 121, "AdmissionReview", "tiny", "middle"),
+        way((345, 158), (222, 158)),
+        text(281, 151, "verdict, patch", "tiny", "middle"),
+        way((220, 188), (343, 188)),
+        text(281, 181, "facts, by watches", "tiny", "middle"),
+        way((450, 330), (450, 212)),
+        way((345, 360), (281, 360), (281, 221), (208, 221)),
+        text(287, 300, "made from it", "tiny"),
+        way((555, 360), (617, 360), (617, 155), (678, 155)),
+        way((785, 210), (785, 328)),
+        way((60, 330), (60, 262)),
+        text(68, 300, "Events, taints", "tiny"),
+        way((180, 260), (180, 328)),
+        text(188, 300, "pods", "tiny"),
+    ]
+    return picture(900, 400, "The architecture: the webhook, the fallback and the command line share a policy", parts)
 
 
 def memory(policy: Policy, facts: Facts) -> str:
@@ -326,8 +300,8 @@ def pictures() -> dict[str, str]:
     policy, facts = world()
     kept = runs.read()
     return {
+        "architecture.svg": architecture(),
         "overview.svg": flow(policy, facts),
-        "check.svg": screen(["check", "deploy/", "--policy", "policies/", "--facts", "cluster.json"]),
         "memory.svg": memory(policy, facts),
         "speed.svg": speed(kept),
         "aims.svg": aimed(kept),

@@ -108,9 +108,8 @@ def test_the_policies_lint_clean_with_their_facts(name: str, capsys: pytest.Capt
 
 @pytest.mark.parametrize("name", NAMED)
 def test_each_policy_has_a_section_on_the_page(name: str) -> None:
-    assert f"\n\n[`policies/{name}`](../policies/{name}/policy.yaml) is for " in (
-        ROOT / "docs" / "policies.md"
-    ).read_text("utf-8")
+    page = (ROOT / "docs" / "policies.md").read_text("utf-8")
+    assert f"\n\n[`policies/{name}`](../policies/{name}/policy.yaml) is for " in page
 
 
 @pytest.mark.parametrize("kind", schemas.SCHEMAS)
