@@ -626,7 +626,7 @@ GUARDS = st.sampled_from((Guard("slicewarden.dev/pool"), Guard(), None))
 
 
 @given(asked=door_pods(), guard=GUARDS, data=st.data())
-def test_no_addition_to_a_pod_closes_an_open_door(
+def test_no_addition_to_a_pod_closes_an_open_way(
     sample_policy: Policy, sample_facts: Facts, asked: Object, guard: Guard | None, data: st.DataObject
 ) -> None:
     """Anything may be added, containers that ask and variables a second time too: each rule denies what it did."""

@@ -163,11 +163,11 @@ QUANTITIES = (
     *("0" * 50 + "1", "1." + "0" * 50, "0" * 50 + ".5k"),
 )
 
-POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: way}\n"
-IN_JSON = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "way"}}'
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: door}\n"
+IN_JSON = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "door"}}'
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
 DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: x}\n"
-ITEMS = "items:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: way}\n"
+ITEMS = "items:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: door}\n"
 MANIFESTS = {
     "a pod": POD,
     "a List": f"apiVersion: v1\nkind: List\n{ITEMS}",
@@ -179,7 +179,7 @@ MANIFESTS = {
     "the same in quotes": DEFINITION + ITEMS.replace("items", '"items"', 1),
     "a List without its items": "apiVersion: v1\nkind: List\nitems:\n",
     "items that are no list": f"{DEFINITION}items: {{}}\n",
-    "a typed list": "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: way}\n",
+    "a typed list": "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: door}\n",
     "a typed list of another kind": "apiVersion: v1\nkind: ConfigMap\nitems:\n- metadata: {name: one}\n",
     "a typed list whose items have versions": "apiVersion: v1\nkind: PodList\nitems:\n- apiVersion: v1\n",
     "a List in a List": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  "
@@ -218,10 +218,10 @@ MANIFESTS = {
     "a byte order mark before a key": f"{POD}\ufeffkind: Service\n",
     "a byte order mark before a document": f"{SERVICE}---\n\ufeff{POD}",
     "a byte order mark within a text": f"{POD}data: {{a: 'b \ufeff'}}\n",
-    "a namespace that is no text": f"kind: List\n{ITEMS}".replace("name: way", "name: way, namespace: on"),
-    "an escaped kind": 'apiVersion: v1\n"k\\u0069nd": Pod\nmetadata: {name: way}\n',
-    "an escaped kind, and a mistake": 'a: \x0b\n---\napiVersion: v1\n"k\\u0069nd": Pod\nmetadata: {name: way}\n',
-    "a kind in base64, and a mistake": "---\napiVersion: v1\n!!binary a2luZA==: Pod\nmetadata: {name: way}\n---\n: [",
+    "a namespace that is no text": f"kind: List\n{ITEMS}".replace("name: door", "name: door, namespace: on"),
+    "an escaped kind": 'apiVersion: v1\n"k\\u0069nd": Pod\nmetadata: {name: door}\n',
+    "an escaped kind, and a mistake": 'a: \x0b\n---\napiVersion: v1\n"k\\u0069nd": Pod\nmetadata: {name: door}\n',
+    "a kind in base64, and a mistake": "---\napiVersion: v1\n!!binary a2luZA==: Pod\nmetadata: {name: door}\n---\n: [",
     "a mistake, and braces in a comment": f"{POD}a: {{{{ x }}}}\n# {{{{ x }}}}\n---\n{POD}",
     "a pod, and a mistake, and braces in a comment": f"# {{{{ x }}}}\n{POD}---\na: [\n",
     "a repeated key": f"{POD}kind: Service\n",
@@ -257,10 +257,10 @@ MANIFESTS = {
     "JSON, and JSON after a marker": f"{IN_JSON}\n---\n{IN_JSON}",
     "JSON twice and YAML": f"{IN_JSON}{IN_JSON}\n---\n{POD}",
     "JSON after a byte order mark": f"{IN_JSON}\ufeff{IN_JSON}",
-    "JSON in YAML's clothes": "{apiVersion: v1, kind: Pod, metadata: {name: way}}",
-    "the same after a no-break space": "\xa0{apiVersion: v1, kind: Pod, metadata: {name: way}}",
-    "the same after two blanks": "\x85\u3000{apiVersion: v1, kind: Pod, metadata: {name: way}}",
-    "JSON after very many blanks": " " * 4096 + IN_JSON.replace("way", "a\x85b"),
+    "JSON in YAML's clothes": "{apiVersion: v1, kind: Pod, metadata: {name: door}}",
+    "the same after a no-break space": "\xa0{apiVersion: v1, kind: Pod, metadata: {name: door}}",
+    "the same after two blanks": "\x85\u3000{apiVersion: v1, kind: Pod, metadata: {name: door}}",
+    "JSON after very many blanks": " " * 4096 + IN_JSON.replace("door", "a\x85b"),
     "JSON with a brace that is missing": IN_JSON[:-1],
-    "JSON with half a character": IN_JSON.replace("way", "\\ud800"),
+    "JSON with half a character": IN_JSON.replace("door", "\\ud800"),
 }

@@ -162,7 +162,7 @@ WAYS = (
 """The rules that shut each way; docs/evidence/ways-to-a-gpu.md has all of them."""
 
 
-def open_door(of: Linted) -> Iterator[LintFinding]:
+def open_way(of: Linted) -> Iterator[LintFinding]:
     """Rules that only warn or record leave a way around the policy open.
 
     Each such rule may be right while a cluster is brought under the policy. This lint reports their combined effect.
@@ -209,6 +209,6 @@ LINTS: Table = {
     exempted_default: Action.WARN,
     idle_override: Action.WARN,
     newer_rule: Action.AUDIT,
-    open_door: Action.WARN,
+    open_way: Action.WARN,
     unpatched_pods: Action.WARN,
 }
