@@ -30,7 +30,8 @@ from webhook.telemetry.metrics import Metrics
 NAMESPACES, NODES, POLICIES = "/api/v1/namespaces", "/api/v1/nodes", "/apis/nvidia.com/v1/clusterpolicies"
 PODS, CONFIG_MAPS = "/api/v1/pods", "/api/v1/namespaces/gpu-operator/configmaps"
 DAEMON_SETS = "/apis/apps/v1/namespaces/gpu-operator/daemonsets"
-ALL = (NAMESPACES, NODES, POLICIES, PODS, CONFIG_MAPS, DAEMON_SETS)
+DEVICES = [each.path for each in cluster.READ if each.group == "resource.k8s.io"]
+ALL = (NAMESPACES, NODES, POLICIES, PODS, CONFIG_MAPS, DAEMON_SETS, *DEVICES)
 
 
 def item(name: str, version: int, **labels: str) -> dict[str, Any]:

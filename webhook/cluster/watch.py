@@ -47,20 +47,19 @@ READ = (
     Resource("", "v1", "namespaces", "Namespace"),
     Resource("", "v1", "nodes", "Node"),
     Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy"),
+    Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass"),
+    Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
+    Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
     Resource("", "v1", "pods", "Pod", fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"),
 )
-"""The resources that are read in the whole cluster. The ClusterRole in manifests/ allows these and READ_DEVICES."""
+"""The resources that are read in the whole cluster. The ClusterRole in manifests/ allows these and READ_DEVICES.
 
-READ_DEVICES = tuple(
-    Resource("resource.k8s.io", "v1", plural, kind)
-    for plural, kind in (
-        ("deviceclasses", "DeviceClass"),
-        ("resourceclaims", "ResourceClaim"),
-        ("resourceclaimtemplates", "ResourceClaimTemplate"),
-        ("resourceslices", "ResourceSlice"),
-    )
-)
-"""The resources that are read as well where the policy has pools of device classes."""
+Any policy asks which classes stand for GPUs, and what a pod's claim is for: by the names of classes, by their drivers,
+and by the resource that a class stands for.
+"""
+
+READ_DEVICES = (Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice"),)
+"""The resources that are read as well where the policy has pools of device classes: only these count devices."""
 
 READ_WITHIN = (
     Resource("", "v1", "configmaps", "ConfigMap"),
