@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from webhook.catalog.device_variables import MEMORY_LIMIT, MEMORY_REQUEST
+from webhook.catalog.device_variables import MEMORY_LIMIT, MEMORY_LIMITS, MEMORY_REQUEST, MEMORY_REQUESTS
 from webhook.memory import driver, environment
 from webhook.memory.budget import budget
 from webhook.memory.steps import WRITES, Cap, Environment, StepKind, describe
@@ -21,7 +21,16 @@ Limits = tuple[int, int] | str | None
 
 def hooked(env: Environment) -> Limits:
     """Tell what `apply-cuda-memory-limits` does (nvidia-container-toolkit v1.20.1, and runs of it by containerd)."""
-    request, limit = env.get(MEMORY_REQUEST), env.get(MEMORY_LIMIT)
+    return _set(env.get(MEMORY_REQUEST), env.get(MEMORY_LIMIT))
+
+
+def hooked_later(env: Environment) -> Limits:
+    """Tell what newer sources of it do: each name in the plural goes first, and without both nothing is set."""
+    request, limit = env.get(MEMORY_REQUESTS, env.get(MEMORY_REQUEST)), env.get(MEMORY_LIMITS, env.get(MEMORY_LIMIT))
+    return None if request is None or limit is None else _set(request, limit)
+
+
+def _set(request: str | None, limit: str | None) -> Limits:
     if request is None and limit is None:
         return None
     if any(each is not None and not re.fullmatch(r"[0-9]+", each, re.ASCII) for each in (request, limit)):
@@ -73,14 +82,15 @@ def test_what_passes_starts_with_a_hard_limit_within_the_slice(env: Environment)
         event("refused")
         return
     assert not any(value is None or "$(" in value for value in after.values())
-    limits = hooked(after)
-    event("limited" if limits else "without")
-    assert not isinstance(limits, str)
-    if limits is not None:
-        assert limits[0] <= limits[1] <= CAP.slice
-        assert limits[1] > 0
-        was = hooked(env)
-        assert isinstance(was, str) or was is None or was[1] in (0, limits[1]) or was[1] > CAP.slice
+    for hook in (hooked, hooked_later):
+        limits = hook(after)
+        event(f"{hook.__name__}: {'limited' if limits else 'without'}")
+        assert not isinstance(limits, str)
+        if limits is not None:
+            assert limits[0] <= limits[1] <= CAP.slice
+            assert limits[1] > 0
+            was = hook(env)
+            assert isinstance(was, str) or was is None or was[1] in (0, limits[1]) or was[1] > CAP.slice
 
 
 @given(limit=st.integers(1, CAP.slice), share=st.one_of(st.none(), st.fractions(0, 1)))
@@ -88,6 +98,29 @@ def test_a_limit_within_the_slice_stays_as_it_is(limit: int, share: float | None
     env = {MEMORY_LIMIT: str(limit)}
     if share is not None:
         env[MEMORY_REQUEST] = str(int(limit * share))
+    assert not list(driver.merge(env, CAP))
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({MEMORY_REQUESTS: "1", MEMORY_LIMITS: "2"}, (1, 2)),
+        ({MEMORY_REQUEST: "1", MEMORY_LIMIT: "2"}, (1, 2)),
+        ({MEMORY_REQUESTS: "1", MEMORY_LIMITS: "9", MEMORY_REQUEST: "1", MEMORY_LIMIT: "2"}, (1, 9)),
+        ({MEMORY_REQUEST: "1", MEMORY_LIMITS: "9", MEMORY_LIMIT: "2"}, (1, 9)),
+        ({MEMORY_LIMITS: "9"}, None),
+        ({MEMORY_LIMIT: "9"}, None),
+        ({MEMORY_REQUESTS: "9"}, None),
+    ],
+)
+def test_the_later_hook_is_played_as_its_source_says(env: Environment, expected: Limits) -> None:
+    assert hooked_later(env) == expected
+
+
+@given(limit=st.integers(1, CAP.slice), share=st.fractions(0, 1))
+def test_both_spellings_of_one_limit_stay_as_they_are(limit: int, share: float) -> None:
+    request = str(int(limit * share))
+    env = {MEMORY_LIMIT: str(limit), MEMORY_LIMITS: str(limit), MEMORY_REQUEST: request, MEMORY_REQUESTS: request}
     assert not list(driver.merge(env, CAP))
 
 

@@ -96,9 +96,17 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"
 """A variable that may put another driver library before the real one. It is too common to refuse."""
 
 MEMORY_LIMIT, MEMORY_REQUEST = "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST"
-"""The driver's limits in MiB, a hard one and a soft one (nvidia-container-toolkit cmd/nvidia-cdi-hook)."""
+MEMORY_LIMITS, MEMORY_REQUESTS = f"{MEMORY_LIMIT}S", f"{MEMORY_REQUEST}S"
+"""The driver's limits in MiB, a hard one and a soft one (nvidia-container-toolkit cmd/nvidia-cdi-hook).
 
-SINGLE_NAMES = (*DEVICE_VARIABLES, LIBRARY_PATH, MEMORY_LIMIT, MEMORY_REQUEST, *sorted(LIMIT_VARIABLES.names))
+Newer sources of the hook read the names in the plural, and those in the singular where these are missing
+(apply-cuda-memory-limits). kai-gpu-fractioning writes the names in the plural.
+"""
+
+DRIVER_LIMITS = (MEMORY_LIMIT, MEMORY_REQUEST, MEMORY_LIMITS, MEMORY_REQUESTS)
+"""All of these names."""
+
+SINGLE_NAMES = (*DEVICE_VARIABLES, LIBRARY_PATH, *DRIVER_LIMITS, *sorted(LIMIT_VARIABLES.names))
 """The variables of the tables that stand for themselves alone: all but the prefixes of LIMIT_VARIABLES."""
 
 NAMED_VARIABLES = Names((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES))

@@ -2,17 +2,30 @@
 
 A hook of NVIDIA's container toolkit gives them to the driver before a container starts: the limit is hard, the request
 soft. The container is not created if one is no whole number of MiB, or if the request is above the limit
-(nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook, apply-cuda-memory-limits; seen with the hook itself). The driver
-counts all of a container's processes with their contexts, so the slice is the bound and not a framework's share of it.
+(nvidia-container-toolkit v1.20.1, cmd/nvidia-cdi-hook, apply-cuda-memory-limits; seen with the hook itself). Newer
+sources of the hook read other names first, in the plural, and set nothing unless there is a limit and a request. No
+fact says which hook a node has, so values have to be good for both. The driver counts all of a container's processes
+with their contexts, so the slice is the bound and not a framework's share of it.
 """
 
 from collections.abc import Iterator, Mapping
 
-from webhook.catalog.device_variables import MEMORY_LIMIT, MEMORY_REQUEST
+from webhook.catalog.device_variables import (
+    DRIVER_LIMITS,
+    MEMORY_LIMIT,
+    MEMORY_LIMITS,
+    MEMORY_REQUEST,
+    MEMORY_REQUESTS,
+)
 from webhook.memory.budget import Budget
 from webhook.memory.steps import Environment, Step, StepKind, Words, natural, unknown
 
-NAMES = (MEMORY_LIMIT, MEMORY_REQUEST)
+NAMES = DRIVER_LIMITS
+
+HARD = frozenset({MEMORY_LIMIT, MEMORY_LIMITS})
+
+READ = (((MEMORY_REQUEST,), (MEMORY_LIMIT,)), ((MEMORY_REQUESTS, MEMORY_REQUEST), (MEMORY_LIMITS, MEMORY_LIMIT)))
+"""For each hook the names of the request and of the limit; the first that is there counts."""
 
 NOT_KNOWN = Words(
     "{name} is not known before the pod runs, and may be more than the slice; write its value down, or remove it"
@@ -20,10 +33,8 @@ NOT_KNOWN = Words(
 NO_NUMBER = Words(
     "{name} is {old}, not a whole number of MiB, so the container does not start; use {slice} or less, or remove it"
 )
-SOFT = Words(f"{{name}} without {MEMORY_LIMIT} is no hard limit; set both to {{slice}}, or remove it")
-ABOVE = Words(
-    f"{{name}} is {{old}}, more than {MEMORY_LIMIT}, so the container does not start; use no more, or remove it"
-)
+SOFT = Words("{name} without {limit} is no hard limit; set both to {slice}, or remove it")
+ABOVE = Words("{name} is {old}, more than {limit}, so the container does not start; use no more, or remove it")
 LARGER = Words("{name} is {old}, more than the slice or no limit; use {slice} or less")
 
 
@@ -33,16 +44,23 @@ def merge(env: Environment, budget: Budget) -> Iterator[Step]:
     unread = [(name, NOT_KNOWN) for name in own if unknown(env[name])]
     unread += [(name, NO_NUMBER) for name, value in own.items() if not unknown(env[name]) and not natural(value)]
     details = (("slice", str(budget.slice)),)
-    for name, words in unread or _unfit(own):
-        yield Step(StepKind.REFUSE, name, words, old=own[name], details=details)
+    for name, words, limit in [(*each, "") for each in unread] or _unfit(own):
+        yield Step(StepKind.REFUSE, name, words, old=own[name], details=(*details, ("limit", limit)))
     for name, value in own.items() if not unread else ():
-        if int(value) > budget.slice or (name == MEMORY_LIMIT and not int(value)):
+        if int(value) > budget.slice or (name in HARD and not int(value)):
             yield Step(StepKind.LOWER, name, LARGER, str(budget.slice), value, details)
 
 
-def _unfit(own: Mapping[str, str]) -> Iterator[tuple[str, Words]]:
-    """Yield the request if it has no limit, or a smaller one."""
-    if MEMORY_REQUEST in own and MEMORY_LIMIT not in own:
-        yield MEMORY_REQUEST, SOFT
-    elif MEMORY_REQUEST in own and int(own[MEMORY_REQUEST]) > int(own[MEMORY_LIMIT]):
-        yield MEMORY_REQUEST, ABOVE
+def _unfit(own: Mapping[str, str]) -> Iterator[tuple[str, Words, str]]:
+    """Yield each request that has no limit by some hook, or a smaller one, with the limit's name."""
+    refused: set[str] = set()
+    for requests, limits in READ:
+        request, limit = (next((name for name in names if name in own), "") for names in (requests, limits))
+        if not request or request in refused:
+            continue
+        if not limit:
+            refused.add(request)
+            yield request, SOFT, limits[0]
+        elif int(own[request]) > int(own[limit]):
+            refused.add(request)
+            yield request, ABOVE, limit
