@@ -51,6 +51,9 @@ RESOURCES = (
     "cambricon.com/*",
     "enflame.com/*",
     "huawei.com/Ascend*",
+    # Huawei's cloud, and parts of a card: volcano-sh deviceplugin-mock, ascend-for-volcano, npu-exporter's documents
+    "huawei.com/ascend*",
+    "huawei.com/npu*",
     "hygon.com/dcu*",
     "iluvatar.ai/*",
     "metax-tech.com/*",
