@@ -12,6 +12,7 @@ from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.api import admission
 from webhook.cli import inputs
+from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
@@ -19,6 +20,7 @@ from webhook.model import Unusable
 from webhook.policy.model import Policy
 from webhook.scan import reduced
 from webhook.starter import evidence, starter
+from webhook.starter import text as starter_text
 
 Object = dict[str, Any]
 
@@ -276,3 +278,64 @@ def test_namespaces_without_tenants_are_known_by_objects_of_the_cluster(items: l
 def test_an_option_names_only_namespaces_that_exist() -> None:
     with pytest.raises(Unusable, match="there is no namespace montoring"):
         made("operator-time-slicing", "evil", no_tenants=["montoring"])
+
+
+# Names that YAML takes for something else
+
+LABEL = st.sampled_from(
+    ("null", "123", "true", "1e3", "0x1f", "0o17", "0b1", "no", "y", "off", "nan", "inf", "007")
+) | (st.from_regex(r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?", fullmatch=True))
+"""A DNS label, as the API takes it for namespaces and accounts, and for ConfigMaps among others."""
+
+QUALIFIED = st.sampled_from(
+    ("NULL", "True", "1.5", "1_000", "0x_1F", "1.e", "NaN", "null", "12", "2001-01-01", "Y")
+) | (st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,10}[A-Za-z0-9])?", fullmatch=True))
+"""The name of a label or a taint without its domain, and a value of one."""
+
+
+def renamed(value: Any, names: dict[str, str]) -> Any:
+    """An object with other names, wherever they stand by themselves."""
+    if isinstance(value, dict):
+        return {renamed(key, names): renamed(each, names) for key, each in value.items()}
+    if isinstance(value, list):
+        return [renamed(each, names) for each in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+@given(
+    name=st.sampled_from(("operator-time-slicing", "operator-mig", "eks")),
+    home=LABEL,
+    config=LABEL,
+    key=QUALIFIED,
+    value=QUALIFIED,
+    pool=QUALIFIED,
+)
+@settings(max_examples=25, deadline=None)
+def test_a_made_policy_has_each_name_that_the_api_accepts_as_it_is(
+    name: str, home: str, config: str, key: str, value: str, pool: str
+) -> None:
+    marks = {"key": key, "value": value, "effect": "NoSchedule"}
+    objects: list[Object] = renamed(cluster(name), {"gpu-operator": home, "time-slicing-config": config})
+    for each in objects:
+        if each["kind"] == "Node" and each.get("spec", {}).get("taints"):
+            each["spec"] = {**each["spec"], "taints": [marks]}
+        if each["kind"] == "Node":
+            each["metadata"] = {**each["metadata"], "labels": {**each["metadata"]["labels"], pool: value}}
+    found = starter.make(reduced.reduced(objects, SAMPLE), "dump.json", name=home).policy
+    assert found.name == home
+    tolerated = {(one["key"], one.get("value")) for each in found.pools for one in each.tolerations}
+    assert tolerated in (set(), {(key, value)})
+    assert found.guard is not None
+    assert found.guard.taint in (None, key)
+    if name == "operator-time-slicing":
+        assert home in found.sharing_namespaces
+        assert (home, config) in found.config_maps
+
+
+@given(text=st.text(max_size=12), more=st.text(max_size=3))
+def test_any_text_is_written_so_that_it_is_read_as_it_is(text: str, more: str) -> None:
+    quoted, other = starter_text._quoted(text), starter_text._quoted(more)
+    documents, problems = read(f"a: {{key: {quoted}, values: [{other}, {quoted}]}}\n{quoted}: {other}\n", "x.yaml")
+    assert problems == []
+    expected: Object = {"a": {"key": text, "values": [more, text]}}
+    assert [dict(each.value) for each in documents] == [{**expected, text: more} if text != "a" else {"a": more}]

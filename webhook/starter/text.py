@@ -142,14 +142,14 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> Iterator[str]:
     own = sorted({t.text for t in group.taints if plan.guard is None or t.key != plan.guard.key})
     if own:
         yield f"    # The nodes also have the taint {listed(own, 3)}: pods that belong there tolerate it themselves."
-    yield f"    - name: {name}"
+    yield f"    - name: {_quoted(name)}"
     yield f"      sharing: {group.sharing}"
     yield f"      trust: {'[trusted]' if group.shared else '[trusted, untrusted]'}"
     yield "      nodes:"
     single = [r for r in group.requirements if r.operator == "In" and len(r.values) == 1]
     if single:
         yield "        matchLabels:"
-        yield from (f"          {r.key}: {_quoted(next(iter(r.values)))}" for r in single)
+        yield from (f"          {_quoted(r.key)}: {_quoted(next(iter(r.values)))}" for r in single)
     if len(single) < len(group.requirements):
         yield "        matchExpressions:"
         yield from (f"          - {_expression(r)}" for r in group.requirements if r not in single)
@@ -173,19 +173,19 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> Iterator[str]:
 
 def _expression(requirement: Requirement) -> str:
     values = f", values: {_flow(sorted(requirement.values))}" if requirement.values else ""
-    return f"{{key: {requirement.key}, operator: {requirement.operator}{values}}}"
+    return f"{{key: {_quoted(requirement.key)}, operator: {requirement.operator}{values}}}"
 
 
 def _toleration(taint: Taint) -> str:
     if taint.value:
-        return f"{{key: {taint.key}, operator: Equal, value: {_quoted(taint.value)}, effect: {taint.effect}}}"
-    return f"{{key: {taint.key}, operator: Exists, effect: {taint.effect}}}"
+        return f"{{key: {_quoted(taint.key)}, operator: Equal, value: {_quoted(taint.value)}, effect: {taint.effect}}}"
+    return f"{{key: {_quoted(taint.key)}, operator: Exists, effect: {taint.effect}}}"
 
 
 def _guard_lines(plan: StarterPlan) -> Iterator[str]:
     if plan.guard:
         yield "  # All nodes with GPUs have this taint. It keeps pods that ask for no GPU from seeing one."
-        yield f"  guard: {{taint: {{key: {plan.guard.key}}}}}"
+        yield f"  guard: {{taint: {{key: {_quoted(plan.guard.key)}}}}}"
     else:
         yield "  # No taint is on all nodes with GPUs, so every pod is judged, and is told that it sees no GPU."
         yield "  # Cheaper, and better: taint these nodes, tolerate the taint in every pool, and name it here."
@@ -232,7 +232,7 @@ def _named(agents: Iterable[NodeAgent]) -> Iterator[tuple[str, NodeAgent]]:
 
 
 def _exemption(name: str, agent: NodeAgent, indent: str) -> Iterator[str]:
-    yield f"{indent}- name: {name}"
+    yield f"{indent}- name: {_quoted(name)}"
     yield f"{indent}  reason: {_quoted('runs ' + listed(sorted(set(agent.names)), 3) + '; say why it needs its node')}"
     yield f"{indent}  system: true"
     yield f"{indent}  namespaces: {_flow([agent.namespace])}"
@@ -284,7 +284,9 @@ def _sharing(plan: StarterPlan) -> Iterator[str]:
         yield f"    maxReplicas: {max(most, 2)}"
     if plan.config_maps:
         yield "    configMaps:"
-        yield from (f"      - {{namespace: {place}, name: {name}}}" for place, name in plan.config_maps)
+        yield from (
+            f"      - {{namespace: {_quoted(place)}, name: {_quoted(name)}}}" for place, name in plan.config_maps
+        )
     yield ""
 
 
@@ -299,10 +301,15 @@ def _flow(values: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Write a text as YAML within a flow map, in quotes where it needs them."""
-    bare = isinstance(plain(text), str) and text == text.strip() and text[:1].isalnum()
-    return (
-        text
-        if bare and text.isascii() and text.isprintable() and not set(text) & set("{}[],&#:;'\"\\`|>%@!?")
-        else json.dumps(text)
-    )
+    """Write a text as YAML within a flow map, in quotes where it needs them.
+
+    YAML has no surrogates: what JSON writes as two of them is one escape there.
+    """
+    bare = text != "" and isinstance(plain(text), str) and text == text.strip() and text[:1].isalnum()
+    if bare and text.isascii() and text.isprintable() and not set(text) & set("{}[],&#:;'\"\\`|>%@!?"):
+        return text
+    return _PAIR.sub(lambda pair: "\\U" + format(ord(json.loads('"' + pair[0] + '"')), "08x"), json.dumps(text))
+
+
+_PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
+"""Two surrogates as JSON writes them."""
