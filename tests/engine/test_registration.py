@@ -93,7 +93,9 @@ def test_both_halves_are_asked_about_the_same_pods(sample_policy: Policy) -> Non
     found = hooks(sample_policy)
     pods = expression(found["pods.slicewarden.dev"])
     assert expression(found["mutate.slicewarden.dev"]) == pods
-    assert expression(found["workloads.slicewarden.dev"]).endswith(pods.partition("pod,")[2])
+    of_pods, _, lifted = pods.partition("pod,")[2].partition("|| (request.operation == 'UPDATE'")
+    assert "oldObject" in lifted, "only a pod loses a share of compute by an update"
+    assert expression(found["workloads.slicewarden.dev"]).endswith(of_pods)
 
 
 def test_a_guard_of_every_pod_asks_about_every_pod(sample_policy: Policy) -> None:
@@ -208,6 +210,9 @@ def test_every_door_is_in_the_condition_on_pods(sample_policy: Policy) -> None:
         "tensor-fusion.ai/enabled",
         "k8s.amazonaws.com/vgpu",
         "huawei.com/Ascend",
+        "huawei.com/ascend",
+        "huawei.com/npu",
+        "huawei.com/kltDev",
         "metax-tech.com/",
     ):
         assert f"'{name}'" in named

@@ -233,7 +233,9 @@ def test_only_a_scheduler_removes_a_share_of_compute(sample_policy: Policy, samp
         ({devices: "GPU-1"}, "dana", False),
         ({devices: "GPU-1"}, SCHEDULER, True),
         ({share: "0.25"}, "dana", True),
-        ({}, "dana", True),
+        ({}, "dana", False),
+        ({}, SCHEDULER, True),
+        ({"team": "vision"}, "dana", False),
     ):
         update = decode(json.dumps(review("UPDATE", pod(after), before, user=user)).encode())
         assert engine.judge(update, sample_facts).allowed is allowed, after

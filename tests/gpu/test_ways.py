@@ -52,15 +52,17 @@ def pod(namespace: str = "visitors", annotations: Object | None = None, **spec: 
         ("/var/run/cdi/nvidia.yaml", True),
         ("/dev/shm", False),  # noqa: S108 - a path of nodes
         ("/dev/shm/../nvidia0", True),  # noqa: S108 - the same
-        ("/devices", False),
+        ("/devices", True),
+        ("/data1", False),
         ("/home", True),
-        ("/homes", False),
+        ("/homes", True),
         ("/var/lib", True),
-        ("/var/lib/app", False),
+        ("/var/lib/app", True),
+        ("/var/data/app", False),
         ("/var/log", True),
         ("/var/log/app", False),
         ("/run/nvidia-fabricmanager/socket", True),
-        ("/run/nvidium", False),
+        ("/run/nvidium", True),
         ("/etc/localtime", False),
         ("/sys/fs/cgroup", True),
         ("/opt", True),
@@ -102,11 +104,60 @@ def test_how_a_path_may_be_mounted(path: str, harmless: Access | None) -> None:
         assert host_paths.leads_to_gpu(path, access) is (harmless is None or access < harmless)
 
 
+NAMES = st.one_of(
+    st.sampled_from(
+        ("extensions", "confexts", "portables", "machines", "kata", "aws", "google", "wrappers", "app", "x")
+    ),
+    st.text("abcdefghijklmnopqrstuvwxyz0123456789-_.", min_size=1, max_size=12).filter(lambda name: set(name) != {"."}),
+)
+SYSTEM = ("", "/etc", "/local", "/opt", "/run", "/usr/lib", "/usr/local", "/var", "/var/cache", "/var/lib", "/var/run")
+"""Folders in which distributions and administrators put programs, settings and state; `/` is empty."""
+
+
+@given(folder=st.sampled_from(SYSTEM), names_=st.lists(NAMES, min_size=1, max_size=3))
+def test_nobody_writes_what_no_table_calls_data(folder: str, names_: list[str]) -> None:
+    """Whatever a name may stand for on some node: what is not known to be data is not written."""
+    path = "/".join((folder, *names_))
+    normal = host_paths.normal(path)
+    data = any(
+        normal.startswith(place[:-1]) if place.endswith("*") else host_paths.within(normal, (place,))
+        for place in (*host_paths.DATA_PATHS, *host_paths.HARMLESS_PATHS)
+    )
+    event(f"data: {data}")
+    assert host_paths.leads_to_gpu(path) or data
+
+
+@given(place=st.sampled_from(host_paths.DATA_PATHS), names_=st.lists(NAMES, max_size=2))
+def test_data_of_the_node_may_be_written(place: str, names_: list[str]) -> None:
+    path = host_paths.normal("/".join((place.rstrip("*"), *names_)))
+    kept = host_paths.above((*host_paths.KEPT_PATHS, *host_paths.HOST_PATHS))
+    below = host_paths.begins((*host_paths.KEPT_PATHS, *host_paths.HOST_PATHS))
+    assert host_paths.leads_to_gpu(path) is (path in kept or f"{path}/".startswith(below))
+
+
+@given(folder=st.sampled_from(SYSTEM), name=NAMES)
+def test_what_is_only_not_known_to_be_data_may_be_read(folder: str, name: str) -> None:
+    path = f"{folder}/{name}"
+    if host_paths.unknown(path):
+        assert not host_paths.leads_to_gpu(path, Access.READ)
+
+
+@pytest.mark.parametrize("path", host_paths.KEPT_PATHS)
+def test_what_a_node_keeps_among_data_is_written_by_nobody(path: str) -> None:
+    place = path.rstrip("*")
+    for each in (place, f"{place}/x", place.rpartition("/")[0]):
+        assert host_paths.leads_to_gpu(each)
+    assert not host_paths.unknown(place)
+    assert not host_paths.leads_to_gpu(f"{place}/x", Access.READ)
+
+
 HOST_PATHS = """\
   gpus:
     hostPaths:
       - {path: /sys}
       - {path: /proc/sys/, writable: true}
+      - {path: /var/lib/models, writable: true}
+      - {path: /opt/weights}
 """
 
 
@@ -118,7 +169,12 @@ HOST_PATHS = """\
         ("/sys", {}, True),
         ("/proc/sys", {}, False),
         ("/proc", {"readOnly": True}, True),
-        ("/system", {}, False),
+        ("/system", {}, True),
+        ("/system", {"readOnly": True}, False),
+        ("/var/lib/models/llama", {}, False),
+        ("/var/lib/model", {}, True),
+        ("/opt/weights", {}, True),
+        ("/opt/weights", {"readOnly": True}, False),
         ("/dev", {"readOnly": True}, True),
     ],
 )
@@ -193,6 +249,8 @@ def test_no_table_of_doors_has_a_name_twice() -> None:
         device_annotations.PLACEMENT_ANNOTATIONS.patterns,
         device_annotations.PLACEMENT_LABELS.patterns,
         host_paths.HOST_PATHS,
+        host_paths.DATA_PATHS,
+        host_paths.KEPT_PATHS,
     ):
         assert len(set(table)) == len(table)
 

@@ -4,7 +4,7 @@ Sources are given as repository and file.
 """
 
 from webhook.catalog.gpu_requests import ASSIGNED
-from webhook.catalog.host_paths import leads_to_gpu
+from webhook.catalog.host_paths import HARMLESS_PATHS, normal, within
 from webhook.catalog.names import Names
 
 DEVICE_ANNOTATIONS = (
@@ -47,14 +47,15 @@ DOTTED = tuple(f"{key}." for key in sorted(DEVICE_LISTS))
 def harmless_devices(key: str, value: object) -> bool:
     """Tell whether an annotation adds only devices that lead to no GPU, such as `/dev/fuse:/dev/fuse:rw`.
 
-    A list of more than MAX_DEVICES is not walked, and counts as one that leads to a GPU.
+    Only listed paths do: a container that may write data of its node can make a device file there. A list of more than
+    MAX_DEVICES is not walked, and counts as one that leads to a GPU.
     """
     domain = key.partition("/")[0]
     if not isinstance(value, str) or not (domain in DEVICE_LISTS or domain.startswith(DOTTED)):
         return False
     if value.count(",") >= MAX_DEVICES:
         return False
-    return not any(leads_to_gpu(device.partition(":")[0].strip()) for device in value.split(","))
+    return all(within(normal(device.partition(":")[0].strip()), HARMLESS_PATHS) for device in value.split(","))
 
 
 MAX_DEVICES = 64
@@ -82,6 +83,11 @@ PLACEMENT_ANNOTATIONS = Names(
         "volcano.sh/gpu-assigned",
         "volcano.sh/predicate-time",
         "scheduling.koordinator.sh/device-allocated",  # koordinator apis/extension/device_share.go
+        # Ascend mind-cluster docs, api/k8s: by these Ascend's device plugin hands out cards, and notes which it gave
+        "huawei.com/Ascend*",
+        "huawei.com/ascend*",
+        "huawei.com/npu*",
+        "huawei.com/kltDev*",
         "runai-gpu-group",  # KAI-Scheduler pkg/common/constants
         "runai-gpu",
         "runai/shared-gpu-configmap",

@@ -137,6 +137,80 @@ HOST_PATHS = (
 )
 """Paths on a node that lead to a GPU. Every folder above one leads there too, and everything below it."""
 
+DATA_PATHS = (
+    # Where file-hierarchy(7) and hier(7) put data that belongs to no program of the system, and ostree's places of both
+    "/media",
+    "/mnt",
+    "/srv",
+    "/tmp",  # noqa: S108 - a path on nodes, where every user may write
+    "/var/mnt",
+    "/var/srv",
+    "/var/log",  # folders of applications; what lies above or beside is in HOST_PATHS and KEPT_PATHS
+    # Folders at the root that sites make, and that no distribution has
+    "/cache*",
+    "/ceph*",
+    "/checkpoints*",
+    "/data*",
+    "/disk*",
+    "/efs*",
+    "/ephemeral*",
+    "/export*",
+    "/fsx*",
+    "/gpfs*",
+    "/local-*",
+    "/local_*",
+    "/lustre*",
+    "/models*",
+    "/nfs*",
+    "/nvme*",
+    "/pool*",
+    "/project*",
+    "/raid*",
+    "/scratch*",
+    "/share*",
+    "/ssd*",
+    "/storage*",
+    "/tank*",
+    "/vol*",
+    "/weka*",
+    "/work*",
+    "/beegfs*",
+    "/local/mnt",  # Bottlerocket's data partition
+    "/local/scratch",
+    "/opt/data",
+    "/opt/datasets",
+    "/opt/local-path-provisioner",  # rancher/local-path-provisioner deploy/local-path-storage.yaml
+    "/opt/models",
+    "/var/data",
+    "/var/opt/data",
+    "/var/opt/datasets",
+    "/var/opt/models",
+)
+"""Folders of data, which containers may write. Of any other path on a node it is not known who starts what lies there.
+
+A list of what must not be written can never be whole: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)),
+and runtimes, agents and units start programs from /opt, /run and /var/lib. So a path counts as one of the node's own
+unless it is here, or the policy names it (`gpus.hostPaths`). The home folders hold keys, and are in HOST_PATHS.
+"""
+
+KEPT_PATHS = (
+    "/mnt/stateful_partition",  # Container-Optimized OS's /home and /var (cloud.google.com, disks-and-filesystem)
+    "/mnt/k8s-disks/0",  # the kubelet's and containerd's folders (awslabs/amazon-eks-ami setup-local-disks, raid0)
+    "/mnt/aks",  # the same on AKS with a temporary disk
+    "/mnt/containerd",
+    "/mnt/docker",
+    "/mnt/kubelet",
+    "/tmp/dracut*",  # noqa: S108 - what an initial RAM disk is made of
+    "/tmp/mkinitramfs*",  # noqa: S108 - the same
+    "/tmp/snap-private-tmp",  # noqa: S108 - what programs of the system keep apart from others
+    "/tmp/systemd-private*",  # noqa: S108 - the same: systemd.exec(5), PrivateTmp=
+    "/var/log/amazon",
+    "/var/log/audit",
+    "/var/log/azure",
+    "/var/log/journal",
+)
+"""Paths below DATA_PATHS that containers must not write: nodes keep there what they start or trust."""
+
 HARMLESS_PATHS = (
     "/dev/shm",  # noqa: S108 - a path of pods
     "/dev/mqueue",
@@ -251,7 +325,23 @@ def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
         return False
     if access is Access.READ_ALL and within(path, RECURSIVE_READ_ONLY_PATHS):
         return False
+    if _of_host(path):
+        return True
+    return access is Access.WRITE and (_kept(path) or not f"{path}/".startswith(_DATA))
+
+
+def unknown(path: str) -> bool:
+    """Tell whether a path that leads to GPUs where it can be written does so only since nobody named it as data."""
+    path = normal(path)
+    return not _of_host(path) and not _kept(path)
+
+
+def _of_host(path: str) -> bool:
     return path in ABOVE or f"{path}/".startswith(_BELOW)
+
+
+def _kept(path: str) -> bool:
+    return path in ABOVE_KEPT or f"{path}/".startswith(_KEPT)
 
 
 def names_devices(path: str) -> bool:
@@ -262,13 +352,22 @@ def names_devices(path: str) -> bool:
 
 def below(path: str) -> str:
     """Return a path that leads to a node's GPUs and is below this one; empty if none is."""
-    folder = f"{normal(path)}/"
-    return next((place for place in HOST_PATHS if place.startswith(folder)), "") if normal(path) in ABOVE else ""
+    path = normal(path)
+    places = (HOST_PATHS if path in ABOVE else ()) + (KEPT_PATHS if path in ABOVE_KEPT else ())
+    return next((place for place in places if place.startswith(f"{path}/")), "")
 
 
-_BELOW = tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in HOST_PATHS)
+def begins(places: Iterable[str]) -> tuple[str, ...]:
+    """Return how the paths below some places begin, and the places themselves with a slash after them."""
+    return tuple(place[:-1] if place.endswith("*") else f"{place}/" for place in places)
+
+
+def above(places: Iterable[str]) -> frozenset[str]:
+    """Return the folders above some places, in normal form: `/` is empty."""
+    return frozenset("/".join(each[:depth]) for each in (p.split("/") for p in places) for depth in range(1, len(each)))
+
+
+_BELOW, _DATA, _KEPT = map(begins, (HOST_PATHS, DATA_PATHS, KEPT_PATHS))
 _DEVICES = _BELOW[: len(DEVICE_PATHS)]
-ABOVE = frozenset(
-    "/".join(steps[:depth]) for steps in (place.split("/") for place in HOST_PATHS) for depth in range(1, len(steps))
-)
-"""The folders above HOST_PATHS, in normal form: `/` is empty."""
+ABOVE, ABOVE_KEPT = above(HOST_PATHS), above(KEPT_PATHS)
+"""The folders above HOST_PATHS, and above KEPT_PATHS."""

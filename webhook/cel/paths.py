@@ -1,9 +1,10 @@
 """Writes what paths lead to. A path is a list of its steps here, as `steps` makes it, or a text as `joined` does."""
 
+import re
 from collections.abc import Iterable
 
 from webhook.catalog import host_paths
-from webhook.cel.write import all_of, any_of, array, begins, one_of, strings, text
+from webhook.cel.write import all_of, any_of, array, one_of, strings, text
 from webhook.policy.model import Policy
 
 
@@ -31,9 +32,9 @@ def within(variable: str, places: Iterable[str]) -> str:
     return f"{array(places)}.exists(place, {variable} == place || {variable}.startsWith(place + '/'))"
 
 
-BELOW, ABOVE, HARMLESS, READABLE, NESTED, ALLOWED = "b", "a", "h", "r", "n", "w"
+BELOW, ABOVE, HARMLESS, READABLE, NESTED, ALLOWED, DATA, KEPT = "b", "a", "h", "r", "n", "w", "d", "k"
 """The letters of a path: it is below one of HOST_PATHS, or above one; it is harmless, or where it is read-only, or
-where that is recursive; or the policy allows it."""
+where that is recursive; the policy allows it; it holds data, or the node keeps something in, below or above it."""
 
 
 def letters_of(policy: Policy) -> dict[str, str]:
@@ -42,6 +43,8 @@ def letters_of(policy: Policy) -> dict[str, str]:
     for letter, places in (
         (BELOW, (place for place in host_paths.HOST_PATHS if not place.endswith("*"))),
         (HARMLESS, host_paths.HARMLESS_PATHS),
+        (DATA, (place for place in host_paths.DATA_PATHS if not place.endswith("*"))),
+        (KEPT, (place for place in host_paths.KEPT_PATHS if not place.endswith("*"))),
         (READABLE, (*host_paths.READ_ONLY_PATHS, *host_paths.MOUNTED_READ_ONLY_PATHS)),
         (NESTED, host_paths.RECURSIVE_READ_ONLY_PATHS),
         (READABLE, (each.path for each in policy.forms.host_paths if not each.writable)),
@@ -63,18 +66,29 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
     Each beginning of it is looked up, for a pod may have thousands of paths: one costs the same however long the table.
     """
     depths = [*range(1, max(place.count("/") for place in letters_of(policy)) + 1)]
-    above = one_of(joined(steps_), sorted(place or "/" for place in host_paths.ABOVE))
-    starred = begins(f"({joined(steps_)} + '/')", (each[:-1] for each in host_paths.HOST_PATHS if each.endswith("*")))
+    above, above_kept = (
+        one_of(joined(steps_), sorted(place or "/" for place in places))
+        for places in (host_paths.ABOVE, host_paths.ABOVE_KEPT)
+    )
+    below, data, kept = (
+        f"({joined(steps_)} + '/').matches({text('^(' + '|'.join(starred) + ')')})"
+        for places in (host_paths.HOST_PATHS, host_paths.DATA_PATHS, host_paths.KEPT_PATHS)
+        for starred in [[re.escape(each[:-1]) for each in places if each.endswith("*")]]
+    )
     return (
-        f"({depths}.filter(depth, size({steps_}) >= depth)"
+        f"[{depths}.filter(depth, size({steps_}) >= depth)"
         f".map(depth, {table_}[?{joined(f'{steps_}.slice(0, depth)')}].orValue('')).join('')"
-        f" + ({above} ? '{ABOVE}' : {starred} ? '{BELOW}' : ''))"
+        f" + ({above} ? '{ABOVE}' : {below} ? '{BELOW}' : '') + ({data} ? '{DATA}' : '')"
+        f" + ({above_kept} || {kept} ? '{KEPT}' : '')]"
+        f".map(found, found + (found.contains('{BELOW}') || found.contains('{ABOVE}') ? '' : '{READABLE}'))[0]"
     )
 
 
 def leads_to_gpu(letters_: str) -> str:
     """Tell whether a path leads to a node's GPUs where a container may write there, as host_paths.leads_to_gpu does."""
-    leads = any_of(f"{letters_}.contains('{each}')" for each in (BELOW, ABOVE))
+    leads = any_of(
+        (*(f"{letters_}.contains('{each}')" for each in (BELOW, ABOVE, KEPT)), f"!{letters_}.contains('{DATA}')")
+    )
     return all_of((leads, *(f"!{letters_}.contains('{each}')" for each in (HARMLESS, ALLOWED))))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from webhook.api.pods import CONTAINER_LISTS
 from webhook.catalog import device_annotations, device_variables, host_paths
+from webhook.catalog.gpu_requests import SHARE_OF_COMPUTE
 from webhook.catalog.places import EACH_ITEM, EACH_VALUE, Template, Workload, keys
 from webhook.cel.write import array, matching, text
 from webhook.memory.shim.delivery import CODE
@@ -16,8 +17,15 @@ from webhook.policy.scopes import Requesters
 
 
 def pods(policy: Policy) -> str:
-    """Return the expression for a pod that concerns a rule."""
-    return _concerned(["[object]"], policy)
+    """Return the expression for a pod that concerns a rule, or that an update takes a share of compute from."""
+    concerned = _concerned(["[object]"], policy)
+    return concerned if concerned == "true" else f"{concerned}|| {_LIFTED}"
+
+
+_LIFTED = f"""\
+(request.operation == 'UPDATE'
+  && oldObject.?metadata.?annotations.orValue({{}}).exists(key, key.endsWith({text(SHARE_OF_COMPUTE)})))
+"""
 
 
 def workloads(kinds: Iterable[Workload], policy: Policy) -> str:

@@ -13,8 +13,9 @@ to no GPU, such as /dev/fuse.
 from collections.abc import Iterator
 
 from webhook.catalog import device_annotations
+from webhook.catalog.host_paths import HARMLESS_PATHS
 from webhook.cel.clauses import ANY_POD, Clause
-from webhook.cel.paths import leads_to_gpu, letters, steps, table
+from webhook.cel.paths import joined, steps, within
 from webhook.cel.policies import device_domain
 from webhook.cel.write import any_of, array, begins
 from webhook.gpu.review import PodReview
@@ -35,14 +36,13 @@ def check(review: PodReview) -> Iterator[Finding]:
         )
 
 
-def fallback(policy: Policy) -> Iterator[Clause]:
+def fallback(_: Policy) -> Iterator[Clause]:
     """Weaker: a device of CRI-O's lists passes whose path has `..` in it."""
     device = "x.split(':')[0].trim()"
-    found = letters("steps", "variables.device_table", policy)
     harmful = (
         f"[variables.annotations[k].split(',')].exists(list, size(list) > {device_annotations.MAX_DEVICES}"
-        f" || list.exists(x, !x.contains('..') && [{steps(device)}].exists(steps, [{found}].exists(letters,"
-        f" {leads_to_gpu('letters')}))))"
+        f" || list.exists(x, !x.contains('..') && [{steps(device)}].exists(steps, [{joined('steps')}].exists(path,"
+        f" !{within('path', HARMLESS_PATHS)}))))"
     )
     lists = any_of((f"d in {array(sorted(device_annotations.DEVICE_LISTS))}", begins("d", device_annotations.DOTTED)))
     adds = device_domain("d")
@@ -51,5 +51,4 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         "this annotation makes the container runtime add devices; remove it, and request GPUs in resources.limits",
         places=f"variables.annotations.filter(k, [k.split('/')[0]].exists(d, {adds})).join(', ')",
         asked=ANY_POD,
-        variables=(("device_table", table(policy)),),
     )

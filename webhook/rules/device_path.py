@@ -5,12 +5,17 @@ MPS and of NVIDIA's daemons, CDI's descriptions of devices, the files of the kub
 all that makes its writer root on the node or holds its keys (/etc, /usr, /root, /home and others). With one of these a
 container takes a GPU. A folder above such a path is the same. Some harm nothing while no container can write them, such
 as /etc/ssl/certs, /lib/modules and GKE's /home/kubernetes/bin/nvidia. `/sys` and `/proc/sys` have other file systems
-below them, so they harm nothing only with `recursiveReadOnly: Enabled`. Judged are pods that ask for a GPU, and those
-that nothing keeps off the nodes with GPUs (the policy's guard).
+below them, so they harm nothing only with `recursiveReadOnly: Enabled`.
+
+Where containers may write, only folders of data pass: what lies below /mnt, /media, /srv and /tmp, folders at the root
+such as /data, /scratch, /models and /nvme0, and few others. Nodes start programs and read settings from all over /opt,
+/run and /var/lib: systemd merges /var/lib/extensions into /usr (systemd-sysext(8)). A read-only mount of such a path
+passes. Judged are pods that ask for a GPU, and those that nothing keeps off the nodes with GPUs (the policy's guard).
 
 Way out: mount the volume read-only where the message says so, mount something else, or leave out the toleration that
-lets the pod onto nodes with GPUs. For paths that your workloads need, such as those of GPUDirect-TCPX, an administrator
-lists them under `gpus.hostPaths` in the policy. A part of the system is exempted, by namespace and service account.
+lets the pod onto nodes with GPUs. For paths that your workloads need, such as a folder of data with another name
+(`writable: true`) or those of GPUDirect-TCPX, an administrator lists them under `gpus.hostPaths` in the policy. A part
+of the system is exempted, by namespace and service account.
 """
 
 from collections.abc import Iterator
@@ -40,7 +45,9 @@ def check(review: PodReview) -> Iterator[Finding]:
         return
     names = [shown(each.name, quotes=False) for each in found]
     one = len(found) == 1
-    if all(host_paths.names_devices(each.name) for each in found):
+    if all(host_paths.unknown(each.name) for each in found):
+        harm = f"{'is no known folder' if one else 'are no known folders'} of data, so a writer may control the node"
+    elif all(host_paths.names_devices(each.name) for each in found):
         harm = f"{'exposes' if one else 'expose'} the node's devices"
     else:
         harm = f"{'gives' if one else 'give'} control of the node, its GPUs included"
@@ -82,6 +89,9 @@ def _way_out(found: list[HostPath]) -> str:
         ways.append(f"set readOnly: true and recursiveReadOnly: Enabled on {_mounts(nested, found)}")
     if len(readable) + len(nested) < len(found):
         ways.append("remove " + ("the others" if ways else "the volume" if len(found) == 1 else "the volumes"))
+    if all(host_paths.unknown(each.name) for each in found):
+        which = "it" if len(found) == 1 else "them"
+        ways.append(f"or have an administrator list {which} under gpus.hostPaths with writable: true")
     return ", ".join(ways)
 
 
@@ -106,8 +116,8 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         f" !letters.contains('{READABLE}') && !letters.contains('{NESTED}')))"
         " || variables.containers.exists(c, c.?volumeMounts.orValue([]).exists(m, m.name in variables.host_paths"
         f" && [variables.host_paths[m.name]].exists(letters, !({reads})) && (variables.whole || !{as_before}))))",
-        "a hostPath exposes the node's devices or gives control of the node, its GPUs included; remove the volume, or "
-        "mount it read-only where its page allows that",
+        "a hostPath exposes the node's devices, gives control of the node, its GPUs included, or is no known folder of "
+        "data; remove the volume, or mount it read-only where its page allows that",
         places="'volume ' + variables.host_paths.map(name, name).join(', ')",
         asked=ANY_POD,
         variables=(

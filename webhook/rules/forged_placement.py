@@ -7,9 +7,9 @@ container, `all` too, in any pod and in place of `void` (fractioning-manager/fra
 labels (`runai-gpu-group`), so labels count too. No pod has a reason to come with one.
 
 A tenant may keep or remove what a scheduler wrote; only schedulers change it. A share of compute
-(`nvidia.com/container.NAME.gpu-compute.portion`) is a limit, so only they remove it. An agent that notes its progress
-there needs its account named too. Annotations that users are told to write, such as `hami.io/gpu-scheduler-policy`,
-are no choice of a GPU and pass.
+(`nvidia.com/container.NAME.gpu-compute.portion`) is a limit, so only they remove it from a pod, whatever else goes with
+it. An agent that notes its progress there needs its account named too. Annotations that users are told to write, such
+as `hami.io/gpu-scheduler-policy`, are no choice of a GPU and pass.
 
 Way out: remove the annotation or the label. Updates by a scheduler, and by its agents, pass where the policy names
 their accounts under `schedulers`.
@@ -29,14 +29,17 @@ from webhook.text.words import shown
 
 SINCE = "0.1"
 
-LOOKS_AT = ("placements",)
+LOOKS_AT = ("placements", "old")
 
 
 def check(review: PodReview) -> Iterator[Finding]:
     """Flag what only a scheduler writes, from anyone but one that the policy names, or an administrator."""
     pod, placements = review.subject, review.exposure.placements
     writers = (review.policy.schedulers, review.policy.administrators)
-    if not placements or (pod.requester is not None and any(group.include(pod.requester) for group in writers)):
+    lifted = [] if pod.old is None or pod.template else [*_lifted(pod.old.annotations, pod.annotations)]
+    if not (placements or lifted):
+        return
+    if pod.requester is not None and any(group.include(pod.requester) for group in writers):
         return
     for path, key, value, _ in placements:
         part = "label" if path[-2] == "labels" else "annotation"
@@ -47,7 +50,7 @@ def check(review: PodReview) -> Iterator[Finding]:
             yield Finding(path, f"{named}, which only a scheduler may change; {way}")
         else:
             yield Finding(path, f"{named} and must not be set by hand; remove it")
-    for key in () if pod.old is None else _lifted(pod.old.annotations, pod.annotations):
+    for key in lifted:
         message = (
             f"annotation {shown(key, quotes=False)} limits the pod's share of a GPU, and only a scheduler may remove it"
         )
@@ -70,10 +73,9 @@ def fallback(policy: Policy) -> Iterator[Clause]:
         asked=ANY_POD,
     )
     there, before = (f"{each}.metadata.?annotations.orValue({{}})" for each in ("object", "oldObject"))
-    placed = f"({there}.exists(k, {annotation}) || object.metadata.?labels.orValue({{}}).exists(k, {label}))"
     lifted = f"{before}.exists(k, k.endsWith({text(SHARE_OF_COMPUTE)}) && !(k in {there}))"
     yield Clause(
-        f"!({lifted} && {placed}) || {writer}",
+        f"!{lifted} || {writer}",
         "an annotation that limits the pod's share of a GPU is gone, which only a scheduler may remove; put it back",
         asked=CHANGES,
     )
