@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.support.objects import Object
@@ -296,6 +296,38 @@ def test_where_nothing_may_defeat_a_cap_a_pod_waits_until_its_claim_is_known() -
     assert message.endswith("create it or its template first, and try again")
     assert refusals(STRICT, item, template("4Gi")) == []
     assert refusals(FREE, item) == []
+
+
+NAMED = ("a", "b", "c")
+KINDS_OF_CLAIMS = {"ResourceClaim": "resourceClaimName", "ResourceClaimTemplate": "resourceClaimTemplateName"}
+
+
+@st.composite
+def claiming(draw: st.DrawFn) -> tuple[Object, list[Object]]:
+    """A pod with up to three claims or templates of any size, perhaps with a cap taken away, and all of these."""
+    used = draw(st.lists(st.sampled_from(NAMED), min_size=1, max_size=3, unique=True))
+    kinds = {name: draw(st.sampled_from([*KINDS_OF_CLAIMS])) for name in used}
+    sizes = st.lists(st.sampled_from((None, "1Mi", "4Gi", "4Gi", "40Gi")), min_size=1, max_size=2)
+    item = pod(*draw(st.lists(st.lists(st.sampled_from(used), max_size=2), min_size=1, max_size=2)))
+    item["spec"]["resourceClaims"] = [{"name": name, KINDS_OF_CLAIMS[kinds[name]]: name} for name in used]
+    if draw(st.booleans()):
+        item["spec"]["containers"][0]["env"] = [{"name": "PYTORCH_NO_CUDA_MEMORY_CACHING", "value": "1"}]
+    return item, [template(*draw(sizes), name=name, kind=kinds[name]) for name in used]
+
+
+@given(made=claiming(), data=st.data())
+def test_facts_that_lag_behind_let_in_no_pod_that_newer_ones_refuse(
+    made: tuple[Object, list[Object]], data: st.DataObject
+) -> None:
+    """With `defeats: Deny`, and whichever of the claims a snapshot has not seen yet, or the pod came before."""
+    item, claims = made
+    lagging = data.draw(st.lists(st.sampled_from(claims), unique_by=lambda each: each["metadata"]["name"]))
+    (newer, _), (older, _) = (judge(policy_of(STRICT), item, *some) for some in (claims, lagging))
+    event(f"newer: {newer.allowed}, older: {older.allowed}")
+    assert newer.allowed or not older.allowed
+    assert not older.allowed or len(lagging) == len(claims)
+    said = [result.finding.message for result in older.having(Action.DENY)]
+    assert older.allowed or len(lagging) == len(claims) or any("try again" in each for each in said)
 
 
 def test_a_workload_may_come_before_the_template_of_its_claims() -> None:
