@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.placing.scheduling.infos import UNSAID, NodeInfo, asked, node_info, pod_info
-from webhook.placing.scheduling.terms import Taint, Toleration
 
 GPU = "nvidia.com/gpu"
 
@@ -50,22 +49,6 @@ def test_a_container_without_a_request_has_a_weight() -> None:
 @pytest.mark.parametrize("spec", [{}, {"containers": 3}, {"containers": [{"resources": {"limits": {GPU: []}}}]}])
 def test_a_wrong_type_asks_for_nothing(spec: Any) -> None:
     assert not any(asked(spec, {}).values())
-
-
-@pytest.mark.parametrize(
-    ("toleration", "tolerates"),
-    [
-        (Toleration("", "Exists", "", ""), True),
-        (Toleration("a", "Exists", "", "NoSchedule"), True),
-        (Toleration("a", "Equal", "x", ""), True),
-        (Toleration("a", "Equal", "y", ""), False),
-        (Toleration("a", "Exists", "", "NoExecute"), False),
-        (Toleration("", "Equal", "x", ""), False),
-        (Toleration("b", "Exists", "", ""), False),
-    ],
-)
-def test_a_toleration_fits_a_taint(toleration: Toleration, tolerates: bool) -> None:
-    assert toleration.tolerates(Taint("a", "x", "NoSchedule")) is tolerates
 
 
 def test_a_node_has_enough_of_what_it_does_not_list_but_for_extended_resources() -> None:

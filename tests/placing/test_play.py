@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webhook.api.taints import Taint, Toleration
 from webhook.placing.scheduling.infos import NodeInfo, PodInfo
 from webhook.placing.scheduling.play import SchedulingResult, play, queued, victims_on
 from webhook.placing.scheduling.scores import Strategy
 from webhook.placing.scheduling.stage import ClusterState
-from webhook.placing.scheduling.terms import Taint, Toleration
 
 GPU = "nvidia.com/gpu"
 

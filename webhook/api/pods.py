@@ -46,6 +46,11 @@ class Container(NamedTuple):
         return self.list_name == "initContainers" and self.spec.get("restartPolicy") == "Always"
 
     @property
+    def completes(self) -> bool:
+        """Whether the next container starts only when it has ended: it is an init container, and no sidecar."""
+        return self.list_name == "initContainers" and self.spec.get("restartPolicy") != "Always"
+
+    @property
     def extended_resources(self) -> list[tuple[str, object, str]]:
         """The name, the quantity and the list (`limits` or `requests`) of each extended resource.
 

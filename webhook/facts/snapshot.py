@@ -3,19 +3,21 @@
 import base64
 import binascii
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property, lru_cache
 from itertools import chain
+from math import ceil
 from sys import intern
 from typing import Any, NamedTuple, TypeVar
 
-from webhook.api import quantity
+from webhook.api import quantity, requests
 from webhook.api.devices import DEVICES, GROUP, MEMORY, TEMPLATE, DeviceRequest, device_requests
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.lenient import mapping, mappings, string
+from webhook.api.taints import taints_of
 from webhook.facts import queues, rights
 from webhook.facts.installations import PluginInstallation, Texts, of_cluster_policy, of_daemon_set
 from webhook.facts.queues import Queues
@@ -444,28 +446,9 @@ def _held(node: str, asks: tuple[tuple[str, int], ...]) -> Object:
 
 
 def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the resources that a pod holds.
-
-    It is the larger of two: the sum of its containers and sidecars, or the need of an init container with the sidecars
-    before it.
-    """
-    containers, first = mappings(spec.get("containers")), mappings(spec.get("initContainers"))
-    if len(containers) == 1 and not first:  # the usual case, worth a short way with tens of thousands of pods
-        return {name: amount for name, amount in _requested(containers[0]).items() if amount > 0}
-    running, most = Counter[str](), Counter[str]()
-    for container in first:
-        if container.get("restartPolicy") == "Always":
-            running += Counter(_requested(container))
-        else:
-            most |= running + Counter(_requested(container))
-    for container in containers:
-        running += Counter(_requested(container))
-    return running | most
-
-
-def _requested(container: Mapping[str, Any]) -> dict[str, int]:
-    resources = mapping(container.get("resources"))
-    return _amounts({**mapping(resources.get("limits")), **mapping(resources.get("requests"))})
+    """Return the resources that a pod holds, without those of which it requests none."""
+    asked = requests.of_spec(spec, VENDOR)
+    return {name: ceil(amount) for name, amount in asked.items() if amount > 0}
 
 
 def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
@@ -473,12 +456,7 @@ def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _count(amount: Any) -> int:
-    if type(amount) is int:
-        return amount
-    try:
-        return int(quantity.parse(amount))
-    except ValueError:
-        return 0
+    return ceil(quantity.amount(amount))
 
 
 # ConfigMaps, labels and taints
@@ -508,8 +486,7 @@ def _labels(item: Object) -> Mapping[str, str]:
 
 def _taints(item: Object) -> Mapping[str, frozenset[str]]:
     effects: dict[str, frozenset[str]] = {}
-    for taint in map(mapping, sequence(mapping(item.get("spec")).get("taints"))):
-        key, effect = string(taint.get("key")), taint.get("effect")
-        if effect in ("NoSchedule", "NoExecute"):
-            effects[key] = effects.get(key, frozenset()) | {effect}
+    for taint in taints_of(mapping(item.get("spec"))):
+        if taint.repels:
+            effects[taint.key] = effects.get(taint.key, frozenset()) | {taint.effect}
     return effects

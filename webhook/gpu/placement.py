@@ -6,9 +6,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from webhook.api.pods import Pod
+from webhook.api.quantity import Amount
 from webhook.api.selectors import Requirement, contradiction, equals
 from webhook.facts.snapshot import Facts
-from webhook.gpu.requests import Amount
 from webhook.model import Path, immutable
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, Pool
 from webhook.policy.scopes import Grant

@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 from typing import NamedTuple
 
 from webhook.api import quantity
 from webhook.api.pods import Container, Pod
+from webhook.api.quantity import Amount
+from webhook.api.requests import Entry, total
 from webhook.model import Path
 from webhook.policy.model import Policy
-
-Amount = int | Fraction
 
 
 class ResourceEntry(NamedTuple):
@@ -91,28 +90,11 @@ def marked(pod: Pod, policy: Policy) -> Iterator[Path]:
 
 
 def totals(requests: Iterable[GPURequest]) -> dict[str, Amount]:
-    """Return a pod's amount of each resource, summed as Kubernetes does (component-helpers resource, PodRequests).
-
-    Containers run at the same time as all sidecars; an init container, as the sidecars before it in the list.
-    """
-    by_resource: dict[str, dict[Path, tuple[Container, Amount]]] = {}
+    """Return a pod's amount of each resource. A container counts with the larger of its request and its limit."""
+    entries: dict[tuple[Path, str], Entry] = {}
     for request in requests:
-        containers = by_resource.setdefault(request.resource, {})
-        _, before = containers.get(request.container.path, (None, 0))
-        containers[request.container.path] = (request.container, max(before, request.counted))
-    return {resource: _peak(containers.values()) for resource, containers in by_resource.items()}
-
-
-def _peak(containers: Iterable[tuple[Container, Amount]]) -> Amount:
-    sidecars: Amount = 0
-    running: Amount = 0
-    peak: Amount = 0
-    for container, amount in containers:  # init containers come first, in the order they start
-        if container.list_name != "initContainers":
-            running += amount
-        elif container.sidecar:
-            sidecars += amount
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + amount)
-    return max(peak, sidecars + running)
+        container, name, amount = request.container, request.resource, request.counted
+        key = container.path, name
+        if key not in entries or entries[key][2] < amount:
+            entries[key] = (container.completes, name, amount)
+    return total(entries.values())

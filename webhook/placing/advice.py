@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from webhook.api.selectors import NodeSelectorTerm, Requirement
+from webhook.api.taints import Toleration
 from webhook.catalog import mig_profiles
 from webhook.catalog.mig_profiles import MIGProfile
 from webhook.placing.placing import RISKS, Placing, Player
@@ -12,7 +13,6 @@ from webhook.placing.scheduling.infos import CPU, MEMORY, PODS, NodeInfo, PodInf
 from webhook.placing.scheduling.play import play
 from webhook.placing.scheduling.scores import Strategy
 from webhook.placing.scheduling.stage import ClusterState
-from webhook.placing.scheduling.terms import Toleration
 from webhook.policy.model import API_VERSION, Policy
 from webhook.starter.inventory import GPUNode, gpu_nodes
 from webhook.text import tables

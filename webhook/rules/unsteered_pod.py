@@ -23,13 +23,13 @@ from itertools import islice
 from typing import Any
 
 from webhook.api.pods import REQUIRED_AFFINITY, Pod
+from webhook.api.quantity import Amount
 from webhook.api.selectors import Requirement
 from webhook.catalog.names import Names
 from webhook.cel.clauses import ANY_POD, Clause
 from webhook.cel.policies import include
 from webhook.cel.write import any_of, named
 from webhook.gpu.placement import Placement, alternatives, names, offers
-from webhook.gpu.requests import Amount
 from webhook.gpu.review import PodReview
 from webhook.model import Finding, Fix, Object
 from webhook.policy.model import TRUSTED, Policy, Pool

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, mappings, string
+from webhook.api.lenient import mapping, string
 from webhook.api.objects import CLUSTER_POLICY
 from webhook.api.selectors import Requirement, integer
+from webhook.api.taints import Taint, taints_of
 from webhook.catalog import node_labels
 from webhook.catalog.gpu_requests import OTHER_RESOURCES
 from webhook.catalog.names import Names
@@ -21,20 +22,6 @@ from webhook.policy.model import Policy, SharingLimits
 
 GPU = usage.GPU
 TIME_SLICING, MPS, MIG, WHOLE = "time-slicing", "mps", "mig", "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """A taint that keeps pods off a node."""
-
-    key: str
-    value: str
-    effect: str
-
-    @property
-    def text(self) -> str:
-        """As kubectl takes it: `key=value:effect`."""
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +182,9 @@ TRANSIENT = Names(
 
 
 def _taints(item: Object) -> Iterator[Taint]:
-    for taint in mappings(mapping(item.get("spec")).get("taints")):
-        key, effect = string(taint.get("key")), string(taint.get("effect"))
-        if key and key not in TRANSIENT and effect in ("NoSchedule", "NoExecute"):
-            yield Taint(key, string(taint.get("value")), effect)
+    for taint in taints_of(mapping(item.get("spec"))):
+        if taint.key and taint.key not in TRANSIENT and taint.repels:
+            yield taint
 
 
 def _read(node: Node, facts: Facts, readers: Policy, taints: frozenset[Taint]) -> GPUNode:

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.pods import POD
+from webhook.api.taints import Taint
 from webhook.catalog import node_labels
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import TRUSTED, UNTRUSTED
 from webhook.scan.reduced import LABELLER
 from webhook.starter import inventory
-from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, NodeGroup, Taint
+from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, NodeGroup
 
 TRUST_LABEL, ANNOTATION = "slicewarden.dev/trust", "slicewarden.dev/trust"
 
@@ -82,7 +83,7 @@ def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, b
 
 def _guard(nodes: Iterable[GPUNode]) -> Taint | None:
     """Return the taint that all nodes with GPUs have, whatever its value; Slicewarden's own or NVIDIA's first."""
-    every = [{taint.key: taint for taint in sorted(each.taints, key=str)} for each in nodes]
+    every = [{taint.key: taint for taint in sorted(each.taints)} for each in nodes]
     common = set(every[0]).intersection(*every[1:])
     key = min(common, key=lambda key: (key != "slicewarden.dev/pool", key != GPU, key), default=None)
     return every[0][key] if key else None

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from webhook import rules
 from webhook.api.selectors import Requirement
+from webhook.api.taints import Taint
 from webhook.catalog import node_labels
 from webhook.documents.goyaml_scalars import plain
 from webhook.engine.registration import ALONE
 from webhook.memory.budget import budget
 from webhook.policy.model import UNTRUSTED, Card, Policy
 from webhook.starter.agents import NodeAgent
-from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, NodeGroup, Taint
+from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, NodeGroup
 from webhook.starter.plan import ANNOTATION, TRUST_LABEL, Doubts, StarterPlan
 from webhook.text.words import listed, several
 
@@ -139,7 +140,7 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> Iterator[str]:
     yield f"    # {several(len(nodes), 'node')} ({listed(nodes, 3)}) with {products}: {words[group.sharing]}."
     if any(requirement.key == "kubernetes.io/hostname" for requirement in group.requirements):
         yield "    # No label tells these nodes from the others: give them one, and select by it."
-    own = sorted({t.text for t in group.taints if plan.guard is None or t.key != plan.guard.key})
+    own = sorted({str(t) for t in group.taints if plan.guard is None or t.key != plan.guard.key})
     if own:
         yield f"    # The nodes also have the taint {listed(own, 3)}: pods that belong there tolerate it themselves."
     yield f"    - name: {_quoted(name)}"
@@ -157,7 +158,7 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> Iterator[str]:
     if plan.guard:
         yield "      tolerations:"
         taints = {t for each in group.nodes for t in each.taints if t.key == plan.guard.key}
-        yield from (f"        - {_toleration(taint)}" for taint in sorted(taints, key=str))
+        yield from (f"        - {_toleration(taint)}" for taint in sorted(taints))
     if not group.shared:
         yield "      # The most that a node of the pool has."
         yield f"      maxRequest: {group.largest}"
@@ -199,10 +200,10 @@ def taint_command(plan: StarterPlan) -> str:
     """Return the command that gives all nodes with GPUs the suggested taint."""
     nodes = [each.node for group in plan.groups for each in group.nodes]
     if all(node.labels.get(node_labels.PRESENT) == "true" for node in nodes):
-        return f"kubectl taint nodes -l {node_labels.PRESENT}=true {SUGGESTED.text}"
+        return f"kubectl taint nodes -l {node_labels.PRESENT}=true {SUGGESTED}"
     names = [node.name for node in nodes]
     more = " ..." if len(names) > MAX_NAMED else ""
-    return f"kubectl taint nodes {' '.join(names[:MAX_NAMED])}{more} {SUGGESTED.text}"
+    return f"kubectl taint nodes {' '.join(names[:MAX_NAMED])}{more} {SUGGESTED}"
 
 
 def _exemptions(agents: Sequence[NodeAgent], strangers: Sequence[NodeAgent]) -> Iterator[str]:

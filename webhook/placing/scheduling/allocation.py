@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 
 from webhook.api import quantity
 from webhook.api.devices import DeviceRequest
+from webhook.api.quantity import Amount
+from webhook.api.taints import tolerations_of
 from webhook.placing.scheduling.devices import (
     AllocatableDevice,
     AllocatedDevice,
-    Amount,
     DeviceID,
     DevicePool,
     ResourceClaim,
     Where,
-    tolerations,
 )
 from webhook.placing.scheduling.infos import NodeInfo
-from webhook.placing.scheduling.terms import Taint, Toleration
 
 Reads = Callable[[str, AllocatableDevice], bool]
 """Tells whether a selector in CEL matches a device. Raises Unreadable for one that cannot be evaluated."""
@@ -230,10 +229,9 @@ class _Search:
         amounts = self._fits(request, device)
         if amounts is None or self._in_use(number, request, device) or not self._counted(pool, device):
             return None
-        tolerated = tolerations(request)
+        tolerated = tolerations_of(each for _, each in request.tolerations)
         for taint in device.taints:
-            blocks = taint.effect in ("NoSchedule", "NoExecute")
-            if blocks and not any(_tolerates(each, taint) for each in tolerated):
+            if taint.repels and not any(each.tolerates(taint) for each in tolerated):
                 return None
         if constrained and not self._allowed(number, request, device):
             return None
@@ -303,10 +301,3 @@ def _asked(request: DeviceRequest, name: str) -> Amount | None:
         return quantity.parse(request.capacity[name])
     except ValueError:
         return None
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Tell whether a request tolerates a device's taint (resourceclaim/devicetoleration.go)."""
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    return toleration.operator == "Exists" or (toleration.operator == "Equal" and toleration.value == taint.value)

@@ -13,11 +13,12 @@ from webhook.api import quantity
 from webhook.api.devices import DEVICES, GROUP, DeviceRequest, device_requests
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.quantity import Amount
 from webhook.api.selectors import NodeSelectorTerm
+from webhook.api.taints import Taint, taints_of
 from webhook.model import Malformed, Object
-from webhook.placing.scheduling.terms import Taint, Toleration, choice
+from webhook.placing.scheduling.terms import choice
 
-Amount = int | Fraction
 DeviceID = tuple[str, str, str]
 """The driver, the pool and the name of a device."""
 
@@ -195,10 +196,7 @@ def _device(driver: str, pool: str, spec: Mapping[str, Any], item: Mapping[str, 
         {name: _value(value) for name, value in mapping(said.get("attributes")).items()},
         {name: _capacity(mapping(value)) for name, value in mapping(said.get("capacity")).items()},
         said.get("allowMultipleAllocations") is True,
-        tuple(
-            Taint(string(each.get("key")), string(each.get("value")), string(each.get("effect")))
-            for each in mappings(said.get("taints"))
-        ),
+        taints_of(said),
         uses,
         said.get("bindsToNode") is True,
     )
@@ -285,16 +283,3 @@ def allocated(
             held.append(AllocatedDevice(device, string(each.get("request")), taken, each.get("adminAccess") is True))
     terms = mappings(mapping(allocation.get("nodeSelector")).get("nodeSelectorTerms"))
     return tuple(held), Where(everywhere=not terms, choices=tuple(map(choice, terms)))
-
-
-def tolerations(request: DeviceRequest) -> list[Toleration]:
-    """Read the tolerations of a request. An empty key stands for every one (resourceclaim/devicetoleration.go)."""
-    return [
-        Toleration(
-            string(each.get("key")),
-            string(each.get("operator")) or "Equal",
-            string(each.get("value")),
-            string(each.get("effect")),
-        )
-        for _, each in request.tolerations
-    ]

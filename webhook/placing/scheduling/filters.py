@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from webhook.api.taints import Taint
 from webhook.placing.scheduling.allocation import Allocation, score
 from webhook.placing.scheduling.infos import PODS, NodeInfo, PodInfo
 from webhook.placing.scheduling.peers import UNRESOLVED, Peers
 from webhook.placing.scheduling.stage import ClusterState, unallocated
-from webhook.placing.scheduling.terms import Taint
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """The taint that a pod has to tolerate for a cordoned node (plugins/nodeunschedulable)."""

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from webhook.api import quantity
+from webhook.api import quantity, requests
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.quantity import Amount
 from webhook.api.selectors import NOTHING, NodeSelectorTerm, Requirement, Selector
+from webhook.api.taints import Taint, Toleration, taints_of, tolerations_of
 from webhook.model import Object
 from webhook.placing.scheduling.devices import ResourceClaim
-from webhook.placing.scheduling.terms import Taint, Toleration, choice, label_selector, labels_of
+from webhook.placing.scheduling.terms import choice, label_selector, labels_of
 
 Amounts = Mapping[str, int]
 """Amounts of resources by name: `cpu` in millicores, `memory` in bytes, `pods` and extended resources in pieces."""
@@ -20,7 +22,7 @@ CPU, MEMORY, PODS = "cpu", "memory", "pods"
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
-UNSAID: Amounts = {CPU: 100, MEMORY: 200 * 1024**2}
+UNSAID = {CPU: "100m", MEMORY: "200Mi"}
 """The request that a container without one counts with when nodes are scored (pkg/scheduler/util/pod_resources.go)."""
 
 
@@ -120,9 +122,7 @@ class PodInfo:
     def untolerated(self, node: "NodeInfo") -> Taint | None:
         """Return the first taint that keeps the pod off a node; None if it tolerates all."""
         for taint in node.taints:
-            if taint.effect in ("NoSchedule", "NoExecute") and not any(
-                one.tolerates(taint) for one in self.tolerations
-            ):
+            if taint.repels and not any(one.tolerates(taint) for one in self.tolerations):
                 return taint
         return None
 
@@ -181,15 +181,11 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 def node_info(item: Object) -> NodeInfo:
     """Read a Node. A field of a wrong type counts as missing."""
     metadata, spec, status = (mapping(item.get(part)) for part in ("metadata", "spec", "status"))
-    taints = (
-        Taint(string(each.get("key")), string(each.get("value")), string(each.get("effect")))
-        for each in mappings(spec.get("taints"))
-    )
     labels = labels_of(metadata.get("labels"))
     offered = {**mapping(status.get("capacity")), **mapping(status.get("allocatable"))}
-    return NodeInfo(
-        string(metadata.get("name")), labels, tuple(taints), _amounts(offered), spec.get("unschedulable") is True
-    )
+    allocatable = _counted({name: quantity.amount(value) for name, value in offered.items()})
+    cordoned = spec.get("unschedulable") is True
+    return NodeInfo(string(metadata.get("name")), labels, taints_of(spec), allocatable, cordoned)
 
 
 def pod_info(
@@ -228,15 +224,7 @@ def pod_info(
             for each in mappings(affinity.get(PREFERRED))
             if type(each.get("weight")) is int and each["weight"]
         ),
-        tolerations=tuple(
-            Toleration(
-                string(each.get("key")),
-                string(each.get("operator")) or "Equal",
-                string(each.get("value")),
-                string(each.get("effect")),
-            )
-            for each in mappings(spec.get("tolerations"))
-        ),
+        tolerations=tolerations_of(mappings(spec.get("tolerations"))),
         priority=own if type(own) is int else value,
         priority_class="" if type(own) is int else string(spec.get("priorityClassName")),
         preempts=(spec.get("preemptionPolicy") != "Never") if "preemptionPolicy" in spec else preempts,
@@ -299,47 +287,11 @@ def _spread_by_default(peers: Selector) -> tuple[Spread, ...]:
     return Spread(HOSTNAME, 3, peers, hard=False), Spread(ZONE, 5, peers, hard=False)
 
 
-_OF_PODS = (CPU, MEMORY, "hugepages-")
-"""The resources that a pod may request for all its containers together (component-helpers resource/helpers.go)."""
+def asked(spec: Mapping[str, Any], unsaid: Mapping[str, str]) -> dict[str, int]:
+    """Return what a pod requests in all. A container that requests none of a resource has that of `unsaid`."""
+    return _counted(requests.of_spec(spec, unsaid=unsaid))
 
 
-def asked(spec: Mapping[str, Any], unsaid: Amounts) -> dict[str, int]:
-    """Return what a pod requests in all (component-helpers resource/helpers.go, PodRequests).
-
-    Containers run at the same time as all sidecars; an init container, as the sidecars before it. `unsaid` is what a
-    container counts for that requests none of a resource.
-    """
-    sidecars, peak = Counter[str](), Counter[str]()
-    for container in mappings(spec.get("initContainers")):
-        one = _requested(container, unsaid)
-        if container.get("restartPolicy") == "Always":
-            sidecars += one
-            peak |= sidecars
-        else:
-            peak |= sidecars + one
-    running = sidecars
-    for container in mappings(spec.get("containers")):
-        running = running + _requested(container, unsaid)
-    total = dict(running | peak)
-    whole = _requested({"resources": spec.get("resources")}, {})
-    total |= {name: amount for name, amount in whole.items() if name.startswith(_OF_PODS)}
-    for name, amount in _amounts(mapping(spec.get("overhead"))).items():
-        total[name] = total.get(name, 0) + amount
-    return total
-
-
-def _requested(container: Mapping[str, Any], unsaid: Amounts) -> Counter[str]:
-    resources = mapping(container.get("resources"))
-    # The API server sets a request that is missing to its limit (pkg/apis/core/v1/defaults.go).
-    return Counter({**unsaid, **_amounts({**mapping(resources.get("limits")), **mapping(resources.get("requests"))})})
-
-
-def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
-    return {name: _amount(name, value) for name, value in resources.items()}
-
-
-def _amount(name: str, value: Any) -> int:
-    try:
-        return ceil(quantity.parse(value) * (1000 if name == CPU else 1))
-    except ValueError:
-        return 0
+def _counted(amounts: Mapping[str, Amount]) -> dict[str, int]:
+    """Round amounts up as kube-scheduler counts them (pkg/scheduler/framework/types.go, Resource.Add)."""
+    return {name: ceil(amount * (1000 if name == CPU else 1)) for name, amount in amounts.items()}

@@ -1,36 +1,10 @@
-"""Taints, tolerations and selectors, as kube-scheduler reads them."""
+"""Selectors, as kube-scheduler reads them."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.selectors import NOTHING, NodeSelectorTerm, Requirement, Selector
-
-
-class Taint(NamedTuple):
-    """A taint of a node."""
-
-    key: str
-    value: str
-    effect: str
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
-
-
-class Toleration(NamedTuple):
-    """A toleration of a pod; an empty `key` or `effect` stands for every one."""
-
-    key: str
-    operator: str
-    value: str
-    effect: str
-
-    def tolerates(self, taint: Taint) -> bool:
-        """Tell whether it tolerates a taint (k8s.io/component-helpers scheduling/corev1/helpers.go)."""
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
 def labels_of(value: Any) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""Taints and tolerations, of nodes and pods and of devices and claims."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from webhook.api.lenient import mappings, string
+
+REPELLING = ("NoSchedule", "NoExecute")
+"""The effects of a taint that keeps off what does not tolerate it; `PreferNoSchedule` is only a wish."""
+
+
+class Taint(NamedTuple):
+    """A taint of a node or a device."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        """As kubectl takes it: `key=value:effect`."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+    @property
+    def repels(self) -> bool:
+        """Whether it keeps off what does not tolerate it."""
+        return self.effect in REPELLING
+
+
+class Toleration(NamedTuple):
+    """A toleration of a pod or a claim; an empty `key` or `effect` stands for every one."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Tell whether it tolerates a taint (k8s.io/api core/v1 toleration.go, ToleratesTaint).
+
+        Claims have the same function without `Lt` and `Gt` (dynamic-resource-allocation resourceclaim/
+        devicetoleration.go); the API server refuses these of a claim.
+        """
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        match self.operator:
+            case "" | "Equal":
+                return self.value == taint.value
+            case "Exists":
+                return True
+        return False
+
+
+def taints_of(holder: Mapping[str, Any]) -> tuple[Taint, ...]:
+    """Read the taints of a node's spec or of a device. A field of a wrong type counts as missing."""
+    return tuple(
+        Taint(string(each.get("key")), string(each.get("value")), string(each.get("effect")))
+        for each in mappings(holder.get("taints"))
+    )
+
+
+def tolerations_of(given: Iterable[Mapping[str, Any]]) -> tuple[Toleration, ...]:
+    """Read tolerations of a pod or a claim. A field of a wrong type counts as missing."""
+    return tuple(
+        Toleration(
+            string(each.get("key")), string(each.get("operator")), string(each.get("value")), string(each.get("effect"))
+        )
+        for each in given
+    )
