@@ -30,14 +30,14 @@ def as_in_go(first: list[Started], containers: list[Mapping[str, Amount]]) -> di
     """Add up as AggregateContainerRequests does (component-helpers resource/helpers.go), step by step."""
     result, sidecars, most = Counter[str](), Counter[str](), Counter[str]()
     for each in containers:
-        result.update(each)  # type: ignore[arg-type]
+        result.update(each)
     for completes, amounts in first:
         if completes:
             together = Counter[str](sidecars)
-            together.update(amounts)  # type: ignore[arg-type]
+            together.update(amounts)
         else:
-            result.update(amounts)  # type: ignore[arg-type]
-            sidecars.update(amounts)  # type: ignore[arg-type]
+            result.update(amounts)
+            sidecars.update(amounts)
             together = sidecars
         most |= together
     return dict(result | most)

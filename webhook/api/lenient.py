@@ -22,3 +22,11 @@ def sequence(value: Any) -> list[Any]:
 def string(value: Any) -> str:
     """Return the value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""
+
+
+def strings(value: Any) -> Mapping[str, str]:
+    """Return the entries of a map that are strings; the map itself if all are, so that snapshots share it."""
+    found = mapping(value)
+    if all(isinstance(each, str) for each in found.values()):
+        return found
+    return {key: each for key, each in found.items() if isinstance(each, str)}

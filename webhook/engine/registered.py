@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from webhook.api.metadata import annotations_of, name_of
 from webhook.engine.registration import MADE_FROM, NAME, configurations
 from webhook.model import Object
 from webhook.policy.model import Policy
@@ -22,7 +23,7 @@ _DEFAULTS: Mapping[str, Any] = {"namespaceSelector": {}, "objectSelector": {}}
 
 def ours(items: Iterable[Object]) -> list[Object]:
     """Choose the two configurations of Slicewarden among objects, by kind and name."""
-    return [item for item in items if item.get("kind") in KINDS and _metadata(item).get("name") == NAME]
+    return [item for item in items if item.get("kind") in KINDS and name_of(item) == NAME]
 
 
 def differences(policy: Policy, found: Iterable[Object]) -> list[str]:
@@ -46,7 +47,7 @@ def _between(wanted: Object, found: Object | None, *, audit: bool) -> Iterator[t
     if found is None:
         yield wanted["kind"], "is not registered, so the API server does not call the webhook"
         return
-    digest, stamp = wanted["metadata"]["annotations"][MADE_FROM], _annotations(found).get(MADE_FROM)
+    digest, stamp = wanted["metadata"]["annotations"][MADE_FROM], annotations_of(found).get(MADE_FROM)
     if stamp is None:
         yield wanted["kind"], f"does not say which policy it was made from; this policy is {digest}"
     elif stamp != digest:
@@ -111,13 +112,3 @@ def _words(conditions: Any) -> set[str]:
 def _hooks(configuration: Object) -> list[Object]:
     hooks = configuration.get("webhooks")
     return [hook for hook in hooks if isinstance(hook, dict)] if isinstance(hooks, list) else []
-
-
-def _metadata(item: Object) -> Object:
-    metadata = item.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def _annotations(item: Object) -> Object:
-    annotations = _metadata(item).get("annotations")
-    return annotations if isinstance(annotations, dict) else {}

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from webhook.api.metadata import annotations_of, labels_of, metadata_of, name_of
 from webhook.engine.registration import LABELS, MADE_FROM
 from webhook.fallback import mutations
 from webhook.fallback.answers import OF_BINDINGS, ValidationActions
@@ -33,9 +34,7 @@ def ours(items: Iterable[Object]) -> list[Object]:
     """Choose the policies and bindings of Slicewarden among objects, and the ConfigMap that they read."""
     items = [*items]
     found = [
-        item
-        for item in items
-        if item.get("kind") in (*KINDS, *MUTATING) and LABELS.items() <= (_metadata(item).get("labels") or {}).items()
+        item for item in items if item.get("kind") in (*KINDS, *MUTATING) and LABELS.items() <= labels_of(item).items()
     ]
     read = params(found)
     return [*found, *(item for item in items if read and item.get("kind") == CONFIG_MAP and read == _named(item))]
@@ -54,7 +53,7 @@ def without_params(made: Iterable[Object]) -> list[Object]:
 
 
 def _named(item: Object) -> Params:
-    return Params(str(_metadata(item).get("namespace")), str(_metadata(item).get("name")))
+    return Params(str(metadata_of(item).get("namespace")), name_of(item))
 
 
 def answers(found: Iterable[Object]) -> dict[ValidationActions, list[str]]:
@@ -65,7 +64,7 @@ def answers(found: Iterable[Object]) -> dict[ValidationActions, list[str]]:
             actions = _actions(item)
             for each in OF_BINDINGS:
                 if each in actions:
-                    said.setdefault(each, []).append(str(_metadata(item).get("name")))
+                    said.setdefault(each, []).append(name_of(item))
                     break
     return {each: said[each] for each in OF_BINDINGS if each in said}
 
@@ -73,7 +72,7 @@ def answers(found: Iterable[Object]) -> dict[ValidationActions, list[str]]:
 def made_with(found: Iterable[Object]) -> ValidationActions | None:
     """Return the answer with which a fallback was made; None if it has no bindings, or they have several answers."""
     found = ours(found)
-    if any(str(_metadata(item).get("name")).removesuffix(STATIC).endswith(AUDITED) for item in found):
+    if any(name_of(item).removesuffix(STATIC).endswith(AUDITED) for item in found):
         return ValidationActions.BY_RULE
     has = [*answers(found)]
     return has[0] if len(has) == 1 else None
@@ -81,7 +80,7 @@ def made_with(found: Iterable[Object]) -> ValidationActions | None:
 
 def of_files(found: Iterable[Object]) -> bool:
     """Tell whether a fallback is in the form that an API server reads from a folder."""
-    return any(str(_metadata(item).get("name")).endswith(STATIC) for item in ours(found))
+    return any(name_of(item).endswith(STATIC) for item in ours(found))
 
 
 def only_records(found: Iterable[Object]) -> bool:
@@ -153,7 +152,7 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
 
     Defaults of the API server may be there. The actions of bindings may differ without `actions`, but for the guard's.
     """
-    there = {(item["kind"], _metadata(item).get("name")): item for item in ours(found)}
+    there = {(item["kind"], name_of(item)): item for item in ours(found)}
     for each in wanted:
         kind, name = each["kind"], each["metadata"]["name"]
         item = there.pop((kind, name), None)
@@ -164,7 +163,7 @@ def differing(wanted: Iterable[Object], found: Iterable[Object], *, actions: boo
     for kind, name in there:
         audited = str(name).removesuffix(STATIC).endswith(AUDITED)
         text = "is not of this policy's fallback, and may deny what the webhook allows; delete it"
-        if audited and only_records(item for item in there.values() if _metadata(item).get("name") == name):
+        if audited and only_records(item for item in there.values() if name_of(item) == name):
             text = "belongs to a fallback with other --actions; it only records; delete it"
         if kind in MUTATING:
             text = "is not of this policy's fallback, and may write what the webhook does not; delete it"
@@ -183,7 +182,7 @@ def recording(made: Iterable[Object]) -> list[Object]:
 
 def _between(wanted: Object, found: Object, actions: bool) -> Iterator[str]:
     digest = wanted["metadata"]["annotations"].get(MADE_FROM)
-    stamp = (_metadata(found).get("annotations") or {}).get(MADE_FROM)
+    stamp = annotations_of(found).get(MADE_FROM)
     if digest and stamp != digest:
         yield f"was made from policy {shown(stamp, quotes=False)}, but this policy is {digest}"
     if wanted["kind"] == MUTATING[0] and mutations.recorded(wanted) != mutations.recorded(found):
@@ -202,7 +201,7 @@ def _between(wanted: Object, found: Object, actions: bool) -> Iterator[str]:
 
 
 def _guards(item: Object) -> bool:
-    return _metadata(item).get("name") == GUARD + STATIC
+    return name_of(item) == GUARD + STATIC
 
 
 def _actions(binding: Object) -> list[str]:
@@ -232,8 +231,3 @@ def _holds(wanted: Any, found: Any) -> bool:
 def _default(key: str, holder: Mapping[str, Any]) -> bool:
     """Tell whether a value is what the API server writes where nothing is said (its defaults.go)."""
     return not holder[key] or (key, holder[key]) in (("scope", "*"), ("matchPolicy", "Equivalent"))
-
-
-def _metadata(item: Object) -> Mapping[str, Any]:
-    value = item.get("metadata")
-    return value if isinstance(value, dict) else {}

@@ -7,6 +7,7 @@ from typing import Any
 from webhook.api.devices import CLAIM, CLASS, GROUP, TEMPLATE
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
+from webhook.api.metadata import name_of, namespace_of
 from webhook.catalog.gpu_requests import IMPLICIT
 from webhook.facts.snapshot import SLICE
 from webhook.model import Object
@@ -74,9 +75,7 @@ def claims_among(objects: Iterable[Object]) -> Claims:
     """Read classes, slices, claims and templates among objects."""
     by_kind: dict[tuple[str, str], dict[tuple[str, str], Object]] = {}
     for item in objects:
-        metadata = mapping(item.get("metadata"))
-        place = string(metadata.get("namespace")) or "default", string(metadata.get("name"))
-        by_kind.setdefault(group_kind(item), {})[place] = item
+        by_kind.setdefault(group_kind(item), {})[namespace_of(item), name_of(item)] = item
     slices = by_kind.get(SLICE, {})
     reads = selectors.reader()
     if not slices or reads is None:

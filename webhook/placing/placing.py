@@ -8,7 +8,8 @@ from typing import Any
 from webhook.api import admission, jsonpatch
 from webhook.api.devices import CLAIM, GROUP, TEMPLATE, DeviceRequest
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, mappings, string
+from webhook.api.lenient import mapping, mappings, string, strings
+from webhook.api.metadata import labels_of, metadata_of, name_of, namespace_of
 from webhook.api.objects import judges, unpaid
 from webhook.api.pods import POD, Pod
 from webhook.api.selectors import NOTHING, Selector
@@ -24,7 +25,7 @@ from webhook.placing.scheduling.infos import CPU, MEMORY, NodeInfo, PodInfo, ask
 from webhook.placing.scheduling.play import SchedulingResult, play, queued
 from webhook.placing.scheduling.scores import Strategy
 from webhook.placing.scheduling.stage import ClusterState
-from webhook.placing.scheduling.terms import label_selector, labels_of
+from webhook.placing.scheduling.terms import label_selector
 from webhook.policy.model import Policy, Pool
 from webhook.scan import live
 from webhook.scan.judge import judge
@@ -188,15 +189,14 @@ class _World:
 
     def peers(self, pod: Object, owner: Object) -> Selector:
         """Return what selects the pods of a pod's services and of its workload (plugins/helper/spread.go)."""
-        metadata = mapping(pod.get("metadata"))
-        labels, namespace = labels_of(metadata.get("labels")), string(metadata.get("namespace"))
+        labels, namespace = labels_of(pod), string(metadata_of(pod).get("namespace"))
         wanted: dict[str, str] = {}
         for place, selector in self.services:
             if place == namespace and all(labels.get(key) == value for key, value in selector.items()):
                 wanted |= selector
         selected = mapping(mapping(owner.get("spec")).get("selector"))
         if group_kind(owner) == ("", "ReplicationController"):
-            return Selector({**wanted, **labels_of(selected)})
+            return Selector({**wanted, **strings(selected)})
         own = label_selector(selected) if group_kind(owner) in _SPREAD else NOTHING
         return Selector({**wanted, **own.labels}, own.expressions)
 
@@ -210,12 +210,11 @@ def _services(objects: Iterable[Object]) -> Iterator[tuple[str, Mapping[str, str
         if group_kind(item) == ("", "Service"):
             selector = mapping(item.get("spec")).get("selector")
             if selector:
-                yield string(mapping(item.get("metadata")).get("namespace")) or "default", labels_of(selector)
+                yield namespace_of(item), strings(selector)
 
 
 def _identity(item: Object) -> tuple[str, str]:
-    metadata = mapping(item.get("metadata"))
-    return string(metadata.get("namespace")) or "default", string(metadata.get("name"))
+    return namespace_of(item), name_of(item)
 
 
 def _runs(item: Object, known: Collection[tuple[str, str]]) -> bool:
@@ -244,7 +243,7 @@ def _priorities(objects: Iterable[Object]) -> Priorities:
         if group_kind(item) == ("scheduling.k8s.io", "PriorityClass"):
             value = item.get("value")
             entry = (value if type(value) is int else 0, item.get("preemptionPolicy") != "Never")
-            found[string(mapping(item.get("metadata")).get("name"))] = entry
+            found[name_of(item)] = entry
             if item.get("globalDefault") is True:
                 found[""] = entry
     return found
@@ -298,7 +297,7 @@ def _of_pod(
     path = pod.located(pod.spec_path)[0]
     part = "" if alone else f" {dotted(path[:-1])}"
     namespace = pod.namespace or "default"
-    title = f"{namespace}/{request.name or string(_metadata(item.value).get('generateName'))}{part}"
+    title = f"{namespace}/{request.name or string(metadata_of(item.value).get('generateName'))}{part}"
     written = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -382,15 +381,10 @@ def _denials(verdict: Verdict) -> tuple[str, ...]:
 
 def _owners(value: Object) -> list[Mapping[str, Any]]:
     """Return the owners of a Pod, or of a pod that the controller of a workload makes."""
-    metadata = _metadata(value)
     if group_kind(value) == POD:
-        return list(mappings(metadata.get("ownerReferences")))
+        return list(mappings(metadata_of(value).get("ownerReferences")))
     own = {key: string(value.get(key)) for key in ("apiVersion", "kind")}
-    return [{**own, "name": string(metadata.get("name")), "controller": True}]
-
-
-def _metadata(value: Object) -> Mapping[str, Any]:
-    return mapping(value.get("metadata"))
+    return [{**own, "name": name_of(value), "controller": True}]
 
 
 def _count(value: Object, path: Path) -> int:

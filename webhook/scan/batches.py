@@ -20,6 +20,7 @@ from webhook.api.fields import group_kind
 from webhook.api.objects import judges
 from webhook.catalog import passive
 from webhook.catalog.places import Workloads
+from webhook.catalog.scopes import CLUSTER_SCOPED
 from webhook.catalog.workloads import WORKLOADS
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, stream
@@ -368,7 +369,7 @@ def _placed(item: Item, namespace: str | None) -> Item:
         not namespace
         or not isinstance(metadata, dict)
         or metadata.get("namespace")
-        or item.value["kind"] in check.CLUSTER_SCOPED
+        or group_kind(item.value) in CLUSTER_SCOPED
     ):
         return item
     return replace(item, value={**item.value, "metadata": {**metadata, "namespace": namespace}})

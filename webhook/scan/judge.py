@@ -6,7 +6,7 @@ from typing import Any
 from webhook.api import admission, jsonpatch
 from webhook.api.fields import group_kind
 from webhook.api.objects import judges
-from webhook.catalog.workloads import WORKLOADS
+from webhook.catalog.scopes import CLUSTER_SCOPED
 from webhook.documents import goyaml_writer
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine, RuleBroke
@@ -16,14 +16,6 @@ from webhook.model import Object, Path, Problem, Request, Verdict
 from webhook.review import Review
 from webhook.scan import live
 from webhook.scan.results import REVIEW, Judged, LeftAlone
-
-CLUSTER_SCOPED = frozenset(
-    (
-        *("ClusterPolicy", "DeviceClass", "Namespace", "Node"),
-        *(workload.kind for workload in WORKLOADS.values() if workload.cluster_scoped),
-    )
-)
-"""The judged kinds that are cluster-scoped."""
 
 
 class Broke(RuntimeError):
@@ -86,7 +78,7 @@ def _answer(request: Request, item: Item, engine: Engine, facts: Facts, *, base:
         document=item.document.index,
         api_version=f"{request.group}/{request.version}" if request.group else request.version,
         kind=request.kind,
-        namespace="" if request.kind in CLUSTER_SCOPED else request.namespace or "default",
+        namespace="" if (request.group, request.kind) in CLUSTER_SCOPED else request.namespace or "default",
         name=request.name or _generate_name(judged),
         verdict=verdict,
         lines=lines,

@@ -12,9 +12,11 @@ from typing import Any
 from webhook.allowance import Allowance
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.metadata import labels_of, name_of, namespace_of
 from webhook.api.objects import CONFIG_MAP, ConfigMap
 from webhook.api.pods import MIRROR, POD
 from webhook.catalog import capabilities, device_annotations, device_variables, host_paths, names
+from webhook.catalog.scopes import CLUSTER_SCOPED
 from webhook.deviceplugin.configmaps import configs
 from webhook.deviceplugin.usage import VARIABLES
 from webhook.documents import goyaml_writer
@@ -35,25 +37,10 @@ _ORDER = {
 }
 """The order of the kinds in the file."""
 
-_CLUSTER_SCOPED = frozenset(
-    (
-        "Namespace",
-        "Node",
-        "ClusterPolicy",
-        "DeviceClass",
-        "ResourceSlice",
-        "GPUCluster",
-        "ResourceFlavor",
-        "ClusterQueue",
-        "ClusterRole",
-        "ClusterRoleBinding",
-    )
-)
-
 
 def in_namespace(item: Object) -> bool:
     """Tell whether an object of facts is in a namespace, and not of the whole cluster."""
-    return item["kind"] not in _CLUSTER_SCOPED
+    return group_kind(item) not in CLUSTER_SCOPED
 
 
 _Key = tuple[tuple[int, str], str, str]
@@ -74,7 +61,7 @@ def reduced(objects: Iterable[Object], policy: Policy) -> list[Object]:
         before = latest.pop(key, None)  # it replaces an earlier namesake, as in Facts.of
         if part is None:
             continue
-        if before is not None and part["kind"] == "Namespace" and (labels := {**_labels(before), **_labels(part)}):
+        if before is not None and part["kind"] == "Namespace" and (labels := {**labels_of(before), **labels_of(part)}):
             part = {**part, "metadata": {**part["metadata"], "labels": labels}}  # they add up, as in Facts.of
         latest[key] = part
     parts = [latest[key] for key in sorted(latest)]
@@ -107,8 +94,7 @@ FORMS: Mapping[str, Callable[[Iterable[Object]], str]] = {"json": json_text, "ya
 
 def slim(item: Object, policy: Policy) -> Object | None:
     """Return the part of one object that may be read, or None."""
-    kind, metadata = group_kind(item), mapping(item.get("metadata"))
-    name = string(metadata.get("name"))
+    kind, name = group_kind(item), name_of(item)
     if kind not in _ORDER or not name or (kind in rights.KINDS and not policy.asks_rbac):
         return None
     match kind:
@@ -123,7 +109,7 @@ def slim(item: Object, policy: Policy) -> Object | None:
     part = kept(item)
     if part is None:
         return None
-    labels = _labels(part)
+    labels = labels_of(part)
     if kind == ("", "Node"):
         taints = [_filled(taint, "key", "value", "effect") for taint in mappings(part["spec"]["taints"])]
         taints.sort(key=lambda taint: (taint.get("key", ""), taint.get("effect", "")))
@@ -148,11 +134,10 @@ def slim(item: Object, policy: Policy) -> Object | None:
 
 def _key(item: Object) -> _Key | None:
     """Return what an object is sorted by and replaced by; None for one that is no fact."""
-    kind, metadata = group_kind(item), mapping(item.get("metadata"))
-    name = string(metadata.get("name"))
+    kind, name = group_kind(item), name_of(item)
     if kind not in _ORDER or not name:
         return None
-    return (_ORDER[kind], kind[1]), "" if kind[1] in _CLUSTER_SCOPED else _namespace(metadata), name
+    return (_ORDER[kind], kind[1]), namespace_of(item) if in_namespace(item) else "", name
 
 
 def _without_config(spec: Any) -> Any:
@@ -162,21 +147,13 @@ def _without_config(spec: Any) -> Any:
     return spec
 
 
-def _namespace(metadata: Mapping[str, Any]) -> str:
-    return string(metadata.get("namespace")) or "default"
-
-
 def _named(item: Object, name: str, parts: Mapping[str, Any], labels: Mapping[str, Any] | None = None) -> Object:
     metadata: dict[str, Any] = {"name": name}
-    if item["kind"] not in _CLUSTER_SCOPED:
-        metadata["namespace"] = _namespace(mapping(item.get("metadata")))
+    if in_namespace(item):
+        metadata["namespace"] = namespace_of(item)
     if labels:
         metadata["labels"] = dict(labels)
     return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata, **parts}
-
-
-def _labels(item: Object) -> Mapping[str, Any]:
-    return mapping(mapping(item.get("metadata")).get("labels"))
 
 
 _UNREAD_LABELS = names.Names(("feature.node.kubernetes.io/cpu-cpuid.*", "nvidia.com/gfd.timestamp"))

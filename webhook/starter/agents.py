@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from webhook.api import admission
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
+from webhook.api.metadata import name_of, namespace_of
 from webhook.api.pods import POD
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
@@ -40,8 +41,7 @@ def agents_of(
     alone = left_alone(engine.policy)
     for item in sorted(objects, key=lambda item: group_kind(item) == POD):
         daemon_set = group_kind(item) == ("apps", "DaemonSet")
-        metadata = mapping(item.get("metadata"))
-        namespace, name = string(metadata.get("namespace")) or "default", string(metadata.get("name"))
+        namespace, name = namespace_of(item), name_of(item)
         if not (daemon_set or group_kind(item) == POD) or namespace in alone:
             continue
         spec = _pod_spec(item)
@@ -78,11 +78,10 @@ def refused_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Itera
     """Say which pods that hold a GPU today would be refused, and by which rules."""
     alone = left_alone(engine.policy)
     for item in objects:
-        metadata = mapping(item.get("metadata"))
-        namespace = string(metadata.get("namespace")) or "default"
+        namespace = namespace_of(item)
         workload = group_kind(item) in (POD, ("apps", "DaemonSet"))
         if workload and namespace not in alone and _asks(_pod_spec(item)) and (denied := _denied(item, engine, facts)):
-            name = shown(f"{namespace}/{metadata.get('name')}", quotes=False)
+            name = shown(f"{namespace}/{name_of(item)}", quotes=False)
             yield f"{name}: {', '.join(denied)}"
 
 
@@ -91,14 +90,13 @@ def moved_of(objects: Iterable[Object], engine: Engine, facts: Facts) -> Iterato
     policy = engine.policy
     alone = left_alone(policy)
     for item in objects:
-        metadata = mapping(item.get("metadata"))
-        namespace = string(metadata.get("namespace")) or "default"
+        namespace = namespace_of(item)
         node = facts.named.get(string(_pod_spec(item).get("nodeName"))) if group_kind(item) == POD else None
         pool = policy.pool_of(node.labels) if node else None
         if pool is None or pool.shared or namespace in alone:
             continue
         if any(anew and anew.shared for anew in pools_for(_created(item), policy, facts)):
-            yield shown(f"{namespace}/{metadata.get('name')}", quotes=False)
+            yield shown(f"{namespace}/{name_of(item)}", quotes=False)
 
 
 def _pod_spec(item: Object) -> Mapping[str, Any]:

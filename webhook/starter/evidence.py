@@ -9,7 +9,7 @@ ClusterPolicy, and no namespaces or their labels.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from webhook.api.lenient import mapping, string
+from webhook.api.metadata import namespace_of
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.scan.reduced import in_namespace
@@ -32,7 +32,7 @@ def sources(objects: Iterable[Object], no_tenants: Iterable[str] = ()) -> Source
     kept = {*no_tenants, *administered(objects)}
     parts = Sources([], [])
     for item in objects:
-        namespace = string(mapping(item.get("metadata")).get("namespace")) or "default"
+        namespace = namespace_of(item)
         (parts.firm if not in_namespace(item) or namespace in kept else parts.doubtful).append(item)
     return parts
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, string
+from webhook.api.metadata import name_of
 from webhook.api.objects import CLUSTER_POLICY
 from webhook.api.selectors import Requirement, integer
 from webhook.api.taints import Taint, taints_of
@@ -152,7 +153,7 @@ def others(objects: Iterable[Object]) -> list[str]:
 def _nodes(objects: Iterable[Object]) -> Iterator[tuple[str, Object]]:
     for item in objects:
         if group_kind(item) == ("", "Node"):
-            yield string(mapping(item.get("metadata")).get("name")), item
+            yield name_of(item), item
 
 
 def _has_gpus(node: Node) -> bool:

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.metadata import labels_of, name_of, namespace_of
 from webhook.api.pods import POD
 from webhook.api.taints import Taint
 from webhook.catalog import node_labels
@@ -65,7 +66,7 @@ def plan_of(objects: Sequence[Object], nodes: Sequence[GPUNode], name: str, *, b
     guard = _guard(nodes)
     groups = inventory.groups(nodes, guard.key if guard else "", by_product=by_product)
     homes = inventory.homes(objects)
-    namespaces = {string(mapping(o.get("metadata")).get("name")): o for o in objects if group_kind(o)[1] == "Namespace"}
+    namespaces = {name_of(o): o for o in objects if group_kind(o)[1] == "Namespace"}
     return StarterPlan(
         name=name,
         groups=tuple(groups),
@@ -134,7 +135,7 @@ def _masters(objects: Iterable[Object]) -> Iterator[str]:
         if group_kind(item) == POD and any(
             LABELLER in str(word) for each in mappings(spec.get("containers")) for word in sequence(each.get("command"))
         ):
-            namespace = string(_metadata(item).get("namespace")) or "default"
+            namespace = namespace_of(item)
             yield _user(namespace, string(spec.get("serviceAccountName")) or "default")
 
 
@@ -143,8 +144,4 @@ def _user(namespace: str, account: str) -> str:
 
 
 def _label(item: Object, key: str) -> str:
-    return string(mapping(_metadata(item).get("labels")).get(key))
-
-
-def _metadata(item: Object) -> Mapping[str, Any]:
-    return mapping(item.get("metadata"))
+    return labels_of(item).get(key, "")

@@ -13,6 +13,7 @@ from webhook.api import quantity
 from webhook.api.devices import DEVICES, GROUP, DeviceRequest, device_requests
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.metadata import name_of
 from webhook.api.quantity import Amount
 from webhook.api.selectors import NodeSelectorTerm
 from webhook.api.taints import Taint, taints_of
@@ -175,7 +176,7 @@ def pools_of(slices: Iterable[Object]) -> tuple[DevicePool, ...]:
 
 def _pool(driver: str, name: str, slices: Sequence[Object]) -> DevicePool:
     devices, counters = list[AllocatableDevice](), dict[tuple[str, str], Amount]()
-    for item in sorted(slices, key=lambda item: string(mapping(item.get("metadata")).get("name"))):
+    for item in sorted(slices, key=lambda item: name_of(item)):
         spec = mapping(item.get("spec"))
         for each in mappings(spec.get("sharedCounters")):
             counters |= _counters(each)

@@ -8,12 +8,13 @@ from typing import Any
 
 from webhook.api import quantity, requests
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.metadata import labels_of, name_of, namespace_of
 from webhook.api.quantity import Amount
 from webhook.api.selectors import NOTHING, NodeSelectorTerm, Requirement, Selector
 from webhook.api.taints import Taint, Toleration, taints_of, tolerations_of
 from webhook.model import Object
 from webhook.placing.scheduling.devices import ResourceClaim
-from webhook.placing.scheduling.terms import choice, label_selector, labels_of
+from webhook.placing.scheduling.terms import choice, label_selector
 
 Amounts = Mapping[str, int]
 """Amounts of resources by name: `cpu` in millicores, `memory` in bytes, `pods` and extended resources in pieces."""
@@ -180,12 +181,11 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def node_info(item: Object) -> NodeInfo:
     """Read a Node. A field of a wrong type counts as missing."""
-    metadata, spec, status = (mapping(item.get(part)) for part in ("metadata", "spec", "status"))
-    labels = labels_of(metadata.get("labels"))
+    spec, status = mapping(item.get("spec")), mapping(item.get("status"))
     offered = {**mapping(status.get("capacity")), **mapping(status.get("allocatable"))}
     allocatable = _counted({name: quantity.amount(value) for name, value in offered.items()})
     cordoned = spec.get("unschedulable") is True
-    return NodeInfo(string(metadata.get("name")), labels, taints_of(spec), allocatable, cordoned)
+    return NodeInfo(name_of(item), labels_of(item), taints_of(spec), allocatable, cordoned)
 
 
 def pod_info(
@@ -201,9 +201,7 @@ def pod_info(
     `namespaces` are the labels of namespaces. `peers` selects the pods of the same service and workload, over which the
     scheduler spreads a pod that says nothing of it.
     """
-    spec, metadata = mapping(item.get("spec")), mapping(item.get("metadata"))
-    namespace = string(metadata.get("namespace")) or "default"
-    labels = labels_of(metadata.get("labels"))
+    spec, namespace, labels = mapping(item.get("spec")), namespace_of(item), labels_of(item)
     affinities = mapping(spec.get("affinity"))
     affinity = mapping(affinities.get("nodeAffinity"))
     together, apart = (mapping(affinities.get(key)) for key in ("podAffinity", "podAntiAffinity"))

@@ -3,20 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.api.lenient import mappings, sequence, string, strings
 from webhook.api.selectors import NOTHING, NodeSelectorTerm, Requirement, Selector
-
-
-def labels_of(value: Any) -> dict[str, str]:
-    """Read labels, without those that are no strings."""
-    return {key: each for key, each in mapping(value).items() if isinstance(each, str)}
 
 
 def label_selector(value: Any) -> Selector:
     """Read a label selector. None matches nothing, and an empty one everything (apimachinery meta/v1/helpers.go)."""
     if not isinstance(value, dict):
         return NOTHING
-    return Selector(labels_of(value.get("matchLabels")), tuple(requirements(value.get("matchExpressions"))))
+    return Selector(strings(value.get("matchLabels")), tuple(requirements(value.get("matchExpressions"))))
 
 
 def choice(term: Mapping[str, Any]) -> NodeSelectorTerm:
