@@ -1,11 +1,13 @@
 """The webhook tells by its metrics and its log when the fallback is not the one that the policy needs."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.fallback.answers import ValidationActions
+from webhook.fallback.comparison import compare
 from webhook.fallback.current import recording
 from webhook.fallback.params import Params
 from webhook.fallback.policies import fallback
@@ -26,7 +28,8 @@ class Server:
     def __init__(self, *, audit: bool = False) -> None:
         self.found: Sequence[Object] | None = None
         self.metrics, self.logged = Metrics(), list[Any]()
-        self.watch = FallbackWatch(lambda: self.found, made, self.logged.append, self.metrics, audit=audit)
+        compares = partial(compare, policy_of(POLICY), rules.walk(), answer=ValidationActions.BY_RULE, audit=audit)
+        self.watch = FallbackWatch(lambda: self.found, compares, self.logged.append, self.metrics, audit=audit)
 
     def shows(self, found: Sequence[Object] | None) -> dict[str, float]:
         """Let it have these objects, and return the number of objects by state, but for none."""

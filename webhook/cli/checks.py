@@ -9,9 +9,10 @@ import click
 from webhook import rules
 from webhook.cli import inputs, options, outputs
 from webhook.engine import registered
+from webhook.engine.comparison import Comparison
 from webhook.engine.registration import NAME
 from webhook.facts.snapshot import Facts
-from webhook.fallback import current, mutations, policies
+from webhook.fallback import comparison, current
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.params import Params
 from webhook.model import Object, Problem, Unusable
@@ -24,31 +25,6 @@ STALE = 1
 """The exit status of a check that found differences."""
 
 Command = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A part of what a policy makes, and how it is compared.
-
-    `ours` chooses the objects in question among those of a file, and `read` reads those of a cluster. `absent` says
-    that a file has none. `differences` says what is not as it has to be, `more` the rest of the sentence on one that
-    is current, and `caution` what the `command` that makes it again would lose. The command's output goes to a file
-    like `file`, and `apply` says what to do then. `digest` is the hash that it bears. `none` is said of a cluster
-    without it, where it is compared beside another.
-    """
-
-    name: str
-    absent: str
-    ours: Callable[[Iterable[Object]], list[Object]]
-    read: "Callable[[Api], list[Object]]"
-    differences: Callable[[Sequence[Object]], list[str]]
-    command: Callable[[Sequence[Object]], str]
-    file: str
-    apply: str
-    digest: str
-    more: Callable[[Sequence[Object]], str] = lambda _: ""
-    caution: Callable[[Sequence[Object]], str] = lambda _: ""
-    none: str = ""
 
 
 def shared(function: Command) -> Command:
@@ -71,173 +47,122 @@ def given(file: str | None, *, check: bool, live: bool) -> None:
         raise click.UsageError("FILE and --live need --check")
 
 
-def registration(policy: Policy, source: str | None) -> Comparison:
-    """Compare the webhook configurations. `source` is how the command line names the policy."""
+@dataclass(frozen=True)
+class Registration:
+    """The webhook configurations that a policy needs."""
 
-    def read(api: "Api") -> list[Object]:
+    policy: Policy
+
+    absent = f"no webhook configuration named {NAME} in it"
+    file, apply = "registration.yaml", "apply it with your overlay"
+
+    def ours(self, items: Iterable[Object]) -> list[Object]:
+        """Choose the configurations among the objects of a file."""
+        return registered.ours(items)
+
+    def read(self, api: "Api") -> list[Object]:
+        """Read the configurations of a cluster. Raises Unusable."""
         from webhook.cluster import registered as cluster  # brings the client, which only a live cluster needs
 
         return cluster.configurations(api, NAME)
 
-    return Comparison(
-        "the registration",
-        f"no webhook configuration named {NAME} in it",
-        registered.ours,
-        read,
-        lambda found: registered.differences(policy, found),
-        lambda _: f"slicewarden registration{_policy(source)}",
-        "registration.yaml",
-        "apply it with your overlay",
-        policy.digest,
-    )
+    def compare(self, found: Sequence[Object]) -> Comparison:
+        """Compare what was found with what the policy needs."""
+        return registered.compare(self.policy, found)
 
 
-def options_of(answer: ValidationActions, params: Params | None, *, static: bool) -> str:
-    """Write the options of `slicewarden fallback` that make a fallback of this form."""
-    words = {
-        "as": "static" if static else "",
-        "actions": "" if answer is ValidationActions.DENY else answer,
-        "params": params or "",
-    }
-    return "".join(f" --{name} {word}" for name, word in words.items() if word)
+@dataclass(frozen=True)
+class Fallback:
+    """The fallback that a policy needs, in the form that options name; without options in the form that is there."""
 
+    policy: Policy
+    answer: ValidationActions | None = None
+    params: Params | None = None
+    static: bool = False
+    mutate: bool = False
+    facts: Facts | None = None
 
-def fallback(
-    policy: Policy,
-    source: str | None,
-    answer: ValidationActions | None = None,
-    params: Params | None = None,
-    *,
-    static: bool = False,
-    mutate: bool = False,
-    facts: Facts | None = None,
-) -> Comparison:
-    """Compare the fallback. Without an answer or a ConfigMap that is wanted, those count with which it was made.
+    absent = "no ValidatingAdmissionPolicy of Slicewarden in it"
+    none = f"no fallback; {current.LOST}"
+    file, apply = "fallback.yaml", "apply it"
 
-    Mutations are compared where there are any; with `mutate` they have to be there. In files neither mutations nor
-    a ConfigMap can be: the comparison raises UsageError if one is wanted there.
-    """
+    def ours(self, items: Iterable[Object]) -> list[Object]:
+        """Choose the policies and bindings among the objects of a file, and the ConfigMap that they read."""
+        return current.ours(items)
 
-    def read(api: "Api") -> list[Object]:
+    def read(self, api: "Api") -> list[Object]:
+        """Read the policies and bindings of a cluster, and the ConfigMap that they read. Raises Unusable."""
         from webhook.cluster import registered as cluster  # brings the client, which only a live cluster needs
 
         found = cluster.policies(api, current.SELECTOR)
-        read = params or current.params(found)
+        read = self.params or current.params(found)
         return [*found, *(cluster.config_map(api, *read) if found and read else ())]
 
-    def wanted(found: Sequence[Object]) -> ValidationActions:
-        return answer or current.made_with(found) or next(iter(current.answers(found)), ValidationActions.DENY)
+    def compare(self, found: Sequence[Object]) -> Comparison:
+        """Compare what was found with what the policy needs.
 
-    def steers(found: Sequence[Object]) -> bool:
-        return any(item["kind"] in current.MUTATING for item in found)
-
-    def form(found: Sequence[Object]) -> tuple[bool, Params | None]:
-        files = static or current.of_files(found)
-        unfit = "--params" if params else "--mutate" if mutate else ""
-        if files and unfit:
+        The static form has neither mutations nor a ConfigMap. Raises UsageError if one is wanted of it.
+        """
+        unfit = "--params" if self.params else "--mutate" if self.mutate else ""
+        if unfit and (self.static or current.of_files(found)):
             raise click.UsageError(f"{unfit} cannot be used with --as static; leave it out")
-        return files, None if files else params or current.params(found)
-
-    def differences(found: Sequence[Object]) -> list[str]:
-        files, read = form(found)
-        made = policies.fallback(policy, rules.walk(), wanted(found), read)
-        made = policies.static(made, policy) if files else made
-        made += (
-            mutations.mutating(policy, rules.walk(), facts or Facts())
-            if mutate and not steers(found)
-            else mutations.again(policy, rules.walk(), facts, found)
+        return comparison.compare(
+            self.policy,
+            rules.walk(),
+            found,
+            self.answer,
+            self.params,
+            static=self.static,
+            mutate=self.mutate,
+            config_map=True,
+            facts=self.facts,
         )
-        actions = answer is not None or (wanted(found) is ValidationActions.BY_RULE and not current.only_records(found))
-        return current.differences(made, found, actions=actions)
-
-    def command(found: Sequence[Object]) -> str:
-        files, read = form(found)
-        steering = _steering(policy, found) if mutate or steers(found) else ""
-        return f"slicewarden fallback{_policy(source)}{options_of(wanted(found), read, static=files)}{steering}"
-
-    def more(found: Sequence[Object]) -> str:
-        told = current.told(found)
-        return f", actions: {told}" if told else ""
-
-    def caution(found: Sequence[Object]) -> str:
-        if answer or len(current.answers(found)) < 2 or current.made_with(found):
-            return ""
-        return f"note: the bindings have several actions, {current.told(found)}, and the command writes the strictest"
-
-    absent = "no ValidatingAdmissionPolicy of Slicewarden in it"
-    return Comparison(
-        "the fallback",
-        absent,
-        current.ours,
-        read,
-        differences,
-        command,
-        "fallback.yaml",
-        "apply it",
-        policy.strict_digest,
-        more,
-        caution,
-        f"no fallback; {current.LOST}",
-    )
-
-
-def _steering(policy: Policy, found: Sequence[Object]) -> str:
-    """Write the options that make the mutations again: they need facts if they are not those of assumed cards."""
-    assumed = {name: capping.card for name, capping in mutations.cappings(policy, Facts()).items()}
-    said = [mutations.recorded(item) for item in found if item["kind"] == mutations.POLICY]
-    return " --mutate" + ("" if said == [assumed] else " --facts FACTS")
 
 
 def run(
-    compared: Comparison,
-    file: str | None,
-    target: inputs.Target,
-    *beside: Comparison,
+    part: Registration | Fallback, file: str | None, source: str | None, target: inputs.Target, *more: Fallback
 ) -> int:
     """Compare, and say what differs and the command that mends it. Without a file the cluster is asked.
 
-    Those `beside` are compared as well where there are any of them. Returns the exit status. Raises Unusable.
+    `source` is how the command line names the policy. `more` parts are compared as well where there are any of them.
+    Returns the exit status. Raises Unusable.
     """
     if file is None:
         from webhook.cluster import listing  # brings the client, which only a live cluster needs
 
         api = listing.connect(target.kubeconfig, target.context)
-        status = _compared(compared, compared.read(api), None)
-        return max([status, *(_beside(each, api) for each in beside)])
+        status = _shown(part, part.read(api), None, source)
+        return max([status, *(_more(each, api, source) for each in more)])
     items = [item.value for item in inputs.load_objects(file)]
-    found = compared.ours(items)
+    found = part.ours(items)
     if not found:
-        raise Unusable((Problem(file, 0, compared.absent),))
-    others = [(each, each.ours(items)) for each in beside]
-    status = _compared(compared, found, file)
-    return max([status, *(_compared(each, those, file) for each, those in others if those)])
+        raise Unusable((Problem(file, 0, part.absent),))
+    others = [(each, each.ours(items)) for each in more]
+    status = _shown(part, found, file, source)
+    return max([status, *(_shown(each, those, file, source) for each, those in others if those)])
 
 
-def _beside(compared: Comparison, api: "Api") -> int:
+def _more(part: Fallback, api: "Api", source: str | None) -> int:
     try:
-        found = compared.read(api)
+        found = part.read(api)
     except Unusable as error:
-        outputs.say([f"note: {compared.name} could not be compared: {error.problems[0]}"])
+        outputs.say([f"note: the fallback could not be compared: {error.problems[0]}"])
         return 0
     if not found:
-        outputs.say([f"note: the API shows {compared.none}"] if compared.none else [])
+        outputs.say([f"note: the API shows {part.none}"])
         return 0
-    return _compared(compared, found, None)
+    return _shown(part, found, None, source)
 
 
-def _compared(compared: Comparison, found: Sequence[Object], file: str | None) -> int:
-    where = file or "the cluster"
-    differing = compared.differences(found)
-    if not differing:
-        outputs.show(f"{where}: {compared.name} is current, made from policy {compared.digest}{compared.more(found)}\n")
+def _shown(part: Registration | Fallback, found: Sequence[Object], file: str | None, source: str | None) -> int:
+    compared, where = part.compare(found), file or "the cluster"
+    if not compared.differences:
+        actions = f", actions: {compared.actions}" if compared.actions else ""
+        outputs.show(f"{where}: {compared.name} is current, made from policy {compared.digest}{actions}\n")
         return 0
-    outputs.show("".join(f"{where}: {line}\n" for line in differing))
-    command = compared.command(found)
-    way = f"{command} > {compared.file}, and {compared.apply}" if file in (None, "-") else f"{command} > {file}"
-    caution = compared.caution(found)
-    outputs.say([f"{compared.name} is stale; run: {way}", *([caution] if caution else ())])
+    outputs.show("".join(f"{where}: {line}\n" for line in compared.differences))
+    command = f"{compared.command}{f' --policy {source}' if source else ''}{compared.options}"
+    way = f"{command} > {part.file}, and {part.apply}" if file in (None, "-") else f"{command} > {file}"
+    lost = f"note: the bindings have several actions, {compared.actions}, and the command writes the strictest"
+    outputs.say([f"{compared.name} is stale; run: {way}", *([lost] if compared.mixed else ())])
     return STALE
-
-
-def _policy(source: str | None) -> str:
-    return f" --policy {source}" if source else ""

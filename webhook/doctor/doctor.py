@@ -12,8 +12,9 @@ from certs.read import Certificate, blocks, certificates, signed
 from webhook.doctor.installation import Installation, PolicyAnswers, ReadFailure
 from webhook.engine import registered
 from webhook.facts.snapshot import Facts
-from webhook.fallback import current, mutations, policies
+from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions
+from webhook.fallback.comparison import compare
 from webhook.gpu import guard
 from webhook.model import Mode, Object
 from webhook.policy.model import Policy
@@ -176,11 +177,11 @@ def registration(of: Examined) -> Iterator[Check]:
         return
     kinds = dict(zip(registered.KINDS, of.read.configurations, strict=True))
     found = [{**each, "kind": kind} for kind, each in kinds.items() if not isinstance(each, ReadFailure)]
-    differing = registered.differences(of.policy, found)
-    for line in differing:
+    compared = registered.compare(of.policy, found)
+    for line in compared.differences:
         yield Check("registration", CheckState.ERROR, line, REGISTER)
-    if not differing:
-        yield Check("registration", CheckState.OK, f"made from policy {of.policy.digest}")
+    if not compared.differences:
+        yield Check("registration", CheckState.OK, f"made from policy {compared.digest}")
 
 
 def fallback(of: Examined) -> Iterator[Check]:
@@ -199,29 +200,24 @@ def fallback(of: Examined) -> Iterator[Check]:
         for item in each.get("items") or ()
     ]
     audits = mode(of.read.deployment) is Mode.AUDIT
-    answer = _watched(of.read.deployment) or current.made_with(found) or ValidationActions.DENY
-    steers = " --mutate --facts FACTS" if any(each["kind"] in current.MUTATING for each in found) else ""
+    watched = _watched(of.read.deployment)
+    answer = watched or current.answer_of(found)
+    steers = " --mutate --facts FACTS" if current.steers(found) else ""
     way = f"`slicewarden fallback --policy POLICY --actions {answer}{steers} | kubectl apply -f -`"
     if not found:
         yield _without_fallback(of, answer, way, audits=audits)
         return
-    made = current.without_params(policies.fallback(of.policy, walk(), answer, current.params(found)))
-    made += mutations.again(of.policy, walk(), of.facts, found)
-    wanted = current.recording(made) if audits else made
-    watched = _watched(of.read.deployment) is not None
-    # Without --fallback the actions are the owner's choice, but for those of a fallback by rule.
-    actions = watched or (answer is ValidationActions.BY_RULE and not current.only_records(found))
     if audits and not current.only_records(found):
         says = f"the webhook runs in audit mode, but the fallback denies: actions {current.told(found)}"
         yield Check(
             name, CheckState.WARNING, says, "list the component fallback before audit-mode, and apply your overlay"
         )
         return
-    differing = current.differences(wanted, found, actions=actions)
-    for line in differing:
+    compared = compare(of.policy, walk(), found, watched, audit=audits, facts=of.facts)
+    for line in compared.differences:
         yield Check(name, CheckState.ERROR, line, "delete it" if line.endswith("delete it") else way)
-    if not differing:
-        yield Check(name, CheckState.OK, f"made from policy {of.policy.strict_digest}, actions: {current.told(found)}")
+    if not compared.differences:
+        yield Check(name, CheckState.OK, f"made from policy {compared.digest}, actions: {compared.actions}")
 
 
 def _without_fallback(of: Examined, answer: ValidationActions, way: str, *, audits: bool) -> Check:

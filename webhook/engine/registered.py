@@ -4,10 +4,11 @@ Objects that fail a condition never reach the webhook, so a registration of anot
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webhook.api.metadata import annotations_of, name_of
+from webhook.engine.comparison import Comparison
 from webhook.engine.registration import MADE_FROM, NAME, configurations
 from webhook.model import Object
 from webhook.policy.model import Policy
@@ -40,6 +41,13 @@ def differences(policy: Policy, found: Iterable[Object]) -> list[str]:
         for name, text in _between(wanted, registered.get(wanted["kind"]), audit=audit):
             said.setdefault(text, []).append(name)
     return [f"{listed(list(dict.fromkeys(names)), NAMED)}: {text}" for text, names in said.items()]
+
+
+def compare(policy: Policy, found: Sequence[Object]) -> Comparison:
+    """Compare the configurations that were found with those that the policy needs."""
+    differing = differences(policy, found)
+    wanted = configurations(policy)
+    return Comparison("the registration", policy.digest, found, wanted, differing, "slicewarden registration")
 
 
 def _between(wanted: Object, found: Object | None, *, audit: bool) -> Iterator[tuple[str, str]]:

@@ -78,6 +78,17 @@ def made_with(found: Iterable[Object]) -> ValidationActions | None:
     return has[0] if len(has) == 1 else None
 
 
+def answer_of(found: Iterable[Object]) -> ValidationActions:
+    """Return the answer with which a fallback was made; the strictest of its bindings if they have several."""
+    found = ours(found)
+    return made_with(found) or next(iter(answers(found)), ValidationActions.DENY)
+
+
+def steers(found: Iterable[Object]) -> bool:
+    """Tell whether a fallback was made with --mutate."""
+    return any(item["kind"] in MUTATING for item in found)
+
+
 def of_files(found: Iterable[Object]) -> bool:
     """Tell whether a fallback is in the form that an API server reads from a folder."""
     return any(name_of(item).endswith(STATIC) for item in ours(found))

@@ -9,6 +9,7 @@ from typing import Any
 from webhook.facts.snapshot import Facts
 from webhook.fallback import current, mutations
 from webhook.fallback.answers import ValidationActions
+from webhook.fallback.comparison import compare
 from webhook.fallback.policies import fallback
 from webhook.model import Action, Object
 from webhook.policy.model import Policy
@@ -69,12 +70,7 @@ def standing(
 
     Mutations are compared where there are any, and their caps with the cards among the facts.
     """
-    made_with = current.made_with(found)
-    answer = made_with or next(iter(current.answers(found)), ValidationActions.DENY)
-    actions = answer is ValidationActions.BY_RULE and not current.only_records(found)
-    made = current.without_params(fallback(policy, rules, answer, current.params(found)))
-    made += mutations.again(policy, rules, facts, found)
-    differences = current.differences(made, found, actions=actions) if found else ()
+    compared = compare(policy, rules, found, facts=facts)
     bindings = {name: each for each, names in current.answers(found).items() for name in names}
     by_answer: dict[ValidationActions | None, set[str]] = {}
     for item in found:
@@ -86,8 +82,8 @@ def standing(
     wanted = {rule.id for rule in rules if policy.action(rule.id) is Action.DENY}
     return FallbackStatus(
         bool(found),
-        differences,
-        current.told(found),
+        compared.differences if found else (),
+        compared.actions,
         sorted(denied),
         sorted(recorded),
         sorted(wanted - denied - recorded),

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable, Sequence
 
 from webhook.cluster.client import Resource
+from webhook.engine.comparison import Comparison
 from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.current import ObjectState
-from webhook.fallback.params import Params
 from webhook.model import Object
 from webhook.telemetry.log import Log
 from webhook.telemetry.metrics import Metrics
@@ -29,8 +29,8 @@ CAUTION = (
 SECONDS = 2.0
 """Seconds between two looks at what the watch has heard."""
 
-Wanted = Callable[[Params | None], Sequence[Object]]
-"""Makes the fallback that is to be there, if it reads this ConfigMap."""
+Compares = Callable[[Sequence[Object]], Comparison]
+"""Compares a fallback with the one that is to be there."""
 
 Heard = Callable[[], Sequence[Object] | None]
 """Returns the policies and bindings of the cluster, as the watch has heard of them; None while they are not known."""
@@ -51,11 +51,11 @@ class FallbackWatch:
     all is. In `audit` mode the fallback has to record only, and the log has a caution if it denies.
     """
 
-    def __init__(self, heard: Heard, wanted: Wanted, log: Log, metrics: Metrics, *, audit: bool = False) -> None:
-        self._heard, self._make = heard, wanted
+    def __init__(self, heard: Heard, compares: Compares, log: Log, metrics: Metrics, *, audit: bool = False) -> None:
+        self._heard, self._compares = heard, compares
         self._log, self._metrics, self._audit = log, metrics, audit
         self._last: Sequence[Object] | None = None
-        self._told: list[str] | None = None
+        self._told: Sequence[str] | None = None
 
     def start(self) -> None:
         """Start the thread, which ends with the process."""
@@ -68,14 +68,13 @@ class FallbackWatch:
         if found is None:
             self._metrics.fallback((), unread=True)
         elif found != self._last:
-            made = current.without_params(self._make(current.params(found)))
-            wanted = current.recording(made) if self._audit else made
-            self._metrics.fallback(current.states(wanted, found).items(), unread=False)
+            compared = self._compares(found)
+            self._metrics.fallback(current.states(compared.wanted, found).items(), unread=False)
             denies = self._audit and ValidationActions.DENY in current.answers(found)
-            self._tell(current.differences(wanted, found, actions=True), CAUTION if denies else "")
+            self._tell(compared.differences, CAUTION if denies else "")
         self._last = found
 
-    def _tell(self, differences: list[str], caution: str) -> None:
+    def _tell(self, differences: Sequence[str], caution: str) -> None:
         if differences != self._told:
             self._told = differences
             message = {"message": "fallback differs", "differences": differences}

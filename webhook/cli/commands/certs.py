@@ -265,8 +265,9 @@ def keep(
         from webhook.engine import registered
 
         policy = inputs.load_policy(check_registration)
-        if differing := registered.differences(policy, cluster.configurations(api, configuration)):
-            outputs.say(differing)
+        compared = registered.compare(policy, cluster.configurations(api, configuration))
+        if compared.differences:
+            outputs.say(compared.differences)
             raise ValueError("the registration is stale: make it again with `slicewarden registration`, and apply it")
 
 

@@ -11,6 +11,7 @@ from webhook.documents import goyaml_writer
 from webhook.facts.snapshot import Facts
 from webhook.fallback import mutations, policies
 from webhook.fallback.answers import ValidationActions
+from webhook.fallback.comparison import options_of
 from webhook.fallback.params import Params
 from webhook.text.words import shown
 
@@ -115,12 +116,12 @@ def command(
     answer = ValidationActions(actions) if actions else None
     known = Facts.of(item.value for item in inputs.load_facts(facts))
     if check:
-        compared = checks.fallback(loaded, policy, answer, params, static=static, mutate=mutate, facts=known)
-        return checks.run(compared, file, inputs.Target(kubeconfig, context, None))
+        part = checks.Fallback(loaded, answer, params, static, mutate, known)
+        return checks.run(part, file, policy, inputs.Target(kubeconfig, context, None))
     made = policies.fallback(loaded, rules.walk(), answer or ValidationActions.DENY, params)
     if static:
         made = policies.static(made, loaded)
-    given = checks.options_of(answer or ValidationActions.DENY, params, static=static) + (" --mutate" if mutate else "")
+    given = options_of(answer or ValidationActions.DENY, params, static=static) + (" --mutate" if mutate else "")
     outputs.show(
         f"# Made from policy {shown(loaded.name, quotes=False)} by `slicewarden fallback{given}`.\n"
         "# Make it again with each policy and with each release.\n"

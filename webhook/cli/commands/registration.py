@@ -62,8 +62,8 @@ def command(
     inputs.note_sample(policy)
     loaded = inputs.load_policy(policy)
     if check:
-        compared = checks.registration(loaded, policy)
-        return checks.run(compared, file, inputs.Target(kubeconfig, context, None), checks.fallback(loaded, policy))
+        target = inputs.Target(kubeconfig, context, None)
+        return checks.run(checks.Registration(loaded), file, policy, target, checks.Fallback(loaded))
     made = registration.bundles(loaded, ca_bundle) if ca_bundle else registration.configurations(loaded)
     if not (ca_bundle or half):
         outputs.show(

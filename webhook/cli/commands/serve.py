@@ -231,10 +231,10 @@ def _watch_fallback(
     connection: "Api", policy: Policy, answer: ValidationActions, metrics: "Metrics", *, audit: bool
 ) -> None:
     from webhook.cluster import watch
-    from webhook.fallback import current, policies  # 1 MiB, which only --fallback needs
+    from webhook.fallback import comparison, current  # 1 MiB, which only --fallback needs
     from webhook.serving import fallback_watch
 
-    wanted = partial(policies.fallback, policy, rules.walk(), answer)
+    compares = partial(comparison.compare, policy, rules.walk(), answer=answer, audit=audit)
     followed = watch.Cluster(connection, log_line, read=fallback_watch.READ, keep=fallback_watch.kept)
     followed.start()
 
@@ -243,4 +243,4 @@ def _watch_fallback(
             return None
         return [item for kind in current.KINDS for item in followed.objects(kind)]
 
-    fallback_watch.FallbackWatch(heard, wanted, log_line, metrics, audit=audit).start()
+    fallback_watch.FallbackWatch(heard, compares, log_line, metrics, audit=audit).start()
