@@ -319,3 +319,9 @@ def test_image_metadata_without_a_name_is_refused(
     status, out, err = run(capsys, "facts", "--images", named)
     assert (status, out) == (2, "")
     assert error in err
+
+
+def test_an_object_of_the_whole_cluster_gets_no_namespace() -> None:
+    item = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}
+    (part,) = reduced.reduced([item], SAMPLE)
+    assert part["metadata"] == {"name": "high"}
