@@ -14,7 +14,8 @@ from webhook.api import admission
 from webhook.api.selectors import Selector
 from webhook.cli.inputs import load_engine
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.model import Request
 from webhook.policy.actions import Exemption
 from webhook.policy.model import Policy

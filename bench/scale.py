@@ -38,7 +38,8 @@ from webhook.api import admission
 from webhook.cli.inputs import load_engine, load_policy
 from webhook.cluster.watch import Cluster
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Fact, Facts, gathered, joined
+from webhook.facts.kind import Fact
+from webhook.facts.snapshot import Facts, gathered, joined
 from webhook.model import Object
 from webhook.serving.processes import settle
 from webhook.serving.worker import SWITCH

@@ -30,7 +30,8 @@ from webhook.agent.standing import Standing, standing
 from webhook.agent.view import Known
 from webhook.cli import inputs
 from webhook.cluster.client import Api, connect
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.policy.model import EVICT, KILL, Over
 
 UID, ID, OTHER = "11111111-2222-3333-4444-555555555555", "ab" * 32, "cd" * 32

@@ -16,7 +16,8 @@ from webhook import rules
 from webhook.documents import files
 from webhook.documents.documents import read
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Holder
+from webhook.facts.kinds.pod import Holder
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Finding, Problem, Result, Verdict
 from webhook.policy.model import Policy
 from webhook.reports import html

@@ -13,15 +13,15 @@ import pytest
 from tests.support import kubeconfigs
 from tests.support.listening import Asked, listening
 from tests.support.policies import POLICY
+from webhook.api.resources import Resource
 from webhook.catalog.names import Names
 from webhook.cli import main as cli
 from webhook.cli.inputs import load_policy
 from webhook.cluster import client, listing
-from webhook.cluster.client import Resource
+from webhook.facts import kinds
 from webhook.facts.snapshot import Facts
 from webhook.model import Unusable
 from webhook.policy.model import Policy
-from webhook.scan import reduced
 
 PODS = Resource("", "v1", "pods", "Pod")
 
@@ -145,7 +145,7 @@ def test_a_kind_is_read_in_the_first_version_that_has_it(server: Server, api: cl
         api, [("kubeflow.org", "PyTorchJob"), ("kubeflow.org", "MPIJob"), ("ray.io", "RayJob")]
     )
     assert problems == ()
-    assert [each.resource.path for each in found] == [
+    assert [each.path for each in found] == [
         "/apis/kubeflow.org/v1/pytorchjobs",
         "/apis/kubeflow.org/v2beta1/mpijobs",
     ]
@@ -157,7 +157,7 @@ def test_a_group_that_does_not_answer_is_a_problem_and_no_more(server: Server, a
     server.answers["/apis/ray.io/v1"] = [503]
     server.answers["/apis/apps/v1"] = [resources("Deployment")]
     found, (problem,) = listing.served(api, [("ray.io", "RayJob"), ("apps", "Deployment")])
-    assert [each.resource.kind for each in found] == ["Deployment"]
+    assert [each.kind for each in found] == ["Deployment"]
     assert str(problem) == "cluster: the kinds of ray.io cannot be read: said 503"
 
 
@@ -206,7 +206,7 @@ def test_devices_are_counted_where_a_pool_has_classes(server: Server, api: clien
 
 def dumped(api: client.Api, policy: Policy) -> tuple[list[tuple[str, str]], list[str]]:
     """Return what `slicewarden facts --live` reads, by kind and name, and what it could not read."""
-    objects, problems = listing.dump(api, policy, lambda item: reduced.slim(item, policy), size=2)
+    objects, problems = listing.dump(api, policy, lambda item: kinds.slim(item, policy), size=2)
     return [(each["kind"], each["metadata"]["name"]) for each in objects], [*map(str, problems)]
 
 
@@ -217,8 +217,8 @@ def test_all_of_a_cluster_is_listed_for_a_file_of_facts(server: Server, api: cli
     server.answers["/api/v1/configmaps"] = [page(item("c", data={"a": "b"}), after="x"), page(item("d"))]
     server.answers["/apis/apps/v1/daemonsets"] = [page(item("e", spec={"template": {"spec": asks}}))]
     found, problems = dumped(api, sample_policy)
-    names = [("Namespace", "vision"), ("Node", "n1"), ("Pod", "a"), ("ConfigMap", "c"), ("ConfigMap", "d")]
-    assert (found, problems) == ([*names, ("DaemonSet", "e")], [])
+    names = [("Namespace", "vision"), ("Node", "n1"), ("Pod", "a"), ("DaemonSet", "e")]
+    assert (found, problems) == ([*names, ("ConfigMap", "c"), ("ConfigMap", "d")], [])
 
 
 def test_where_not_all_config_maps_may_be_listed_those_of_the_device_plugin_are(

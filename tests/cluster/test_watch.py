@@ -16,14 +16,17 @@ import pytest
 from kubernetes import client
 
 from tests.support import waiting
+from tests.support.kinds import examples
 from tests.support.listening import Asked, listening
 from tests.support.waiting import LONG
+from webhook.api.resources import Resource
 from webhook.cluster import client as connection
 from webhook.cluster import watch as cluster
-from webhook.cluster.client import Resource
 from webhook.cluster.watch import CachedObject, Cluster
-from webhook.facts import snapshot
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts import kinds
+from webhook.facts.kind import Fact
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.facts.sources import Fresh
 from webhook.telemetry.metrics import Metrics
 
@@ -452,7 +455,7 @@ def test_only_what_facts_are_made_of_is_kept(follow: Callable[..., Cluster]) -> 
     whole["metadata"]["managedFields"] = [{}] * 9
     node = next(resource for resource in cluster.READ if resource.kind == "Node")
     said = Node("n", {"x": "1"}, {"nvidia.com/gpu": 4}, {"slicewarden.dev/pool": frozenset(("NoSchedule",))})
-    assert follow()._of(node, whole) == CachedObject("1", snapshot.Fact("nodes", "n", said), None)
+    assert follow()._of(node, whole) == CachedObject("1", Fact("nodes", "n", said), None)
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Any) -> None:
@@ -464,39 +467,9 @@ def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Any) -> None:
 # What is read
 
 
-def _of_pod(spec: Any) -> Any:
-    return {"template": {"spec": spec}}
-
-
-PLUGIN = {
-    "containers": [
-        {
-            "name": "c",
-            "image": "k8s-device-plugin",
-            "args": ["--config-file=/c/x"],
-            "volumeMounts": [{"name": "v", "mountPath": "/c"}],
-        }
-    ],
-    "volumes": [{"name": "v", "configMap": {"name": "m"}}],
-}
-REQUESTS = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
-SAYING: dict[str, dict[str, Any]] = {
-    "Namespace": {},
-    "Node": {},
-    "ClusterPolicy": {"spec": {"devicePlugin": {"config": {"name": "m"}}}},
-    "Pod": {"spec": {"nodeName": "n", "containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}},
-    "DeviceClass": {"spec": {"selectors": [{"cel": {"expression": "true"}}]}},
-    "ResourceClaim": {"spec": REQUESTS},
-    "ResourceClaimTemplate": {"spec": {"spec": REQUESTS}},
-    "ResourceSlice": {"spec": {"driver": "d", "nodeName": "n", "devices": [{"name": "gpu-0"}]}},
-    "ConfigMap": {"data": {"key": "text"}},
-    "DaemonSet": {"spec": _of_pod(PLUGIN)},
-}
-"""An object of each kind that is watched, without metadata, of which facts are made."""
-
 WATCHED = [
     *cluster.READ,
-    *cluster.READ_DEVICES,
+    *cluster.READ_IF_NEEDED,
     *(replace(one, namespace="gpu-operator") for one in cluster.READ_WITHIN),
 ]
 MANY = 50
@@ -504,12 +477,9 @@ MANY = 50
 
 def saying(resource: Resource, number: int, version: int) -> dict[str, Any]:
     """An object of a kind that says something, with a number in its name."""
-    namespace = {"namespace": resource.namespace or "vision"} if resource.kind in NAMESPACED else {}
-    metadata = {"name": f"o{number}", "uid": f"u{number}", "resourceVersion": str(version), **namespace}
-    return {**json.loads(json.dumps(SAYING[resource.kind])), "metadata": metadata}
-
-
-NAMESPACED = ("Pod", "ConfigMap", "DaemonSet", "ResourceClaim", "ResourceClaimTemplate")
+    item: dict[str, Any] = json.loads(json.dumps(examples()[resource.of]))
+    item["metadata"] |= {"name": f"o{number}", "uid": f"u{number}", "resourceVersion": str(version)}
+    return item
 
 
 @pytest.mark.parametrize("resource", WATCHED, ids=lambda one: one.kind)
@@ -519,7 +489,7 @@ def test_one_change_of_one_object_reads_one(
     """However many there are; a new list reads only what it did not list before in that version."""
     reads, calm = Counter[str](), threading.Event()
     monkeypatch.setattr(cluster, "HOLDERS_SECONDS", 0.05)
-    read = snapshot.read
+    read = kinds.read
 
     def counted(item: Any) -> Any:
         reads[item["kind"]] += 1
@@ -534,7 +504,7 @@ def test_one_change_of_one_object_reads_one(
     first = [saying(resource, number, number + 1) for number in range(MANY)]
     server.lists[resource.path] = [first, [*first, saying(resource, MANY, 100), saying(resource, MANY + 1, 101)]]
     server.watches[resource.path] = [events()]
-    followed = follow(read=(*cluster.READ, *cluster.READ_DEVICES))
+    followed = follow(read=(*cluster.READ, *cluster.READ_IF_NEEDED))
     before = until(followed, lambda _: True)
     assert reads[resource.kind] == MANY
     calm.set()
@@ -545,14 +515,7 @@ def test_one_change_of_one_object_reads_one(
 def size(facts: Facts) -> int:
     """How much a snapshot says, of all kinds."""
     parts = (facts.namespaces, facts.nodes, facts.config_maps, facts.installations, facts.holders)
-    return sum(map(len, (*parts, facts.device_classes, facts.claimed, facts.devices)))
-
-
-def test_every_kind_that_is_watched_says_something_and_is_walked() -> None:
-    assert {resource.kind for resource in WATCHED} == SAYING.keys()
-    for resource in WATCHED:
-        whole = {**saying(resource, 1, 1), "apiVersion": resource.api_version, "kind": resource.kind}
-        assert size(Facts.of([whole])) == 1, resource.kind
+    return sum(map(len, (*parts, facts.device_classes, facts.claimed, facts.devices, *facts.tables.values())))
 
 
 @pytest.mark.parametrize("resource", WATCHED, ids=lambda one: one.kind)
@@ -560,7 +523,7 @@ def test_an_object_that_says_the_same_again_makes_no_snapshot(
     server: Server, follow: Callable[..., Cluster], resource: Resource
 ) -> None:
     server.lists[resource.path] = [[saying(resource, 0, 1)]]
-    followed = follow(read=(*cluster.READ, *cluster.READ_DEVICES))
+    followed = follow(read=(*cluster.READ, *cluster.READ_IF_NEEDED))
     until(followed, lambda facts: size(facts) == 1)
     beat = saying(resource, 0, 2)
     beat["metadata"]["annotations"] = {"beat": "2"}
@@ -586,7 +549,7 @@ def test_what_is_kept_of_objects_is_given_beside_the_facts(server: Server, follo
 def test_claims_of_one_template_share_what_is_read_of_them() -> None:
     claim = next(resource for resource in WATCHED if resource.kind == "ResourceClaim")
     one, other = (
-        snapshot.read({**saying(claim, number, 1), "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"})
+        kinds.read({**saying(claim, number, 1), "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"})
         for number in range(2)
     )
     assert one is not None

@@ -14,7 +14,8 @@ from webhook.api import admission
 from webhook.deviceplugin.usage import key_of, users
 from webhook.documents.goyaml_writer import write
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, kept
+from webhook.facts.kinds import kept
+from webhook.facts.snapshot import Facts
 from webhook.model import Action
 
 POLICY = """\

@@ -12,7 +12,7 @@ from webhook.documents import glance
 from webhook.documents.documents import Document, read, stream
 from webhook.documents.goyaml import parse
 from webhook.documents.marks import Unreadable
-from webhook.facts.snapshot import FILE_KINDS, KINDS
+from webhook.facts.kinds import KINDS
 
 CRD = """\
 ---
@@ -121,4 +121,4 @@ def test_only_what_is_skipped_is_not_read() -> None:
 
 def test_nothing_that_is_judged_or_a_fact_is_passive() -> None:
     assert passive.KINDS.isdisjoint(judged_kinds())
-    assert passive.KINDS.isdisjoint(KINDS | FILE_KINDS)
+    assert passive.KINDS.isdisjoint(KINDS)

@@ -168,7 +168,7 @@ def test_the_roles_of_the_manifests_allow_exactly_what_the_webhook_reads_and_ask
     cluster, _ = watched
     rights = {("authorization.k8s.io", "subjectaccessreviews", "create")}
     for read, more, role in (
-        ((*live.READ, *live.READ_DEVICES), rights, cluster.get("clusterrole", "slicewarden")),
+        ((*live.READ, *live.READ_IF_NEEDED), rights, cluster.get("clusterrole", "slicewarden")),
         (live.READ_WITHIN, set(), cluster.get("role", "slicewarden", "--namespace=gpu-operator")),
     ):
         reads = {(each.group, each.plural, verb) for each in read for verb in ("get", "list", "watch")}

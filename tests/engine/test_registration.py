@@ -9,7 +9,7 @@ from webhook.catalog import device_variables, names
 from webhook.catalog.places import Template, Workload, table
 from webhook.catalog.workloads import WORKLOADS
 from webhook.engine.registration import bundles, configurations
-from webhook.facts.snapshot import CONFIG_LABEL
+from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
 from webhook.policy.actions import Exemption
 from webhook.policy.model import Guard, Policy

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.facts.images import LIST, ImageSetting, Unclear, config_map, find, printed, reference
-from webhook.facts.snapshot import Facts, kept
+from webhook.facts.kinds import kept
+from webhook.facts.snapshot import Facts
 
 DIGEST = "sha256:" + "1" * 64
 HUB = "docker.io/pytorch/pytorch"

@@ -8,8 +8,9 @@ import yaml
 from tests import ROOT
 from tests.support.policies import POLICY, policy_of
 from webhook.facts import rights
+from webhook.facts.kinds import kept
 from webhook.facts.rights import Account
-from webhook.facts.snapshot import Facts, kept
+from webhook.facts.snapshot import Facts
 from webhook.scan import reduced
 
 Object = dict[str, Any]

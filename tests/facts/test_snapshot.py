@@ -32,7 +32,7 @@ POD_SPEC = {"nodeName": "n", "containers": [{"resources": {"limits": {"nvidia.co
 
 
 def test_pods_of_one_node_that_ask_for_the_same_share_what_is_kept() -> None:
-    from webhook.facts.snapshot import kept
+    from webhook.facts.kinds import kept
 
     pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": POD_SPEC} for name in "ab"]
     one, other = map(kept, pods)

@@ -11,7 +11,8 @@ from webhook import rules
 from webhook.cel.clauses import RequestKind
 from webhook.cli import main as cli
 from webhook.engine.registration import configurations
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.fallback.current import differences
 from webhook.fallback.mutations import CARDS, again, cappings, literal, mutating, recorded, unwritten
 from webhook.fallback.policies import fallback

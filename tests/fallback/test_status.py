@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from tests.support.policies import POLICY, policy_of
 from webhook import rules
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.fallback.answers import RECORDED, ValidationActions
 from webhook.fallback.mutations import mutating
 from webhook.fallback.policies import fallback

@@ -21,7 +21,8 @@ from webhook.catalog.host_paths import Access
 from webhook.cel.policies import offered
 from webhook.cli.inputs import cautious
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.gpu.guard import unguarded
 from webhook.model import Action, Requester
 from webhook.policy.model import Forms, Guard, Policy

@@ -7,7 +7,8 @@ import pytest
 from tests.support.objects import Object
 from tests.support.policies import POLICY, policy_of
 from webhook.documents import documents
-from webhook.facts.snapshot import Facts, kept
+from webhook.facts.kinds import kept
+from webhook.facts.snapshot import Facts
 from webhook.lints import lint
 
 GRANTED = {"slicewarden.dev/trust": "trusted"}

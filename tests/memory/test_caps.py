@@ -16,7 +16,8 @@ from tests.support.strategies import request_for
 from webhook.api.jsonpatch import apply
 from webhook.api.selectors import NOWHERE, NodeSelectorTerm, Requirement, Selector
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.memory import annotation, command_line, environment, frameworks
 from webhook.memory.budget import (
     ALL,

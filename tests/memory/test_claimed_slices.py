@@ -16,7 +16,8 @@ from webhook.api import jsonpatch
 from webhook.api.admission import decode, wrap
 from webhook.cluster.listing import trimmed
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, gathered, joined, read
+from webhook.facts.kinds import read
+from webhook.facts.snapshot import Facts, gathered, joined
 from webhook.memory.explain import landings
 from webhook.model import Action, Verdict
 from webhook.policy.model import Policy

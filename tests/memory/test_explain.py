@@ -18,7 +18,8 @@ from webhook.api.jsonpatch import apply
 from webhook.api.selectors import Selector
 from webhook.cli import main as cli
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.memory import explain, frameworks, page
 from webhook.memory.command_line import PROGRAMS
 from webhook.model import Requester

@@ -25,7 +25,7 @@ from tests.node.pods import cards, create, ended, pod, said
 from tests.support.policies import facts_of
 from webhook.deviceplugin.configmaps import held
 from webhook.deviceplugin.usage import GPU, SHARED, after, renamed, shares
-from webhook.facts.snapshot import Node as FactsNode
+from webhook.facts.kinds.node import Node as FactsNode
 from webhook.policy.model import Policy
 from webhook.scan.sharing import overview
 

@@ -14,7 +14,8 @@ from webhook.api.objects import unpaid
 from webhook.api.pods import Pod
 from webhook.api.selectors import Selector, integer
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.gpu.placement import clash
 from webhook.memory.budget import Selection
 from webhook.policy.model import Policy, Pool

@@ -10,7 +10,8 @@ from tests.support.fixtures import FILES, judged
 from tests.support.policies import RULES
 from tests.support.strategies import TRUST, request_for
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Object
 from webhook.policy.model import Policy
 from webhook.rules import walk

@@ -10,7 +10,8 @@ from tests.support.objects import pod
 from webhook.api import admission
 from webhook.documents import documents
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.memory import budget
 from webhook.model import Action, Verdict, dotted
 from webhook.policy.model import Card, Policy

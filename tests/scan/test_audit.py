@@ -13,7 +13,8 @@ from tests import ROOT
 from webhook import reports
 from webhook.api.pods import Pod
 from webhook.engine.engine import Engine
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem
 from webhook.reports import audit_report, publish
 from webhook.scan import audit, occupancy

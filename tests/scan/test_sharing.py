@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from webhook.facts.snapshot import Facts, Holder, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.kinds.pod import Holder
+from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy
 from webhook.scan.sharing import Amount, PoolUse, overview
 

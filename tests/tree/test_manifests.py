@@ -14,11 +14,13 @@ from tests.support.objects import Object
 from tests.support.registration_contract import WHOLE_REQUEST
 from webhook import rules
 from webhook.api.devices import DEVICES
+from webhook.api.resources import Resource
 from webhook.cli import inputs
-from webhook.cluster import client, listing, registered, watch
+from webhook.cluster import registered, watch
 from webhook.doctor.installation import REVIEWS
 from webhook.engine import registration
-from webhook.facts import rights
+from webhook.facts import kinds, rights
+from webhook.facts.kind import Reach
 from webhook.fallback.answers import ValidationActions
 from webhook.fallback.policies import fallback
 from webhook.policy.model import Policy
@@ -225,10 +227,10 @@ def granted(role: Object) -> dict[tuple[str, str], set[str]]:
 
 @pytest.mark.parametrize(
     ("kind", "read"),
-    [("ClusterRole", (*watch.READ, *watch.READ_DEVICES)), ("Role", watch.READ_WITHIN)],
+    [("ClusterRole", (*watch.READ, *watch.READ_IF_NEEDED)), ("Role", watch.READ_WITHIN)],
     ids=["everywhere", "within"],
 )
-def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[client.Resource, ...]) -> None:
+def test_the_roles_read_what_facts_are_made_of_and_nothing_else(kind: str, read: tuple[Resource, ...]) -> None:
     asks = {(REVIEWS.group, REVIEWS.plural): {"create"}} if kind == "ClusterRole" else {}
     assert granted(one(kind)) == {**{(each.group, each.plural): READING for each in read}, **asks}
     account = {"kind": "ServiceAccount", "name": "slicewarden", "namespace": "slicewarden-system"}
@@ -322,7 +324,7 @@ def test_the_audit_may_list_every_kind_that_the_policy_judges_and_nothing_else(s
     allowed = powers(role)
     devices = {("resource.k8s.io", f"{kind.lower()}{'es' if kind.endswith('s') else 's'}") for _, kind in DEVICES}
     workloads = {(each.group, each.resource) for each in sample_policy.workloads.values()}
-    facts = {(each.group, each.plural) for each in (*watch.READ, *watch.READ_DEVICES, *listing.READ_RIGHTS)}
+    facts = {(each.group, each.plural) for each in (*watch.READ, *watch.READ_IF_NEEDED, *kinds.resources(Reach.LISTED))}
     held = {("admissionregistration.k8s.io", plural) for plural in registered.POLICIES}
     assert {(each.group, each.plural) for each in fallback_watch.READ} < held
     assert allowed == {(*each, "list") for each in devices | workloads | facts | held}

@@ -11,9 +11,11 @@ from webhook.agent.view import Known
 from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping
 from webhook.api.pods import POD
-from webhook.cluster.client import Api, Resource
+from webhook.api.resources import Resource
+from webhook.cluster.client import Api
 from webhook.cluster.watch import Cluster
-from webhook.facts.snapshot import Facts, kept
+from webhook.facts.kinds import kept
+from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Contention, Over, Policy, Pool
 from webhook.telemetry.log import Log

@@ -5,7 +5,8 @@ from typing import NamedTuple
 from webhook.agent.pauses import Pause, pause
 from webhook.api.lenient import mapping, sequence, string
 from webhook.api.pods import Container, Pod
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.gpu import requests
 from webhook.gpu.review import PodReview, pods_of
 from webhook.memory.budget import ALL, InvalidAnnotation, Wish, budget, card_of, wish

@@ -10,8 +10,9 @@ from webhook.cli import outputs
 from webhook.documents import files
 from webhook.documents.documents import Document
 from webhook.engine.engine import Engine
-from webhook.facts import images
-from webhook.facts.snapshot import FILE_KINDS, KINDS, Facts
+from webhook.facts import images, kinds
+from webhook.facts.kind import Reach
+from webhook.facts.snapshot import Facts
 from webhook.facts.sources import Source
 from webhook.gpu import guard
 from webhook.memory import frameworks
@@ -90,7 +91,7 @@ def found(paths: Iterable[str]) -> list[str]:
     return [name for name in files.find(paths) if isinstance(name, str)]
 
 
-_NAMES = ", ".join(sorted(kind for _, kind in KINDS))
+_NAMES = ", ".join(sorted(resource.kind for resource in kinds.usual(Reach.WITHIN, Reach.EVERYWHERE)))
 
 
 def load_objects(path: str) -> list[files.Item]:
@@ -122,10 +123,7 @@ def _with_facts(paths: Iterable[str]) -> list[files.Item]:
 
 
 def _is_fact(item: files.Item) -> bool:
-    return group_kind(item.value) in _FACTS
-
-
-_FACTS = KINDS | FILE_KINDS
+    return group_kind(item.value) in kinds.KINDS
 
 
 def load_images(named: Iterable[str], namespace: str) -> Object:

@@ -6,7 +6,6 @@ It does without the Kubernetes client's classes for all kinds, which take 25 MiB
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -21,35 +20,6 @@ FORBIDDEN, NOT_FOUND, GONE = 403, 404, 410
 
 Api = client.ApiClient
 """A connection to an API server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A kind of object in the API, everywhere or in one namespace. `fields` is a field selector."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    fields: str = ""
-    namespace: str = ""
-
-    @property
-    def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def of(self) -> tuple[str, str]:
-        """Group and kind."""
-        return self.group, self.kind
-
-    @property
-    def path(self) -> str:
-        """The path at which the API server lists it."""
-        root = "/apis" if self.group else "/api"
-        within = f"/namespaces/{self.namespace}" if self.namespace else ""
-        return f"{root}/{self.api_version}{within}/{self.plural}"
 
 
 class Unreachable(ValueError):

@@ -2,17 +2,19 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from webhook.api.devices import DEVICES
 from webhook.api.objects import CONFIG_MAP
 from webhook.api.pods import POD
+from webhook.api.resources import Resource
 from webhook.cluster import client, watch
-from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Api, Resource, StatusError
+from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Api, StatusError
 from webhook.cluster.watch import READ_WITHIN
-from webhook.facts import rights
-from webhook.facts.snapshot import kept
+from webhook.facts import kinds, rights
+from webhook.facts.kind import Reach
+from webhook.facts.kinds import kept
 from webhook.model import Object, Problem, Unusable
 from webhook.policy.model import Policy
 from webhook.telemetry.progress import Tell, quietly
@@ -49,20 +51,12 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Api:
 # Kinds
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A kind that the API server has. `namespaced` tells whether its objects are in namespaces."""
-
-    resource: Resource
-    namespaced: bool
-
-
-def served(api: Api, wanted: Collection[tuple[str, str]]) -> tuple[list[Served], tuple[Problem, ...]]:
+def served(api: Api, wanted: Collection[tuple[str, str]]) -> tuple[list[Resource], tuple[Problem, ...]]:
     """Return those of the wanted kinds (group and kind) that the API server has, in its preferred versions.
 
     Raises Unusable if it does not answer.
     """
-    kinds: list[Served] = []
+    found: list[Resource] = []
     problems: list[Problem] = []
     try:
         groups = {entry["name"]: entry for entry in client.ask(api, "/apis")["groups"]}
@@ -82,9 +76,9 @@ def served(api: Api, wanted: Collection[tuple[str, str]]) -> tuple[list[Served],
             for entry in resources:
                 if entry["kind"] in missing and "/" not in entry["name"] and "list" in entry.get("verbs", ()):
                     missing.discard(entry["kind"])
-                    resource = Resource(group, version, entry["name"], entry["kind"])
-                    kinds.append(Served(resource, bool(entry.get("namespaced"))))
-    return kinds, tuple(problems)
+                    namespaced = bool(entry.get("namespaced"))
+                    found.append(Resource(group, version, entry["name"], entry["kind"], namespaced=namespaced))
+    return found, tuple(problems)
 
 
 def _versions(group: Mapping[str, Any]) -> list[str]:
@@ -141,13 +135,10 @@ def unread(resource: Resource, error: Exception) -> Problem:
 
 # The objects of facts
 
-READ_RIGHTS = tuple(Resource(rights.RBAC, "v1", f"{kind.lower()}s", kind) for kind in (*rights.ROLES, *rights.BINDINGS))
-"""The resources that say who holds the right of trust. The webhook does not read them: it asks the API server."""
-
 
 def resources(policy: Policy) -> tuple[Resource, ...]:
     """Return the resources that are listed in the whole cluster for a policy."""
-    return (*watch.resources(policy), *(READ_RIGHTS if policy.asks_rbac else ()))
+    return kinds.needed(policy, Reach.EVERYWHERE, Reach.LISTED)
 
 
 def facts(
@@ -290,11 +281,11 @@ def judged(
     They are the workloads of every kind that the API server has, device claims, pods and sharing configurations; only
     those in `namespace` if one is given.
     """
-    kinds, problems = served(api, (*_workloads(policies), *DEVICES, POD))
+    found, problems = served(api, (*_workloads(policies), *DEVICES, POD))
     resources = [
-        replace(kind.resource, namespace=namespace or "", fields=LIVING if kind.resource.of == POD else "")
-        for kind in kinds
-        if kind.namespaced or namespace is None
+        replace(resource, namespace=namespace or "", fields=LIVING if resource.of == POD else "")
+        for resource in found
+        if resource.namespaced or namespace is None
     ]
     resources.sort(key=lambda kind: (kind.of == POD, kind.of))
     places = [kind for kind in _places(policies) if namespace in (None, kind)]

@@ -14,9 +14,13 @@ from urllib.parse import urlsplit
 import orjson
 from kubernetes import client
 
-from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, Resource, send
+from webhook.api.resources import Resource
+from webhook.cluster.client import FORBIDDEN, GONE, NOT_FOUND, PAGE, send
+from webhook.facts import kinds
+from webhook.facts.kind import Fact, Reach
+from webhook.facts.kinds import read
 from webhook.facts.rights import UNREAD, Rights
-from webhook.facts.snapshot import Fact, Facts, gathered, joined, read
+from webhook.facts.snapshot import Facts, gathered, joined
 from webhook.model import Object
 from webhook.policy.model import Policy
 from webhook.telemetry.log import Log
@@ -43,29 +47,14 @@ ABSENT_PAUSE = 60.0
 MAX_REASON = 300
 """Characters of an API server's message in a log line."""
 
-READ = (
-    Resource("", "v1", "namespaces", "Namespace"),
-    Resource("", "v1", "nodes", "Node"),
-    Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy"),
-    Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass"),
-    Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"),
-    Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
-    Resource("", "v1", "pods", "Pod", fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"),
-)
-"""The resources that are read in the whole cluster. The ClusterRole in manifests/ allows these and READ_DEVICES.
+READ = kinds.usual(Reach.EVERYWHERE)
+"""The resources that are read in the whole cluster for every policy. `make chart` writes the ClusterRole for them."""
 
-Any policy asks which classes stand for GPUs, and what a pod's claim is for: by the names of classes, by their drivers,
-and by the resource that a class stands for.
-"""
+READ_IF_NEEDED = tuple(resource for resource in kinds.resources(Reach.EVERYWHERE) if resource not in READ)
+"""The resources that are read as well for some policies, in the same ClusterRole."""
 
-READ_DEVICES = (Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice"),)
-"""The resources that are read as well where the policy has pools of device classes: only these count devices."""
-
-READ_WITHIN = (
-    Resource("", "v1", "configmaps", "ConfigMap"),
-    Resource("apps", "v1", "daemonsets", "DaemonSet"),
-)
-"""The resources that are read in the namespaces of sharing configurations. A Role in each allows exactly these."""
+READ_WITHIN = kinds.resources(Reach.WITHIN)
+"""The resources that are read in the namespaces of sharing configurations, by a Role in each."""
 
 
 Keep = Callable[[Object], Object | None]
@@ -94,7 +83,7 @@ Name = tuple[str, str]
 
 def resources(policy: Policy) -> tuple[Resource, ...]:
     """Return the resources that are read in the whole cluster for a policy."""
-    return (*READ, *READ_DEVICES) if any(pool.device_classes.patterns for pool in policy.pools) else READ
+    return kinds.needed(policy, Reach.EVERYWHERE)
 
 
 def namespaces(policy: Policy) -> tuple[str, ...]:

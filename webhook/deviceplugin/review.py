@@ -6,7 +6,7 @@ from webhook.api.objects import ConfigMap
 from webhook.deviceplugin import configmaps, usage
 from webhook.deviceplugin.configmaps import Config
 from webhook.facts.installations import PluginInstallation
-from webhook.facts.snapshot import Node
+from webhook.facts.kinds.node import Node
 from webhook.review import Review, shared
 
 

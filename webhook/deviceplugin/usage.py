@@ -8,8 +8,9 @@ from webhook.api.selectors import integer
 from webhook.deviceplugin.config import Plugin
 from webhook.deviceplugin.sections import ReplicatedResource, Section
 from webhook.facts.installations import PluginInstallation
-from webhook.facts.snapshot import CONFIG_LABEL, Facts, Holder, Node
-from webhook.model import Path
+from webhook.facts.kinds.node import CONFIG_LABEL, Node
+from webhook.facts.kinds.pod import Holder
+from webhook.facts.snapshot import Facts
 from webhook.policy.model import Policy, Pool
 from webhook.text.words import listed, several, shown
 
@@ -203,27 +204,6 @@ def pool_after(node: Node, plugin: Plugin, policy: Policy) -> Pool | None:
     """Return the pool that a node would be in under a configuration; None if none."""
     labels = after(node, plugin)
     return next((pool for pool in policy.pools if pool.nodes.matches(labels)), None)
-
-
-VARIABLES: Mapping[Path, tuple[str, ...]] = {
-    ("flags", "migStrategy"): ("MIG_STRATEGY",),
-    ("flags", "failOnInitError"): ("FAIL_ON_INIT_ERROR",),
-    ("flags", "mpsRoot"): ("MPS_ROOT",),
-    ("flags", "nvidiaDriverRoot"): ("NVIDIA_DRIVER_ROOT",),
-    ("flags", "nvidiaDevRoot"): ("NVIDIA_DEV_ROOT",),
-    ("flags", "gdrcopyEnabled"): ("GDRCOPY_ENABLED",),
-    ("flags", "gdsEnabled"): ("GDS_ENABLED",),
-    ("flags", "mofedEnabled"): ("MOFED_ENABLED",),
-    ("flags", "deviceDiscoveryStrategy"): ("DEVICE_DISCOVERY_STRATEGY",),
-    ("flags", "plugin", "passDeviceSpecs"): ("PASS_DEVICE_SPECS",),
-    ("flags", "plugin", "deviceListStrategy"): ("DEVICE_LIST_STRATEGY",),
-    ("flags", "plugin", "deviceIDStrategy"): ("DEVICE_ID_STRATEGY",),
-    ("flags", "plugin", "cdiAnnotationPrefix"): ("CDI_ANNOTATION_PREFIX",),
-    ("flags", "plugin", "nvidiaCTKPath"): ("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
-    ("flags", "plugin", "containerDriverRoot"): ("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
-    ("flags", "plugin", "sharedDevicesAllocationPolicy"): ("SHARED_DEVICES_ALLOCATION_POLICY",),
-}
-"""The environment variables that override a flag of the text, even if empty (cmd/nvidia-device-plugin/main.go)."""
 
 
 @lru_cache(maxsize=1)

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from webhook.api.resources import Resource
 from webhook.cluster import client
-from webhook.cluster.client import NOT_FOUND, Api, Resource, StatusError, Unreachable
+from webhook.cluster.client import NOT_FOUND, Api, StatusError, Unreachable
 from webhook.cluster.registered import POLICIES
 from webhook.cluster.watch import READ_WITHIN, namespaces, resources
 from webhook.model import Object

@@ -11,7 +11,7 @@ from typing import Any
 from webhook.catalog.places import Workload
 from webhook.catalog.workloads import BUILT_IN
 from webhook.engine import conditions
-from webhook.facts.snapshot import CONFIG_LABEL
+from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.memory.budget import CARD_LABELS
 from webhook.model import immutable
 from webhook.policy.model import Policy

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from webhook.api.lenient import mapping, sequence, string
-from webhook.facts.snapshot import MAX_TEXT, Facts
+from webhook.facts.kinds.config_map import MAX_TEXT
+from webhook.facts.snapshot import Facts
 from webhook.model import Object
 
 LIST = "slicewarden-images"

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from webhook.api.lenient import mapping, mappings, sequence, string
+from webhook.model import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,39 @@ OPERATORS_ENV: Mapping[str, str | None] = {
 
 The device list strategy is unknown, since the operator changes it for CDI.
 """
+
+
+VARIABLES: Mapping[Path, tuple[str, ...]] = {
+    ("flags", "migStrategy"): ("MIG_STRATEGY",),
+    ("flags", "failOnInitError"): ("FAIL_ON_INIT_ERROR",),
+    ("flags", "mpsRoot"): ("MPS_ROOT",),
+    ("flags", "nvidiaDriverRoot"): ("NVIDIA_DRIVER_ROOT",),
+    ("flags", "nvidiaDevRoot"): ("NVIDIA_DEV_ROOT",),
+    ("flags", "gdrcopyEnabled"): ("GDRCOPY_ENABLED",),
+    ("flags", "gdsEnabled"): ("GDS_ENABLED",),
+    ("flags", "mofedEnabled"): ("MOFED_ENABLED",),
+    ("flags", "deviceDiscoveryStrategy"): ("DEVICE_DISCOVERY_STRATEGY",),
+    ("flags", "plugin", "passDeviceSpecs"): ("PASS_DEVICE_SPECS",),
+    ("flags", "plugin", "deviceListStrategy"): ("DEVICE_LIST_STRATEGY",),
+    ("flags", "plugin", "deviceIDStrategy"): ("DEVICE_ID_STRATEGY",),
+    ("flags", "plugin", "cdiAnnotationPrefix"): ("CDI_ANNOTATION_PREFIX",),
+    ("flags", "plugin", "nvidiaCTKPath"): ("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
+    ("flags", "plugin", "containerDriverRoot"): ("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
+    ("flags", "plugin", "sharedDevicesAllocationPolicy"): ("SHARED_DEVICES_ALLOCATION_POLICY",),
+}
+"""The environment variables that override a flag of the text, even if empty (cmd/nvidia-device-plugin/main.go)."""
+
+
+PLUGIN_VARIABLES = frozenset(
+    (
+        "CONFIG_FILE",
+        "CONFIG_FILE_SRCDIR",
+        "DEFAULT_CONFIG",
+        "FALLBACK_STRATEGIES",
+        *(name for names in VARIABLES.values() for name in names),
+    )
+)
+"""The variables of the device plugin that are read: its file, and those that override the file's flags."""
 
 
 def of_cluster_policy(name: str, spec: Mapping[str, Any]) -> PluginInstallation | None:

@@ -11,7 +11,6 @@ from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.model import Object, immutable
 
 GROUP = "kueue.x-k8s.io"
-FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE = ((GROUP, kind) for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue"))
 
 
 class Flavor(NamedTuple):

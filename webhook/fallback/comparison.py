@@ -27,10 +27,10 @@ def compare(
 ) -> Comparison:
     """Compare a fallback. Without an answer or a ConfigMap that is wanted, those count with which it was made.
 
-    Without an answer the actions of bindings are the owner's choice, but for those of a fallback by rule. In `audit` mode
-    the fallback has to record only. The ConfigMap itself is compared if `config_map` says that it was read. Mutations are
-    compared where there are any; with `mutate` they have to be there. Their caps are those of the cards among the
-    facts.
+    Without an answer the actions of bindings are the owner's choice, but for those of a fallback by rule. In
+    `audit` mode the fallback has to record only. The ConfigMap itself is compared if `config_map` says that it was
+    read. Mutations are compared where there are any; with `mutate` they have to be there. Their caps are those of
+    the cards among the facts.
     """
     wanted_answer = answer or current.answer_of(found)
     files, steers = static or current.of_files(found), current.steers(found)

@@ -141,7 +141,7 @@ def unknown(pod: Pod, facts: Facts) -> Iterator[tuple[Path, Object]]:
     """Yield the pod's entries for claims of which nothing is known, with their paths."""
     for index, entry in entries(pod.spec, "resourceClaims", pod.at("spec")):
         named = source(entry)
-        if named is None or (named[0], pod.namespace, named[1]) not in facts.claimed:
+        if named is None or facts.requested(named[0], pod.namespace, named[1]) is None:
             yield pod.at("spec", "resourceClaims", index), entry
 
 
@@ -155,7 +155,7 @@ def _uses(pod: Pod, policy: Policy, facts: Facts) -> Iterator[ClaimUse]:
             using.setdefault(text(one, "name", (*place, "claims", index)), []).append(container)
     for index, entry in entries(pod.spec, "resourceClaims", at):
         path, known = (*at, "resourceClaims", index), source(entry)
-        requests = facts.claimed.get((known[0], pod.namespace, known[1])) if known else None
+        requests = facts.requested(known[0], pod.namespace, known[1]) if known else None
         requests = tuple(one for one in requests or () if policy.pools_of_class(one.device_class))
         if known and requests:
             yield ClaimUse(path, *known, requests, tuple(using.get(text(entry, "name", path), ())))

@@ -7,7 +7,8 @@ from webhook.api.devices import source
 from webhook.api.fields import entries
 from webhook.api.pods import Pod
 from webhook.catalog import gpu_requests
-from webhook.facts.snapshot import Device, Facts
+from webhook.facts.kinds.resource_slice import Device
+from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
 
@@ -74,7 +75,8 @@ def uncounted(name: str, facts: Facts) -> bool:
 def classes_of(claim: Object | None, namespace: str, facts: Facts) -> tuple[str, ...]:
     """Return the classes that a pod's claim requests; none if the claim or its template is not among the facts."""
     named = source(claim) if claim is not None else None
-    return tuple(one.device_class for one in facts.claimed.get((named[0], namespace, named[1]), ())) if named else ()
+    requests = facts.requested(named[0], namespace, named[1]) if named else None
+    return tuple(one.device_class for one in requests or ())
 
 
 def claims_others(claim: Object | None, namespace: str, policy: Policy, facts: Facts) -> bool:

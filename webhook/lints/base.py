@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from typing import NamedTuple, TypeVar
 
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.model import Action, Object, Path, immutable
 from webhook.policy.model import Policy, Pool
 from webhook.policy.scopes import Scope

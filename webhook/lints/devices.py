@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from webhook.facts.snapshot import VENDOR
+from webhook.facts.kinds import gpu_cluster
+from webhook.facts.parts import VENDOR
 from webhook.gpu.device_classes import devices_of
 from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.model import Action
@@ -59,14 +60,15 @@ def labelless_pool(of: Linted) -> Iterator[LintFinding]:
     Way out: list the driver's `deviceClasses` in the pool, and leave out `nodes` and `resources`. Or select the nodes
     by labels of your own.
     """
-    if not of.facts.gpu_clusters or any(label.startswith(_LABELS) for node in of.facts.nodes for label in node.labels):
+    clusters = tuple(of.facts.table(gpu_cluster.TABLE))
+    if not clusters or any(label.startswith(_LABELS) for node in of.facts.nodes for label in node.labels):
         return
     for path, pool in at("pools", of.policy.pools):
         keys = [r.key for r in pool.nodes.requirements if r.key.startswith(_LABELS) and not r.matches({})]
         if keys:
             yield LintFinding(
                 (*path, "nodes"),
-                f"no node has {keys[0]}, and GPUCluster {of.facts.gpu_clusters[0]} runs nothing that writes it, so "
+                f"no node has {keys[0]}, and GPUCluster {clusters[0]} runs nothing that writes it, so "
                 f"pool {pool.name} never holds a pod; list deviceClasses instead, or select other labels",
             )
 

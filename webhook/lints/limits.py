@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from webhook.deviceplugin.usage import some
-from webhook.facts.snapshot import Node
+from webhook.facts.kinds.node import Node
 from webhook.lints.base import Linted, LintFinding, Table, at
 from webhook.memory.budget import budget, card_of, nodes, smallest
 from webhook.model import Action

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from webhook.catalog.gpu_requests import ALL_CARDS, IMPLICIT
 from webhook.deviceplugin import usage
 from webhook.deviceplugin.usage import GPU, some
-from webhook.facts.snapshot import Node
+from webhook.facts.kinds.node import Node
 from webhook.gpu import guard
 from webhook.lints.base import Linted, LintFinding, Table
 from webhook.model import Action

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from webhook.api.selectors import contradiction, equals
+from webhook.facts.kinds import priority_class
 from webhook.facts.queues import Flavor
 from webhook.facts.rights import GrantedRight
 from webhook.lints.base import Linted, LintFinding, Table, at
@@ -128,7 +129,7 @@ def evicting_default(of: Linted) -> Iterator[LintFinding]:
     """
     if of.policy.untrusted_preempt or not any(UNTRUSTED in pool.trust for pool in of.policy.pools):
         return
-    for name, known in sorted(of.facts.priority_classes.items()):
+    for name, known in sorted(of.facts.table(priority_class.TABLE).items()):
         if known.default and known.preempts and known.value > 0:
             yield LintFinding(
                 ("spec", "untrusted", "preempt"),

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from webhook.api import quantity
 from webhook.api.pods import Pod
 from webhook.api.selectors import NOWHERE, NodeSelectorTerm, integer
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.gpu.claims import Slice
 from webhook.gpu.device_classes import devices_of
 from webhook.model import immutable

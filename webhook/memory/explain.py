@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from webhook.allowance import Allowance
 from webhook.api.pods import Pod
 from webhook.catalog.gpu_requests import IMPLICIT
-from webhook.facts.snapshot import Facts, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.snapshot import Facts
 from webhook.gpu.device_classes import devices_of
 from webhook.gpu.placement import Placement
 from webhook.gpu.review import PodReview

@@ -9,7 +9,7 @@ from webhook.api.fields import group_kind
 from webhook.api.lenient import mapping, mappings, string
 from webhook.api.metadata import name_of, namespace_of
 from webhook.catalog.gpu_requests import IMPLICIT
-from webhook.facts.snapshot import SLICE
+from webhook.facts.kinds.resource_slice import SLICE
 from webhook.model import Object
 from webhook.placing.scheduling import selectors
 from webhook.placing.scheduling.allocation import Stock

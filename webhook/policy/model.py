@@ -350,6 +350,11 @@ class Policy:
         """Whether a grant asks for the right of trust."""
         return any(grant.rbac for grant in self.grants)
 
+    @cached_property
+    def has_device_pools(self) -> bool:
+        """Whether a pool is of device classes."""
+        return any(pool.device_classes.patterns for pool in self.pools)
+
     def action(self, rule: str) -> Action:
         """Return the action on the findings of a rule if no override applies."""
         if rule in self.newer:

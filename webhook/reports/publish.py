@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from webhook.api.resources import Resource
 from webhook.cluster import client, listing
-from webhook.cluster.client import NOT_FOUND, Api, Resource, StatusError
+from webhook.cluster.client import NOT_FOUND, Api, StatusError
 from webhook.model import Problem, Unusable
 from webhook.reports import report_objects
 from webhook.scan.audit import Audited

@@ -16,7 +16,7 @@ from webhook.api.objects import Labelled
 from webhook.cel.clauses import Clause, RequestKind
 from webhook.cel.policies import include, registers
 from webhook.cel.write import any_of, text
-from webhook.facts.snapshot import CONFIG_LABEL
+from webhook.facts.kinds.node import CONFIG_LABEL
 from webhook.model import Finding
 from webhook.policy.model import Policy
 from webhook.review import Review

@@ -19,9 +19,9 @@ from webhook.deviceplugin.configmaps import SECTIONS, Config, later, repeated, s
 from webhook.deviceplugin.decoders import MAX_NAME, Decoded
 from webhook.deviceplugin.review import ConfigMapReview
 from webhook.deviceplugin.sections import ENTRY_KEYS, SECTION_KEYS, Section
-from webhook.deviceplugin.usage import GPU, MIG, MPS, SHARED, VARIABLES, has_resource, renamed, some
-from webhook.facts.installations import PluginInstallation
-from webhook.facts.snapshot import CONFIG_LABEL, Node
+from webhook.deviceplugin.usage import GPU, MIG, MPS, SHARED, has_resource, renamed, some
+from webhook.facts.installations import VARIABLES, PluginInstallation
+from webhook.facts.kinds.node import CONFIG_LABEL, Node
 from webhook.model import Finding, Path
 from webhook.text.spelling import Guesses
 from webhook.text.words import shown

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from webhook.api.objects import ClusterPolicy, Labelled
 from webhook.deviceplugin.usage import homes, reaches
-from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
+from webhook.facts.kinds.node import CONFIG_LABEL, Node
+from webhook.facts.snapshot import Facts
 from webhook.model import Finding
 from webhook.policy.model import Policy
 from webhook.review import Review

@@ -15,7 +15,8 @@ from webhook.deviceplugin.config import Plugin
 from webhook.deviceplugin.configmaps import changed, held
 from webhook.deviceplugin.review import ConfigMapReview
 from webhook.deviceplugin.usage import SHARED, config_of, entries, holders, reaches, some
-from webhook.facts.snapshot import CONFIG_LABEL, Facts, Node
+from webhook.facts.kinds.node import CONFIG_LABEL, Node
+from webhook.facts.snapshot import Facts
 from webhook.model import Finding
 from webhook.review import Review
 from webhook.text.words import several

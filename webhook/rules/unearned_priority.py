@@ -21,7 +21,7 @@ from webhook.api.objects import PodGroup
 from webhook.cel.clauses import ASKING, Clause
 from webhook.cel.policies import reaches
 from webhook.cel.write import all_of, any_of, named, one_of
-from webhook.facts.snapshot import SYSTEM_CLASS, PriorityClass
+from webhook.facts.kinds.priority_class import SYSTEM_CLASS, TABLE, PriorityClass
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import TRUSTED, UNTRUSTED, Policy, PriorityScope
@@ -64,7 +64,7 @@ def _of_pod(review: PodReview) -> Iterator[Finding]:
 
 def _evicting(review: PodReview) -> Iterator[Finding]:
     """Flag a pod without trust that would evict others."""
-    pod, placement, classes = review.subject, review.placement, review.facts.priority_classes
+    pod, placement, classes = review.subject, review.placement, review.facts.table(TABLE)
     if placement is None or placement.level != UNTRUSTED:
         return
     path = pod.at("spec", "priorityClassName")

@@ -72,7 +72,7 @@ def check(review: PodReview) -> Iterator[Finding]:
 def _judged_elsewhere(pod: Pod, policy: Policy, facts: Facts) -> bool:
     """Tell whether all that the claims of a pod's namespace may hold is judged where they are written, for this pod."""
     labels = facts.namespaces.get(pod.namespace)
-    if not any(pool.device_classes.patterns for pool in policy.pools):
+    if not policy.has_device_pools:
         return False
     if any(scope.reaches(pod.namespace, labels) for scope in policy.forms.claims):
         return False
@@ -93,7 +93,7 @@ def _of_pools(classes: tuple[str, ...], policy: Policy, facts: Facts) -> bool:
 
 
 def _why(policy: Policy, judged: bool) -> str:
-    if judged or not any(pool.device_classes.patterns for pool in policy.pools):
+    if judged or not policy.has_device_pools:
         return "gpus.claims does not list them"
     return "claims there may have trust, or devices, that their service account may not"
 
@@ -123,7 +123,7 @@ def _claims(pod: Pod) -> Iterator[tuple[Path, Object | None]]:
 
 def fallback(policy: Policy) -> Iterator[Clause]:
     """Weaker: it holds only where no pool has device classes."""
-    if any(pool.device_classes.patterns for pool in policy.pools):
+    if policy.has_device_pools:
         return  # what a claim may hold is judged where it is written, and for which account with facts
     some = (
         "size(object.spec.?resourceClaims.orValue([])) > 0"

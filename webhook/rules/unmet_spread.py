@@ -16,7 +16,7 @@ from itertools import islice
 from webhook.api.fields import entries, section, text
 from webhook.api.lenient import mapping
 from webhook.api.pods import Pod
-from webhook.facts.snapshot import Node
+from webhook.facts.kinds.node import Node
 from webhook.gpu.review import PodReview
 from webhook.memory.budget import nodes
 from webhook.model import Finding, Object, Path

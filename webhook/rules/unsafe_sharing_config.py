@@ -48,7 +48,9 @@ from webhook.deviceplugin.usage import (
     some,
 )
 from webhook.facts.installations import PluginInstallation
-from webhook.facts.snapshot import CONFIG_LABEL, MAX_TEXT, Facts, Node
+from webhook.facts.kinds.config_map import MAX_TEXT
+from webhook.facts.kinds.node import CONFIG_LABEL, Node
+from webhook.facts.snapshot import Facts
 from webhook.memory.budget import budget
 from webhook.model import Finding, Path, dotted
 from webhook.policy.model import FORBIDDEN, REQUIRED, Card, Policy, Pool

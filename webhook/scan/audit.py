@@ -12,7 +12,9 @@ from webhook.api.pods import POD
 from webhook.deviceplugin.usage import holders
 from webhook.documents.files import alone
 from webhook.engine.engine import Engine, RuleBroke
-from webhook.facts.snapshot import Facts, Holder, kept
+from webhook.facts.kinds import kept
+from webhook.facts.kinds.pod import Holder
+from webhook.facts.snapshot import Facts
 from webhook.gpu.review import pods_of
 from webhook.model import Action, Finding, Object, Problem, Result, Verdict, immutable
 from webhook.scan import live, occupancy

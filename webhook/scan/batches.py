@@ -20,14 +20,14 @@ from webhook.api.fields import group_kind
 from webhook.api.objects import judges
 from webhook.catalog import passive
 from webhook.catalog.places import Workloads
-from webhook.catalog.scopes import CLUSTER_SCOPED
 from webhook.catalog.workloads import WORKLOADS
 from webhook.documents import files
 from webhook.documents.documents import Document, Source, stream
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine
 from webhook.facts import rights
-from webhook.facts.snapshot import FILE_KINDS, KINDS, Facts, kept
+from webhook.facts.kinds import CLUSTER_SCOPED, KINDS, kept
+from webhook.facts.snapshot import Facts
 from webhook.model import Object, Problem
 from webhook.policy.resources import GPUResources
 from webhook.scan import folders, values
@@ -173,7 +173,7 @@ class ReadOptions(NamedTuple):
         return not may_have_places(text, self.gpus)
 
 
-_READ = KINDS | FILE_KINDS | values.KINDS | {REVIEW}
+_READ = KINDS.keys() | values.KINDS | {REVIEW}
 """Kinds that are not judged, or not always, and read whole."""
 
 
@@ -292,7 +292,7 @@ def _gather(found: Iterable[Item], contents: Read, *, sent: bool = False) -> Non
     """Add objects to the contents: in packs, and those that are facts."""
     items = list[Item]()
     for item in found:
-        if group_kind(item.value) in KINDS or group_kind(item.value) in FILE_KINDS:
+        if group_kind(item.value) in KINDS:
             contents.facts.append(_fact(item.value))
         items.append(item)
         if len(items) == FILES:

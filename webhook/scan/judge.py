@@ -6,10 +6,10 @@ from typing import Any
 from webhook.api import admission, jsonpatch
 from webhook.api.fields import group_kind
 from webhook.api.objects import judges
-from webhook.catalog.scopes import CLUSTER_SCOPED
 from webhook.documents import goyaml_writer
 from webhook.documents.files import Item
 from webhook.engine.engine import Engine, RuleBroke
+from webhook.facts.kinds import CLUSTER_SCOPED
 from webhook.facts.snapshot import Facts
 from webhook.memory import explain
 from webhook.model import Object, Path, Problem, Request, Verdict

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.facts.snapshot import Holder, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.kinds.pod import Holder
 from webhook.gpu.review import PodReview
 from webhook.model import Finding
 from webhook.policy.model import Policy

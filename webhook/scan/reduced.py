@@ -7,41 +7,20 @@ ConfigMaps that share no GPU.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from webhook.allowance import Allowance
 from webhook.api.fields import group_kind
-from webhook.api.lenient import mapping, mappings, sequence, string
 from webhook.api.metadata import labels_of, name_of, namespace_of
 from webhook.api.objects import CONFIG_MAP, ConfigMap
-from webhook.api.pods import MIRROR, POD
-from webhook.catalog import capabilities, device_annotations, device_variables, host_paths, names
-from webhook.catalog.scopes import CLUSTER_SCOPED
+from webhook.api.pods import POD
 from webhook.deviceplugin.configmaps import configs
-from webhook.deviceplugin.usage import VARIABLES
 from webhook.documents import goyaml_writer
 from webhook.facts import images, rights
-from webhook.facts.installations import PluginInstallation, of_daemon_set
-from webhook.facts.snapshot import FILE_KINDS, GPU_CLUSTER, PRIORITY_CLASS, Facts, kept
+from webhook.facts.installations import PluginInstallation
+from webhook.facts.kinds import KINDS, RESOURCES, kept, slim
+from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy
-
-_ORDER = {
-    ("", "Namespace"): 0,
-    ("", "Node"): 1,
-    ("nvidia.com", "ClusterPolicy"): 2,
-    ("apps", "DaemonSet"): 3,
-    CONFIG_MAP: 4,
-    POD: 5,
-    **dict.fromkeys(FILE_KINDS, 6),
-}
-"""The order of the kinds in the file."""
-
-
-def in_namespace(item: Object) -> bool:
-    """Tell whether an object of facts is in a namespace, and not of the whole cluster."""
-    return group_kind(item) not in CLUSTER_SCOPED
-
 
 _Key = tuple[tuple[int, str], str, str]
 
@@ -61,8 +40,12 @@ def reduced(objects: Iterable[Object], policy: Policy) -> list[Object]:
         before = latest.pop(key, None)  # it replaces an earlier namesake, as in Facts.of
         if part is None:
             continue
-        if before is not None and part["kind"] == "Namespace" and (labels := {**labels_of(before), **labels_of(part)}):
-            part = {**part, "metadata": {**part["metadata"], "labels": labels}}  # they add up, as in Facts.of
+        if (
+            before is not None
+            and KINDS[group_kind(part)].adds_up
+            and (labels := {**labels_of(before), **labels_of(part)})
+        ):
+            part = {**part, "metadata": {**part["metadata"], "labels": labels}}
         latest[key] = part
     parts = [latest[key] for key in sorted(latest)]
     parts = rights.needed(parts, rights.shipped(parts))
@@ -89,105 +72,13 @@ FORMS: Mapping[str, Callable[[Iterable[Object]], str]] = {"json": json_text, "ya
 """The forms of the file; the first is read five times as fast."""
 
 
-# One object
-
-
-def slim(item: Object, policy: Policy) -> Object | None:
-    """Return the part of one object that may be read, or None."""
-    kind, name = group_kind(item), name_of(item)
-    if kind not in _ORDER or not name or (kind in rights.KINDS and not policy.asks_rbac):
-        return None
-    match kind:
-        case ("apps", "DaemonSet"):
-            template = mapping(mapping(item.get("spec")).get("template"))
-            pod = mapping(template.get("spec"))
-            plugin = of_daemon_set("", "", pod) is not None
-            template = _pod(mapping(template.get("metadata")), pod, policy, plugin=plugin)
-            return _named(item, name, {"spec": {"template": template}})
-        case ("", "Pod"):
-            return _running(item, name, policy)
-    part = kept(item)
-    if part is None:
-        return None
-    labels = labels_of(part)
-    if kind == ("", "Node"):
-        taints = [_filled(taint, "key", "value", "effect") for taint in mappings(part["spec"]["taints"])]
-        taints.sort(key=lambda taint: (taint.get("key", ""), taint.get("effect", "")))
-        labels = {key: value for key, value in labels.items() if _is_read(key, policy)}
-        spec = {"spec": {"taints": taints}} if taints else {}
-        status = mapping(item.get("status"))
-        offered = {**_extended(status.get("capacity")), **_extended(status.get("allocatable"))}
-        offered |= {key: str(amount) for key, amount in part["status"]["allocatable"].items()}
-        return _named(item, name, {**spec, **({"status": {"allocatable": offered}} if offered else {})}, labels)
-    if kind == ("nvidia.com", "ClusterPolicy"):
-        return _named(item, name, {"spec": _cluster_policy(part["spec"]), **_home(item)})
-    if kind == CONFIG_MAP:
-        return _named(item, name, {"data": dict(part["data"])})
-    if kind == PRIORITY_CLASS or kind in rights.KINDS:
-        return _named(item, name, {key: part[key] for key in part if key not in ("apiVersion", "kind", "metadata")})
-    if kind in FILE_KINDS:
-        if kind == GPU_CLUSTER:
-            return _named(item, name, {"spec": {}, **_home(item)})
-        return _named(item, name, {"spec": _without_config(part["spec"])})
-    return _named(item, name, {}, labels)
-
-
 def _key(item: Object) -> _Key | None:
     """Return what an object is sorted by and replaced by; None for one that is no fact."""
-    kind, name = group_kind(item), name_of(item)
-    if kind not in _ORDER or not name:
+    of, name = group_kind(item), name_of(item)
+    if of not in KINDS or not name:
         return None
-    return (_ORDER[kind], kind[1]), namespace_of(item) if in_namespace(item) else "", name
-
-
-def _without_config(spec: Any) -> Any:
-    """Leave out the configuration of drivers from a class, a claim or a template: nothing reads it in facts."""
-    if isinstance(spec, dict):
-        return {key: _without_config(value) for key, value in spec.items() if key != "config"}
-    return spec
-
-
-def _named(item: Object, name: str, parts: Mapping[str, Any], labels: Mapping[str, Any] | None = None) -> Object:
-    metadata: dict[str, Any] = {"name": name}
-    if in_namespace(item):
-        metadata["namespace"] = namespace_of(item)
-    if labels:
-        metadata["labels"] = dict(labels)
-    return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata, **parts}
-
-
-_UNREAD_LABELS = names.Names(("feature.node.kubernetes.io/cpu-cpuid.*", "nvidia.com/gfd.timestamp"))
-"""Labels of nodes that are dropped unless the policy selects by them: a hundred flags of a CPU, and a clock."""
-
-
-def _is_read(label: str, policy: Policy) -> bool:
-    if label not in _UNREAD_LABELS:
-        return True
-    return any(label == requirement.key for pool in policy.pools for requirement in pool.nodes.requirements)
-
-
-def _extended(amounts: Any) -> dict[str, str]:
-    """Return the amounts of extended resources of any vendor, but for those of Kubernetes' own domain."""
-    return {key: str(amount) for key, amount in mapping(amounts).items() if "/" in key and "kubernetes.io/" not in key}
-
-
-def _home(item: Object) -> Object:
-    """Keep the namespace in which the GPU Operator says that it runs."""
-    said = string(mapping(item.get("status")).get("namespace"))
-    return {"status": {"namespace": said}} if said else {}
-
-
-def _cluster_policy(spec: Mapping[str, Any]) -> Object:
-    """Keep what `of_cluster_policy` reads."""
-    plugin, mig = mapping(spec.get("devicePlugin")), mapping(spec.get("mig"))
-    parts = {
-        "config": _filled(mapping(plugin.get("config")), "name", "default"),
-        "enabled": plugin.get("enabled"),
-        "env": [_variable(each) for each in mappings(plugin.get("env")) if each.get("name") in _PLUGIN_VARIABLES],
-    }
-    kept_parts = {key: value for key, value in parts.items() if value not in ({}, [], None)}
-    strategy = string(mig.get("strategy"))
-    return {"devicePlugin": kept_parts, **({"mig": {"strategy": strategy}} if strategy else {})}
+    namespace = namespace_of(item) if RESOURCES[of].namespaced else ""
+    return (KINDS[of].order, of[1]), namespace, name
 
 
 # ConfigMaps
@@ -225,42 +116,6 @@ def _config_maps(
 # Pods
 
 
-def _running(item: Object, name: str, policy: Policy) -> Object | None:
-    """Keep a pod that runs, if it holds a GPU or opens a way to one. A mirror pod without a GPU is the kubelet's."""
-    metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))
-    if mapping(item.get("status")).get("phase") in ("Succeeded", "Failed") or not string(spec.get("nodeName")):
-        return None
-    pod = _pod(metadata, spec, policy, plugin=False)
-    if kept(item) is None and (
-        MIRROR in mapping(metadata.get("annotations")) or _made_by_daemon_set(metadata) or not _opens(pod)
-    ):
-        return None
-    pod["spec"]["nodeName"] = spec["nodeName"]
-    marks = pod.pop("metadata", {})
-    part = _named(item, name, pod)
-    part["metadata"].update(marks)
-    return part
-
-
-def _made_by_daemon_set(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether a DaemonSet makes a pod: its template stands for all of its pods."""
-    return any(owner.get("kind") == "DaemonSet" for owner in mappings(metadata.get("ownerReferences")))
-
-
-_DOORS = frozenset(("hostPID", "hostIPC", "runtimeClassName", "resourceClaims", "volumes", "securityContext"))
-_OPENED = frozenset(("securityContext", "env", "volumeMounts", "command"))
-
-
-def _opens(pod: Object) -> bool:
-    """Tell whether a reduced pod has anything that a rule may refuse, be it right or wrong."""
-    spec = pod["spec"]
-    return (
-        bool(_DOORS & spec.keys() or pod.get("metadata"))
-        or any(not toleration.get("key") for toleration in spec.get("tolerations", ()))
-        or any(_OPENED & container.keys() for container in _containers(spec))
-    )
-
-
 def _pods(parts: Iterable[Object]) -> list[Object]:
     """Keep each pod that holds a GPU, and of the others one of those that are alike."""
     seen: set[str] = set()
@@ -275,137 +130,3 @@ def _pods(parts: Iterable[Object]) -> list[Object]:
             seen.add(alike)
         chosen.append(part)
     return chosen
-
-
-def _pod(metadata: Mapping[str, Any], spec: Mapping[str, Any], policy: Policy, *, plugin: bool) -> dict[str, Any]:
-    """Keep the parts of a pod or a template that rules read, and those by which a `plugin` finds its ConfigMap."""
-    annotations = {
-        key: value
-        for key, value in mapping(metadata.get("annotations")).items()
-        if key == policy.annotation
-        or key.startswith("slicewarden.dev/")
-        or key in policy.forms.annotations
-        or device_annotations.adds_devices(key)
-    }
-    labels = {key: value for key, value in mapping(metadata.get("labels")).items() if key in policy.forms.labels}
-    marks = {key: value for key, value in (("annotations", annotations), ("labels", labels)) if value}
-    volumes = [_volume(volume, plugin=plugin) for volume in mappings(spec.get("volumes"))]
-    volumes = [volume for volume in volumes if len(volume) > 1]
-    mounted = {volume["name"] for volume in volumes}
-    terms = mapping(mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED))
-    security = _filled(mapping(spec.get("securityContext")), "windowsOptions")
-    parts: dict[str, Any] = {
-        **_filled(spec, "hostPID", "hostIPC", "nodeSelector", "runtimeClassName", "serviceAccountName"),
-        "affinity": {"nodeAffinity": {_REQUIRED: terms}} if terms else {},
-        "securityContext": security,
-        "resourceClaims": sequence(spec.get("resourceClaims")),
-        "tolerations": [each for each in mappings(spec.get("tolerations")) if not _is_given(each)],
-        "volumes": volumes,
-    }
-    for part in ("containers", "initContainers"):
-        read = [_container(each, mounted, plugin=plugin) for each in mappings(spec.get(part))]
-        # Only the order of init containers counts, and their number never does.
-        parts[part] = read if plugin or any(each.keys() - {"name"} for each in read) else []
-    kept_parts = {key: value for key, value in parts.items() if value not in ({}, [], None)}
-    return {**({"metadata": marks} if marks else {}), "spec": kept_parts}
-
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def _is_given(toleration: Mapping[str, Any]) -> bool:
-    """Tell whether Kubernetes gives a toleration to every pod, or to those of DaemonSets.
-
-    (kubernetes plugin/pkg/admission/defaulttolerationseconds, pkg/controller/daemon/util/daemonset_util.go)
-    """
-    return string(toleration.get("key")).startswith("node.kubernetes.io/")
-
-
-def _volume(volume: Mapping[str, Any], *, plugin: bool) -> dict[str, Any]:
-    path = _filled(mapping(volume.get("hostPath")), "path")
-    source = _filled(mapping(volume.get("configMap")), "name", "items") if plugin else {}
-    parts = {"name": string(volume.get("name")), "hostPath": path, "configMap": source}
-    return {key: value for key, value in parts.items() if key == "name" or value}
-
-
-def _container(container: Mapping[str, Any], mounted: set[str], *, plugin: bool) -> dict[str, Any]:
-    part: dict[str, Any] = _filled(container, "name")
-    resources = {
-        key: named
-        for key in ("limits", "requests")
-        if (named := _extended(mapping(container.get("resources")).get(key)))
-    }
-    security = mapping(container.get("securityContext"))
-    added = [each for each in sequence(mapping(security.get("capabilities")).get("add")) if isinstance(each, str)]
-    wanted = [each for each in added if capabilities.capability(each) in capabilities.CAPABILITIES]
-    names = device_variables.DEVICE_VARIABLES.keys() | (_PLUGIN_VARIABLES if plugin else set())
-    mounts = [
-        _filled(mount, "name", "mountPath", "readOnly", "subPath")
-        for mount in mappings(container.get("volumeMounts"))
-        if string(mount.get("name")) in mounted
-        or host_paths.asks_for_device(host_paths.normal(string(mount.get("mountPath"))))
-    ]
-    image = string(container.get("image"))
-    parts = {
-        "resources": resources,
-        "restartPolicy": container.get("restartPolicy") if resources else None,
-        "securityContext": {
-            **_filled(security, "privileged", "windowsOptions"),
-            **({"capabilities": {"add": wanted}} if wanted else {}),
-        },
-        "env": [_variable(each) for each in mappings(container.get("env")) if each.get("name") in names],
-        "volumeMounts": mounts,
-        "image": image if plugin and "k8s-device-plugin" in image else None,
-        "command": _command(container, plugin=plugin),
-    }
-    return {**part, **{key: value for key, value in parts.items() if value not in ({}, [], None, "")}}
-
-
-LABELLER = "nfd-master"
-"""The program by which Node Feature Discovery writes labels of nodes."""
-
-_PROGRAMS = ("nvidia-device-plugin", "gpu-feature-discovery", "mps-control-daemon", "config-manager")
-"""The programs in the device plugin's image, which `of_daemon_set` tells apart."""
-
-_CONFIG_FILE = "--config-file"
-
-
-def _command(container: Mapping[str, Any], *, plugin: bool) -> list[str]:
-    """Return the words that tell what a container runs, and the name of the plugin's file."""
-    words = [word for key in ("command", "args") for word in sequence(container.get(key)) if isinstance(word, str)]
-    told = (*_PROGRAMS, LABELLER) if plugin else (LABELLER,)
-    read = []
-    for before, word in zip(["", *words], words, strict=False):
-        if any(program in word for program in told) or (
-            plugin and (word.startswith(_CONFIG_FILE) or before == _CONFIG_FILE)
-        ):
-            read.append(word)
-    return read
-
-
-_PLUGIN_VARIABLES = frozenset(
-    (
-        "CONFIG_FILE",
-        "CONFIG_FILE_SRCDIR",
-        "DEFAULT_CONFIG",
-        "FALLBACK_STRATEGIES",
-        *(name for names in VARIABLES.values() for name in names),
-    )
-)
-"""The variables of the device plugin that are read: its file, and those that override the file's flags."""
-
-
-def _variable(variable: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep a variable, and of a reference only that it is one."""
-    if variable.get("valueFrom"):
-        return {"name": variable["name"], "valueFrom": {"fieldRef": {}}}
-    return _filled(variable, "name", "value")
-
-
-def _containers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [*mappings(spec.get("initContainers")), *mappings(spec.get("containers"))]
-
-
-def _filled(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """Return the entries of some keys that are not empty."""
-    return {key: value[key] for key in keys if value.get(key) not in (None, "", False, {}, [])}

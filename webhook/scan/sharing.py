@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from webhook.api.selectors import integer
 from webhook.deviceplugin.usage import GPU, holders
-from webhook.facts.snapshot import Facts, Holder, Node
+from webhook.facts.kinds.node import Node
+from webhook.facts.kinds.pod import Holder
+from webhook.facts.snapshot import Facts
 from webhook.memory.budget import Budget, budget, nodes, smallest
 from webhook.policy.model import SHARED, Policy, Pool
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 
-from webhook.cluster.client import Resource
+from webhook.api.resources import Resource
 from webhook.engine.comparison import Comparison
 from webhook.fallback import current
 from webhook.fallback.answers import ValidationActions

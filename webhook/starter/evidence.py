@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from webhook.api.metadata import namespace_of
+from webhook.facts.kinds import in_namespace
 from webhook.facts.snapshot import Facts
 from webhook.model import Object
-from webhook.scan.reduced import in_namespace
 from webhook.starter import inventory
 
 LEVEL = "pod-security.kubernetes.io/enforce"

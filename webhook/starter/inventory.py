@@ -17,7 +17,10 @@ from webhook.catalog.names import Names
 from webhook.catalog.node_labels import CardType
 from webhook.deviceplugin import usage
 from webhook.deviceplugin.configmaps import held
-from webhook.facts.snapshot import CONFIG_LABEL, GPU_CLUSTER, VENDOR, Facts, Node
+from webhook.facts.kinds.gpu_cluster import GPU_CLUSTER
+from webhook.facts.kinds.node import CONFIG_LABEL, Node
+from webhook.facts.parts import VENDOR
+from webhook.facts.snapshot import Facts
 from webhook.model import Object
 from webhook.policy.model import Policy, SharingLimits
 

@@ -12,9 +12,9 @@ from webhook.api.pods import POD
 from webhook.api.taints import Taint
 from webhook.catalog import node_labels
 from webhook.facts.snapshot import Facts
+from webhook.facts.templates import LABELLER
 from webhook.model import Object
 from webhook.policy.model import TRUSTED, UNTRUSTED
-from webhook.scan.reduced import LABELLER
 from webhook.starter import inventory
 from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, GPUNode, NodeGroup
 

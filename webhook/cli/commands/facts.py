@@ -6,7 +6,7 @@ import click
 
 from webhook.api.fields import group_kind
 from webhook.cli import inputs, options, outputs, parser
-from webhook.facts import rights
+from webhook.facts import kinds, rights
 from webhook.model import Object, Unusable
 from webhook.policy.model import Policy
 from webhook.scan import reduced
@@ -101,7 +101,7 @@ def command(
 
         api = listing.connect(kubeconfig, context)
         with progress.bar() as tell:
-            objects, problems = listing.dump(api, loaded, lambda item: reduced.slim(item, loaded), tell=tell)
+            objects, problems = listing.dump(api, loaded, lambda item: kinds.slim(item, loaded), tell=tell)
     else:
         objects, problems = [item.value for item in inputs.load_facts(files)], ()
         _note_unread_rights(objects, loaded)

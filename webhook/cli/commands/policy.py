@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from webhook import lints, reports
 from webhook.cli import docs, inputs, options, outputs, parser
 from webhook.cli.outputs import Wanted
+from webhook.facts import kinds
 from webhook.facts.snapshot import Facts
 from webhook.model import Unusable
 from webhook.reports import lint_report
@@ -151,7 +152,7 @@ def init(
         from webhook.cluster import listing  # brings the client, which only a live cluster needs
 
         api = listing.connect(kubeconfig, context)
-        objects, problems = listing.dump(api, sample, lambda item: reduced.slim(item, sample))
+        objects, problems = listing.dump(api, sample, lambda item: kinds.slim(item, sample))
         if problems:
             raise Unusable(tuple(problems))
     else:

@@ -1,0 +1,67 @@
+"""The parts of which a file of `kinds/` is made: its table, and how far its objects are read."""
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from webhook.api.resources import Resource
+from webhook.model import Object, immutable
+from webhook.policy.model import Policy
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Fact(NamedTuple):
+    """What one object says: the table that it belongs to, its key there, and the value; None if it says nothing."""
+
+    table: str
+    key: Any
+    value: Any
+
+
+@immutable
+class Table(Generic[K, V]):
+    """The name of a table of facts, with the types of its keys and its values."""
+
+    name: str
+
+    def row(self, key: K, value: V | None) -> Fact:
+        """Return a fact of this table."""
+        return tuple.__new__(Fact, (self.name, key, value))  # one call less than `Fact(...)`, for each object
+
+
+class Reach(Enum):
+    """How far objects are read in a cluster, and by whom."""
+
+    FILES = auto()
+    """They are read only from files."""
+    LISTED = auto()
+    """Audits and `slicewarden facts --live` list them everywhere. The webhook never reads them."""
+    WITHIN = auto()
+    """The webhook watches them in the namespaces of sharing configurations."""
+    EVERYWHERE = auto()
+    """The webhook watches them in the whole cluster."""
+
+
+Read = Callable[[Object, str, str], Fact | None]
+"""Returns what an object says, given its namespace (`default` if it has none) and its name (empty if it has none)."""
+
+Part = Mapping[str, Any]
+"""Parts of an object by key. `metadata` has what is kept besides the namespace and the name."""
+
+
+@immutable
+class Kind:
+    """A kind of facts: the resources that it reads, and what it makes of an object. Its file lists them."""
+
+    name: str
+    resources: tuple[Resource, ...]
+    table: Table[Any, Any]
+    read: Read
+    kept: Callable[[Object], Part | None]
+    slim: Callable[[Object, Policy], Part | None]
+    reach: Reach
+    needed: Callable[[Policy], bool]
+    order: int
+    adds_up: bool

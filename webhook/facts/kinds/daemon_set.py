@@ -1,0 +1,45 @@
+"""DaemonSets of the device plugin: how it is installed without the GPU Operator, or by it.
+
+A file in Git has every DaemonSet, reduced to what rules judge: an exemption is written from it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from webhook.api.lenient import mapping
+from webhook.api.resources import Resource
+from webhook.facts import templates
+from webhook.facts.installations import PluginInstallation, of_daemon_set
+from webhook.facts.kind import Fact, Part, Reach, Table
+from webhook.model import Object
+from webhook.policy.model import Policy
+
+RESOURCES = (Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True),)
+TABLE = Table[tuple[str, str, str], PluginInstallation]("installations")
+REACH = Reach.WITHIN
+ORDER = 3
+
+
+def read(item: Object, namespace: str, name: str) -> Fact:
+    """Read the installation; None if it is none, or has no ConfigMap."""
+    found = of_daemon_set(namespace, name, _pod(item))
+    return TABLE.row(("DaemonSet", namespace, name), found)
+
+
+def kept(item: Object) -> Part | None:
+    """Keep the parts of the pods that say how the plugin is installed; nothing of any other DaemonSet."""
+    pod = _pod(item)
+    if of_daemon_set("", "", pod) is None:
+        return None
+    return {"spec": {"template": {"spec": {key: pod.get(key) for key in ("nodeSelector", "containers", "volumes")}}}}
+
+
+def slim(item: Object, policy: Policy) -> Part:
+    """Keep what rules judge in the pods of any DaemonSet, and what says how the plugin is installed."""
+    pod, metadata = _pod(item), mapping(mapping(mapping(item.get("spec")).get("template")).get("metadata"))
+    plugin = of_daemon_set("", "", pod) is not None
+    return {"spec": {"template": templates.slim(metadata, pod, policy, plugin=plugin)}}
+
+
+def _pod(item: Object) -> Mapping[str, Any]:
+    return mapping(mapping(mapping(item.get("spec")).get("template")).get("spec"))

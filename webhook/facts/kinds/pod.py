@@ -1,0 +1,112 @@
+"""Pods that run and hold some of NVIDIA's resources.
+
+A file in Git also has the pods that open a way to a GPU, reduced to what rules judge: an exemption is written from it.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import ceil
+from sys import intern
+from typing import Any, NamedTuple
+
+from webhook.api import requests
+from webhook.api.lenient import mapping, mappings, string
+from webhook.api.pods import MIRROR
+from webhook.api.resources import Resource
+from webhook.facts import templates
+from webhook.facts.kind import Fact, Part, Reach, Table
+from webhook.facts.parts import VENDOR
+from webhook.model import Object
+from webhook.policy.model import Policy
+
+
+class Holder(NamedTuple):
+    """A pod on a node that holds some of NVIDIA's resources; `asks` are their amounts."""
+
+    namespace: str
+    name: str
+    node: str
+    asks: Mapping[str, int]
+
+
+RUNNING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of the pods that hold anything."""
+
+RESOURCES = (Resource("", "v1", "pods", "Pod", fields=RUNNING, namespaced=True),)
+TABLE = Table[tuple[str, str], Holder]("holders")
+REACH = Reach.EVERYWHERE
+ORDER = 5
+
+
+def read(item: Object, namespace: str, name: str) -> Fact:
+    """Read what a pod holds; None if it holds nothing."""
+    return TABLE.row((namespace, name), _holder(namespace, name, item))
+
+
+def kept(item: Object) -> Part | None:
+    """Keep the node and the amounts; nothing of a pod that holds nothing."""
+    holder = _holder("", "", item)
+    return None if holder is None else {"spec": _held(holder.node, tuple(holder.asks.items()))}
+
+
+def slim(item: Object, policy: Policy) -> Part | None:
+    """Keep a pod that runs, if it holds a GPU or opens a way to one. A mirror pod without a GPU is the kubelet's."""
+    metadata, spec = mapping(item.get("metadata")), mapping(item.get("spec"))
+    if mapping(item.get("status")).get("phase") in ("Succeeded", "Failed") or not string(spec.get("nodeName")):
+        return None
+    pod = templates.slim(metadata, spec, policy, plugin=False)
+    if kept(item) is None and (
+        MIRROR in mapping(metadata.get("annotations")) or _made_by_daemon_set(metadata) or not _opens(pod)
+    ):
+        return None
+    pod["spec"]["nodeName"] = spec["nodeName"]
+    return pod
+
+
+def _made_by_daemon_set(metadata: Mapping[str, Any]) -> bool:
+    """Tell whether a DaemonSet makes a pod: its template stands for all of its pods."""
+    return any(owner.get("kind") == "DaemonSet" for owner in mappings(metadata.get("ownerReferences")))
+
+
+_WAYS = frozenset(("hostPID", "hostIPC", "runtimeClassName", "resourceClaims", "volumes", "securityContext"))
+_OPENED = frozenset(("securityContext", "env", "volumeMounts", "command"))
+
+
+def _opens(pod: Object) -> bool:
+    """Tell whether a reduced pod has anything that a rule may refuse, be it right or wrong."""
+    spec = pod["spec"]
+    return (
+        bool(_WAYS & spec.keys() or pod.get("metadata"))
+        or any(not toleration.get("key") for toleration in spec.get("tolerations", ()))
+        or any(_OPENED & container.keys() for container in _containers(spec))
+    )
+
+
+def _containers(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*mappings(spec.get("initContainers")), *mappings(spec.get("containers"))]
+
+
+# The resources that a pod holds
+
+
+def _holder(namespace: str, name: str, item: Object) -> Holder | None:
+    spec = mapping(item.get("spec"))
+    node = intern(string(spec.get("nodeName")))  # as a hundred pods of the node have it
+    asks = _asks(spec) if node and mapping(item.get("status")).get("phase") not in ("Succeeded", "Failed") else {}
+    return Holder(namespace, name, node, _shared(tuple(asks.items()))) if asks else None
+
+
+@lru_cache(maxsize=1024)  # a hundred thousand pods ask for a handful of amounts
+def _shared(amounts: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+    return dict(amounts)
+
+
+@lru_cache(maxsize=65_536)  # pods of one node that ask for the same share it
+def _held(node: str, asks: tuple[tuple[str, int], ...]) -> Object:
+    return {"nodeName": node, "containers": [{"resources": {"requests": dict(asks)}}]}
+
+
+def _asks(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Return the resources that a pod holds, without those of which it requests none."""
+    asked = requests.of_spec(spec, VENDOR)
+    return {name: ceil(amount) for name, amount in asked.items() if amount > 0}

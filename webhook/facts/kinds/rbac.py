@@ -1,0 +1,35 @@
+"""Roles and their bindings: who may be trusted."""
+
+from webhook.api.resources import Resource
+from webhook.facts import rights
+from webhook.facts.kind import Fact, Part, Reach, Table
+from webhook.model import Object
+from webhook.policy.model import Policy
+
+RESOURCES = tuple(
+    Resource(rights.RBAC, "v1", f"{kind.lower()}s", kind, namespaced=not kind.startswith("Cluster"))
+    for kind in (*rights.ROLES, *rights.BINDINGS)
+)
+TABLE = Table[tuple[str, str, str], Object]("rights")
+REACH = Reach.LISTED
+"""The webhook asks the API server instead."""
+
+
+def needed(policy: Policy) -> bool:
+    """For grants with `rbac`; without one nothing of this is read."""
+    return policy.asks_rbac
+
+
+def read(item: Object, namespace: str, name: str) -> Fact:
+    """Read a role or a binding as it is: one means nothing without the other."""
+    return TABLE.row((item["kind"], namespace, name), item)
+
+
+def kept(item: Object) -> Part | None:
+    """Keep the rules that give the right of trust, and every binding; nothing of a role that does not give it."""
+    return rights.kept(item)
+
+
+def slim(item: Object, policy: Policy) -> Part | None:
+    """Keep the same, if the policy asks for rights."""
+    return rights.kept(item) if policy.asks_rbac else None
