@@ -1,13 +1,15 @@
-"""Writes what the Helm chart has in common with what kustomize is given: `make chart`.
+"""Writes what the Helm chart has in common with what kustomize is given, and the rights in both: `make chart`.
 
 A template is a file of ours with some of its text replaced by what a value says; the policy, its registration and its
 fallback are copied. The chart's own parts (values, the policy's ConfigMap, notes) are written by hand.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from manifests import make_rbac
 
 HERE = Path(__file__).resolve().parent
 CHART = HERE / "chart"
@@ -233,14 +235,17 @@ TEMPLATES = {
 
 def files() -> Iterator[tuple[Path, str]]:
     """Make every file that is not written by hand: where it lies, and its text. ValueError where a source differs."""
+    made = dict(make_rbac.files())
+    yield from made.items()
     for name, source in COPIES.items():
         yield CHART / "files" / name, source.read_text("utf-8")
     for name, template in TEMPLATES.items():
-        yield CHART / "templates" / name, _text(template)
+        yield CHART / "templates" / name, _text(template, made)
 
 
-def _text(template: Template) -> str:
-    text = (HERE / template.source).read_text("utf-8")
+def _text(template: Template, made: Mapping[Path, str]) -> str:
+    source = HERE / template.source
+    text = made[source] if source in made else source.read_text("utf-8")
     for old, new in template.replaced.items():
         if text.count(old) != 1:
             raise ValueError(f"{old!r} stands {text.count(old)} times in {template.source}")
