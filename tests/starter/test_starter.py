@@ -268,6 +268,24 @@ def test_the_made_policy_names_the_config_map_of_the_device_plugin(name: str, pl
     assert own.limits.namespaces == own.leave_alone == (place[0],)
 
 
+@pytest.mark.parametrize("name", ["null", "no", "123", "1e3", "2026-11-24"])
+def test_names_that_yaml_reads_as_other_values_are_texts_in_the_policy(name: str) -> None:
+    file = ROOT / "tests/clusters/standalone.yaml"
+    items = json.loads(json.dumps(objects(file)).replace('"nvidia-device-plugin"', f'"{name}"'))
+    for item in items:
+        if item["kind"] == "Node":
+            item["spec"] = {"taints": [{"key": name, "value": name, "effect": "NoSchedule"}]}
+    own = made(items, name=name, no_tenants=[name])
+    spec = spec_of(own.text)
+    assert own.policy.name == name
+    assert spec["guard"] == {"taint": {"key": name}}
+    assert spec["pools"][0]["tolerations"] == [
+        {"key": name, "operator": "Equal", "value": name, "effect": "NoSchedule"},
+    ]
+    assert spec["leaveAlone"] == spec["sharing"]["namespaces"] == [name]
+    assert {each["namespace"] for each in spec["sharing"]["configMaps"]} == {name}
+
+
 def test_agents_are_exempted_by_namespace_account_and_rule() -> None:
     items = objects(ROOT / "tests/clusters/eks.yaml")
     assert made(items).policy.exemptions == ()

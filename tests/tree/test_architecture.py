@@ -41,7 +41,7 @@ HOMES = {
     "cel_expr_python": {"webhook.placing.scheduling.selectors"},
     "click": {"webhook.cli"},
     "flask": {"webhook.serving.app"},
-    "jinja2": {"webhook.reports.html"},
+    "jinja2": {"webhook.reports.html", "webhook.starter.text"},
     "kubernetes": {
         "webhook.cluster.client",
         "webhook.cluster.watch",

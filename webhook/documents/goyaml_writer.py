@@ -1,5 +1,8 @@
 """Writes JSON values as YAML that go-yaml v2 reads as the same values."""
 
+import json
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -26,3 +29,38 @@ def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _write_text)
+
+
+def flow(value: str | Iterable[str]) -> str:
+    """Write a text, or a list of texts, within one line of YAML. Every reader of YAML 1.1 or 1.2 reads it as text.
+
+    Quotes are written only where they are needed: where the text has other characters than a name's, or would be read
+    as another type (`null`, `no`, `1e3`, `2026-01-01`).
+    """
+    if not isinstance(value, str):
+        return f"[{', '.join(map(flow, value))}]"
+    return value if _NAME.fullmatch(value) and _is_text(value) else _quoted(value)
+
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_ ./-]*[A-Za-z0-9_./-])?")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+")
+"""Numbers of YAML 1.2 (10.3.2, the core schema), of any size: one that is too large is a text to go-yaml alone."""
+
+_YAML_1_1 = yaml.resolver.Resolver()
+"""YAML 1.1 as PyYAML reads it, with the timestamps that go-yaml v2 reads as texts."""
+
+
+def _is_text(text: str) -> bool:
+    """Whether each reader takes a plain scalar for text. Its first character is a letter or a digit."""
+    resolved = _YAML_1_1.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    return isinstance(plain(text), str) and not _NUMBER.fullmatch(text) and resolved == "tag:yaml.org,2002:str"
+
+
+def _quoted(text: str) -> str:
+    """Write a text in double quotes, in printable ASCII. JSON's escapes are YAML's, but for surrogate pairs."""
+    return re.sub("[^ -~]", _escaped, json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
