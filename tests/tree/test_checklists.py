@@ -56,8 +56,8 @@ def test_a_line_that_security_md_explains_has_no_test() -> None:
     }
 
 
-def test_a_line_that_is_held_otherwise_has_a_test() -> None:
-    said = re.findall(r"^- (contract|threat) (\d+): ", PAGE.partition("\n## Held otherwise\n")[2], re.MULTILINE)
+def test_a_line_with_a_difference_has_a_test() -> None:
+    said = re.findall(r"^- (contract|threat) (\d+): ", PAGE.partition("\n## With a difference\n")[2], re.MULTILINE)
     assert said
     for name, number in said:
         assert any(int(number) in numbers and "`" in held for numbers, held in rows(name)), (name, number)

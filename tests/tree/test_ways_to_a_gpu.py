@@ -11,10 +11,10 @@ from webhook.rules import walk
 
 FOLDER = ROOT / "docs" / "evidence"
 PAGE = (FOLDER / "ways-to-a-gpu.md").read_text("utf-8")
-DOORS_OF_PODS = PAGE.partition("## Which pods are judged")[0]
+WAYS_OF_PODS = PAGE.partition("## Which pods are judged")[0]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in DOORS_OF_PODS.splitlines()
+    for line in WAYS_OF_PODS.splitlines()
     if re.match(r"\| [^-f]", line)
 ]
 ROWS = [row for row in ROWS if row[0] not in ("form", "way")]
@@ -30,8 +30,8 @@ def test_the_tables_were_found() -> None:
 def test_a_row_names_fixtures_that_are_there(row: list[str]) -> None:
     if row[0] == "`schedulerName`":
         return
-    way, rule, shut, allowed, _ = row
-    for cell, verbs in ((shut, ("deny", "patch")), (allowed, ("allow",))):
+    way, rule, closed, allowed, _ = row
+    for cell, verbs in ((closed, ("deny", "patch")), (allowed, ("allow",))):
         names = FIXTURE.findall(cell)
         assert names, way
         for name in names:
@@ -39,10 +39,10 @@ def test_a_row_names_fixtures_that_are_there(row: list[str]) -> None:
             assert name.partition("/")[2].startswith(verbs), name
     named = re.findall(r"`([a-z-]+)`", rule)
     assert set(named) <= {each.id for each in walk()}
-    assert not named or any(name.startswith(f"{named[0]}/") for name in FIXTURE.findall(shut))
+    assert not named or any(name.startswith(f"{named[0]}/") for name in FIXTURE.findall(closed))
 
 
-def test_every_rule_of_a_door_is_on_the_page() -> None:
+def test_every_rule_that_closes_a_way_is_on_the_page() -> None:
     assert {*WAYS, "lifted-limit"} <= set(re.findall(r"\| `([a-z-]+)` \|", PAGE))
 
 
