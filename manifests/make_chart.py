@@ -209,8 +209,8 @@ TEMPLATES = {
             **IMAGE,
             **POLICY,
             **_pods(" " * 10),
-            "---\n# API servers, behind their Service, and nobody else.\n": (
-                "{{- if .Values.networkPolicy.enabled }}\n---\n# API servers, behind their Service, and nobody else.\n"
+            "---\n# Only API servers, behind their Service.\n": (
+                "{{- if .Values.networkPolicy.enabled }}\n---\n# Only API servers, behind their Service.\n"
             ),
             "        - {port: 6443}\n": OUT["        - {port: 6443}\n"] + "{{- end }}\n",
         },
