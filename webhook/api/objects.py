@@ -245,7 +245,7 @@ def at_most(pod: Object, size: int) -> int:
 
 
 def judges(group: str, kind: str, workloads: Workloads = WORKLOADS) -> bool:
-    """Tell whether objects of this kind are judged."""
+    """Return whether objects of this kind are judged."""
     own = (group, kind)
     return own in SINGLE or own in workloads or own in DEVICES or own in GROUPS
 

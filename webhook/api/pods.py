@@ -187,7 +187,7 @@ class Pod:
 
     @property
     def kubelets_own(self) -> bool:
-        """Whether a kubelet sent this mirror pod. The annotation alone proves nothing: anyone can write it."""
+        """Whether a kubelet sent this mirror pod. The annotation proves nothing by itself: anyone can write it."""
         return self.mirror and self.requester is not None and KUBELETS in self.requester.groups
 
     @property

@@ -16,7 +16,7 @@ class Requirement(NamedTuple):
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether a node or namespace with these labels satisfies the condition."""
+        """Return whether a node or namespace with these labels satisfies the condition."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -84,7 +84,7 @@ class NodeSelectorTerm(NamedTuple):
         return fields and all(r.readable for r in self.labels)
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether a node with this name and these labels satisfies all conditions. An unknown field is empty."""
+        """Return whether a node with this name and these labels satisfies all conditions. An unknown field is empty."""
         return all(r.matches(labels) for r in self.labels) and all(
             r.matches({r.key: name if r.key == "metadata.name" else ""}) for r in self.fields
         )
@@ -112,7 +112,7 @@ class Selector:
         return equals(self.labels) + self.expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether these labels satisfy every condition."""
+        """Return whether these labels satisfy every condition."""
         return all(r.matches(labels) for r in self.requirements)
 
 
@@ -140,7 +140,7 @@ def contradiction(requirements: Iterable[Requirement]) -> str | None:
 
 
 def _satisfiable(group: list[Requirement]) -> bool:
-    """Tell whether some value of one label, or its absence, satisfies all requirements. Runs in linear time."""
+    """Return whether some value of one label, or its absence, satisfies all requirements. Runs in linear time."""
     if all(r.operator in ("NotIn", "DoesNotExist") for r in group):
         return True  # an absent label satisfies all
     if any(r.operator == "DoesNotExist" for r in group):
@@ -187,7 +187,7 @@ _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?
 
 
 def is_label_value(text: str) -> bool:
-    """Tell whether this is a valid label value (apimachinery pkg/util/validation IsValidLabelValue)."""
+    """Return whether this is a valid label value (apimachinery pkg/util/validation IsValidLabelValue)."""
     return _LABEL_VALUE.fullmatch(text) is not None
 
 
@@ -199,5 +199,5 @@ _LONGEST_KEY = 253 + 1 + 63
 
 
 def is_label_key(text: str) -> bool:
-    """Tell whether this is a valid label key (apimachinery pkg/util/validation IsQualifiedName)."""
+    """Return whether this is a valid label key (apimachinery pkg/util/validation IsQualifiedName)."""
     return len(text) <= _LONGEST_KEY and _LABEL_KEY.fullmatch(text) is not None

@@ -1,7 +1,7 @@
-"""A table of the capabilities by which a container can take devices that it was not given."""
+"""A table of the capabilities that let a container take devices that it was not given."""
 
 CAPABILITIES = frozenset(("ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO", "SYS_BOOT", "BPF", "DAC_READ_SEARCH"))
-"""Capabilities by which a container can take devices that it was not given.
+"""Capabilities that let a container take devices that it was not given.
 
 SYS_ADMIN makes the toolkit trust variables against its configuration (nvidia-container-toolkit
 internal/config/image/privileged.go). BPF can replace the programs that keep devices from containers. SYS_BOOT loads

@@ -28,7 +28,7 @@ DEVICE_ANNOTATIONS = (
 
 
 def adds_devices(key: str) -> bool:
-    """Tell whether an annotation makes a container runtime add devices."""
+    """Return whether an annotation makes a container runtime add devices."""
     domain = key.partition("/")[0]
     if domain in _DOMAINS or domain.endswith(_SUBDOMAINS):
         return True
@@ -45,7 +45,7 @@ DOTTED = tuple(f"{key}." for key in sorted(DEVICE_LISTS))
 
 
 def harmless_devices(key: str, value: object) -> bool:
-    """Tell whether an annotation adds only devices that lead to no GPU, such as `/dev/fuse:/dev/fuse:rw`.
+    """Return whether an annotation adds only devices that lead to no GPU, such as `/dev/fuse:/dev/fuse:rw`.
 
     Only listed paths do: a container that may write data of its node can make a device file there. A list of more than
     MAX_DEVICES is not walked, and counts as one that leads to a GPU.

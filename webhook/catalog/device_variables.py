@@ -90,7 +90,7 @@ LIMIT_VARIABLES = Names(
         "NVSHARE_*",
     )
 )
-"""Variables by which a container on a shared GPU can lift the limits of a library or a daemon."""
+"""Variables that let a container on a shared GPU lift the limits of a library or a daemon."""
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 """A variable that may put another driver library before the real one. It is too common to refuse."""
@@ -107,12 +107,12 @@ DRIVER_LIMITS = (MEMORY_LIMIT, MEMORY_REQUEST, MEMORY_LIMITS, MEMORY_REQUESTS)
 """All of these names."""
 
 SINGLE_NAMES = (*DEVICE_VARIABLES, LIBRARY_PATH, *DRIVER_LIMITS, *sorted(LIMIT_VARIABLES.names))
-"""The variables of the tables that stand for themselves alone: all but the prefixes of LIMIT_VARIABLES."""
+"""The variables of the tables that are complete names: all but the prefixes of LIMIT_VARIABLES."""
 
 NAMED_VARIABLES = Names((*DEVICE_VARIABLES, LIBRARY_PATH, *LIMIT_VARIABLES))
 """All variables of the tables, so that each variable of a pod needs one lookup."""
 
 
 def may_open(prefix: str) -> bool:
-    """Tell whether some variable with this prefix can open a way or lift a limit."""
+    """Return whether some variable with this prefix can open a way to a GPU or lift a limit."""
     return any(name.startswith(prefix) for name in SINGLE_NAMES) or LIMIT_VARIABLES.any_begins(prefix)

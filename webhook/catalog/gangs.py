@@ -30,4 +30,4 @@ FIELDS = frozenset(("schedulingGroup", "workloadRef"))
 """Fields of a pod's spec."""
 
 VARIABLES = frozenset(("MASTER_ADDR", "OMPI_COMM_WORLD_SIZE", "PET_NNODES", "PET_RDZV_ENDPOINT", "WORLD_SIZE"))
-"""Environment variables by which a process finds its group."""
+"""Environment variables with which a process finds its group."""

@@ -1,4 +1,4 @@
-"""Tables of the names by which a pod requests a GPU: resources, annotations, labels and classes.
+"""Tables of the names with which a pod requests a GPU: resources, annotations, labels and classes.
 
 A trailing `*` in a name matches any suffix. Sources are given as repository and file.
 """

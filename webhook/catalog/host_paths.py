@@ -303,7 +303,7 @@ def normal(path: str) -> str:
 
 
 def within(path: str, places: Iterable[str]) -> bool:
-    """Tell whether a path in normal form is one of the places or below one."""
+    """Return whether a path in normal form is one of the places or below one."""
     return any(path == place or path.startswith(place + "/") for place in places)
 
 
@@ -312,12 +312,12 @@ DEVICE_MOUNTS = tuple(map(normal, MOUNT_PATHS))
 
 
 def asks_for_device(path: str) -> bool:
-    """Tell whether a mount at a path in normal form is a request for a device, or is at the place of one."""
+    """Return whether a mount at a path in normal form is a request for a device, or is at the place of one."""
     return path.startswith(DEVICE_MOUNTS)
 
 
 def leads_to_gpu(path: str, access: Access = Access.WRITE) -> bool:
-    """Tell whether a path on a node leads to its GPUs, by what containers may do with it."""
+    """Return whether a path on a node leads to its GPUs, by what containers may do with it."""
     path = normal(path)
     if within(path, HARMLESS_PATHS) or (access > Access.WRITE and within(path, READ_ONLY_PATHS)):
         return False
@@ -345,7 +345,7 @@ def _kept(path: str) -> bool:
 
 
 def names_devices(path: str) -> bool:
-    """Tell whether a path that leads to a node's GPUs does so by their devices, and not by control of the node."""
+    """Return whether a path that leads to a node's GPUs does so by their devices, and not by control of the node."""
     path = normal(path)
     return path != "" and (f"{path}/".startswith(_DEVICES) or any(each.startswith(f"{path}/") for each in _DEVICES))
 

@@ -1,4 +1,4 @@
-"""The MIG profiles by which a whole card can be cut into equal devices."""
+"""The MIG profiles that divide a whole GPU into equal devices."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -30,7 +30,7 @@ class Names:
         return iter(self.patterns)
 
     def any_begins(self, start: str) -> bool:
-        """Tell whether a name with this prefix can be in the set."""
+        """Return whether a name with this prefix can be in the set."""
         return (
             bool(self.suffixes)
             or start.startswith(self.prefixes)

@@ -1,4 +1,4 @@
-"""Tables of the labels and the taint by which nodes tell their GPUs, with who writes them, and of the memory of cards.
+"""Tables of the labels and the taint that describe the GPUs of nodes, with their writers, and of the memory of GPUs.
 
 Sources are given as repository and file, or as the page of a vendor's documentation.
 """
@@ -58,7 +58,7 @@ GROUPS = (
     "kubernetes.azure.com/agentpool",
     "kubernetes.io/hostname",
 )
-"""Labels by which groups of nodes can be told apart where no label tells their GPUs; the host name comes last."""
+"""Labels that distinguish groups of nodes if no label describes their GPUs; the host name comes last."""
 
 PRESENT = "nvidia.com/gpu.present"
 
@@ -140,4 +140,4 @@ GPU_NODE_LABELS = Names(
         "kubernetes.azure.com/accelerator",
     )
 )
-"""Labels that nodes with GPUs have, by which agents of these nodes select them."""
+"""Labels of nodes with GPUs, with which agents of these nodes select them."""

@@ -159,7 +159,7 @@ def _spark_of_apache() -> Workload:
 
 
 def _train_job() -> Workload:
-    """A TrainJob holds only changes to its pods. The runtime that it names has the rest (trainjob_types.go)."""
+    """A TrainJob contains only changes to its pods. The runtime that it names has the rest (trainjob_types.go)."""
     own = (*same("args", "command", "env", "image"), Part("resourcesPerNode", ("resources",)))
     patches = f"spec.runtimePatches.[].trainingRuntimeSpec.template.{_JOB_SET}"
     trainers = (
@@ -179,7 +179,7 @@ def _train_job() -> Workload:
 
 
 def _ome(kind: str, resource: str, *places: str, cluster_scoped: bool = False) -> Workload:
-    """A PodSpec with the main container beside it, as `runner` or `model` (ome pkg/apis/ome/v1beta1)."""
+    """A PodSpec with the main container next to it, as `runner` or `model` (ome pkg/apis/ome/v1beta1)."""
     templates = tuple(Template(place, ("",), "", containers=("runner", "model")) for place in places)
     return Workload("ome.io", kind, resource, templates, cluster_scoped=cluster_scoped)
 

@@ -21,7 +21,7 @@ class RequestKind(StrEnum):
 
 
 class Clause(NamedTuple):
-    """An expression that holds for all that a rule lets pass: it may hold for more, and never for less.
+    """An expression that is true for everything that a rule lets pass. It may be true for more, but never for less.
 
     `message` is one line for whoever is refused: what is wrong, and the way out. `places` is an expression for a text
     of the places that are wrong, which is said before the message; empty without one. The API server evaluates it for
@@ -45,7 +45,7 @@ ASKING = (
     " + object.spec.?ephemeralContainers.orValue([]))"
     ".exists(c, c.?resources.?limits.orValue({}).exists(n, n.contains('/')))"
 )
-"""Whether a new pod asks for a resource beside those of its node, as each pod does that asks for a GPU by resources."""
+"""Whether a new pod requests an extended resource, as each pod does that requests a GPU by resources."""
 
 
 CHANGES = (RequestKind.UPDATES, RequestKind.STATUSES)

@@ -25,7 +25,7 @@ def joined(steps_: str) -> str:
 
 
 def within(variable: str, places: Iterable[str]) -> str:
-    """Tell whether a path is one of the places or below one."""
+    """Return whether a path is one of the places or below one."""
     places = sorted(set(places))
     if not places:
         return "false"
@@ -85,7 +85,7 @@ def letters(steps_: str, table_: str, policy: Policy) -> str:
 
 
 def leads_to_gpu(letters_: str) -> str:
-    """Tell whether a path leads to a node's GPUs where a container may write there, as host_paths.leads_to_gpu does."""
+    """Whether a path leads to a node's GPUs where a container may write there, as host_paths.leads_to_gpu does."""
     leads = any_of(
         (*(f"{letters_}.contains('{each}')" for each in (BELOW, ABOVE, KEPT)), f"!{letters_}.contains('{DATA}')")
     )
@@ -93,7 +93,7 @@ def leads_to_gpu(letters_: str) -> str:
 
 
 def mounts(container: str, part: str, predicate: str) -> str:
-    """Tell whether a container mounts files or devices at a place `m` of which a predicate holds.
+    """Return whether a container mounts files or devices at a place `m` for which a predicate is true.
 
     All such places have a text in them, `part`, by which most others are told apart. No place with `..` counts.
     """

@@ -1,4 +1,4 @@
-"""Writes what a policy says of namespaces, accounts, users, labels and resources."""
+"""Writes a policy's conditions on namespaces, accounts, users, labels and resources."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ KUBELETS_OWN = (
 
 
 def offered(name: str, names: ResourceNames) -> str:
-    """Tell whether a resource is one of some names, as ResourceNames does."""
+    """Return whether a resource is one of some names, as ResourceNames does."""
     exact = [pattern for pattern in names.patterns if not pattern.endswith("*")]
     starts = matches(name, (pattern for pattern in names.patterns if pattern.endswith("*")))
     if not names.shares and starts != "false":
@@ -29,7 +29,7 @@ def offered(name: str, names: ResourceNames) -> str:
 
 
 def is_gpu(name: str, gpus: GPUResources) -> str:
-    """Tell whether a resource is a GPU or a part of one, as GPUResources does."""
+    """Return whether a resource is a GPU or a part of one, as GPUResources does."""
     others = named(name, gpus.others)
     implicit = f"({name}.startsWith({text(gpu_requests.IMPLICIT)}) && {others})" if others != "false" else "false"
     listed = all_of((offered(name, gpus.named), negated(implicit)))
@@ -38,7 +38,7 @@ def is_gpu(name: str, gpus: GPUResources) -> str:
 
 
 def holds(labels: str, requirement: Requirement) -> str:
-    """Tell whether labels satisfy a requirement, as Requirement.matches does."""
+    """Return whether labels satisfy a requirement, as Requirement.matches does."""
     key, values = text(requirement.key), array(sorted(requirement.values))
     match requirement.operator:
         case "In":
@@ -57,12 +57,12 @@ def holds(labels: str, requirement: Requirement) -> str:
 
 
 def selects(labels: str, selector: Selector) -> str:
-    """Tell whether labels satisfy a selector."""
+    """Return whether labels satisfy a selector."""
     return all_of(holds(labels, requirement) for requirement in selector.requirements)
 
 
 def reaches(scope: Scope, namespace: str = "variables.space", labels: str = "variables.labels") -> str:
-    """Tell whether a scope has pods of any account in the request's namespace, as Scope.reaches does.
+    """Return whether a scope has pods of any account in the request's namespace, as Scope.reaches does.
 
     The labels are those that the API server has at this moment, which may be newer than the webhook's.
     """
@@ -73,13 +73,13 @@ def reaches(scope: Scope, namespace: str = "variables.space", labels: str = "var
 
 
 def covers(scope: Scope, account: str = "variables.account") -> str:
-    """Tell whether a scope has the request's pod, as Scope.covers does."""
+    """Return whether a scope has the request's pod, as Scope.covers does."""
     accounts = matches(account, sorted(scope.service_accounts)) if scope.service_accounts else "true"
     return all_of((accounts, reaches(scope)))
 
 
 def include(requesters: Requesters) -> str:
-    """Tell whether the request's user is one of the requesters."""
+    """Return whether the request's user is one of the requesters."""
     return any_of(_includes(requesters))
 
 
@@ -96,7 +96,7 @@ def pool_of(labels: str, policy: Policy) -> str:
 
 
 def tolerated(toleration: str, policy: Policy, key: str | None) -> str:
-    """Tell whether a toleration's effect may match the pools' taint with this key, or any taint of theirs for None.
+    """Return whether a toleration's effect may match the pools' taint with this key, or any taint of theirs for None.
 
     It is guard.defeats by the policy alone: nodes can only add effects to a taint, by which more tolerations match.
     """
@@ -109,7 +109,7 @@ def tolerated(toleration: str, policy: Policy, key: str | None) -> str:
 
 
 def device_domain(domain: str) -> str:
-    """Tell whether an annotation of this domain makes a container runtime add devices, as `adds_devices` does."""
+    """Return whether an annotation of this domain makes a container runtime add devices, as `adds_devices` does."""
     names = [name for name in device_annotations.DEVICE_ANNOTATIONS if not name.startswith("*.")]
     ends = [name[1:] for name in device_annotations.DEVICE_ANNOTATIONS if name.startswith("*.")]
     return any_of(
@@ -122,5 +122,5 @@ def device_domain(domain: str) -> str:
 
 
 def registers() -> str:
-    """Tell whether a kubelet creates its own node."""
+    """Return whether a kubelet creates its own node."""
     return "(request.operation == 'CREATE' && request.userInfo.username == 'system:node:' + object.metadata.name)"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from webhook.catalog.names import Names
 
 NO_TEXTS = "[''].filter(x, false)"
-"""An empty list of strings. `[]` alone is a list of anything, which the compiler adds to no list of strings."""
+"""An empty list of strings. `[]` by itself is a list of anything, which the compiler adds to no list of strings."""
 
 
 def text(value: str) -> str:
@@ -69,7 +69,7 @@ def matching(variable: str, patterns: Iterable[str]) -> Iterator[str]:
 
 
 def begins(variable: str, prefixes: Iterable[str]) -> str:
-    """Tell whether a variable, or what an expression says, begins with one of some strings.
+    """Return whether a variable, or what an expression says, begins with one of some strings.
 
     A macro makes a frame for each of them, which costs the evaluator more than the comparison. So a variable is
     compared with one after the other.
@@ -81,11 +81,11 @@ def begins(variable: str, prefixes: Iterable[str]) -> str:
 
 
 def matches(variable: str, patterns: Iterable[str]) -> str:
-    """Tell whether a variable matches one of some patterns."""
+    """Return whether a variable matches one of some patterns."""
     return any_of(matching(variable, patterns))
 
 
 def named(variable: str, names: Names) -> str:
-    """Tell whether a variable is one of some names, as `Names` does."""
+    """Return whether a variable is one of some names, as `Names` does."""
     others = named(variable, names.other_than) if names.other_than else "false"
     return all_of((matches(variable, names.patterns), negated(others)))
