@@ -20,7 +20,7 @@ from webhook.policy.model import Policy
 from webhook.telemetry.progress import Tell, quietly
 
 LIVING = "status.phase!=Succeeded,status.phase!=Failed"
-"""The field selector of pods that have not ended. A pod that has ended holds nothing."""
+"""The field selector of pods that have not ended. A pod that has ended uses no resources."""
 
 UNAUTHORIZED = 401
 
@@ -224,7 +224,7 @@ def _kept(api: Api, resource: Resource, size: int) -> list[Object]:
 
 
 def _none(api: Api, resource: Resource, error: Exception) -> bool:
-    """Tell whether an error means that the kind or its namespace does not exist."""
+    """Return whether an error means that the kind or its namespace does not exist."""
     if not isinstance(error, StatusError) or error.status not in (FORBIDDEN, NOT_FOUND):
         return False
     if error.status == NOT_FOUND:
@@ -239,7 +239,7 @@ def _none(api: Api, resource: Resource, error: Exception) -> bool:
 
 
 def _there(api: Api, namespace: str) -> bool:
-    """Tell whether a namespace exists, by the power to list namespaces or the power to get one."""
+    """Return whether a namespace exists, by the power to list namespaces or the power to get one."""
     try:
         page = client.ask(api, "/api/v1/namespaces", {"fieldSelector": f"metadata.name={namespace}"})
         return any(item["metadata"]["name"] == namespace for item in page["items"] or ())

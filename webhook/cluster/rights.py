@@ -1,4 +1,4 @@
-"""Asks a live cluster who holds the right of trust, by SubjectAccessReviews, and remembers the answers for seconds."""
+"""Asks a live cluster which accounts have the right of trust, by SubjectAccessReviews, and caches the answers."""
 
 import contextlib
 import threading
@@ -24,7 +24,7 @@ KIND = "SubjectAccessReview"
 PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 FRESH = 5.0
-"""Seconds for which an answer is simply used. Then yes is asked for again, beside the reviews that use it."""
+"""Seconds for which an answer is used as it is. After that, a yes is renewed while reviews still use it."""
 
 HELD, LACKED, FAILED = 10.0, 2.0, 2.0
 """Seconds for which an answer counts: yes, no, and none at all. A new binding counts 2 s after a denial."""
@@ -83,7 +83,7 @@ class AskedRights(Rights):
         return noted
 
     def held(self, account: Account) -> bool | None:
-        """Tell whether an account holds the right; None if that is not known, or could not be asked."""
+        """Return whether an account has the right; None if that is not known, or could not be asked."""
         known, age = self._recall(account)
         if known is None:
             noted = getattr(self._thread, "noted", None)
@@ -164,7 +164,7 @@ class AskedRights(Rights):
 
 
 def review(account: Account) -> Object:
-    """Return the SubjectAccessReview that asks whether an account holds the right in its namespace.
+    """Return the SubjectAccessReview that asks whether an account has the right in its namespace.
 
     Its groups are those that `authorizer.serviceAccount` has in CEL, so that the fallback has the same answer.
     """

@@ -58,7 +58,7 @@ READ_WITHIN = kinds.resources(Reach.WITHIN)
 
 
 Keep = Callable[[Object], Object | None]
-"""Returns the part of an object that is kept beside its fact, or None."""
+"""Returns the part of an object that is kept next to its fact, or None."""
 
 
 class CachedObject(NamedTuple):
@@ -191,7 +191,7 @@ class Cluster:
                     self._metrics.loaded(whether=True)
 
     def _due(self, resource: Resource) -> bool:
-        """Tell whether a snapshot gathers a resource again: pods, which change all the time, now and then."""
+        """Whether this snapshot rebuilds the facts of a resource: pods change constantly, so every HOLDERS_SECONDS."""
         if resource.kind != "Pod":
             return True
         now = time.monotonic()

@@ -29,7 +29,7 @@ BY_FALLBACK = re.compile(rf"ValidatingAdmissionPolicy '{NAME}-[^']*'")
 """How the API server begins to say that the fallback denies (apiserver pkg/admission/plugin/policy/validating)."""
 VERBS = ("get", "list", "watch")
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
-"""The resource by which the webhook asks who holds the right of trust."""
+"""The resource with which the webhook asks which accounts have the right of trust."""
 
 
 class ReadFailure(NamedTuple):

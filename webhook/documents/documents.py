@@ -302,7 +302,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _is_text(value: Any) -> bool:
-    """Tell whether all texts in a value are made of whole characters."""
+    """Return whether all texts in a value are made of whole characters."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

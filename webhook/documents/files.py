@@ -162,12 +162,12 @@ _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#.*", re.MULTILINE)
 
 
 def _is_templated(text: str) -> bool:
-    """Tell whether a text has actions of Go's or Jinja's templates outside of comments."""
+    """Return whether a text has actions of Go's or Jinja's templates outside of comments."""
     return bool(_TEMPLATED.search(text) and _TEMPLATED.search(_COMMENT.sub("", text)))
 
 
 def is_template(name: str) -> bool:
-    """Tell whether a file that can be read has actions of templates."""
+    """Return whether a file that can be read has actions of templates."""
     try:
         return _is_templated(_bytes(name).decode("utf-8", "replace"))
     except (OSError, Unfit):
@@ -175,7 +175,7 @@ def is_template(name: str) -> bool:
 
 
 def may_hold_objects(name: str) -> bool:
-    """Tell whether kubectl may find an object in a file that is broken for us: whether any key in it can be `kind`.
+    """Return whether kubectl may find an object in a file that is broken for us: whether any key in it can be `kind`.
 
     Only the word itself, an escape in quotes or a tag for base64 can make that key. A link to nothing has no objects.
     """
@@ -221,7 +221,7 @@ def _limited(file: IO[bytes]) -> bytes:
 
 
 def is_typed(value: Any) -> bool:
-    """Tell whether a value has an apiVersion and a kind, as every Kubernetes object."""
+    """Return whether a value has an apiVersion and a kind, as every Kubernetes object."""
     return isinstance(value, dict) and all(
         isinstance(value.get(key), str) and value[key] for key in ("apiVersion", "kind")
     )
@@ -286,7 +286,7 @@ def _listed(item: Item, index: int) -> Item:
 
 
 def _of_chart(name: str, value: Object) -> bool:
-    """Tell whether a file is a chart's Chart.yaml (helm pkg/chart/metadata.go) or values file."""
+    """Return whether a file is a chart's Chart.yaml (helm pkg/chart/metadata.go) or values file."""
     if name == "Chart.yaml":
         return "kind" not in value and {"apiVersion", "name", "version"} <= value.keys()
     named = "values" in re.split(r"[-_.]", name.lower())

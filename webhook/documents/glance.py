@@ -14,7 +14,7 @@ class TypeMeta(NamedTuple):
 
 
 def kind(text: str) -> TypeMeta | None:
-    """Return what a parse would find at the margin of a document, or None where only a parse can tell.
+    """Return what a parse would find at the margin of a document, or None if only a parse can find it.
 
     A document whose first line is a plain key at the margin is a map in block style. Every key of it begins a line
     there, so its kind cannot hide: a line that begins otherwise than a plain key, an item, a comment or nested text

@@ -92,7 +92,7 @@ _BOM_WITHIN = re.compile("(?<=[\r\n\x85\u2028\u2029])\ufeff")
 
 
 def is_clean(text: str) -> bool:
-    """Tell whether YAML allows every character of a text, and readers agree on it."""
+    """Return whether YAML allows every character of a text, and readers agree on it."""
     if text.isascii():  # a third of the time
         raw = text.encode()
         return len(raw.translate(None, _CONTROLS)) == len(raw)
@@ -118,7 +118,7 @@ _LEADS = ((2, 0xC0, 0xE0), (3, 0xE0, 0xF0), (4, 0xF0, 0xF8))
 
 
 def _is_seen(text: str, end: int, following: str) -> bool:
-    """Tell whether go-yaml reads the forbidden character at the start of `following`, which comes after the text.
+    """Return whether go-yaml reads the forbidden character at the start of `following`, which comes after the text.
 
     The first document may end earlier. go-yaml reads 512 bytes at a time, up to the four bytes of the marker after the
     document. It never sees an error farther on, nor a character whose bytes it has not all read (readerc.go,

@@ -23,7 +23,7 @@ class Peculiar(Exception):
 
 
 def parse(text: str, first_line: int) -> tuple[dict[str, Any], Mark]:
-    """Read the one map that a text holds, with the marks of its own keys and of the entries of its own lists.
+    """Read the one map of a text, with the marks of its own keys and of the entries of its own lists.
 
     Every character of the text is one that YAML allows. Raises Peculiar.
     """

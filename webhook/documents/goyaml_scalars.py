@@ -69,7 +69,7 @@ _TIMESTAMP = re.compile(
 
 
 def is_timestamp(text: str) -> bool:
-    """Tell whether go-yaml reads a text as a timestamp (parseTimestamp)."""
+    """Return whether go-yaml reads a text as a timestamp (parseTimestamp)."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         return False

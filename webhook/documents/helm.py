@@ -99,7 +99,7 @@ def _astray(chart: str) -> str:
 
 
 def _is_open(path: str, root: str) -> bool:
-    """Tell whether a path lies below a folder, and in no hidden one there."""
+    """Return whether a path lies below a folder, and in no hidden one there."""
     below = os.path.relpath(path, root)
     return not any(part.startswith(".") for part in FilePath(below).parts)
 

@@ -44,7 +44,7 @@ def workloads(kinds: Iterable[Workload], policy: Policy) -> str:
 
 
 def always_asked(workload: Workload) -> bool:
-    """Tell whether every object of a kind goes to the webhook.
+    """Return whether every object of a kind goes to the webhook.
 
     CEL cannot flatten lists of lists, read texts or find objects of any kind.
     """

@@ -291,7 +291,7 @@ class _Case:
 
 
 def _is_first(request: Request) -> bool:
-    """Tell whether an object, or a debug container of a pod, comes into being. Only then is anything patched."""
+    """Return whether an object, or a debug container of a pod, comes into being. Only then is anything patched."""
     asked = request.operation, request.subresource
     return asked in ((CREATE, ""), (UPDATE, "ephemeralcontainers"))
 
@@ -305,7 +305,7 @@ def _located(finding: Finding, subject: Subject) -> Finding:
 
 
 def _is_added(fix: Fix, request: Request) -> bool:
-    """Tell whether a fix is for a debug container that the update adds. Nothing else in a pod can change then."""
+    """Return whether a fix is for a debug container that the update adds. Nothing else in a pod can change then."""
     if fix.path[:2] != ("spec", "ephemeralContainers"):
         return False
     before: Any = request.old_object or _REMAINS
@@ -324,7 +324,7 @@ def _why(action: Action, finding: Finding, subject: Subject, operation: str) -> 
 
 
 def _fixed_later(subject: Subject, result: Result) -> bool:
-    """Tell whether `mutate` will fix this when a template's pods are created. It is then no fault of the template."""
+    """Return whether `mutate` will fix this when a template's pods are created. It is then no fault of the template."""
     template = isinstance(subject, Pod) and subject.template
     return template and result.action is Action.DENY and bool(result.finding.fixes)
 

@@ -45,7 +45,7 @@ def _applies(grant: Grant, claim: DeviceClaim, policy: Policy) -> bool:
 
 
 def of_scheduler(claim: DeviceClaim, policy: Policy) -> bool:
-    """Tell whether a scheduler made a claim: for a pod that requests a class's devices as an extended resource.
+    """Return whether a scheduler made a claim: for a pod that requests a class's devices as an extended resource.
 
     Such a pod is judged by the resource (kubernetes dynamicresources/extendeddynamicresources.go).
     """
@@ -81,7 +81,7 @@ def counted(requests: Iterable[DeviceRequest], policy: Policy) -> Mapping[str, i
 
 
 def account_may(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether the account of a pod may use any claim that its namespace may have written.
+    """Return whether the account of a pod may use any claim that its namespace may have written.
 
     A claim is judged where it is written, by the grants of its namespace; a pod says only its name. So every grant that
     the namespace's claims may use has to cover the pod's account, unless others cover the account in the same pools.
@@ -132,7 +132,7 @@ def uses(pod: Pod, policy: Policy, facts: Facts) -> tuple[ClaimUse, ...]:
 
 
 def free(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether the policy lets a pod claim any device (`gpus.claims`)."""
+    """Return whether the policy lets a pod claim any device (`gpus.claims`)."""
     labels = facts.namespaces.get(pod.namespace)
     return any(scope.covers(pod.namespace, labels, pod.service_account) for scope in policy.forms.claims)
 

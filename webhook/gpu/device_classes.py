@@ -68,7 +68,7 @@ def devices_of(name: str, facts: Facts) -> tuple[Device, ...]:
 
 
 def uncounted(name: str, facts: Facts) -> bool:
-    """Tell whether a claim for a class may share a device without being counted against its memory."""
+    """Return whether a claim for a class may share a device without being counted against its memory."""
     return any(device.uncounted for device in devices_of(name, facts))
 
 
@@ -80,12 +80,12 @@ def classes_of(claim: Object | None, namespace: str, facts: Facts) -> tuple[str,
 
 
 def claims_others(claim: Object | None, namespace: str, policy: Policy, facts: Facts) -> bool:
-    """Tell whether a pod's claim is among the facts, and is for devices that are known to be no GPUs."""
+    """Return whether a pod's claim is among the facts, and is for devices that are known to be no GPUs."""
     classes = classes_of(claim, namespace, facts)
     return bool(classes) and all(sort_of(name, policy, facts) is Class.OTHER for name in classes)
 
 
 def may_claim_gpu(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether a pod has a claim that may be for a GPU."""
+    """Return whether a pod has a claim that may be for a GPU."""
     claims = entries(pod.spec, "resourceClaims", pod.at("spec"))
     return any(not claims_others(claim, pod.namespace, policy, facts) for _, claim in claims)

@@ -13,7 +13,7 @@ from webhook.text.words import listed, shown
 
 
 def node_without_gpus(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether a pod names its node, and that node is known to have no GPUs."""
+    """Return whether a pod names its node, and that node is known to have no GPUs."""
     name = pod.spec.get("nodeName")
     return isinstance(name, str) and name != "" and not gpus_of(name, policy, facts)
 
@@ -31,7 +31,7 @@ def gpus_of(name: str, policy: Policy, facts: Facts) -> str:
 
 
 def defeats(toleration: Object, policy: Policy, facts: Facts, key: str | None = None) -> bool:
-    """Tell whether the effect of a toleration may match a taint of the pools: the taint with this key, or any taint.
+    """Return whether the effect of a toleration may match a taint of the pools: the taint with this key, or any taint.
 
     A taint may have the effects that pools tolerate and those that it has on nodes. If a pool names no effect, it may
     have any.
@@ -55,16 +55,16 @@ def _taints(policy: Policy, facts: Facts) -> Mapping[str, frozenset[str]]:
 
 
 def names_gpu(pod: Pod, policy: Policy, facts: Facts) -> bool:
-    """Tell whether a pod names a runtime class that gives GPUs, or claims devices that may be GPUs."""
+    """Return whether a pod names a runtime class that gives GPUs, or claims devices that may be GPUs."""
     runtime = pod.spec.get("runtimeClassName")
     named = isinstance(runtime, str) and runtime in policy.forms.runtime_classes
     return named or may_claim_gpu(pod, policy, facts)
 
 
 def kept_off(pod: Pod, named: Iterable[ResourceEntry], policy: Policy, facts: Facts) -> bool:
-    """Tell whether a pod's own node, or the guard's taint, keeps it off the nodes with GPUs.
+    """Return whether a pod's own node, or the guard's taint, keeps it off the nodes with GPUs.
 
-    The API server may give a pod that `named` a resource with the taint's name a toleration, even at quantity 0. Its
+    If the pod `named` a resource with the taint's name, even at quantity 0, the API server may add a toleration. Its
     plugin ExtendedResourceToleration (kubernetes plugin/pkg/admission/extendedresourcetoleration) runs before webhooks.
     """
     if pod.spec.get("nodeName"):

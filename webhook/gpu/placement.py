@@ -54,7 +54,7 @@ def trust_request(pod: Pod, policy: Policy, facts: Facts) -> TrustRequest:
 
 
 def _applies(grant: Grant, pod: Pod, policy: Policy) -> bool:
-    """Tell whether a grant applies to the requester of a pod, or to the author of a template.
+    """Return whether a grant applies to the requester of a pod, or to the author of a template.
 
     A grant without requesters applies to everyone. A grant with requesters applies only to pods with the trust
     annotation: without it no requester asked for trust, and the pods of a workload come from a controller.
@@ -197,7 +197,7 @@ def alternatives(pod: Pod, policy: Policy, facts: Facts, claimed: TrustRequest, 
 
 
 def _chosen(pod: Pod, pool: Pool) -> bool:
-    """Tell whether a pod's node selection speaks of a label by which the pool's nodes are chosen."""
+    """Return whether a pod's node selection uses a label that selects the pool's nodes."""
     keys = {requirement.key for requirement in pool.nodes.requirements}
     terms = (term.expressions or () for term in pod.node_terms or ())
     return not keys.isdisjoint(pod.node_selector) or any(r.key in keys for expressions in terms for r in expressions)

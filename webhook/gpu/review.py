@@ -136,7 +136,7 @@ class PodReview(Review[Pod]):
 
     @property
     def whole_gpu_way(self) -> str:
-        """The change by which a pod of a shared pool gets a whole GPU; empty if no pool would give it one."""
+        """The change with which a pod of a shared pool gets a whole GPU; empty if no pool would give it one."""
         pod, key = self.subject, self.policy.annotation
         plain = {name: value for name, value in pod.annotations.items() if name != key}
         for way, annotations in (

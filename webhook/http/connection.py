@@ -251,7 +251,7 @@ class Connection(web.RequestHandler):
         return parts
 
     def keeps(self, asked: web.BaseRequest) -> bool:
-        """Tell whether another request may follow this one."""
+        """Return whether another request may follow this one."""
         if self._ahead or self._port.draining or self._arrived > self._old:
             return False
         return asked.keep_alive and asked.version == HttpVersion11

@@ -28,7 +28,7 @@ class Exchange:
 
 
 class RequestQueue:
-    """The requests of one port that wait. `alone` is held while a large request is answered."""
+    """The requests of one port that wait. `alone` is locked while a large request is answered."""
 
     def __init__(
         self,

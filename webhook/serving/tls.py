@@ -137,7 +137,7 @@ NO_CHECK_TIME = 0x200000
 
 
 def _validity(context: ssl.SSLContext, certificate: bytes, files: Files) -> tuple[datetime, datetime]:
-    """Return the times between which a certificate is valid, as a client that trusts it alone gets to see them.
+    """Return the times between which a certificate is valid, as seen by a client that trusts only this certificate.
 
     Raises OSError for a certificate that no client accepts from a server.
     """

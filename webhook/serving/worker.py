@@ -76,11 +76,11 @@ class Loaded:
         self._states[self._place] = HAS if facts else LACKS
 
     def somewhere(self) -> bool:
-        """Tell whether a worker has facts."""
+        """Return whether a worker has facts."""
         return HAS in self._states
 
     def __call__(self) -> bool:
-        """Tell whether a worker has facts, and each of those that take callers."""
+        """Return whether a worker has facts, and each of those that take callers."""
         return HAS in self._states and LACKS not in self._states
 
 

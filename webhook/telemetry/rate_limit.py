@@ -11,7 +11,7 @@ class Bucket:
         self._tokens, self._at = burst, now
 
     def ready(self, now: float) -> bool:
-        """Tell whether there is a token to take."""
+        """Return whether there is a token to take."""
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now
         return self._tokens >= 1

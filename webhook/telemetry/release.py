@@ -1,4 +1,4 @@
-"""The release of Slicewarden that is installed; a copy of the files alone has none."""
+"""The installed release of Slicewarden; files that are only copied have none."""
 
 from importlib.metadata import PackageNotFoundError, version
 
