@@ -76,7 +76,7 @@ Table = Mapping[Lint, Action]
 
 
 def within(narrow: Scope, wide: Scope) -> bool:
-    """Tell whether a scope covers only namespaces that another covers too, for any labels that namespaces may have."""
+    """Whether a scope covers only namespaces that another covers too, for any labels that namespaces may have."""
     if narrow.everywhere or wide.everywhere:
         return wide.everywhere
     if narrow.selector:

@@ -103,7 +103,7 @@ def _speaks(override: Override, rules: set[str]) -> bool:
 
 
 def _overrides(wide: Override, narrow: Override) -> bool:
-    """Tell whether an override covers everything that another one covers."""
+    """Return whether an override covers everything that another one covers."""
     if wide.scope is not None and (narrow.scope is None or not within(narrow.scope, wide.scope)):
         return False
     return not wide.pools or (bool(narrow.pools) and narrow.pools <= wide.pools)
@@ -192,7 +192,7 @@ def unpatched_pods(of: Linted) -> Iterator[LintFinding]:
 
 
 def _eased(rule: str, policy: Policy) -> bool:
-    """Tell whether a rule does not deny anywhere, because of the policy's rules or of an override for all pools."""
+    """Return whether a rule does not deny anywhere, because of the policy's rules or of an override for all pools."""
     everywhere = (one for one in policy.overrides if one.scope is None and one.pools >= policy.pool_names)
     actions = (policy.action(rule), *(policy.overriding(one, rule) for one in everywhere))
     return any(action not in (None, Action.DENY) for action in actions)

@@ -56,7 +56,7 @@ def shadowed_grant(of: Linted) -> Iterator[LintFinding]:
 
 
 def _wider(wide: Grant, narrow: Grant) -> bool:
-    """Tell whether a grant gives everything that another gives, for any labels that namespaces may have."""
+    """Return whether a grant gives everything that another gives, for any labels that namespaces may have."""
     return within(narrow.scope, wide.scope) and not any(_restrictions(wide, narrow))
 
 

@@ -102,7 +102,7 @@ def unlisted_offer(of: Linted) -> Iterator[LintFinding]:
 
 
 def _befits(name: str, pool: Pool) -> bool:
-    """Tell whether a pool may offer a resource.
+    """Return whether a pool may offer a resource.
 
     Only shared pools offer slices, and a pool of whole cards offers no parts.
     """

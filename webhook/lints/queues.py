@@ -75,7 +75,7 @@ def _level(namespace: str, of: Linted) -> str:
 
 
 def _granted(grant: Grant, namespace: str, of: Linted) -> bool:
-    """Tell whether a grant reaches a namespace; by RBAC where some account is known to hold the right there."""
+    """Return whether a grant reaches a namespace; by RBAC where some account is known to hold the right there."""
     if grant.rbac and not (isinstance(of.facts.rights, GrantedRight) and of.facts.rights.somewhere(namespace)):
         return False
     return grant.scope.reaches(namespace, of.facts.namespaces.get(namespace))
@@ -91,7 +91,7 @@ def _takes(pool: Pool, namespace: str, level: str, of: Linted) -> bool:
 
 
 def _clash(pool: Pool, flavor: Flavor) -> str | None:
-    """Return the label of a flavour by which it excludes every node of a pool."""
+    """Return the label with which a flavour excludes every node of a pool."""
     return contradiction((*equals(flavor.labels), *pool.nodes.requirements))
 
 

@@ -78,7 +78,7 @@ class Record:
         return tuple(filter(None, (self.fraction, percent, str(self.mib), str(self.mib * 2**20), "true")))
 
     def stands_for(self, other: "Record") -> bool:
-        """Tell whether this record has the same content as another, with a cap that is no larger."""
+        """Return whether this record has the same content as another, with a cap that is no larger."""
         return self is other or (
             self.pool == other.pool
             and self.claim == other.claim

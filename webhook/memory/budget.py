@@ -55,7 +55,7 @@ class InvalidAnnotation(ValueError):
 
 
 def wish(annotations: Mapping[str, object]) -> Wish:
-    """Read the annotations by which a pod asks for a part of its slice. Raises Refused."""
+    """Read the annotations with which a pod requests a part of its slice. Raises Refused."""
     memory, processes = annotations.get(MEMORY), annotations.get(PROCESSES)
     if memory is None and processes is None:
         return ALL
@@ -194,7 +194,7 @@ class Selection(NamedTuple):
         return cls(labels, frozenset(own) if all(map(any, own)) else None)
 
     def allows(self, node: Node) -> bool:
-        """Tell whether the pod may run on a node, as far as its labels and its name say."""
+        """Return whether the pod may run on a node, as far as its labels and its name say."""
         return self._labelled(node) and (
             self.terms is None or any(t.matches(node.name, node.labels) for t in self.terms)
         )

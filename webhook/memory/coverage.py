@@ -14,7 +14,7 @@ from webhook.text.words import listed
 
 
 class By(StrEnum):
-    """The means by which a framework is capped."""
+    """How a framework is capped."""
 
     DRIVER = "driver"
     HAMI = "HAMi-core"

@@ -24,7 +24,7 @@ HEAD = ("pool", "card", "nodes", "memory", "replicas", "reserve", "context", "ca
 
 
 def caps(policy: Policy, facts: Facts, pools: Iterable[Pool]) -> str:
-    """Write the budget of every card in some pools, in MiB, and mark the one that holds for all pods of a pool."""
+    """Write the budget of every GPU in some pools, in MiB, and mark the one that applies to all pods of a pool."""
     rows = [HEAD, *(row for pool in pools for row in _rows(pool, policy, facts))]
     lines = [*tables.columns(rows, right=range(2, len(HEAD)))]
     if any(row[-1].endswith("*") for row in rows):
@@ -196,7 +196,7 @@ def _where(pod: Pod, pool: Pool, placement: Placement, facts: Facts) -> tuple[tu
 
 
 def _holding(placement: Placement, facts: Facts) -> tuple[tuple[str, ...], str]:
-    """Name the nodes with devices of the classes that a pod claims, where the claim alone decides."""
+    """Name the nodes with devices of the classes that a pod claims, if only the claim decides."""
     classes = [name.removeprefix(IMPLICIT) for name in placement.totals if name.startswith(IMPLICIT)]
     holding = {device.node for name in classes for device in devices_of(name, facts) if device.node}
     names = tuple(sorted(holding))
@@ -208,7 +208,7 @@ def _names(some: Iterable[Node]) -> str:
 
 
 def _offers(node: Node, placement: Placement) -> bool:
-    """Tell whether a node has what a pod requests. A node with unknown GPUs may have it."""
+    """Return whether a node has what a pod requests. A node with unknown GPUs may have it."""
     counted = ((name, much) for name, much in placement.totals.items() if not name.startswith(IMPLICIT))
     return not node.resources or all(node.resources.get(name, 0) >= much for name, much in counted)
 
@@ -223,7 +223,7 @@ def _reasons(review: PodReview, placement: Placement) -> Iterator[str]:
 
 
 def _by_claim(review: PodReview, placement: Placement) -> Iterator[str]:
-    """Say by which claim a pod is given devices: its own, or one that the scheduler makes for a resource of a class."""
+    """Name the claim that gives a pod devices: its own, or one that the scheduler makes for a resource of a class."""
     for use in review.claims:
         classes = listed(list(dict.fromkeys(request.device_class for request in use.requests)), 3)
         sized = [request.mib for request in use.requests if request.mib is not None]

@@ -21,7 +21,7 @@ RESOURCES = frozenset(
 docs/user-guide/how_to_use_vgpu.md)."""
 
 LIMITS = (HAMI_LIMIT, f"{HAMI_LIMIT}_0")
-"""The variables by which the library reads its limit. Without one, or with 0, it limits nothing (HAMi-core
+"""The variables from which the library reads its limit. Without one, or with 0, it limits nothing (HAMi-core
 src/multiprocess/multiprocess_memory_limit.c)."""
 
 OFF = "CUDA_DISABLE_CONTROL"
@@ -36,7 +36,7 @@ READ = frozenset({*LIMITS, OFF, PRELOAD})
 
 
 def sign(container: Container, env: Mapping[str, EnvVar], resource: str) -> str:
-    """Return the resource or the variable by which a container shows that HAMi-core limits it; empty without one.
+    """Return the resource or the variable that shows that HAMi-core limits a container; empty without one.
 
     `env` has those of its variables that READ names, and `resource` is the one of RESOURCES that it asks for, or empty.
     """

@@ -89,7 +89,7 @@ class CapPlan(NamedTuple):
     record: Record
     noted: bool
     shim: tuple[Finding, ...] = ()
-    """The parts of the shim that the pod lacks, beside those that its containers lack."""
+    """The parts of the shim that the pod lacks, in addition to those that its containers lack."""
 
     @property
     def budget(self) -> Budget:
@@ -121,7 +121,7 @@ class CapPlan(NamedTuple):
         return f"Slicewarden lowered {lowered.name} from {lowered.old} to what a slice of pool {self.pool.name} allows"
 
     def records(self, *, changes: bool) -> bool:
-        """Tell whether the record must be written into the pod. `changes` says whether the plan changes the pod.
+        """Return whether the record must be written into the pod. `changes` says whether the plan changes the pod.
 
         Only a pod that is created can be written to. The record does not follow an image that is changed later.
         """
@@ -321,4 +321,4 @@ _READ = environment.KNOWN | delivery.READ | hami.READ
 """The variables of a container that a plan looks at."""
 
 _BY_VARIABLE_ALONE = frozenset({StepKind.DEFEAT, StepKind.UNSURE})
-"""The steps that say that a cap by variable is lost or not sure, which harms nobody where the driver limits."""
+"""The steps for a cap by variable that is lost or uncertain, which does no harm if the driver limits."""

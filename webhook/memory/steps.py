@@ -98,12 +98,12 @@ def _filled(template: str, step: Step, budget: Budget) -> str:
 
 
 def unknown(value: str | None) -> bool:
-    """Tell whether a value is unknown before the pod runs: it comes from elsewhere, or refers to another variable."""
+    """Return whether a value is unknown before the pod runs: it comes from elsewhere, or refers to another variable."""
     return value is None or "$(" in value
 
 
 def natural(text: str) -> bool:
-    """Tell whether a text is a whole number of at most 19 digits."""
+    """Return whether a text is a whole number of at most 19 digits."""
     return text.isascii() and text.isdigit() and len(text) <= 19
 
 

@@ -45,7 +45,7 @@ class Exemption:
     until: date | None
 
     def holds(self, rule: str, today: date | None) -> bool:
-        """Tell whether it is in force for a rule. One that ends is not in force if today's date is unknown."""
+        """Return whether it is in force for a rule. One that ends is not in force if today's date is unknown."""
         if self.rules and rule not in self.rules:
             return False
         return self.until is None or (today is not None and today <= self.until)

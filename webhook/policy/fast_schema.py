@@ -24,7 +24,7 @@ _SILENT = frozenset(("$schema", "$id", "$defs", "title", "description", "example
 
 
 def fits(value: Any, schema: Any) -> bool:
-    """Tell whether a value clearly fits; False may also mean that a keyword of the schema is not known here."""
+    """Return whether a value clearly fits; False may also mean that a keyword of the schema is not known here."""
     return _fits(value, schema, schema)
 
 
@@ -127,5 +127,5 @@ _KNOWN = frozenset(
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Tell whether two values are clearly equal: a boolean is no number."""
+    """Return whether two values are clearly equal: a boolean is no number."""
     return type(one) is type(other) and bool(one == other)

@@ -51,7 +51,7 @@ class TorchVersion(NamedTuple):
     pools: frozenset[str] = frozenset()
 
     def holds(self, namespace: str, pool: str) -> bool:
-        """Tell whether it applies to the pods of a namespace in a pool."""
+        """Return whether it applies to the pods of a namespace in a pool."""
         return (not self.namespaces or namespace in self.namespaces) and (not self.pools or pool in self.pools)
 
 
@@ -67,7 +67,7 @@ class PythonPath(NamedTuple):
     images: tuple[str, ...] = ()
 
     def holds(self, namespace: str, pool: str, image: str) -> bool:
-        """Tell whether it holds for an image in the pods of a namespace in a pool."""
+        """Return whether it holds for an image in the pods of a namespace in a pool."""
         return (
             (not self.namespaces or namespace in self.namespaces)
             and (not self.pools or pool in self.pools)
@@ -421,7 +421,7 @@ class Policy:
         return frozenset({*selected, gpu_requests.ADMIN_ACCESS} - {NAME_LABEL})
 
     def caps(self, framework: str) -> bool:
-        """Tell whether a framework is capped."""
+        """Return whether a framework is capped."""
         return self.frameworks is None or framework in self.frameworks
 
     @property

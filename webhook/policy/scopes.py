@@ -28,7 +28,7 @@ class Scope:
     everywhere: bool = False
 
     def covers(self, namespace: str, labels: Mapping[str, str] | None, service_account: str) -> bool:
-        """Tell whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
+        """Return whether it has the pods of a service account in a namespace with these labels (None: unknown)."""
         if namespace not in self.namespaces and not self.reaches(namespace, labels):
             return False  # most scopes: by their namespaces alone
         return not self.service_accounts or service_account in self._accounts
@@ -38,7 +38,7 @@ class Scope:
         return Names(self.service_accounts)
 
     def reaches(self, namespace: str, labels: Mapping[str, str] | None) -> bool:
-        """Tell whether it has pods of any account in a namespace. This is for objects that run under no account."""
+        """Return whether it has pods of any account in a namespace. This is for objects that run under no account."""
         if namespace in self.namespaces or self.everywhere:
             return True
         return self.selector is not None and labels is not None and self.selector.matches(labels)
@@ -76,7 +76,7 @@ class Requesters(NamedTuple):
     groups: frozenset[str] = frozenset()
 
     def include(self, requester: Requester) -> bool:
-        """Tell whether a requester is one of them."""
+        """Return whether a requester is one of them."""
         return requester.username in self.users or not self.groups.isdisjoint(requester.groups)
 
 

@@ -24,7 +24,7 @@ from webhook.text.words import sha256, shown
 CODE = "slicewarden.dev/memory-shim-code"
 """The annotation that carries the text."""
 CHOICE = "slicewarden.dev/memory-shim"
-"""The annotation by which a pod does without the shim: "off"."""
+"""The annotation with which a pod opts out of the shim: "off"."""
 IMAGE_PATH = "slicewarden.dev/python-path"
 """The annotation that names the PYTHONPATH that the pod's images set; empty where they set none."""
 
@@ -82,7 +82,7 @@ class Delivery(NamedTuple):
 
 
 def wanted(pod: Pod, policy: Policy, budget: Budget) -> bool:
-    """Tell whether containers of a pod are to have the shim. Raises Refused for an unknown choice.
+    """Return whether containers of a pod are to have the shim. Raises Refused for an unknown choice.
 
     A fraction of memory that is the host's is no cap, so the shim is not delivered there. A pod that runs without it
     cannot be given it.
