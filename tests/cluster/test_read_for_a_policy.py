@@ -24,7 +24,7 @@ FROM_FILES = {"queues", "priority_classes", "gpu_clusters"}
 ASKED = {"rights", "today"}
 """What an API server is asked when it is needed, and what the clock says."""
 
-DEVICE_KINDS = {each.kind for each in (*watch.READ, *watch.READ_DEVICES) if each.group == "resource.k8s.io"}
+DEVICE_KINDS = {each.kind for each in (*watch.READ, *watch.READ_IF_NEEDED) if each.group == "resource.k8s.io"}
 
 
 @cache
@@ -81,7 +81,7 @@ def variations(policy: Policy) -> Iterator[Policy]:
     )
 
 
-LIVE = frozenset(each.kind for each in (*watch.READ, *watch.READ_DEVICES, *watch.READ_WITHIN))
+LIVE = frozenset(each.kind for each in (*watch.READ, *watch.READ_IF_NEEDED, *watch.READ_WITHIN))
 
 
 @cache
@@ -107,7 +107,7 @@ def test_no_verdict_depends_on_a_device_that_the_webhook_does_not_read(rule: str
 def test_every_fact_is_watched_asked_for_or_comes_from_files() -> None:
     """A new table of facts has to say how a live webhook learns of it."""
     tables = {each.name for each in fields(Facts)}
-    kinds = {each.kind for each in (*watch.READ, *watch.READ_DEVICES, *watch.READ_WITHIN)}
+    kinds = {each.kind for each in (*watch.READ, *watch.READ_IF_NEEDED, *watch.READ_WITHIN)}
     sources = {
         "namespaces": {"Namespace"},
         "nodes": {"Node"},

@@ -105,7 +105,7 @@ def test_how_a_path_may_be_mounted(path: str, harmless: Access | None) -> None:
         assert host_paths.leads_to_gpu(path, access) is (harmless is None or access < harmless)
 
 
-NAMES = st.one_of(
+FILE_NAMES = st.one_of(
     st.sampled_from(
         ("extensions", "confexts", "portables", "machines", "kata", "aws", "google", "wrappers", "app", "x")
     ),
@@ -115,7 +115,7 @@ SYSTEM = ("", "/etc", "/local", "/opt", "/run", "/usr/lib", "/usr/local", "/var"
 """Folders in which distributions and administrators put programs, settings and state; `/` is empty."""
 
 
-@given(folder=st.sampled_from(SYSTEM), names_=st.lists(NAMES, min_size=1, max_size=3))
+@given(folder=st.sampled_from(SYSTEM), names_=st.lists(FILE_NAMES, min_size=1, max_size=3))
 def test_nobody_writes_what_no_table_calls_data(folder: str, names_: list[str]) -> None:
     """Whatever a name may stand for on some node: what is not known to be data is not written."""
     path = "/".join((folder, *names_))
@@ -128,7 +128,7 @@ def test_nobody_writes_what_no_table_calls_data(folder: str, names_: list[str]) 
     assert host_paths.leads_to_gpu(path) or data
 
 
-@given(place=st.sampled_from(host_paths.DATA_PATHS), names_=st.lists(NAMES, max_size=2))
+@given(place=st.sampled_from(host_paths.DATA_PATHS), names_=st.lists(FILE_NAMES, max_size=2))
 def test_data_of_the_node_may_be_written(place: str, names_: list[str]) -> None:
     path = host_paths.normal("/".join((place.rstrip("*"), *names_)))
     kept = host_paths.above((*host_paths.KEPT_PATHS, *host_paths.HOST_PATHS))
@@ -136,7 +136,7 @@ def test_data_of_the_node_may_be_written(place: str, names_: list[str]) -> None:
     assert host_paths.leads_to_gpu(path) is (path in kept or f"{path}/".startswith(below))
 
 
-@given(folder=st.sampled_from(SYSTEM), name=NAMES)
+@given(folder=st.sampled_from(SYSTEM), name=FILE_NAMES)
 def test_what_is_only_not_known_to_be_data_may_be_read(folder: str, name: str) -> None:
     path = f"{folder}/{name}"
     if host_paths.unknown(path):

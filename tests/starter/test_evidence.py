@@ -12,7 +12,6 @@ from tests.support.policies import POLICY, policy_of
 from webhook import rules
 from webhook.api import admission
 from webhook.cli import inputs
-from webhook.documents.documents import read
 from webhook.engine.engine import Engine
 from webhook.engine.registration import left_alone
 from webhook.facts.snapshot import Facts
@@ -20,7 +19,6 @@ from webhook.model import Unusable
 from webhook.policy.model import Policy
 from webhook.scan import reduced
 from webhook.starter import evidence, starter
-from webhook.starter import text as starter_text
 
 Object = dict[str, Any]
 
@@ -330,12 +328,3 @@ def test_a_made_policy_has_each_name_that_the_api_accepts_as_it_is(
     if name == "operator-time-slicing":
         assert home in found.sharing_namespaces
         assert (home, config) in found.config_maps
-
-
-@given(text=st.text(max_size=12), more=st.text(max_size=3))
-def test_any_text_is_written_so_that_it_is_read_as_it_is(text: str, more: str) -> None:
-    quoted, other = starter_text._quoted(text), starter_text._quoted(more)
-    documents, problems = read(f"a: {{key: {quoted}, values: [{other}, {quoted}]}}\n{quoted}: {other}\n", "x.yaml")
-    assert problems == []
-    expected: Object = {"a": {"key": text, "values": [more, text]}}
-    assert [dict(each.value) for each in documents] == [{**expected, text: more} if text != "a" else {"a": more}]

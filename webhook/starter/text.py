@@ -18,7 +18,7 @@ from webhook.engine.registration import ALONE
 from webhook.memory.budget import budget
 from webhook.policy.model import Card, Policy
 from webhook.starter.agents import NodeAgent
-from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, NodeGroup, Taint
+from webhook.starter.inventory import GPU, MIG, MPS, TIME_SLICING, WHOLE, NodeGroup
 from webhook.starter.plan import Doubts, StarterPlan
 from webhook.text.words import listed, one_line, several
 
@@ -124,7 +124,7 @@ def _pool(group: NodeGroup, name: str, plan: StarterPlan) -> _Pool:
         products=listed(group.products, 3) if group.products else "cards of an unknown product",
         cards=words[group.sharing],
         by_host=any(each.key == "kubernetes.io/hostname" for each in group.requirements),
-        more_taints=sorted({taint.text for taint in group.taints if taint.key != guard}),
+        more_taints=sorted({str(taint) for taint in group.taints if taint.key != guard}),
         labels=[(each.key, min(each.values)) for each in single],
         expressions=[each for each in group.requirements if each not in single],
         resources=tuple(group.resources) or (GPU,),
